@@ -1,0 +1,1 @@
+"""headlens: what every attention head does, and what it is worth."""

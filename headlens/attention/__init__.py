@@ -1,0 +1,1 @@
+"""The seam: the only folder that knows how transformers computes attention."""

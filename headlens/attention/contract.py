@@ -1,0 +1,141 @@
+"""What an observer and an edit see of one attention call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from headlens.attention.sites import Site
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What is known of the tokens of a padded batch; all tensors (batch, length), on the model's device.
+
+    Padding is known from the batch (`real`), never guessed from mask tensors.
+
+    Args:
+        real: not padding.
+        special: one of the tokenizer's special tokens, or padding.
+        cls, sep, bos, eos: real tokens with that id of the tokenizer.
+        punct: real tokens that consist of punctuation only.
+        word: index of the token's word in its sentence; -1 for special tokens and padding.
+        n_words: words of each sentence; (batch,).
+        n_pieces: subwords of each word; (batch, max words), 0 past the end.
+    """
+
+    real: Tensor
+    special: Tensor
+    cls: Tensor
+    sep: Tensor
+    bos: Tensor
+    eos: Tensor
+    punct: Tensor
+    word: Tensor
+    n_words: Tensor
+    n_pieces: Tensor
+
+    @property
+    def shape(self) -> torch.Size:
+        """(batch, length)."""
+        return self.real.shape
+
+    @cached_property
+    def separator(self) -> Tensor:
+        """End-of-sentence and separator tokens, which `confidence` leaves out."""
+        return self.sep | self.eos
+
+    def to(self, device: torch.device | str) -> Tokens:
+        """The same on another device."""
+        return replace(self, **{k: v.to(device) for k, v in vars(self).items() if k in self.__match_args__})
+
+
+@dataclass(frozen=True)
+class BatchTokens:
+    """The tokens of a batch by stack: decoder-only models have no encoder, encoders no decoder."""
+
+    encoder: Tokens | None = None
+    decoder: Tokens | None = None
+
+    def of(self, site: Site) -> tuple[Tokens | None, Tokens | None]:
+        """Tokens of the queries and of the keys at a site."""
+        if site.stack == "cross":
+            return self.decoder, self.encoder
+        own = self.encoder if site.stack == "encoder" else self.decoder
+        return own, own
+
+
+@dataclass(frozen=True)
+class CallContext:
+    """One attention call before it is computed: what an edit may look at.
+
+    Args:
+        site: which heads.
+        query: (batch, heads, query, d).
+        key, value: (batch, key heads, key, d); fewer heads than the query's with grouped keys.
+        queries, keys: tokens of the batch; None when none were declared (generation).
+        causal: whether a query sees only keys up to its own position.
+    """
+
+    site: Site
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    queries: Tokens | None
+    keys: Tokens | None
+    causal: bool
+
+
+@dataclass(frozen=True)
+class AttentionCall(CallContext):
+    """One attention call after it was computed: what an observer sees.
+
+    Args:
+        weights: (batch, heads, query, key) after the normaliser, before dropout; None unless an observer needs them.
+        output: (batch, query, heads, d), the head outputs before the output projection, after all edits.
+    """
+
+    weights: Tensor | None
+    output: Tensor
+
+
+class Observer:
+    """Watches attention calls of a session; it must reduce at once and keep no attention maps.
+
+    What a forward pass brought is pending until `commit`; a pass that failed half-way ends in `discard`, so
+    that a repeated batch is not counted twice.
+    """
+
+    needs_weights: bool = True
+
+    def observe(self, call: AttentionCall) -> None:
+        """See one call; a forward pass has one per site."""
+        raise NotImplementedError
+
+    def commit(self) -> None:
+        """The forward pass succeeded: what was observed since the last commit counts."""
+
+    def discard(self) -> None:
+        """The forward pass failed: forget what was observed since the last commit."""
+
+
+class Edit:
+    """Changes attention calls of a session: the mask before scores are normalised, or the head outputs after.
+
+    `edits_mask` says whether `mask` does anything, so that fast kernels keep their shortcuts where it does not.
+    """
+
+    edits_mask: bool = False
+
+    def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
+        """The additive mask to use: float, broadcastable to (batch, heads, query, key), or None for no mask."""
+        del context
+        return mask
+
+    def output(self, context: CallContext, output: Tensor) -> Tensor:
+        """The head outputs to use: (batch, query, heads, d)."""
+        del context
+        return output

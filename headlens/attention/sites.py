@@ -1,0 +1,196 @@
+"""Where the heads of a model are: a walk over its modules, without running it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from torch import nn
+
+from headlens.errors import UnsupportedModelError
+from headlens.heads import Head, Stack
+
+# The name by which a modeling file of transformers asks for its attention function.
+_DISPATCH_NAME = "ALL_ATTENTION_FUNCTIONS"
+_CROSS = re.compile(r"cross_?att|encoder_att|enc_?dec", re.IGNORECASE)
+_HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
+_DEPTHS: dict[Stack, tuple[str, ...]] = {
+    "encoder": ("num_hidden_layers",),
+    "decoder": ("decoder_layers", "num_decoder_layers", "num_hidden_layers"),
+    "cross": ("decoder_layers", "num_decoder_layers", "num_hidden_layers"),
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    """One layer of heads: the place where a model computes attention for all of them at once.
+
+    Args:
+        stack: encoder, decoder or cross (decoder queries, encoder keys).
+        layer: depth in its stack, from 0; with shared weights (ALBERT) the same module is a site at every depth.
+        n_heads: number of (query) heads.
+        module: qualified name of the attention module.
+        shared: whether the module computes several layers.
+    """
+
+    stack: Stack
+    layer: int
+    n_heads: int
+    module: str
+    shared: bool = False
+
+    @property
+    def heads(self) -> list[Head]:
+        """The heads that live here."""
+        return [Head(self.stack, self.layer, h) for h in range(self.n_heads)]
+
+    def __str__(self) -> str:
+        return f"{self.stack}.{self.layer}"
+
+
+@dataclass(frozen=True)
+class _Found:
+    name: str
+    module: nn.Module
+    stack: Stack
+
+
+def dispatches(module: nn.Module) -> bool:
+    """Whether a module asks transformers' registry for its attention function."""
+    code = getattr(inspect.unwrap(type(module).forward), "__code__", None)
+    return code is not None and _DISPATCH_NAME in set(_names(code))
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def find_sites(model: nn.Module) -> list[Site]:
+    """All sites of a model, ordered encoder, decoder, cross, then by layer.
+
+    `layer_idx` of the modules is not used: many have none, some have it wrong, and a shared module has one for all.
+
+    Raises:
+        UnsupportedModelError: if no attention of the model goes through transformers' registry, or if it has
+            two stacks of the same kind (two towers), which have to be looked into one at a time.
+    """
+    found = [
+        _Found(name, module, _stack_of(name, module))
+        for name, module in model.named_modules()
+        if dispatches(module)
+    ]
+    if not found:
+        raise _unsupported(model)
+    sites = []
+    for stack in ("encoder", "decoder", "cross"):
+        part = [f for f in found if f.stack == stack]
+        if part:
+            sites += _number(model, stack, part)
+    return sites
+
+
+def _number(model: nn.Module, stack: Stack, found: list[_Found]) -> list[Site]:
+    lists = {_prefix(f.name) for f in found}
+    if len(lists) > 1:
+        raise UnsupportedModelError(
+            f"{type(model).__name__} has more than one {stack} stack: {', '.join(sorted(lists))}.",
+            "Give headlens one tower at a time, such as model.text_model.",
+        )
+    depth = _shared_depth(model, stack, found, lists.pop())
+    if depth is not None:
+        # Which of the shared modules runs at which depth is known when it is called; the names cycle here.
+        return [
+            Site(stack, i, _n_heads(found[i % len(found)]), found[i % len(found)].name, shared=True)
+            for i in range(depth)
+        ]
+    indices = [_first_index(f.name) for f in found]
+    # Hybrids have attention in some blocks only: the block's number is the layer, unless blocks nest (Swin).
+    layers = indices if None not in indices and len(set(indices)) == len(indices) else range(len(found))
+    return [Site(stack, int(i or 0), _n_heads(f), f.name) for i, f in zip(layers, found, strict=True)]
+
+
+def _shared_depth(model: nn.Module, stack: Stack, found: list[_Found], prefix: str) -> int | None:
+    """Number of layers a list of fewer modules computes between them (ALBERT); None if none is shared."""
+    config = getattr(found[0].module, "config", None)
+    depth = next((getattr(config, k) for k in _DEPTHS[stack] if isinstance(getattr(config, k, None), int)), None)
+    blocks = len(list(model.get_submodule(prefix).children())) if prefix else 1
+    if depth is None or blocks >= depth or not hasattr(config, "num_hidden_groups"):
+        return None
+    return depth * int(getattr(config, "inner_group_num", 1))
+
+
+def _stack_of(name: str, module: nn.Module) -> Stack:
+    parts = name.split(".")
+    if _CROSS.search(".".join(parts[-2:])):
+        return "cross"
+    if "decoder" in parts or getattr(module, "is_causal", False):
+        return "decoder"
+    return "encoder"
+
+
+def _prefix(name: str) -> str:
+    parts = name.split(".")
+    first = next((i for i, p in enumerate(parts) if p.isdigit()), 0)
+    return ".".join(parts[:first])
+
+
+def _first_index(name: str) -> int | None:
+    return next((int(p) for p in name.split(".") if p.isdigit()), None)
+
+
+def _n_heads(found: _Found) -> int:
+    for owner in (found.module, getattr(found.module, "config", None)):
+        for attribute in _HEAD_COUNTS:
+            count: Any = getattr(owner, attribute, None)
+            if isinstance(count, int):
+                return count
+    raise UnsupportedModelError(
+        f"The attention module {found.name} ({type(found.module).__name__}) does not tell how many heads it has.",
+        f"headlens looks for one of: {', '.join(_HEAD_COUNTS)}.",
+    )
+
+
+def eager_function(module: nn.Module) -> Callable[..., Any]:
+    """The model's own eager attention, taken from the file that defines the module's forward pass.
+
+    Raises:
+        UnsupportedModelError: if that file has none.
+    """
+    names = inspect.unwrap(type(module).forward).__globals__
+    code = inspect.unwrap(type(module).forward).__code__
+    # Most files call it eager_attention_forward, a few put a word in front; the forward pass names the right one.
+    used = [n for n in _names(code) if n.endswith("eager_attention_forward") and n in names]
+    if len(set(used)) != 1:
+        raise UnsupportedModelError(
+            f"{type(module).__name__} has no eager attention function headlens can call.",
+            "headlens needs a model whose file defines eager_attention_forward.",
+        )
+    function: Callable[..., Any] = names[used[0]]
+    return function
+
+
+def _unsupported(model: nn.Module) -> UnsupportedModelError:
+    own = sorted(
+        {type(m).__name__ for m in model.modules() if re.search(r"Attention$|Attn$", type(m).__name__)}
+    )
+    if own:
+        reason = (
+            f"{type(model).__name__} computes attention itself ({', '.join(own)}), "
+            "not through transformers' attention registry; headlens would change nothing and see nothing."
+        )
+    else:
+        reason = f"{type(model).__name__} has no attention heads that headlens can find."
+    return UnsupportedModelError(
+        reason,
+        "Models that work: BERT, ALBERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, BART, Marian, M2M100, T5, "
+        "GPT-2, OPT, Llama, Mistral and every other that asks the registry; "
+        "models that do not: DeBERTa, MPNet, XLM, XLNet, Longformer, GPT-J, BLOOM, Falcon.",
+    )

@@ -1,0 +1,1 @@
+"""Sentences, trees, parallel text, and their way into batches."""

@@ -1,0 +1,225 @@
+"""From sentences to token ids, with what every token is and which unit of words it belongs to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntFlag
+from functools import cached_property
+
+from transformers import PreTrainedTokenizerBase
+
+from headlens.corpora.alignment import Alignment, Span, align
+from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.spans import Pieces, Side, is_punctuation, tokenize
+
+UNLIMITED = 10**9  # transformers writes "no limit" as a model_max_length of 1e30
+NAMED_TOKENS = ("cls", "sep", "bos", "eos", "pad", "mask")
+
+
+class TokenKind(IntFlag):
+    """What a token is; one token can be several of these (RoBERTa's `<s>` is CLS and BOS)."""
+
+    CONTENT = 0
+    SPECIAL = 1
+    CLS = 2
+    SEP = 4
+    BOS = 8
+    EOS = 16
+    PUNCT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedSequence:
+    """The tokens of one sentence as a model reads them; no padding.
+
+    Args:
+        ids: vocabulary ids, special tokens among them.
+        kinds: bits of `TokenKind`, one number per token.
+        spans: characters of `sentence.text`, white space trimmed; empty for tokens that stand for no text.
+        alignment: the unit of every token and word.
+        sentence: where the tokens come from.
+    """
+
+    ids: tuple[int, ...]
+    kinds: tuple[int, ...]
+    spans: tuple[Span, ...]
+    alignment: Alignment
+    sentence: Sentence
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def units(self) -> tuple[int, ...]:
+        """Unit of every token, -1 for none."""
+        return self.alignment.unit_of_token
+
+    @property
+    def unit_of_word(self) -> tuple[int, ...]:
+        """Unit of every word, -1 for words without a token."""
+        return self.alignment.unit_of_word
+
+    @property
+    def n_units(self) -> int:
+        """How many units the sentence has."""
+        return self.alignment.n_units
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedExample:
+    """A sentence, or a sentence and the decoder's input for its translation."""
+
+    source: EncodedSequence
+    target: EncodedSequence | None = None
+
+    @property
+    def sides(self) -> tuple[EncodedSequence, ...]:
+        """The source, and the target if there is one."""
+        return (self.source,) if self.target is None else (self.source, self.target)
+
+    @property
+    def length(self) -> int:
+        """Tokens of the longer side."""
+        return max(map(len, self.sides))
+
+
+@dataclass(frozen=True)
+class SentenceEncoder:
+    """Turns examples into token ids of one model.
+
+    Args:
+        tokenizer: a fast one, or a slow one whose tokens can be found in the text.
+        max_length: most tokens per side; None takes the tokenizer's own limit, if it states one.
+        decoder_start_id: first decoder input of an encoder-decoder; None for other models, whose examples are read
+            without their targets.
+    """
+
+    tokenizer: PreTrainedTokenizerBase
+    max_length: int | None = None
+    decoder_start_id: int | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """Most tokens a side may have; None without limit."""
+        if self.max_length is not None:
+            return self.max_length
+        own = self.tokenizer.model_max_length
+        return int(own) if own < UNLIMITED else None
+
+    @cached_property
+    def special_kinds(self) -> Mapping[int, int]:
+        """Bits of `TokenKind` by id, for every special id.
+
+        The unknown-word token stands for text and is not special, unless it is also one of the others (GPT-2).
+        """
+        named = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in NAMED_TOKENS}
+        special = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
+        special |= {i for i in named.values() if i is not None}
+        codes = getattr(self.tokenizer, "supported_language_codes", [])  # Marian's >>de<<
+        special |= set(self.tokenizer.convert_tokens_to_ids(list(codes)))
+        kinds = dict.fromkeys(special, int(TokenKind.SPECIAL))
+        for name in ("cls", "sep", "bos", "eos"):
+            if (i := named[name]) is not None:
+                kinds[i] |= TokenKind[name.upper()]
+        return kinds
+
+    def encode(self, example: Example) -> EncodedExample | None:
+        """Tokenize and align an example; None if a side is longer than `limit`: nothing is ever cut.
+
+        The target becomes the decoder's input under teacher forcing: the start token, then all labels but the last.
+
+        Raises:
+            AlignmentError: if the tokenizer cannot say where its tokens stand.
+        """
+        source = self._sequence(example.source, "source")
+        if example.target is None or self.decoder_start_id is None:
+            encoded = EncodedExample(source)
+        else:
+            encoded = EncodedExample(source, self._sequence(example.target, "target"))
+        return encoded if self.limit is None or encoded.length <= self.limit else None
+
+    def _sequence(self, sentence: Sentence, side: Side) -> EncodedSequence:
+        """Tokenize one side; a target is shifted to the right."""
+        pieces = tokenize(self.tokenizer, sentence.text, side)
+        kinds = self._kinds(pieces, sentence.text)
+        if side == "target" and self.decoder_start_id is not None:
+            start = self.decoder_start_id
+            pieces = Pieces((start, *pieces.ids[:-1]), ((0, 0), *pieces.spans[:-1]))
+            kinds = [self.special_kinds.get(start, 0) | TokenKind.SPECIAL, *kinds[:-1]]
+        special = [bool(k & TokenKind.SPECIAL) for k in kinds]
+        alignment = align([(w.start, w.end) for w in sentence.words], pieces.spans, special)
+        return EncodedSequence(pieces.ids, tuple(kinds), pieces.spans, alignment, sentence)
+
+    def _kinds(self, pieces: Pieces, text: str) -> list[int]:
+        """Special tokens by their id, punctuation by what stands in the text."""
+        special = self.special_kinds
+        return [
+            special[i] if i in special else int(TokenKind.PUNCT) * is_punctuation(text[start:end])
+            for i, (start, end) in zip(pieces.ids, pieces.spans, strict=True)
+        ]
+
+
+@dataclass
+class EncodingCounts:
+    """What became of a corpus; of pairs, both sides are counted.
+
+    Args:
+        sentences: examples that were encoded (a pair counts once).
+        tokens, words: theirs, special tokens among them.
+        too_long: examples left out because a side has more tokens than the model reads.
+        empty: examples left out because a side has no words or no tokens.
+        unaligned_words: words that no token touches.
+        unaligned_tokens: tokens of text that no word covers.
+        merged_words: words read as one unit with another word.
+        sentences_with_unaligned: examples with an unaligned word.
+    """
+
+    sentences: int = 0
+    tokens: int = 0
+    words: int = 0
+    too_long: int = 0
+    empty: int = 0
+    unaligned_words: int = 0
+    unaligned_tokens: int = 0
+    merged_words: int = 0
+    sentences_with_unaligned: int = 0
+
+    def add(self, example: EncodedExample) -> None:
+        """Count an encoded example."""
+        self.sentences += 1
+        self.sentences_with_unaligned += any(side.alignment.unaligned_words for side in example.sides)
+        for side in example.sides:
+            self.tokens += len(side)
+            self.words += len(side.sentence.words)
+            self.unaligned_words += side.alignment.unaligned_words
+            self.unaligned_tokens += side.alignment.unaligned_tokens
+            self.merged_words += side.alignment.merged_words
+
+
+def encode_corpus(
+    corpus: Iterable[Example], encoder: SentenceEncoder, counts: EncodingCounts
+) -> Iterator[EncodedExample]:
+    """Encode the examples that can be read, one at a time; `counts` says what became of all.
+
+    Raises:
+        AlignmentError: if the tokenizer cannot say where its tokens stand.
+    """
+    for example in corpus:
+        if _lacks_words(example, encoder):
+            counts.empty += 1
+        elif (encoded := encoder.encode(example)) is None:
+            counts.too_long += 1
+        elif not all(encoded.sides):  # no special tokens, and a normaliser that removes all the text
+            counts.empty += 1
+        else:
+            counts.add(encoded)
+            yield encoded
+
+
+def _lacks_words(example: Example, encoder: SentenceEncoder) -> bool:
+    """Whether a side that would be read has no words."""
+    read: Sequence[Sentence | None] = (
+        (example.source, example.target) if encoder.decoder_start_id is not None else (example.source,)
+    )
+    return any(side is not None and not side.words for side in read)

@@ -1,0 +1,218 @@
+"""How frequent words are, and which words of a sentence are the rarest."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import wordfreq
+
+from headlens.corpora.encoding import EncodedSequence
+from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.spans import Side, is_punctuation
+from headlens.errors import CorpusError, OptionError
+
+MIN_CONTENT = 5
+Booleans = npt.NDArray[np.bool_]
+
+
+class Frequency(Protocol):
+    """Relative frequency of a word; 0 for a word never seen."""
+
+    def __call__(self, word: str) -> float:
+        """Look a word up."""
+
+
+@dataclass(frozen=True)
+class WordfreqFrequency:
+    """Frequencies of the `wordfreq` package (Speer 2022), which keeps its own cache.
+
+    Args:
+        language: a language code such as `en` or `de`.
+
+    Raises:
+        OptionError: if there is no list for the language, or its word splitter is not installed.
+    """
+
+    language: str
+
+    def __post_init__(self) -> None:
+        try:
+            wordfreq.get_frequency_list(self.language)
+            wordfreq.word_frequency("a", self.language)
+        except (LookupError, ValueError) as error:
+            known = ", ".join(sorted(wordfreq.available_languages()))
+            raise OptionError(
+                f"There is no word frequency list for {self.language!r}.",
+                f"Languages: {known}. Or give a file of WORD<TAB>COUNT, or `corpus`.",
+            ) from error
+        except ImportError as error:
+            raise OptionError(
+                f"Word frequencies for {self.language!r} need the package {error.name}.",
+                "Install it: pip install 'wordfreq[cjk]'",
+            ) from error
+
+    def __call__(self, word: str) -> float:
+        """Look a word up; a text of several words gets the harmonic combination that wordfreq documents."""
+        return float(wordfreq.word_frequency(word, self.language))
+
+
+@dataclass(frozen=True)
+class CountedFrequency:
+    """Frequencies from counts of case-folded words; the sum of all counts is `total`."""
+
+    counts: Mapping[str, float]
+    total: float
+
+    def __call__(self, word: str) -> float:
+        """Look a word up, whatever its case."""
+        return self.counts.get(_key(word), 0.0) / self.total
+
+
+class FileFrequency(CountedFrequency):
+    """Frequencies from a file of WORD<TAB>COUNT lines in UTF-8; entries that differ in case only are added up."""
+
+    def __init__(self, path: str | Path) -> None:
+        """Read the file.
+
+        Raises:
+            CorpusError: if the file cannot be read, with file and line; or if it holds no counts.
+        """
+        counts: Counter[str] = Counter()
+        for word, count in _read_counts(Path(path)):
+            counts[_key(word)] += count  # type: ignore[assignment]  # counts may be fractions
+        if not counts.total():
+            raise CorpusError("no word has a count.", "Write one WORD<TAB>COUNT per line.", path=path)
+        super().__init__(counts, counts.total())
+
+
+class CorpusFrequency(CountedFrequency):
+    """Frequencies from the corpus itself."""
+
+    @classmethod
+    def count(cls, corpus: Iterable[Example], side: Side = "source") -> CorpusFrequency:
+        """Count the words of one side as they stand in the text.
+
+        Words that touch are counted joined as well ("can" + "not"), since a token may cover both; these do not add to
+        the total.
+
+        Raises:
+            CorpusError: if there are no words.
+        """
+        counts: Counter[str] = Counter()
+        total = 0
+        for sentence in _sentences(corpus, side):
+            spans = sorted({(w.start, w.end) for w in sentence.words})
+            touching = [(a[0], b[1]) for a, b in pairwise(spans) if a[1] == b[0]]
+            counts.update(_key(sentence.text[start:end]) for start, end in (*spans, *touching))
+            total += len(spans)
+        if not total:
+            raise CorpusError(
+                "The corpus has no words to count.", "Give word frequencies as wordfreq:LANGUAGE or a file."
+            )
+        return cls(counts, total)
+
+
+def make_frequency(spec: str, corpus: Iterable[Example], side: Side = "source") -> Frequency:
+    """Word frequencies as named by an option.
+
+    Args:
+        spec: `wordfreq:LANGUAGE`, `corpus`, or the path of a file of WORD<TAB>COUNT lines.
+        corpus: read once, for `corpus` only.
+        side: which side of pairs `corpus` counts.
+
+    Raises:
+        OptionError: if `spec` is none of these, or there is no list for the language.
+        CorpusError: if the file or the corpus holds no counts.
+    """
+    if spec == "corpus":
+        return CorpusFrequency.count(corpus, side)
+    source, _, language = spec.partition(":")
+    if source == "wordfreq":
+        return WordfreqFrequency(language)
+    if not Path(spec).is_file():
+        raise OptionError(
+            f"--frequency {spec!r} is not a file.", "Give wordfreq:LANGUAGE (wordfreq:en), `corpus` or a file."
+        )
+    return FileFrequency(spec)
+
+
+def rarest(frequencies: npt.NDArray[np.float64], content: Booleans) -> tuple[Booleans, Booleans]:
+    """The least frequent units of a sentence, and the two least frequent; ties count for each.
+
+    Args:
+        frequencies: one per unit.
+        content: units that are more than punctuation; only these are ranked.
+
+    Returns:
+        Two masks over the units, all False in a sentence of fewer than `MIN_CONTENT` content units.
+    """
+    if content.sum() < MIN_CONTENT:
+        return np.zeros_like(content), np.zeros_like(content)
+    first, second = np.partition(frequencies[content], 1)[:2]
+    return content & (frequencies == first), content & (frequencies <= second)
+
+
+def rarest_units(sequence: EncodedSequence, frequency: Frequency) -> tuple[Booleans, Booleans]:
+    """`rarest` of an encoded sentence."""
+    forms = unit_forms(sequence)
+    frequencies = np.array([frequency(form) for form in forms], dtype=np.float64)
+    return rarest(frequencies, np.array([not is_punctuation(form) for form in forms], dtype=np.bool_))
+
+
+def unit_forms(sequence: EncodedSequence) -> list[str]:
+    """The text of every unit, from the beginning of its first word to the end of its last."""
+    words, text = sequence.sentence.words, sequence.sentence.text
+    starts, ends = [len(text)] * sequence.n_units, [0] * sequence.n_units
+    for word, unit in zip(words, sequence.unit_of_word, strict=True):
+        if unit >= 0:
+            starts[unit] = min(starts[unit], word.start)
+            ends[unit] = max(ends[unit], word.end)
+    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+def _key(word: str) -> str:
+    """What words are counted under."""
+    return unicodedata.normalize("NFC", word).casefold()
+
+
+def _sentences(corpus: Iterable[Example], side: Side) -> Iterator[Sentence]:
+    """One side of every example that has it."""
+    for example in corpus:
+        sentence = example.source if side == "source" else example.target
+        if sentence is not None:
+            yield sentence
+
+
+def _read_counts(path: Path) -> Iterator[tuple[str, float]]:
+    """Words and counts, line by line; empty lines are skipped."""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    yield _parse_count(line, path, number)
+    except OSError as error:
+        raise CorpusError(f"cannot be read ({error.strerror}).", "Check --frequency.", path=path) from error
+
+
+def _parse_count(line: bytes, path: Path, number: int) -> tuple[str, float]:
+    """Read one WORD<TAB>COUNT line."""
+    advice = "Write one WORD<TAB>COUNT per line, in UTF-8, with counts of 0 or more."
+    try:
+        word, count = line.decode("utf-8-sig" if number == 1 else "utf-8").strip().split("\t")
+        value = float(count)
+    except UnicodeDecodeError as error:
+        raise CorpusError("not UTF-8.", advice, path=path, line=number) from error
+    except ValueError as error:
+        raise CorpusError(f"not WORD<TAB>COUNT: {line.strip()!r}", advice, path=path, line=number) from error
+    if not math.isfinite(value) or value < 0:
+        raise CorpusError(f"{count!r} is not a count.", advice, path=path, line=number)
+    return word, value

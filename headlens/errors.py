@@ -1,0 +1,76 @@
+"""Everything headlens raises on purpose.
+
+HeadlensError
+├── InputError                 the user can mend it; the command line exits with 2 and shows no traceback
+│   ├── ModelError             a model that cannot be had, loaded or looked into
+│   │   └── UnsupportedModelError  its attention does not go through transformers' registry
+│   ├── CorpusError            a text, treebank or table that cannot be read; carries file and line
+│   │   └── AlignmentError     words and subwords cannot be brought together
+│   ├── ParserError            a dependency parser that is not installed or does not parse
+│   ├── OptionError            an option with a value that cannot be meant
+│   └── OutputError            a folder that cannot be written, or that holds somebody's results
+└── SelfCheckError             headlens found itself wrong (a site not reached, a mask ignored); exit 1
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+class HeadlensError(Exception):
+    """Root of all errors headlens raises on purpose.
+
+    `advice` says what to do next; it is part of the message, on a line of its own.
+    """
+
+    def __init__(self, message: str, advice: str = "") -> None:
+        super().__init__(f"{message}\n{advice}" if advice else message)
+        self.message = message
+        self.advice = advice
+
+
+class InputError(HeadlensError):
+    """Something the user gave is wrong and the user can mend it."""
+
+
+class ModelError(InputError):
+    """A model that cannot be found, loaded or looked into."""
+
+
+class UnsupportedModelError(ModelError):
+    """A model whose attention headlens cannot reach."""
+
+
+class CorpusError(InputError):
+    """A corpus that cannot be read.
+
+    `path` and `line` (1-based) tell where; both may be None when the corpus is no file.
+    """
+
+    def __init__(
+        self, message: str, advice: str = "", *, path: str | Path | None = None, line: int | None = None
+    ) -> None:
+        where = "" if path is None else f"{path}: " if line is None else f"{path}:{line}: "
+        super().__init__(f"{where}{message}", advice)
+        self.path = path
+        self.line = line
+
+
+class AlignmentError(CorpusError):
+    """Words and subwords of a sentence cannot be brought together."""
+
+
+class ParserError(InputError):
+    """A dependency parser that is not installed, or that gives no trees."""
+
+
+class OptionError(InputError):
+    """An option whose value cannot be meant."""
+
+
+class OutputError(InputError):
+    """A folder that cannot be written, or that already holds results."""
+
+
+class SelfCheckError(HeadlensError):
+    """Headlens caught itself giving a wrong result; never the user's fault."""

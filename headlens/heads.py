@@ -1,0 +1,108 @@
+"""The one noun everybody shares: an attention head, and a table with rows about heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, get_args
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from headlens.errors import OptionError
+
+Stack = Literal["encoder", "decoder", "cross"]
+STACKS: tuple[Stack, ...] = get_args(Stack)
+KEY_COLUMNS = ["stack", "layer", "head"]
+
+
+class Head(NamedTuple):
+    """One attention head; layers and heads count from 0, everywhere.
+
+    With shared weights (ALBERT) `layer` is the depth: the same weights are another head at every depth.
+    """
+
+    stack: Stack
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"{self.stack}.{self.layer}.{self.head}"
+
+    @classmethod
+    def parse(cls, text: str) -> Head:
+        """Read `encoder.3.1`.
+
+        Raises:
+            OptionError: if `text` is not `STACK.LAYER.HEAD`.
+        """
+        parts = text.strip().split(".")
+        if len(parts) != 3 or parts[0] not in STACKS or not all(p.isascii() and p.isdigit() for p in parts[1:]):
+            raise OptionError(
+                f"{text!r} is not a head.",
+                f"Write STACK.LAYER.HEAD, such as encoder.3.1; stacks: {', '.join(STACKS)}.",
+            )
+        stack: Stack = parts[0]
+        return cls(stack, int(parts[1]), int(parts[2]))
+
+
+@dataclass(frozen=True)
+class HeadTable:
+    """Tidy rows about heads: columns `stack, layer, head`, then one column per quantity.
+
+    A table has one row per head (`heads.csv`) or several (`syntax.csv`: one per relation and direction).
+    Rows stand in the order encoder, decoder, cross; then layer; then head; then as they were made.
+    """
+
+    rows: pd.DataFrame
+
+    def __post_init__(self) -> None:
+        missing = [c for c in KEY_COLUMNS if c not in self.rows.columns]
+        if missing:
+            raise ValueError(f"a head table needs the columns {KEY_COLUMNS}; missing: {missing}")
+        order = self.rows["stack"].map({s: i for i, s in enumerate(STACKS)})
+        keyed = self.rows.assign(_stack=order).sort_values(["_stack", "layer", "head"], kind="stable")
+        first = KEY_COLUMNS + [c for c in self.rows.columns if c not in KEY_COLUMNS]
+        object.__setattr__(self, "rows", keyed[first].reset_index(drop=True))
+
+    @classmethod
+    def from_columns(cls, heads: Sequence[Head], **columns: Sequence[object] | npt.NDArray[np.generic]) -> HeadTable:
+        """Make a table from heads and columns of the same length."""
+        keys = {k: [h[i] for h in heads] for i, k in enumerate(KEY_COLUMNS)}
+        return cls(pd.DataFrame({**keys, **columns}))
+
+    @property
+    def heads(self) -> list[Head]:
+        """The heads of the table, each once, in order."""
+        keys = self.rows[KEY_COLUMNS].drop_duplicates()
+        return [Head(s, int(layer), int(head)) for s, layer, head in keys.itertuples(index=False)]
+
+    @property
+    def stacks(self) -> list[Stack]:
+        """The stacks that occur, in the order encoder, decoder, cross."""
+        present = set(self.rows["stack"])
+        return [s for s in STACKS if s in present]
+
+    def grid(self, column: str, stack: Stack) -> npt.NDArray[np.float64]:
+        """One column of one stack as a matrix (layers, heads); NaN where there is no such head.
+
+        Raises:
+            ValueError: if a head has more than one row.
+        """
+        part = self.rows[self.rows["stack"] == stack]
+        if part.duplicated(KEY_COLUMNS).any():
+            raise ValueError("a grid needs one row per head")
+        matrix = part.pivot_table(index="layer", columns="head", values=column, dropna=False)
+        shape = range(int(part["layer"].max()) + 1), range(int(part["head"].max()) + 1)
+        return matrix.reindex(index=shape[0], columns=shape[1]).to_numpy(np.float64)
+
+    def join(self, other: HeadTable) -> HeadTable:
+        """The columns of both tables, by head; a head that `other` lacks gets empty cells."""
+        return HeadTable(self.rows.merge(other.rows, on=KEY_COLUMNS, how="left", validate="many_to_one"))
+
+    def with_model(self, model: str) -> pd.DataFrame:
+        """The rows as written to a CSV: `model` in front."""
+        frame = self.rows.copy()
+        frame.insert(0, "model", model)
+        return frame

@@ -1,0 +1,1 @@
+"""Edits: what can be changed in every head."""

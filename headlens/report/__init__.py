@@ -1,0 +1,1 @@
+"""Tables, figures and run folders; nothing else draws or writes."""

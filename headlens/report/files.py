@@ -1,0 +1,161 @@
+"""Files that are either whole or not there: CSV, JSON, and the atomic write below both."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import enum
+import errno
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headlens.errors import OutputError
+
+_NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
+_NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}
+
+
+@contextlib.contextmanager
+def output_errors(path: str | Path) -> Iterator[None]:
+    """Turn what the file system refuses into an `OutputError` that names `path` and says what to do.
+
+    Raises:
+        OutputError: for every `OSError` of the block.
+    """
+    try:
+        yield
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise OutputError(f"Cannot write {path}: {reason}.", _advice(problem.errno)) from problem
+
+
+def _advice(number: int | None) -> str:
+    if number in _NO_SPACE:
+        return "Free some space, or name a folder on another disk with --out."
+    if number in _NOT_ALLOWED:
+        return "Name a folder that you may write with --out."
+    if number in _NO_FOLDER:
+        return "A file stands where a folder is needed, or the other way round; name another folder with --out."
+    return "Name another folder with --out."
+
+
+@contextlib.contextmanager
+def atomic_path(path: str | Path) -> Iterator[Path]:
+    """Give a temporary name beside `path`; when the block ends well, the file there becomes `path`.
+
+    A reader sees the old file or the new one, never half of one. Missing folders are made. When the block
+    raises, the temporary file is removed and the old file stays. The temporary name keeps the suffix, so
+    that writers which guess the format from it still do.
+
+    Raises:
+        OutputError: if the folder cannot be written or the disk is full.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.stem}.{secrets.token_hex(4)}.tmp{target.suffix}")
+    with output_errors(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            _sync(temporary)
+            os.replace(temporary, target)  # noqa: PTH105 - named for what it does: an atomic replace
+        finally:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+
+
+def _sync(path: Path) -> None:
+    # without this a power cut after the rename may leave an empty file under the final name
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+
+
+def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
+    """Write a table as CSV that reads back exactly.
+
+    Floats are written with the digits that identify them (narrow floats are widened first), missing values
+    as empty cells, infinities as `inf` and `-inf`, booleans as `true` and `false`; lines end in a line feed,
+    the text is UTF-8, the index is not written.
+
+    Raises:
+        OutputError: if the folder cannot be written or the disk is full.
+    """
+    cells = pd.DataFrame({name: _cells(column) for name, column in frame.items()})
+    with atomic_path(path) as temporary:
+        cells.to_csv(temporary, index=False, lineterminator="\n", encoding="utf-8", errors="backslashreplace")
+    return Path(path)
+
+
+def _cells(column: pd.Series) -> pd.Series:
+    if pd.api.types.is_float_dtype(column.dtype):
+        return column.astype("float64")
+    if pd.api.types.is_bool_dtype(column.dtype) or column.dtype == object:
+        return column.astype(object).map(_cell)
+    return column
+
+
+def _cell(value: object) -> object:
+    return str(bool(value)).lower() if isinstance(value, bool | np.bool_) else value
+
+
+def read_csv(path: str | Path) -> pd.DataFrame:
+    """Read a table that `write_csv` wrote: floats to the last bit, only empty cells missing.
+
+    Words such as `NA` or `null` stay text: they may be tokens or names.
+    """
+    return pd.read_csv(path, float_precision="round_trip", keep_default_na=False, na_values=[""])
+
+
+def write_json(data: Mapping[str, Any], path: str | Path) -> Path:
+    """Write indented JSON; paths, enums, dataclasses, sets, numpy values and torch names become plain values.
+
+    A number that is not finite becomes `null`: standard JSON knows no other word for it.
+
+    Raises:
+        OutputError: if the folder cannot be written or the disk is full.
+        TypeError: if a value has no plain form.
+    """
+    text = json.dumps(plain_value(data), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    with atomic_path(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", errors="backslashreplace", newline="\n")
+    return Path(path)
+
+
+def plain_value(value: Any) -> Any:
+    """Bring a value to what JSON knows: dict, list, str, int, finite float, bool, None.
+
+    Raises:
+        TypeError: if it has no plain form.
+    """
+    if isinstance(value, enum.Enum):
+        return plain_value(value.value)
+    if value is None or isinstance(value, str | bool | int):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, np.generic | np.ndarray):
+        return plain_value(value.tolist())
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain_value(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    return _plain_collection(value)
+
+
+def _plain_collection(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(k): plain_value(v) for k, v in value.items()}
+    if isinstance(value, set | frozenset):
+        return sorted((plain_value(v) for v in value), key=repr)
+    if isinstance(value, list | tuple):
+        return [plain_value(v) for v in value]
+    # torch.device, torch.dtype: told apart by name, so that writing JSON does not import torch
+    if isinstance(value, os.PathLike) or type(value).__module__ == "torch":
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no plain JSON form")

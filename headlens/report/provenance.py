@@ -1,0 +1,79 @@
+"""What a run was made with: versions, commit, memory."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+PACKAGES = (
+    "headlens",
+    "torch",
+    "transformers",
+    "numpy",
+    "pandas",
+    "scipy",
+    "statsmodels",
+    "scikit-learn",
+    "matplotlib",
+    "tokenizers",
+    "sentencepiece",
+    "entmax",
+    "spacy",
+    "stanza",
+    "wordfreq",
+    "datasets",
+)
+
+
+def versions() -> dict[str, str]:
+    """Python's version and those of the packages that can change a number; absent packages are left out."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def git_commit(source: Path = Path(__file__)) -> str | None:
+    """The commit of the checkout that `source` belongs to, with `-dirty` behind it when files were changed.
+
+    None when headlens is installed rather than checked out. A file that merely lies inside somebody's
+    repository (a virtual environment there) does not count: it must be tracked.
+    """
+    if _git(source, "ls-files", "--error-unmatch", source.name) is None:
+        return None
+    return _git(source, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*")
+
+
+def _git(source: Path, *arguments: str) -> str | None:
+    git = shutil.which("git")
+    if git is None:
+        return None
+    command = [git, "-C", str(source.parent), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)  # noqa: S603 - fixed words
+    except (subprocess.SubprocessError, OSError):
+        return None
+    return done.stdout.strip() or None
+
+
+def peak_memory() -> int | None:
+    """Largest resident memory of this process so far, in bytes; None where the system does not tell."""
+    if sys.platform == "win32":
+        return None
+    import resource  # noqa: PLC0415 - does not exist on Windows
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def environment() -> dict[str, Any]:
+    """What `run.json` says about the machine and the programs."""
+    return {"versions": versions(), "platform": platform.platform(), "git_commit": git_commit()}

@@ -1,0 +1,195 @@
+"""A run folder: tables, figures, and `run.json`, which tells how they came to be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from headlens.errors import OutputError
+from headlens.report.files import atomic_path, output_errors, write_csv, write_json
+from headlens.report.images import write_figure
+from headlens.report.locks import FolderLock
+from headlens.report.provenance import environment, peak_memory
+
+Status = Literal["running", "finished", "interrupted", "failed"]
+RUN_FILE = "run.json"
+FIGURES = "figures"
+
+
+class RunFolder:
+    """A folder that one run writes.
+
+    Used as `with RunFolder.create(...) as run:`; leaving the block closes the run: `finished`, or
+    `interrupted` after Ctrl-C, or `failed` after any other exception. What was written by then stays.
+    """
+
+    def __init__(self, path: Path, *, command: str, model: str) -> None:
+        self.path = path
+        self._record: dict[str, Any] = {"command": command, "model": model, "status": "running", "files": []}
+        self._lock = FolderLock(path)
+        self._begun = time.monotonic()
+
+    @classmethod
+    def create(cls, path: str | Path | None, *, command: str, model: str, overwrite: bool = False) -> RunFolder:
+        """Make or take a folder for a new run and lock it.
+
+        Args:
+            path: the folder; None for `runs/<command>-<model>-<YYYYmmdd-HHMMSS>`.
+            command: the command that runs.
+            model: the model's id or folder, as given.
+            overwrite: take a folder with a finished run too; the files which that run lists are removed.
+
+        Raises:
+            OutputError: if the folder cannot be written, holds a finished run, or is being written by a
+                living process.
+        """
+        folder = _new_folder(default_name(command, model)) if path is None else _folder(Path(path))
+        run = cls(folder, command=command, model=model)
+        run._lock.acquire()
+        try:
+            _clear(folder, overwrite=overwrite)
+        except BaseException:
+            run._lock.release()
+            raise
+        return run
+
+    @property
+    def files(self) -> list[Path]:
+        """Paths of the files written so far, `run.json` apart."""
+        return [self.path / name for name in self._record["files"]]
+
+    def start(self, info: Mapping[str, Any]) -> None:
+        """Write `run.json` with status `running`; `info` holds arguments, revision, hashes, seeds, device, dtype."""
+        started = datetime.now(UTC).isoformat(timespec="seconds")
+        self._record.update({"started": started, **environment(), **info, "status": "running"})
+        self._write()
+
+    def table(self, name: str, frame: pd.DataFrame) -> Path:
+        """Write `<name>.csv`."""
+        return self._add(write_csv(frame, self._place(f"{name}.csv")))
+
+    def json(self, name: str, data: Mapping[str, Any]) -> Path:
+        """Write `<name>.json`."""
+        return self._add(write_json(data, self._place(f"{name}.json")))
+
+    def figure(self, name: str, figure: Figure | None) -> list[Path]:
+        """Write `figures/<name>.png` and `.svg`; nothing for None, which stands for nothing to draw."""
+        if figure is None:
+            return []
+        return [self._add(p) for p in write_figure(figure, self._place(name, FIGURES))]
+
+    @contextlib.contextmanager
+    def file(self, name: str) -> Iterator[Path]:
+        """Give a temporary path for a file of another kind; it becomes `<name>` when the block ends well."""
+        target = self._place(name)
+        with atomic_path(target) as temporary:
+            yield temporary
+        self._add(target)
+
+    def finish(self, info: Mapping[str, Any] | None = None, status: Status = "finished") -> None:
+        """Write the last `run.json` with `info`, wall time and peak memory, and unlock the folder."""
+        self._record.update(info or {})
+        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        seconds = time.monotonic() - self._begun
+        self._record.update(ended=ended, wall_time_s=seconds, peak_memory_bytes=peak_memory(), status=status)
+        try:
+            self._write()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if problem is None:
+            if self._record["status"] == "running":
+                self.finish()
+            return
+        # the problem that ended the run matters more than one with its record (a full disk makes both)
+        with contextlib.suppress(OutputError):
+            self.finish(status="interrupted" if isinstance(problem, KeyboardInterrupt) else "failed")
+
+    def _place(self, name: str, below: str = "") -> Path:
+        if Path(name).name != name:
+            raise ValueError(f"{name!r} is not a plain file name")
+        return self.path / below / name
+
+    def _add(self, path: Path) -> Path:
+        name = path.relative_to(self.path).as_posix()
+        if name not in self._record["files"]:
+            self._record["files"].append(name)
+        return path
+
+    def _write(self) -> None:
+        write_json(self._record, self.path / RUN_FILE)
+
+
+def default_name(command: str, model: str, moment: datetime | None = None) -> Path:
+    """`runs/<command>-<model>-<YYYYmmdd-HHMMSS>`, local time; of a model that is a folder, its last name."""
+    local = model.startswith((".", "/", "~", "\\")) or Path(model).is_absolute()
+    name = Path(model).name if local else model
+    safe = re.sub(r"[^\w.-]+", "-", name.replace("/", "--"), flags=re.ASCII).strip("-.") or "model"
+    stamp = (moment or datetime.now().astimezone()).strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{command}-{safe[:80]}-{stamp}"
+
+
+def read_run(folder: str | Path) -> dict[str, Any] | None:
+    """The content of a folder's `run.json`; None if there is none, or none that can be read."""
+    try:
+        record = json.loads((Path(folder) / RUN_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _folder(path: Path) -> Path:
+    with output_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _new_folder(path: Path) -> Path:
+    with output_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for number in range(1, 1000):
+            # two runs may start within one second
+            candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                candidate.mkdir()
+                return candidate
+    raise OutputError(f"{path} and 998 folders named after it exist.", "Name another folder with --out.")
+
+
+def _clear(folder: Path, *, overwrite: bool) -> None:
+    record = read_run(folder)
+    if record is None:
+        return
+    if record.get("status") == "finished" and not overwrite:
+        raise OutputError(
+            f"{folder} holds a finished run of {record.get('command', 'headlens')}.",
+            "Name another folder with --out, or give --overwrite to replace it.",
+        )
+    if overwrite:
+        _remove(folder, record.get("files", []))
+
+
+def _remove(folder: Path, names: list[str]) -> None:
+    root = folder.resolve()
+    with output_errors(folder):
+        for path in ((folder / name).resolve() for name in names):
+            # a run.json may come from anywhere: never follow it out of the folder
+            if path.is_relative_to(root) and path.is_file():
+                path.unlink()
+        (folder / RUN_FILE).unlink()

@@ -1,0 +1,139 @@
+"""Word-level head metrics, the slow and obvious way: attention between units, syntax, rare words.
+
+The counterpart of naive_metrics for whatever is about words: a unit is a word, special tokens are none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+from naive_metrics import most_frequent
+from naive_samples import Array, Corpus, Sample, make_seq
+from naive_statistics import holm, mean, paired_p_value, wilson
+
+DIRECTIONS = ("dep->head", "head->dep")
+
+
+def word_map(sample: Sample, layer: int, head: int) -> Array:
+    """Attention between units, (query units, key units): the mean from a unit's tokens, the sum to them.
+
+    Raises:
+        ValueError: if a query unit has no token, so that it has no attention.
+    """
+    matrix = sample.matrix(layer, head)
+    words = np.zeros((sample.queries.n_words, sample.keys.n_words))
+    for i in range(sample.queries.n_words):
+        sources = sample.queries.tokens_of(i)
+        if not sources:
+            raise ValueError(f"unit {i} has no token")
+        for j in range(sample.keys.n_words):
+            targets = sample.keys.tokens_of(j)
+            words[i, j] = mean(math.fsum(matrix[q, k] for k in targets) for q in sources)
+    return words
+
+
+def word_level(sample: Sample) -> Sample:
+    """The sentence as if its units were its tokens, so that the functions for tokens can be used on words."""
+    layers, heads = sample.weights.shape[:2]
+    weights = np.array([[word_map(sample, layer, head) for head in range(heads)] for layer in range(layers)])
+    queries, keys = (make_seq(range(seq.n_words)) for seq in (sample.queries, sample.keys))
+    return replace(sample, queries=queries, keys=keys, weights=weights)
+
+
+class SyntaxRow(NamedTuple):
+    """How well a head finds the other end of one relation, in one direction."""
+
+    n: int
+    correct: int
+    accuracy: float
+    offset: int
+    baseline: float
+    only_head: int
+    only_baseline: int
+    p_value: float
+    ci_low: float
+    ci_high: float
+
+
+def instances(sample: Sample, relation: str, direction: str) -> list[tuple[int, int]]:
+    """(source, target) units of a relation in a direction."""
+    ends = [(dependent, head) for dependent, head, name in sample.arcs if name == relation]
+    return ends if direction == "dep->head" else [(head, dependent) for dependent, head in ends]
+
+
+def pointed_unit(row: Array, source: int, *, exclude_self: bool) -> int:
+    """The first unit of largest weight, the source itself left out on request."""
+    return max((j for j in range(len(row)) if not (exclude_self and j == source)), key=row.__getitem__)
+
+
+def baseline_offset(corpus: Corpus, relation: str, direction: str) -> int:
+    """The most frequent offset target - source, in units."""
+    return most_frequent(t - s for sample in corpus for s, t in instances(sample, relation, direction))
+
+
+def syntax(
+    corpus: Corpus, layer: int, head: int, *, exclude_self: bool = False
+) -> dict[tuple[str, str], SyntaxRow]:
+    """By (relation, direction), for every relation that occurs in the corpus."""
+    relations = sorted({relation for sample in corpus for _, _, relation in sample.arcs})
+    maps = [word_map(sample, layer, head) if sample.arcs else np.zeros((0, 0)) for sample in corpus]
+    table = {}
+    for relation, direction in ((r, d) for r in relations for d in DIRECTIONS):
+        offset = baseline_offset(corpus, relation, direction)
+        right = [
+            (pointed_unit(words[s], s, exclude_self=exclude_self) == t, s + offset == t)
+            for sample, words in zip(corpus, maps, strict=True)
+            for s, t in instances(sample, relation, direction)
+        ]
+        table[relation, direction] = syntax_row(right, offset)
+    return table
+
+
+def syntax_row(right: Sequence[tuple[bool, bool]], offset: int) -> SyntaxRow:
+    """From (head is right, baseline is right) of every instance."""
+    n = len(right)
+    correct = sum(by_head for by_head, _ in right)
+    only_head = sum(by_head and not by_baseline for by_head, by_baseline in right)
+    only_baseline = sum(by_baseline and not by_head for by_head, by_baseline in right)
+    baseline = sum(by_baseline for _, by_baseline in right) / n
+    p_value = paired_p_value(only_head, only_baseline)
+    return SyntaxRow(
+        n, correct, correct / n, offset, baseline, only_head, only_baseline, p_value, *wilson(correct, n)
+    )
+
+
+ModelSyntax = dict[tuple[str, int, int, str, str], tuple[SyntaxRow, float]]
+
+
+def model_syntax(corpora: Sequence[Corpus], *, exclude_self: bool = False) -> ModelSyntax:
+    """By (stack, layer, head, relation, direction): the row and its p-value after Holm's correction.
+
+    One corpus per self-attention stack; the correction runs over every row of the result.
+    """
+    found = {
+        (corpus[0].stack, layer, head, relation, direction): row
+        for corpus in corpora
+        for layer, head in np.ndindex(corpus[0].weights.shape[:2])
+        for (relation, direction), row in syntax(corpus, layer, head, exclude_self=exclude_self).items()
+    }
+    adjusted = holm([row.p_value for row in found.values()])
+    return {key: (row, p) for (key, row), p in zip(found.items(), adjusted, strict=True)}
+
+
+def rare(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
+    """Share of query units that point at a rare key unit, and the share if they pointed at random."""
+    columns: dict[str, list[float]] = {name: [] for name in ("top1", "top2", "chance", "chance2")}
+    for sample in corpus:
+        if not any(sample.rare1):
+            continue
+        for row in word_map(sample, layer, head):
+            best = max(range(len(row)), key=row.__getitem__)
+            columns["top1"].append(bool(sample.rare1[best]))
+            columns["top2"].append(bool(sample.rare2[best]))
+            columns["chance"].append(sum(map(bool, sample.rare1)) / len(row))
+            columns["chance2"].append(sum(map(bool, sample.rare2)) / len(row))
+    return {f"rare_{name}": mean(values) for name, values in columns.items()}
