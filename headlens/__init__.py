@@ -1,1 +1,85 @@
-"""headlens: what every attention head does, and what it is worth."""
+"""headlens: what every attention head of a transformer does, and what it is worth.
+
+Names are resolved when they are first used: `import headlens` alone loads neither torch nor transformers.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
+    from headlens.attention.session import AttentionSession
+    from headlens.attention.sites import Site, find_sites
+    from headlens.corpora.sentence import Corpus, Example, Sentence, Word
+    from headlens.corpora.sources import open_corpus
+    from headlens.errors import HeadlensError
+    from headlens.experiments.attend import attend
+    from headlens.experiments.check import check
+    from headlens.experiments.classify import Classification, ClassifyOptions, classify
+    from headlens.heads import Head, HeadTable
+    from headlens.interventions.gates import HeadGates
+    from headlens.metrics.base import Metric, Statistics
+    from headlens.models.loading import LoadedModel, ModelOptions, load
+    from headlens.roles.labels import Thresholds
+
+_HOMES = {
+    "attention.contract": ("AttentionCall", "BatchTokens", "CallContext", "Edit", "Observer", "Tokens"),
+    "attention.session": ("AttentionSession",),
+    "attention.sites": ("Site", "find_sites"),
+    "corpora.sentence": ("Corpus", "Example", "Sentence", "Word"),
+    "corpora.sources": ("open_corpus",),
+    "errors": ("HeadlensError",),
+    "experiments.attend": ("attend",),
+    "experiments.check": ("check",),
+    "experiments.classify": ("Classification", "ClassifyOptions", "classify"),
+    "heads": ("Head", "HeadTable"),
+    "interventions.gates": ("HeadGates",),
+    "metrics.base": ("Metric", "Statistics"),
+    "models.loading": ("LoadedModel", "ModelOptions", "load"),
+    "roles.labels": ("Thresholds",),
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "AttentionCall",
+    "AttentionSession",
+    "BatchTokens",
+    "CallContext",
+    "Classification",
+    "ClassifyOptions",
+    "Corpus",
+    "Edit",
+    "Example",
+    "Head",
+    "HeadGates",
+    "HeadTable",
+    "HeadlensError",
+    "LoadedModel",
+    "Metric",
+    "ModelOptions",
+    "Observer",
+    "Sentence",
+    "Site",
+    "Statistics",
+    "Thresholds",
+    "Tokens",
+    "Word",
+    "attend",
+    "check",
+    "classify",
+    "find_sites",
+    "load",
+    "open_corpus",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'headlens' has no attribute {name!r}")
+    value = getattr(import_module(f"headlens.{_HOME_OF[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

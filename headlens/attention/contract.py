@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -11,7 +12,7 @@ from torch import Tensor
 from headlens.attention.sites import Site
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tokens:
     """What is known of the tokens of a padded batch; all tensors (batch, length), on the model's device.
 
@@ -25,6 +26,11 @@ class Tokens:
         word: index of the token's word in its sentence; -1 for special tokens and padding.
         n_words: words of each sentence; (batch,).
         n_pieces: subwords of each word; (batch, max words), 0 past the end.
+        arcs: edges of the dependency trees, (arcs, 4): sentence, dependent word, head word, relation number;
+            None when nobody asked for trees.
+        rarity: (batch, max words): 2 for the least frequent word of a sentence, 1 for the second, else 0 (also
+            throughout sentences that are too short); None when nobody asked.
+        sampled: (batch,) one query token of each sentence, for statistics too dear for all; -1 for none.
     """
 
     real: Tensor
@@ -37,6 +43,9 @@ class Tokens:
     word: Tensor
     n_words: Tensor
     n_pieces: Tensor
+    arcs: Tensor | None = None
+    rarity: Tensor | None = None
+    sampled: Tensor | None = None
 
     @property
     def shape(self) -> torch.Size:
@@ -50,7 +59,9 @@ class Tokens:
 
     def to(self, device: torch.device | str) -> Tokens:
         """The same on another device."""
-        return replace(self, **{k: v.to(device) for k, v in vars(self).items() if k in self.__match_args__})
+        return replace(
+            self, **{k: v.to(device) for k, v in vars(self).items() if k in self.__match_args__ and v is not None}
+        )
 
 
 @dataclass(frozen=True)
@@ -130,8 +141,15 @@ class Edit:
 
     edits_mask: bool = False
 
+    def check(self, sites: Sequence[Site]) -> None:
+        """Raise OptionError if the edit does not fit a model with these sites; asked before anything runs."""
+
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
-        """The additive mask to use: float, broadcastable to (batch, heads, query, key), or None for no mask."""
+        """The additive mask to use: float, broadcastable to (batch, heads, query, key), or None for no mask.
+
+        What comes in is additive too. Sums below the lowest number of the query's dtype are raised to it, so that
+        a row masked throughout, also twice, gets uniform weights and not NaN.
+        """
         del context
         return mask
 

@@ -1,52 +1,79 @@
 """The attention and mask functions headlens registers with transformers.
 
-One pair per kernel. A name registered only for attention would get no mask at all: models would lose their
-padding and causal masks in silence.
+Every name is registered for both. A name registered only for attention would get no mask at all: models would
+lose their padding and causal masks in silence.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Literal
 
+import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from headlens.errors import SelfCheckError
+from headlens.attention.sites import eager_function, sdpa_function
 
 Kernel = Literal["eager", "sdpa"]
-NAMES: dict[Kernel, str] = {"eager": "headlens", "sdpa": "headlens_sdpa"}
-# Where a session leaves itself for the registered function to find: on the modules of its own model, so that
-# nothing is global and two sessions on two models do not meet.
-ATTRIBUTE = "_headlens_session"
+EAGER = "headlens"
+SDPA = "headlens_sdpa"
+# For edits that add to the mask: sdpa's shortcut "no mask, is_causal" would lose causality with the first of them.
+SDPA_MASKED = "headlens_sdpa_masked"
+NAMES = (EAGER, SDPA, SDPA_MASKED)
+# Where a session leaves its link for the registered functions to find: on the modules of its own model, so
+# that nothing is global and two sessions on two models do not meet.
+ATTRIBUTE = "_headlens_link"
 
 Attend = Callable[..., tuple[Tensor, Tensor | None]]
 
 
-def _attention(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
-    attend: Attend | None = getattr(module, ATTRIBUTE, None)
-    if attend is None:
-        raise SelfCheckError(
-            f"{type(module).__name__} computed attention at a place headlens did not find.",
-            "Its heads would be missing from every result; please report the model.",
-        )
-    return attend(module, *args, **kwargs)
+def own_attention(kernel: Kernel, module: nn.Module) -> Attend:
+    """The function the model itself computes this module's attention with."""
+    return eager_function(module) if kernel == "eager" else sdpa_function(module)
+
+
+def _attention(kernel: Kernel, module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+    link = getattr(module, ATTRIBUTE, None)
+    # No link: a deep copy made inside a session, or another model built from the same config object.
+    attend: Attend = partial(own_attention(kernel, module), module) if link is None else partial(link.attend, module)
+    return attend(*args, **kwargs)
 
 
 def _full_sdpa_mask(*args: Any, **kwargs: Any) -> Tensor | None:
-    # sdpa's shortcut "no mask, is_causal" would lose causality as soon as an edit adds a mask.
-    kwargs["allow_is_causal_skip"] = False
-    mask: Tensor | None = sdpa_mask(*args, **kwargs)
+    mask: Tensor | None = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
     return mask
 
 
 def register() -> None:
-    """Make both names known to transformers; doing it twice changes nothing."""
-    AttentionInterface.register(NAMES["eager"], _attention)
-    AttentionMaskInterface.register(NAMES["eager"], eager_mask)
-    AttentionInterface.register(NAMES["sdpa"], _attention)
-    AttentionMaskInterface.register(NAMES["sdpa"], _full_sdpa_mask)
+    """Make the names known to transformers; doing it twice changes nothing."""
+    names: list[tuple[str, Kernel, Callable[..., Tensor | None]]] = [
+        (EAGER, "eager", eager_mask),
+        (SDPA, "sdpa", sdpa_mask),
+        (SDPA_MASKED, "sdpa", _full_sdpa_mask),
+    ]
+    for name, kernel, mask in names:
+        AttentionInterface.register(name, partial(_attention, kernel))
+        AttentionMaskInterface.register(name, mask)
+
+
+def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
+    """A mask to add to scores: 0 where a query may look, the dtype's lowest number where not.
+
+    Masks that are additive already are handed on. Eager attention would add a boolean one as 0 and 1.
+    """
+    if mask is None or mask.is_floating_point():
+        return mask
+    zero = torch.zeros((), dtype=dtype, device=mask.device)
+    return torch.where(mask.bool(), zero, torch.finfo(dtype).min)
+
+
+def causal_mask(query: Tensor, key: Tensor) -> Tensor:
+    """What sdpa's `is_causal` stands for: (query, key), True where a query may look."""
+    shape = query.shape[2], key.shape[2]
+    return torch.ones(shape, dtype=torch.bool, device=query.device).tril()
 
 
 register()

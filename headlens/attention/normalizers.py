@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers.integrations.sdpa_attention import repeat_kv
 
 from headlens.attention.contract import CallContext
-from headlens.errors import SelfCheckError
+from headlens.attention.sites import eager_function
+from headlens.errors import OptionError, SelfCheckError
 
 # (scores of shape (..., keys)) -> weights of the same shape that sum to 1 over the keys.
 Normalizer = Callable[[Tensor], Tensor]
@@ -26,7 +27,6 @@ _HARMLESS = {
     "position_ids",
     "sliding_window",
     "return_dict",
-    "layer_head_mask",
     "num_items_in_batch",
     "logits_to_keep",
     "token_type_ids",
@@ -45,16 +45,21 @@ class Entmax:
 
     Args:
         alpha: 1.5 or 2 (sparsemax); both have exact algorithms.
+
+    Raises:
+        OptionError: for any other alpha.
     """
 
     alpha: float = 1.5
+
+    def __post_init__(self) -> None:
+        if self.alpha not in (1.5, 2.0):
+            raise OptionError(f"entmax with alpha {self.alpha} is not offered.", "Use 1.5, or 2 for sparsemax.")
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Weights of shape (..., keys); rows whose keys are all masked become uniform, as under softmax."""
         from entmax import entmax15, sparsemax  # noqa: PLC0415 - heavy, and needed by few
 
-        if self.alpha not in (1.5, 2.0):
-            raise ValueError(f"alpha must be 1.5 or 2, not {self.alpha}")
         function = entmax15 if self.alpha == 1.5 else sparsemax
         # Rows that are masked throughout would come out as NaN.
         lowest = torch.finfo(scores.dtype).min
@@ -64,13 +69,9 @@ class Entmax:
 
 
 def attend_with(
-    normalizer: Normalizer,
-    context: CallContext,
-    module: nn.Module,
-    mask: Tensor | None,
-    **kwargs: object,
+    normalizer: Normalizer, context: CallContext, module: nn.Module, mask: Tensor | None, **kwargs: Any
 ) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention with another normaliser.
+    """Scaled dot-product attention with another normaliser, which gets scores of at least single precision.
 
     Args:
         normalizer: scores to weights.
@@ -85,23 +86,52 @@ def attend_with(
     Raises:
         SelfCheckError: on an argument this core does not know; swallowing it would give wrong numbers.
     """
-    scaling = kwargs.pop("scaling", None)
-    dropout = kwargs.pop("dropout", 0.0)
-    bias = kwargs.pop("position_bias", None)
-    unknown = sorted(k for k, v in kwargs.items() if k not in _HARMLESS and v is not None)
+    _refuse_unknown(module, kwargs)
+    query, value = context.query, context.value
+    # (batch, heads, key, d) from (batch, key heads, key, d)
+    groups = query.shape[1] // max(1, value.shape[1])
+    key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (context.key, value))
+    scaling = kwargs.get("scaling")
+    scores = torch.matmul(query, key.transpose(2, 3)) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    bias = kwargs.get("position_bias")
+    scores = scores if bias is None else scores + bias
+    weights = normalizer(scores if mask is None else scores + _lowest_kept(mask, scores.dtype))
+    dropped = nn.functional.dropout(weights, p=kwargs.get("dropout") or 0.0, training=module.training)
+    return torch.matmul(dropped.to(value.dtype), value).transpose(1, 2).contiguous(), weights
+
+
+def check_core(context: CallContext, module: nn.Module, mask: Tensor | None, **kwargs: Any) -> None:
+    """Compare this core under softmax with the model's own attention.
+
+    Raises:
+        SelfCheckError: if they differ: the model does more between scores and output than its arguments say.
+    """
+    kwargs = {**kwargs, "dropout": 0.0}
+    with torch.no_grad():
+        ours, _ = attend_with(softmax, context, module, mask, **kwargs)
+        theirs, _ = eager_function(module)(module, context.query, context.key, context.value, mask, **kwargs)
+    largest = theirs.abs().max() if theirs.numel() else 0.0
+    if not torch.allclose(ours.float(), theirs.float(), rtol=0, atol=100 * torch.finfo(ours.dtype).eps * largest):
+        raise SelfCheckError(
+            f"{context.site}: the attention of {type(module).__name__} is more than a softmax of scaled scores.",
+            "This model's attention can be watched, but its softmax cannot be replaced.",
+        )
+
+
+def _refuse_unknown(module: nn.Module, kwargs: Mapping[str, object]) -> None:
+    known = _HARMLESS | {"scaling", "dropout", "position_bias"}
+    unknown = sorted(k for k, v in kwargs.items() if k not in known and v is not None)
     if unknown:
         raise SelfCheckError(
             f"{type(module).__name__} hands arguments to its attention that another normaliser would lose: "
             f"{', '.join(unknown)}.",
             "This model's attention can be watched, but its softmax cannot be replaced.",
         )
-    groups = context.query.shape[1] // context.key.shape[1]
-    key, value = repeat_kv(context.key, groups), repeat_kv(context.value, groups)
-    scale = context.query.shape[-1] ** -0.5 if scaling is None else float(scaling)  # type: ignore[arg-type]
-    scores = torch.matmul(context.query, key.transpose(2, 3)) * scale
-    for term in (bias, mask):
-        if isinstance(term, Tensor):
-            scores = scores + term
-    weights = normalizer(scores)
-    dropped = nn.functional.dropout(weights, p=float(dropout), training=module.training)  # type: ignore[arg-type]
-    return torch.matmul(dropped, value).transpose(1, 2).contiguous(), weights
+
+
+def _lowest_kept(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """The mask in another dtype, whose lowest number still means masked."""
+    if mask.dtype == dtype:
+        return mask
+    return mask.to(dtype).masked_fill(mask <= torch.finfo(mask.dtype).min, torch.finfo(dtype).min)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from types import CodeType
 from typing import Any
 
@@ -19,11 +19,6 @@ from headlens.heads import Head, Stack
 _DISPATCH_NAME = "ALL_ATTENTION_FUNCTIONS"
 _CROSS = re.compile(r"cross_?att|encoder_att|enc_?dec", re.IGNORECASE)
 _HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
-_DEPTHS: dict[Stack, tuple[str, ...]] = {
-    "encoder": ("num_hidden_layers",),
-    "decoder": ("decoder_layers", "num_decoder_layers", "num_hidden_layers"),
-    "cross": ("decoder_layers", "num_decoder_layers", "num_hidden_layers"),
-}
 
 
 @dataclass(frozen=True)
@@ -83,9 +78,7 @@ def find_sites(model: nn.Module) -> list[Site]:
             two stacks of the same kind (two towers), which have to be looked into one at a time.
     """
     found = [
-        _Found(name, module, _stack_of(name, module))
-        for name, module in model.named_modules()
-        if dispatches(module)
+        _Found(name, module, _stack_of(name, module)) for name, module in model.named_modules() if dispatches(module)
     ]
     if not found:
         raise _unsupported(model)
@@ -104,27 +97,24 @@ def _number(model: nn.Module, stack: Stack, found: list[_Found]) -> list[Site]:
             f"{type(model).__name__} has more than one {stack} stack: {', '.join(sorted(lists))}.",
             "Give headlens one tower at a time, such as model.text_model.",
         )
-    depth = _shared_depth(model, stack, found, lists.pop())
-    if depth is not None:
-        # Which of the shared modules runs at which depth is known when it is called; the names cycle here.
-        return [
-            Site(stack, i, _n_heads(found[i % len(found)]), found[i % len(found)].name, shared=True)
-            for i in range(depth)
-        ]
+    repeated = _repeated(found)
+    if repeated is not None:
+        return [Site(stack, i, _n_heads(f), f.name, shared=True) for i, f in enumerate(repeated)]
     indices = [_first_index(f.name) for f in found]
     # Hybrids have attention in some blocks only: the block's number is the layer, unless blocks nest (Swin).
     layers = indices if None not in indices and len(set(indices)) == len(indices) else range(len(found))
     return [Site(stack, int(i or 0), _n_heads(f), f.name) for i, f in zip(layers, found, strict=True)]
 
 
-def _shared_depth(model: nn.Module, stack: Stack, found: list[_Found], prefix: str) -> int | None:
-    """Number of layers a list of fewer modules computes between them (ALBERT); None if none is shared."""
+def _repeated(found: list[_Found]) -> list[_Found] | None:
+    """The modules in the order they run where fewer modules compute all layers (ALBERT); None if each runs once."""
     config = getattr(found[0].module, "config", None)
-    depth = next((getattr(config, k) for k in _DEPTHS[stack] if isinstance(getattr(config, k, None), int)), None)
-    blocks = len(list(model.get_submodule(prefix).children())) if prefix else 1
-    if depth is None or blocks >= depth or not hasattr(config, "num_hidden_groups"):
+    groups = getattr(config, "num_hidden_groups", None)
+    if groups is None or len(found) % groups:
         return None
-    return depth * int(getattr(config, "inner_group_num", 1))
+    size, depth = len(found) // groups, int(getattr(config, "num_hidden_layers", groups))
+    order = [found[layer * groups // depth * size + inner] for layer in range(depth) for inner in range(size)]
+    return order if len(order) > len(found) else None
 
 
 def _stack_of(name: str, module: nn.Module) -> Stack:
@@ -164,23 +154,31 @@ def eager_function(module: nn.Module) -> Callable[..., Any]:
     Raises:
         UnsupportedModelError: if that file has none.
     """
-    names = inspect.unwrap(type(module).forward).__globals__
-    code = inspect.unwrap(type(module).forward).__code__
+    return _eager_function(inspect.unwrap(type(module).forward))
+
+
+@cache
+def _eager_function(forward: Callable[..., Any]) -> Callable[..., Any]:
     # Most files call it eager_attention_forward, a few put a word in front; the forward pass names the right one.
-    used = [n for n in _names(code) if n.endswith("eager_attention_forward") and n in names]
-    if len(set(used)) != 1:
+    used = {n for n in _names(forward.__code__) if n.endswith("eager_attention_forward")} & set(forward.__globals__)
+    if len(used) != 1:
         raise UnsupportedModelError(
-            f"{type(module).__name__} has no eager attention function headlens can call.",
+            f"{forward.__qualname__} has no eager attention function headlens can call.",
             "headlens needs a model whose file defines eager_attention_forward.",
         )
-    function: Callable[..., Any] = names[used[0]]
+    function: Callable[..., Any] = forward.__globals__[used.pop()]
+    return function
+
+
+def sdpa_function(module: nn.Module) -> Callable[..., Any]:
+    """The sdpa attention the model would use; a few files (Doge) have one of their own."""
+    registry = inspect.unwrap(type(module).forward).__globals__[_DISPATCH_NAME]
+    function: Callable[..., Any] = registry["sdpa"]
     return function
 
 
 def _unsupported(model: nn.Module) -> UnsupportedModelError:
-    own = sorted(
-        {type(m).__name__ for m in model.modules() if re.search(r"Attention$|Attn$", type(m).__name__)}
-    )
+    own = sorted({type(m).__name__ for m in model.modules() if re.search(r"Attention$|Attn$", type(m).__name__)})
     if own:
         reason = (
             f"{type(model).__name__} computes attention itself ({', '.join(own)}), "

@@ -10,8 +10,8 @@ from functools import cached_property
 from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.alignment import Alignment, Span, align
+from headlens.corpora.pieces import Pieces, Side, is_punctuation, tokenize
 from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.spans import Pieces, Side, is_punctuation, tokenize
 
 UNLIMITED = 10**9  # transformers writes "no limit" as a model_max_length of 1e30
 NAMED_TOKENS = ("cls", "sep", "bos", "eos", "pad", "mask")
@@ -116,8 +116,9 @@ class SentenceEncoder:
         named = {name: getattr(self.tokenizer, f"{name}_token_id", None) for name in NAMED_TOKENS}
         special = set(self.tokenizer.all_special_ids) - {self.tokenizer.unk_token_id}
         special |= {i for i in named.values() if i is not None}
-        codes = getattr(self.tokenizer, "supported_language_codes", [])  # Marian's >>de<<
-        special |= set(self.tokenizer.convert_tokens_to_ids(list(codes)))
+        if codes := getattr(self.tokenizer, "supported_language_codes", []):  # Marian's >>de<<
+            vocabulary = self.tokenizer.get_vocab()
+            special |= {vocabulary[code] for code in codes}
         kinds = dict.fromkeys(special, int(TokenKind.SPECIAL))
         for name in ("cls", "sep", "bos", "eos"):
             if (i := named[name]) is not None:
@@ -147,7 +148,7 @@ class SentenceEncoder:
             start = self.decoder_start_id
             pieces = Pieces((start, *pieces.ids[:-1]), ((0, 0), *pieces.spans[:-1]))
             kinds = [self.special_kinds.get(start, 0) | TokenKind.SPECIAL, *kinds[:-1]]
-        special = [bool(k & TokenKind.SPECIAL) for k in kinds]
+        special = [k & int(TokenKind.SPECIAL) > 0 for k in kinds]
         alignment = align([(w.start, w.end) for w in sentence.words], pieces.spans, special)
         return EncodedSequence(pieces.ids, tuple(kinds), pieces.spans, alignment, sentence)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import unicodedata
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,8 +16,8 @@ import numpy.typing as npt
 import wordfreq
 
 from headlens.corpora.encoding import EncodedSequence
+from headlens.corpora.pieces import Side, is_punctuation
 from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.spans import Side, is_punctuation
 from headlens.errors import CorpusError, OptionError
 
 MIN_CONTENT = 5
@@ -86,12 +86,13 @@ class FileFrequency(CountedFrequency):
         Raises:
             CorpusError: if the file cannot be read, with file and line; or if it holds no counts.
         """
-        counts: Counter[str] = Counter()
+        counts: defaultdict[str, float] = defaultdict(float)
         for word, count in _read_counts(Path(path)):
-            counts[_key(word)] += count  # type: ignore[assignment]  # counts may be fractions
-        if not counts.total():
+            counts[_key(word)] += count
+        total = sum(counts.values())
+        if not total:
             raise CorpusError("no word has a count.", "Write one WORD<TAB>COUNT per line.", path=path)
-        super().__init__(counts, counts.total())
+        super().__init__(dict(counts), total)
 
 
 class CorpusFrequency(CountedFrequency):
@@ -166,6 +167,19 @@ def rarest_units(sequence: EncodedSequence, frequency: Frequency) -> tuple[Boole
     forms = unit_forms(sequence)
     frequencies = np.array([frequency(form) for form in forms], dtype=np.float64)
     return rarest(frequencies, np.array([not is_punctuation(form) for form in forms], dtype=np.bool_))
+
+
+def rarity(sequences: Sequence[EncodedSequence], frequency: Frequency) -> npt.NDArray[np.int64]:
+    """Ranks of the units of a batch, for `Tokens.rarity`.
+
+    Returns:
+        (batch, max units): 2 for the least frequent, 1 for the second, else 0.
+    """
+    ranks = np.zeros((len(sequences), max(s.n_units for s in sequences)), dtype=np.int64)
+    for row, sequence in zip(ranks, sequences, strict=True):
+        first, second = rarest_units(sequence, frequency)
+        row[: len(first)] = first.astype(np.int64) + second
+    return ranks
 
 
 def unit_forms(sequence: EncodedSequence) -> list[str]:

@@ -91,4 +91,4 @@ def _word_pattern() -> re.Pattern[str]:
 def _character_class(*categories: str) -> str:
     """A regular expression's class of all characters of these Unicode categories; `re` itself knows none."""
     codes = [c for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) in categories]
-    return f"[{''.join(rf'\U{c:08x}' for c in codes)}]"
+    return "[" + "".join(f"\\U{c:08x}" for c in codes) + "]"

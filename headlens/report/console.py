@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from numbers import Integral, Real
 
+import numpy as np
 import pandas as pd
 from rich import box
 from rich.table import Table
@@ -31,10 +32,10 @@ def summary_table(title: str, rows: Rows | pd.DataFrame) -> Table:
 
 
 def cell_text(value: object) -> str:
-    """How a value stands in a table: floats with three decimals, booleans yes or no, nothing for missing ones."""
+    """How a value stands in a table: floats with three decimals, booleans yes or no, missing ones empty."""
     if _is_missing(value):
         return ""
-    if isinstance(value, bool):
+    if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"
     if isinstance(value, Real) and not isinstance(value, Integral):
         return f"{float(value):.3f}"

@@ -23,6 +23,10 @@ _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}
 
+# pandas reads floats exactly by default since 3.1, and warns when it is asked to
+_PANDAS = tuple(int(part) for part in pd.__version__.split(".")[:2])
+_EXACT: dict[str, Any] = {} if _PANDAS >= (3, 1) else {"float_precision": "round_trip"}
+
 
 @contextlib.contextmanager
 def output_errors(path: str | Path) -> Iterator[None]:
@@ -44,7 +48,7 @@ def _advice(number: int | None) -> str:
     if number in _NOT_ALLOWED:
         return "Name a folder that you may write with --out."
     if number in _NO_FOLDER:
-        return "A file stands where a folder is needed, or the other way round; name another folder with --out."
+        return "A file stands where a folder is needed, or the reverse; name another folder with --out."
     return "Name another folder with --out."
 
 
@@ -98,7 +102,7 @@ def _cells(column: pd.Series) -> pd.Series:
     if pd.api.types.is_float_dtype(column.dtype):
         return column.astype("float64")
     if pd.api.types.is_bool_dtype(column.dtype) or column.dtype == object:
-        return column.astype(object).map(_cell)
+        return pd.Series([_cell(value) for value in column], index=column.index, dtype=object)
     return column
 
 
@@ -111,7 +115,8 @@ def read_csv(path: str | Path) -> pd.DataFrame:
 
     Words such as `NA` or `null` stay text: they may be tokens or names.
     """
-    return pd.read_csv(path, float_precision="round_trip", keep_default_na=False, na_values=[""])
+    frame: pd.DataFrame = pd.read_csv(path, keep_default_na=False, na_values=[""], **_EXACT)
+    return frame
 
 
 def write_json(data: Mapping[str, Any], path: str | Path) -> Path:

@@ -49,7 +49,8 @@ class FolderLock:
             self._descriptor = self._claimed(descriptor)
         with output_errors(self.path):
             os.ftruncate(self._descriptor, 0)
-            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+            os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
         """Give the lock back and remove its file; nothing happens without a lock."""

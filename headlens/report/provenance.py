@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -68,6 +69,12 @@ def peak_memory() -> int | None:
     """Largest resident memory of this process so far, in bytes; None where the system does not tell."""
     if sys.platform == "win32":
         return None
+    status = Path("/proc/self/status")
+    if status.exists():
+        # getrusage would count the process that started this one, too: Linux keeps that peak across exec
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", status.read_text(encoding="utf-8"), re.MULTILINE)
+        if found:
+            return int(found[1]) * 1024
     import resource  # noqa: PLC0415 - does not exist on Windows
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -69,7 +69,12 @@ class RunFolder:
         return [self.path / name for name in self._record["files"]]
 
     def start(self, info: Mapping[str, Any]) -> None:
-        """Write `run.json` with status `running`; `info` holds arguments, revision, hashes, seeds, device, dtype."""
+        """Write `run.json` with status `running`.
+
+        Args:
+            info: what the caller knows: `arguments` as resolved, revision and weight hash of the model, corpus
+                hash and counts, seeds, device, dtype.
+        """
         started = datetime.now(UTC).isoformat(timespec="seconds")
         self._record.update({"started": started, **environment(), **info, "status": "running"})
         self._write()
@@ -122,7 +127,7 @@ class RunFolder:
             self.finish(status="interrupted" if isinstance(problem, KeyboardInterrupt) else "failed")
 
     def _place(self, name: str, below: str = "") -> Path:
-        if Path(name).name != name:
+        if not name or Path(name).name != name:
             raise ValueError(f"{name!r} is not a plain file name")
         return self.path / below / name
 

@@ -45,9 +45,13 @@ def _sentencepiece(tokenizer: PreTrainedTokenizerBase, text: str, side: str) -> 
     tokens: list[str] = []
     spans: list[Span] = []
     for start, part, whole in _parts(tokenizer, text):
-        pieces = {"pieces": [part], "offsets": [(0, len(part))]} if whole else encode(part)
-        tokens += pieces["pieces"]
-        spans += [(start + b, start + e) for b, e in _widen(pieces["pieces"], pieces["offsets"])]
+        if whole:
+            tokens.append(part)
+            spans.append((start, start + len(part)))
+        else:
+            pieces = encode(part)
+            tokens += pieces["pieces"]
+            spans += [(start + b, start + e) for b, e in _widen(pieces["pieces"], pieces["offsets"])]
     return tokens, spans
 
 

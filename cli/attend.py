@@ -1,0 +1,69 @@
+"""`headlens attend`: attention maps of given sentences."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import typer
+
+from headlens_cli import options as o
+from headlens_cli.options import CORPUS, STATISTICS
+
+EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
+
+
+def attend(
+    model: o.ModelArgument = "demo",
+    text: Annotated[
+        list[str] | None, typer.Option(help="A sentence; can be given again.", rich_help_panel=CORPUS)
+    ] = None,
+    target_text: Annotated[
+        list[str] | None, typer.Option(help="Its translation, for decoder and cross-attention.", rich_help_panel=CORPUS)
+    ] = None,
+    stack: Annotated[
+        Literal["encoder", "decoder", "cross"] | None, typer.Option(help="Only this stack.", rich_help_panel=STATISTICS)
+    ] = None,
+    layer: Annotated[int | None, typer.Option(min=0, help="Only this layer.", rich_help_panel=STATISTICS)] = None,
+    head: Annotated[int | None, typer.Option(min=0, help="Only this head, large.", rich_help_panel=STATISTICS)] = None,
+    level: o.LevelOption = o.Level.token,
+    device: o.DeviceOption = o.Device.auto,
+    dtype: o.DTypeOption = o.DType.auto,
+    revision: o.RevisionOption = None,
+    offline: o.OfflineOption = False,
+    allow_pickle: o.PickleOption = False,
+    trust_remote_code: o.RemoteCodeOption = False,
+    out: o.OutOption = None,
+    overwrite: o.OverwriteOption = False,
+    json: o.JsonOption = False,
+    quiet: o.QuietOption = False,
+) -> None:
+    """Draw the attention maps of given sentences: a figure per layer, or one head large.
+
+    Example: headlens attend demo --text "The cat that I saw sleeps." --layer 2
+    """
+    from headlens.experiments.attend import Selection
+    from headlens.experiments.run_attend import AttendRequest, run_attend
+    from headlens.models.loading import ModelOptions
+    from headlens_cli.screen import Screen
+
+    request = AttendRequest(
+        model=model,
+        texts=tuple(text or [EXAMPLE]),
+        target_texts=tuple(target_text or []),
+        selection=Selection(stack, layer, head),
+        level=level.value,
+        model_options=ModelOptions(
+            device.value,
+            dtype.value,
+            revision,
+            offline=offline,
+            allow_pickle=allow_pickle,
+            trust_remote_code=trust_remote_code,
+        ),
+        out=out,
+        overwrite=overwrite,
+    )
+    screen = Screen(json=json, quiet=quiet)
+    run = run_attend(request, screen)
+    screen.notes(run.notes)
+    screen.finish(run.summary(), run.files, f"headlens classify {model}")

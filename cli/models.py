@@ -1,0 +1,70 @@
+"""`headlens models`: what is known, and whether a model can be looked into."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from headlens_cli import options as o
+
+app = typer.Typer(help="List the models headlens knows, or check one.", invoke_without_command=True)
+
+
+@app.callback()
+def models(
+    ctx: typer.Context,
+    everything: Annotated[
+        bool, typer.Option("--all", help="List every model type of the installed transformers that works.")
+    ] = False,
+) -> None:
+    """List the models headlens knows, or check one."""
+    if ctx.invoked_subcommand is not None:
+        return
+    from headlens.models.known import FAMILIES, UNSUPPORTED, dispatching_model_types
+    from headlens.report.console import summary_table
+    from headlens_cli.screen import Screen
+
+    screen = Screen(json=False, quiet=False)
+    rows = [{"model": f.title, "stacks": ", ".join(f.stacks), "such as": f.example} for f in FAMILIES]
+    screen.show(summary_table("Tested with every release", rows))
+    screen.show(f"Refused, for they compute attention themselves: {', '.join(UNSUPPORTED)}.")
+    if everything:
+        types = dispatching_model_types()
+        screen.show(f"\nAll {len(types)} model types that ask the registry:", " ".join(types))
+    else:
+        screen.show("Many more work (--all lists them); `headlens models check NAME` tries one.")
+
+
+@app.command()
+def check(
+    model: o.ModelArgument = "demo",
+    device: o.DeviceOption = o.Device.cpu,
+    revision: o.RevisionOption = None,
+    offline: o.OfflineOption = False,
+    allow_pickle: o.PickleOption = False,
+    trust_remote_code: o.RemoteCodeOption = False,
+    json: o.JsonOption = False,
+) -> None:
+    """Load a model and say what headlens sees of it: sites per stack, tokenizer, parameters.
+
+    Example: headlens models check demo
+    """
+    from headlens.experiments.check import check as run
+    from headlens.models.loading import ModelOptions, load
+    from headlens.report.console import summary_table
+    from headlens_cli.screen import Screen
+
+    screen = Screen(json=json, quiet=False)
+    options = ModelOptions(
+        device=device.value,
+        revision=revision,
+        offline=offline,
+        allow_pickle=allow_pickle,
+        trust_remote_code=trust_remote_code,
+    )
+    with screen.status(f"loading {model}"):
+        found = run(load(model, options))
+    screen.show(summary_table(f"{found.name}", [{"": key, "value": value} for key, value in found.facts().items()]))
+    screen.show(summary_table("Attention", [vars(s) for s in found.stacks]))
+    screen.finish(found.as_json(), [], f"headlens classify {model}")

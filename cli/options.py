@@ -1,0 +1,155 @@
+"""Options that several commands share, each with its help line and its group."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+MODEL, CORPUS, STATISTICS, OUTPUT = "Model", "Corpus", "Statistics", "Output"
+
+
+class Device(StrEnum):
+    """Where to compute."""
+
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+    mps = "mps"
+
+
+class DType(StrEnum):
+    """Floating-point type of the model."""
+
+    auto = "auto"
+    float32 = "float32"
+    bfloat16 = "bfloat16"
+    float16 = "float16"
+
+
+class Level(StrEnum):
+    """What attends to what."""
+
+    token = "token"  # noqa: S105 - not a password
+    word = "word"
+
+
+ModelArgument = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Hugging Face id, local folder, or 'demo' (MiniLM, embedded).")
+]
+DeviceOption = Annotated[Device, typer.Option(help="Where to compute; auto: CUDA, MPS, CPU.", rich_help_panel=MODEL)]
+DTypeOption = Annotated[
+    DType, typer.Option("--dtype", help="Type of the weights; auto: float32.", rich_help_panel=MODEL)
+]
+RevisionOption = Annotated[
+    str | None, typer.Option(help="Branch, tag or commit on the hub.", show_default="main", rich_help_panel=MODEL)
+]
+OfflineOption = Annotated[bool, typer.Option("--offline", help="Never ask the hub.", rich_help_panel=MODEL)]
+PickleOption = Annotated[
+    bool,
+    typer.Option(
+        "--allow-pickle", help="Load checkpoints that are not safetensors; can run any code.", rich_help_panel=MODEL
+    ),
+]
+RemoteCodeOption = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run code that comes with the model.", rich_help_panel=MODEL)
+]
+CorpusOption = Annotated[
+    str,
+    typer.Option(
+        metavar="SOURCE",
+        help="demo, FILE.conllu, FILE.txt, FILE.tsv|csv|jsonl (with --column), hub:NAME.",
+        rich_help_panel=CORPUS,
+    ),
+]
+TargetOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Translations, line by line, for decoder and cross-attention.", rich_help_panel=CORPUS
+    ),
+]
+ColumnOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column with the sentences.", rich_help_panel=CORPUS)
+]
+TargetColumnOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Column with the translations.", rich_help_panel=CORPUS)
+]
+SplitOption = Annotated[str, typer.Option(metavar="NAME", help="Split of a hub data set.", rich_help_panel=CORPUS)]
+ParserOption = Annotated[
+    str,
+    typer.Option(
+        metavar="PARSER",
+        help="Where trees come from: gold, spacy:MODEL, stanza:LANG or stanza:LANG@DIR.",
+        rich_help_panel=CORPUS,
+    ),
+]
+LimitOption = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Read only the first N sentences.", rich_help_panel=CORPUS)
+]
+BatchTokensOption = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Tokens of a batch, padding included.", rich_help_panel=MODEL)
+]
+OutOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR", help="Run folder.", show_default="runs/<command>-<model>-<time>", rich_help_panel=OUTPUT
+    ),
+]
+OverwriteOption = Annotated[
+    bool, typer.Option("--overwrite", help="Replace a finished run in that folder.", rich_help_panel=OUTPUT)
+]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print the summary as JSON and nothing else.", rich_help_panel=OUTPUT)
+]
+QuietOption = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print only errors; files are written.", rich_help_panel=OUTPUT)
+]
+
+RelationsOption = Annotated[
+    str,
+    typer.Option(metavar="NAMES", help="Dependency relations, comma-separated UD names.", rich_help_panel=STATISTICS),
+]
+MarginOption = Annotated[
+    float, typer.Option(min=0, help="By how much a syntactic head beats the baseline.", rich_help_panel=STATISTICS)
+]
+MarginKindOption = Annotated[
+    Literal["absolute", "relative"],
+    typer.Option(help="Added to the baseline, or a share of it.", rich_help_panel=STATISTICS),
+]
+MinInstancesOption = Annotated[
+    int, typer.Option(min=1, help="Rarer relations give no role.", rich_help_panel=STATISTICS)
+]
+BaselineCorpusOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOURCE",
+        help="Where the baseline's word offsets are chosen.",
+        show_default="the corpus itself",
+        rich_help_panel=STATISTICS,
+    ),
+]
+ExcludeSelfOption = Annotated[
+    bool,
+    typer.Option("--exclude-self", help="Syntax: look at the most attended other word.", rich_help_panel=STATISTICS),
+]
+LevelOption = Annotated[
+    Level,
+    typer.Option(help="Confidence, positions, entropy, mass between tokens or words.", rich_help_panel=STATISTICS),
+]
+FrequencyOption = Annotated[
+    str, typer.Option(metavar="LIST", help="wordfreq:LANG, corpus, FILE or none.", rich_help_panel=STATISTICS)
+]
+TargetFrequencyOption = Annotated[
+    str, typer.Option(metavar="LIST", help="The same for the target side.", rich_help_panel=STATISTICS)
+]
+SimilarityOption = Annotated[
+    Literal["sample", "all", "off"],
+    typer.Option(help="Head distances from one query token a sentence, from all, or none.", rich_help_panel=STATISTICS),
+]
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Split a comma-separated option."""
+    return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))

@@ -1,0 +1,73 @@
+"""What a command shows: progress on stderr, results on stdout."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+Advance = Callable[[int], None]
+
+
+class Screen:
+    """The terminal, as `--json` and `--quiet` want it.
+
+    With `json` the only thing on stdout is the summary; with `quiet` there is nothing at all but errors.
+    """
+
+    def __init__(self, *, json: bool, quiet: bool) -> None:
+        self._json = json
+        self._silent = json or quiet
+        self.out = Console(quiet=self._silent, soft_wrap=True)
+        self.err = Console(stderr=True, quiet=self._silent)
+
+    @contextmanager
+    def status(self, text: str) -> Iterator[None]:
+        """A spinner while something of unknown length is done."""
+        with self.err.status(text):
+            yield
+
+    @contextmanager
+    def progress(self, text: str, total: int | None) -> Iterator[Advance]:
+        """A bar with rate and remaining time."""
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate("{task.description}"))
+        times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+        with Progress(*columns, *times, console=self.err, transient=True) as bar:
+            task = bar.add_task(text, total=total)
+            yield lambda n: bar.advance(task, n)
+
+    def show(self, *tables: RenderableType) -> None:
+        """Print results."""
+        for table in tables:
+            self.out.print(table)
+
+    def notes(self, notes: Sequence[str]) -> None:
+        """Print what the reader of the results should know."""
+        for note in notes:
+            self.out.print(f"note: {note}", markup=False, highlight=False)
+
+    def finish(self, summary: Mapping[str, Any], files: Sequence[Path], next_command: str) -> None:
+        """Name the files and the next sensible command; or print the summary as JSON."""
+        if self._json:
+            sys.stdout.write(json.dumps({**summary, "files": [str(f) for f in files]}, indent=2) + "\n")
+            return
+        self.out.print("Written:", highlight=False)
+        for folder in dict.fromkeys(f.parent for f in files):
+            names = "  ".join(f.name for f in files if f.parent == folder)
+            self.out.print(f"  {folder}/  {names}", markup=False, highlight=False)
+        self.out.print(f"Next: {next_command}", markup=False, highlight=False)
+
+
+class _Rate(TextColumn):
+    """Steps per second."""
+
+    def render(self, task: Any) -> Any:
+        from rich.text import Text
+
+        return Text("" if not task.speed else f"{task.speed:,.0f}/s")

@@ -1,0 +1,34 @@
+"""Keeping the attention maps of a few sentences, to draw them."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from headlens.attention.contract import AttentionCall, Observer
+from headlens.attention.sites import Site
+from headlens.errors import SelfCheckError
+
+
+class Capture(Observer):
+    """Keeps the weights of the last forward pass, by site: (batch, heads, query, key) on the CPU, float32.
+
+    For single sentences. Statistics over a corpus reduce at once instead (`headlens.metrics`).
+    """
+
+    def __init__(self) -> None:
+        self.weights: dict[Site, Tensor] = {}
+        self._pending: dict[Site, Tensor] = {}
+
+    def observe(self, call: AttentionCall) -> None:
+        """Keep one call."""
+        if call.weights is None:
+            raise SelfCheckError(f"{call.site}: there are no weights to keep.")
+        self._pending[call.site] = call.weights.detach().float().cpu()
+
+    def commit(self) -> None:
+        """Replace the maps of the pass before."""
+        self.weights, self._pending = self._pending, {}
+
+    def discard(self) -> None:
+        """Keep the maps of the pass before."""
+        self._pending = {}

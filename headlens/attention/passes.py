@@ -1,0 +1,163 @@
+"""Following the forward passes of a model: where each attention call belongs, and whether the pass succeeded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from threading import get_ident
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from headlens.attention.interface import ATTRIBUTE
+from headlens.attention.sites import Site
+from headlens.errors import SelfCheckError
+
+
+class Link:
+    """What a session leaves on every module of its model.
+
+    A copy of the model gets None in its place, so that it computes like a model outside of any session.
+    """
+
+    def __init__(self, attend: Callable[..., Any], passes: Passes) -> None:
+        self.attend = attend
+        self.passes = passes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(None), ()
+
+
+class Passes:
+    """The forward passes of one model; the outermost call of the model or of a model within it is one pass.
+
+    Args:
+        model: the model.
+        sites: its sites.
+        finish: called at the end of every pass with `succeeded=`.
+    """
+
+    def __init__(self, model: PreTrainedModel, sites: Sequence[Site], finish: Callable[..., None]) -> None:
+        self._sites = [(s, model.get_submodule(s.module)) for s in sites]
+        self._own = {module: site for site, module in self._sites if not site.shared}
+        self._parts = {n: m for n, m in model.named_modules() if isinstance(m, PreTrainedModel)}
+        self._finish = finish
+        self._root: nn.Module | None = None
+        self._thread = 0
+        self._seen: list[Site] = []
+
+    @property
+    def running(self) -> bool:
+        """Whether a pass is under way; the recomputing of gradient checkpoints happens outside of any."""
+        return self._root is not None
+
+    def hooks(self) -> AbstractContextManager[None]:
+        """Follow passes inside `with`; one that is under way at the end counts as failed."""
+        return self._hooks()
+
+    @contextmanager
+    def _hooks(self) -> Iterator[None]:
+        with ExitStack() as undo:
+            for part in self._parts.values():
+                undo.callback(part.register_forward_pre_hook(_begin).remove)
+                # always_call: after an exception too, with None for the output.
+                undo.callback(part.register_forward_hook(_end, always_call=True).remove)
+            undo.callback(self.end, succeeded=False)
+            yield
+
+    def begin(self, part: nn.Module) -> None:
+        """A model, or a model within it, starts to run."""
+        if self.running:
+            self._check_thread()
+            if part is not self._root:
+                return
+            # The pass before was interrupted in a way that hooks do not see (KeyboardInterrupt).
+            self.end(succeeded=False)
+        self._root, self._thread, self._seen = part, get_ident(), []
+
+    def end_of(self, part: nn.Module, *, succeeded: bool) -> None:
+        """A model, or a model within it, returned or raised."""
+        if part is self._root:
+            self.end(succeeded=succeeded)
+
+    def end(self, *, succeeded: bool) -> None:
+        """End the pass that is under way, if there is one.
+
+        Raises:
+            SelfCheckError: if it did not come by every site once.
+        """
+        root, self._root = self._root, None
+        if root is None:
+            return
+        try:
+            if succeeded:
+                self._check_complete(root)
+        except SelfCheckError:
+            self._finish(succeeded=False)
+            raise
+        self._finish(succeeded=succeeded)
+
+    def site(self, module: nn.Module) -> Site:
+        """The site of a call, from the module or, for shared modules, from the calls before it.
+
+        Raises:
+            SelfCheckError: if the module is unknown or not the one whose turn it is.
+        """
+        site = self._own.get(module) or self._next_shared(module)
+        if self.running:
+            self._check_thread()
+            self._seen.append(site)
+        return site
+
+    def _next_shared(self, module: nn.Module) -> Site:
+        stack = next((s.stack for s, m in self._sites if m is module), None)
+        if stack is None:
+            raise SelfCheckError(
+                f"{type(module).__name__} computed attention at a place headlens did not find.",
+                "Its heads would be missing from every result; please report the model.",
+            )
+        if not self.running:
+            raise SelfCheckError(
+                f"{type(module).__name__} computes several layers and was called outside of a forward pass of its "
+                "model: the layer cannot be told.",
+                "Run the whole model, and without gradient checkpointing.",
+            )
+        depths = [(s, m) for s, m in self._sites if s.stack == stack]
+        done = sum(s.stack == stack for s in self._seen)
+        if done >= len(depths) or depths[done][1] is not module:
+            raise SelfCheckError(f"{type(module).__name__} was called out of turn, as layer {done} of {len(depths)}.")
+        return depths[done][0]
+
+    def _check_thread(self) -> None:
+        if self._thread != get_ident():
+            raise RuntimeError("a model inside a session can run one forward pass at a time; this is a second thread")
+
+    def _check_complete(self, root: nn.Module) -> None:
+        inside = set(root.modules())
+        stacks = {s.stack for s in self._seen}
+        seen, wanted = Counter(self._seen), Counter(s for s, m in self._sites if m in inside)
+        expected = Counter(s for s in wanted if s.stack in stacks)
+        # In training layers may be dropped, but not run twice.
+        complete = seen <= expected if root.training else seen == expected and (seen or not wanted)
+        if not complete:
+            differing = sorted({str(s) for s in seen | (expected or wanted) if seen[s] != wanted[s]})
+            raise SelfCheckError(
+                f"a forward pass of {type(root).__name__} should compute attention once at {len(expected or wanted)} "
+                f"places, but these were left out or came twice: {', '.join(differing)}.",
+                "Was the model's attention implementation changed inside the session?",
+            )
+
+
+def _begin(part: nn.Module, _inputs: object) -> None:
+    # Plain functions that look for their session: a copy of the model takes its hooks along, but no link.
+    link: Link | None = getattr(part, ATTRIBUTE, None)
+    if link is not None:
+        link.passes.begin(part)
+
+
+def _end(part: nn.Module, _inputs: object, output: object) -> None:
+    link: Link | None = getattr(part, ATTRIBUTE, None)
+    if link is not None:
+        link.passes.end_of(part, succeeded=output is not None)

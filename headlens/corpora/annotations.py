@@ -1,0 +1,111 @@
+"""What metrics want to know about a batch beyond its tokens: trees, rare words, a sample of queries."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import torch
+from torch import Tensor
+
+from headlens.attention.contract import BatchTokens, Tokens
+from headlens.corpora.batches import Batch
+from headlens.corpora.encoding import EncodedSequence
+from headlens.corpora.frequency import Frequency, rarity
+from headlens.corpora.relations import matches
+
+
+@dataclass
+class AnnotationCounts:
+    """What became of the dependency arcs that were asked for.
+
+    Args:
+        arcs: instances of the relations, by relation, that were measured.
+        lost_arcs: instances whose two words share a unit, or one of which has no token.
+        no_tree: sentences without a tree.
+        rare_sentences: sentences long enough for the rare-word metric.
+    """
+
+    arcs: dict[str, int] = field(default_factory=dict)
+    lost_arcs: int = 0
+    no_tree: int = 0
+    rare_sentences: int = 0
+
+
+@dataclass(frozen=True)
+class Annotator:
+    """Adds trees, rare words and sampled queries to the tokens of batches.
+
+    Args:
+        relations: which relations to look for, UD names; `nsubj` takes its subtypes.
+        frequency: word frequencies of the source language; None for no rare words.
+        target_frequency: the same for the target side of pairs.
+        sample: choose one query token per sentence for costly statistics.
+    """
+
+    relations: tuple[str, ...] = ()
+    frequency: Frequency | None = None
+    target_frequency: Frequency | None = None
+    sample: bool = True
+
+    def annotate(self, batch: Batch, counts: AnnotationCounts, *, decoder_only: bool) -> BatchTokens:
+        """Tokens of a batch by stack; the only sequence of a decoder-only model is its decoder's."""
+        source = self._side(batch.source, [e.source for e in batch.examples], self.frequency, counts)
+        if decoder_only:
+            return BatchTokens(decoder=source)
+        if batch.target is None:
+            return BatchTokens(encoder=source)
+        rows = [e.target for e in batch.examples if e.target is not None]
+        return BatchTokens(source, self._side(batch.target, rows, self.target_frequency, counts))
+
+    def _side(
+        self,
+        tokens: Tokens,
+        rows: Sequence[EncodedSequence],
+        frequency: Frequency | None,
+        counts: AnnotationCounts,
+    ) -> Tokens:
+        device = tokens.real.device
+        return replace(
+            tokens,
+            arcs=self._arcs(rows, counts).to(device) if self.relations else None,
+            rarity=None if frequency is None else self._rarity(rows, frequency, counts).to(device),
+            sampled=_sampled(rows).to(device) if self.sample else None,
+        )
+
+    def _rarity(self, rows: Sequence[EncodedSequence], frequency: Frequency, counts: AnnotationCounts) -> Tensor:
+        ranks = rarity(rows, frequency)
+        counts.rare_sentences += int(ranks.any(1).sum())
+        return torch.from_numpy(ranks)
+
+    def _arcs(self, rows: Sequence[EncodedSequence], counts: AnnotationCounts) -> Tensor:
+        found: list[tuple[int, int, int, int]] = []
+        for sentence, row in enumerate(rows):
+            if not row.sentence.has_tree:
+                counts.no_tree += 1
+                continue
+            for dependent, head, relation in self._relation_instances(row):
+                units = row.unit_of_word[dependent], row.unit_of_word[head]
+                if min(units) < 0 or units[0] == units[1]:
+                    counts.lost_arcs += 1
+                    continue
+                name = self.relations[relation]
+                counts.arcs[name] = counts.arcs.get(name, 0) + 1
+                found.append((sentence, *units, relation))
+        return torch.tensor(found, dtype=torch.int64).view(-1, 4)
+
+    def _relation_instances(self, row: EncodedSequence) -> list[tuple[int, int, int]]:
+        """(dependent, head, relation number) of every instance of a wanted relation."""
+        return [
+            (i, word.head, number)
+            for i, word in enumerate(row.sentence.words)
+            if word.head is not None and word.head >= 0 and word.relation
+            for number, wanted in enumerate(self.relations)
+            if matches(word.relation, wanted)
+        ]
+
+
+def _sampled(rows: Sequence[EncodedSequence]) -> Tensor:
+    """One token per sentence, picked by its text: the same in every batch, order and shard."""
+    return torch.tensor([zlib.crc32(row.sentence.text.encode()) % len(row) for row in rows], dtype=torch.int64)

@@ -1,0 +1,148 @@
+"""The attention maps of given sentences: the recipe of `headlens attend`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headlens.attention.capture import Capture
+from headlens.attention.contract import BatchTokens
+from headlens.attention.session import AttentionSession
+from headlens.corpora.batches import Batch, collate
+from headlens.corpora.encoding import EncodedSequence
+from headlens.corpora.frequency import unit_forms
+from headlens.corpora.sentence import Example
+from headlens.errors import CorpusError, OptionError
+from headlens.experiments.feeding import Feed
+from headlens.heads import Head, Stack
+from headlens.metrics.view import Level
+from headlens.metrics.words import WordLevel, word_level, word_weights
+from headlens.models.loading import LoadedModel
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """The maps of one sentence.
+
+    Args:
+        example: the sentence, or the sentence and its translation.
+        weights: by stack, (layers, heads, query, key).
+        labels: by stack, the texts of the queries and of the keys.
+    """
+
+    example: Example
+    weights: dict[Stack, Tensor]
+    labels: dict[Stack, tuple[list[str], list[str]]]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which heads to look at; None takes all.
+
+    Args:
+        stack: one stack.
+        layer: one layer of every stack looked at.
+        head: one head of that layer.
+    """
+
+    stack: Stack | None = None
+    layer: int | None = None
+    head: int | None = None
+
+    def check(self, heads: Sequence[Head]) -> None:
+        """Refuse a selection that no head fits.
+
+        Raises:
+            OptionError: with the range that would do.
+        """
+        stacks = list(dict.fromkeys(h.stack for h in heads))
+        if self.stack is not None and self.stack not in stacks:
+            raise OptionError(f"--stack {self.stack}: the model was run on: {', '.join(stacks)}.")
+        own = [h for h in heads if self.stack in (None, h.stack)]
+        for name, wanted, found in (
+            ("layer", self.layer, {h.layer for h in own}),
+            ("head", self.head, {h.head for h in own if self.layer in (None, h.layer)}),
+        ):
+            if wanted is not None and wanted not in found:
+                raise OptionError(
+                    f"--{name} {wanted} is out of range.", f"Choose 0 to {max(found)}; both count from 0."
+                )
+
+    def takes(self, stack: Stack) -> bool:
+        """Whether a stack is looked at."""
+        return self.stack in (None, stack)
+
+
+def attend(
+    loaded: LoadedModel, examples: Sequence[Example], selection: Selection | None = None, *, level: Level = "token"
+) -> list[AttentionMaps]:
+    """Run a few sentences, one at a time, and keep their attention maps.
+
+    Args:
+        loaded: a model with its tokenizer.
+        examples: sentences; in pairs for decoder and cross-attention, which is teacher-forced.
+        selection: only this stack (layers and heads are not cut out here).
+        level: tokens, or words (to a word the sum over its pieces, from it the mean; Clark et al. 2019).
+
+    Raises:
+        CorpusError: if a sentence is longer than the model reads.
+        OptionError: if the selection fits no head.
+    """
+    selection = selection or Selection()
+    feed = Feed.of(loaded, examples[0])
+    selection.check([h for s in feed.sites for h in s.heads])
+    capture = Capture()
+    session = AttentionSession(feed.model, observers=[capture])
+    found = []
+    with session, torch.inference_mode():
+        for example in examples:
+            batch = _batch(feed, example)
+            feed.model(**batch.inputs, **feed.arguments)
+            stacks: dict[Stack, list[Tensor]] = {}
+            for site in session.sites:
+                if selection.takes(site.stack):
+                    stacks.setdefault(site.stack, []).append(capture.weights[site][0])
+            weights = {stack: torch.stack(maps) for stack, maps in stacks.items()}
+            found.append(_maps(loaded, feed, batch, weights, level))
+    return found
+
+
+def _batch(feed: Feed, example: Example) -> Batch:
+    encoded = feed.encoder.encode(example)
+    if encoded is None:
+        raise CorpusError(
+            f"The sentence {example.source.text[:40]!r} … is longer than the model's {feed.encoder.limit} tokens.",
+            "Shorten it; it is not cut in silence.",
+        )
+    return collate([encoded], pad_id=feed.pad_id, device=feed.model.device)
+
+
+def _maps(loaded: LoadedModel, feed: Feed, batch: Batch, weights: dict[Stack, Tensor], level: Level) -> AttentionMaps:
+    example = batch.examples[0]
+    tokens = BatchTokens(decoder=batch.source) if feed.decoder_only else BatchTokens(batch.source, batch.target)
+    rows = {id(batch.source): example.source} | ({id(batch.target): example.target} if example.target else {})
+    labels: dict[Stack, tuple[list[str], list[str]]] = {}
+    for stack in weights:
+        site = next(s for s in feed.sites if s.stack == stack)
+        sides = [side for side in tokens.of(site) if side is not None]
+        words = [word_level(side.to("cpu")) for side in sides]
+        if level == "word":
+            weights[stack] = word_weights(weights[stack], words[0], words[1])
+        names = [_labels(loaded, rows[id(side)], word, level) for side, word in zip(sides, words, strict=True)]
+        labels[stack] = (names[0], names[1])
+    source = example.source.sentence
+    return AttentionMaps(Example(source, example.target.sentence if example.target else None), weights, labels)
+
+
+def _labels(loaded: LoadedModel, row: EncodedSequence, words: WordLevel, level: Level) -> list[str]:
+    assert loaded.tokenizer is not None
+    names = [str(n) for n in loaded.tokenizer.convert_ids_to_tokens(list(row.ids))]
+    if level == "token":
+        return names
+    forms = unit_forms(row)
+    first = {int(u): i for i, u in reversed(list(enumerate(words.unit[0])))}
+    word = words.tokens.word[0].tolist()
+    return [forms[w] if w >= 0 else names[first[u]] for u, w in enumerate(word)]

@@ -1,0 +1,270 @@
+"""What every head of a model does: the recipe of `headlens classify`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from headlens.attention.contract import Observer, Tokens
+from headlens.attention.session import AttentionSession
+from headlens.corpora.annotations import AnnotationCounts, Annotator
+from headlens.corpora.encoding import EncodingCounts
+from headlens.corpora.frequency import Frequency
+from headlens.corpora.sentence import Corpus, Example
+from headlens.errors import CorpusError, OptionError
+from headlens.experiments.feeding import Feed
+from headlens.heads import HeadTable, Stack
+from headlens.metrics import TOKEN_METRICS
+from headlens.metrics.base import Statistics
+from headlens.metrics.positions import Positions, positional
+from headlens.metrics.rare import RareWords
+from headlens.metrics.similarity import Similarity
+from headlens.metrics.syntax import (
+    DEFAULT_RELATIONS,
+    Syntax,
+    count_offsets,
+    most_frequent_offsets,
+)
+from headlens.metrics.totals import Array
+from headlens.metrics.view import Level
+from headlens.models.loading import LoadedModel
+from headlens.roles.labels import Thresholds, label, mark_syntactic
+
+SimilarityMode = Literal["sample", "all", "off"]
+Progress = Callable[[int], None]
+
+# The order of heads.csv; other columns follow.
+HEAD_COLUMNS = [
+    *("tokens", "confidence", "confidence_all", "entropy", "entropy_norm", "positional_offset", "positional_share"),
+    *("to_cls", "to_sep", "to_bos", "to_eos", "to_punct", "to_self", "to_prev", "to_next", "distance"),
+    *("rare_top1", "rare_top2", "rare_chance", "relevance", "role", "roles"),
+]
+SYNTAX_COLUMNS = [
+    *("relation", "direction", "n", "correct", "accuracy", "ci_low", "ci_high", "baseline_offset", "baseline"),
+    *("p_value", "p_holm", "syntactic", "significant"),
+]
+RARE_COLUMNS = [
+    *("rare_words", "rare_top1", "rare_top1_ci_low", "rare_top1_ci_high", "rare_top2", "rare_top2_ci_low"),
+    *("rare_top2_ci_high", "rare_chance", "rare_chance2"),
+]
+
+
+@dataclass(frozen=True)
+class ClassifyOptions:
+    """What `classify` measures and when a head gets a role.
+
+    Args:
+        relations: dependency relations by UD name.
+        thresholds: from where on a head holds a role.
+        level: whether token metrics look at tokens or at words.
+        exclude_self: leave a word's attention to itself out of the syntactic accuracy.
+        similarity: distances between heads from one query token per sentence, from all, or not at all.
+        batch_tokens: tokens of a batch, padding included.
+    """
+
+    relations: tuple[str, ...] = DEFAULT_RELATIONS
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    level: Level = "token"
+    exclude_self: bool = False
+    similarity: SimilarityMode = "sample"
+    batch_tokens: int = 2048
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Word frequencies of both sides; None leaves the rare-word metric out."""
+
+    source: Frequency | None = None
+    target: Frequency | None = None
+
+
+@dataclass(frozen=True)
+class Classification:
+    """What `classify` found: tables by the name of their CSV, and what became of the corpus.
+
+    Args:
+        tables: `heads`, `positions`, and as far as the corpus allows `syntax`, `rare`, `similarity`.
+        encoding: sentences and words read, left out, not aligned.
+        annotation: dependency instances read and lost.
+        notes: what the user should know about these numbers.
+    """
+
+    tables: dict[str, HeadTable]
+    encoding: EncodingCounts
+    annotation: AnnotationCounts
+    notes: list[str]
+
+    def frames(self, model: str) -> dict[str, pd.DataFrame]:
+        """The tables as they are written: with the model's name in front."""
+        return {name: table.with_model(model) for name, table in self.tables.items()}
+
+
+def classify(
+    loaded: LoadedModel,
+    corpus: Corpus,
+    options: ClassifyOptions | None = None,
+    frequencies: Frequencies | None = None,
+    *,
+    baseline_corpus: Corpus | None = None,
+    progress: Progress = lambda _: None,
+) -> Classification:
+    """Measure every head of a model over a corpus and name the roles of the heads.
+
+    Memory does not grow with the corpus. The result does not depend on the size or order of batches, but for the last
+    digits of sums.
+
+    Args:
+        loaded: an encoder, decoder or encoder-decoder with its tokenizer.
+        corpus: sentences, with trees for the syntactic roles, in pairs for decoder and cross-attention.
+        options: what is measured.
+        frequencies: for the rare-word roles.
+        baseline_corpus: where the baseline's word offsets are chosen; by default the corpus itself.
+        progress: called with the number of sentences after every batch.
+
+    Raises:
+        ModelError: if the model has no tokenizer.
+        CorpusError: if nothing of the corpus can be used.
+        OptionError: if a relation never occurs in trees that are there.
+    """
+    options = options or ClassifyOptions()
+    frequencies = frequencies or Frequencies()
+    feed = Feed.of(loaded, _first(corpus))
+    annotator = Annotator(options.relations, frequencies.source, frequencies.target, options.similarity == "sample")
+    baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)
+    session = AttentionSession(feed.model, observers=_observers(feed, options, baseline))
+    statistics, similarity = session.observers[0], session.observers[-1]
+    assert isinstance(statistics, Statistics)
+    encoding, annotation = EncodingCounts(), AnnotationCounts()
+    with session, torch.inference_mode():
+        for batch in feed.batches(corpus, encoding, options.batch_tokens):
+            tokens = annotator.annotate(batch, annotation, decoder_only=feed.decoder_only)
+            with session.batch(tokens):
+                feed.model(**batch.inputs, **feed.arguments)
+            progress(len(batch.examples))
+    _check_counts(corpus, feed, encoding, annotation, options.relations)
+    tables = _tables(statistics, options.thresholds)
+    if isinstance(similarity, Similarity):
+        tables |= _similarity_tables(similarity, tables)
+    tables["heads"] = _ordered(tables["heads"], HEAD_COLUMNS)
+    return Classification(tables, encoding, annotation, _notes(feed, encoding, annotation, options))
+
+
+def _observers(feed: Feed, options: ClassifyOptions, baseline: dict[Stack, Array] | None) -> list[Observer]:
+    metrics = [*TOKEN_METRICS, RareWords(), Syntax(options.relations, options.exclude_self, baseline)]
+    found: list[Observer] = [Statistics(metrics, feed.sites, level=options.level)]
+    return found if options.similarity == "off" else [*found, Similarity(feed.sites)]
+
+
+def _first(corpus: Corpus) -> Example:
+    for example in corpus:
+        return example
+    raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)
+
+
+def _check_counts(
+    corpus: Corpus, feed: Feed, encoding: EncodingCounts, annotation: AnnotationCounts, relations: tuple[str, ...]
+) -> None:
+    if not encoding.sentences:
+        raise CorpusError(
+            f"the model can read no sentence: {encoding.too_long} are longer than its {feed.encoder.limit} tokens, "
+            f"{encoding.empty} are empty.",
+            "Split long sentences, or use a model with a longer limit.",
+            path=corpus.name,
+        )
+    trees = encoding.sentences * (1 if feed.encoder.decoder_start_id is None else 2) > annotation.no_tree
+    missing = [r for r in relations if r not in annotation.arcs]
+    if trees and relations and len(missing) == len(relations):
+        raise OptionError(
+            f"--relations: {', '.join(missing)} occur{'s' if len(missing) == 1 else ''} nowhere in the trees of "
+            f"{corpus.name}.",
+            "Use names of Universal Dependencies, such as nsubj, obj, amod, advmod.",
+        )
+
+
+def _tables(statistics: Statistics, thresholds: Thresholds) -> dict[str, HeadTable]:
+    measured = statistics.tables()
+    tables = {"positions": measured["positions"]}
+    wide = _positional_columns(statistics, measured["confidence"])
+    for name in ("entropy", "mass", "monotonicity", "rare"):
+        if name in measured:
+            wide = wide.join(measured[name])
+    if "rare" in measured:
+        tables["rare"] = _ordered(measured["rare"], RARE_COLUMNS)
+    if "syntax" in measured:
+        tables["syntax"] = _ordered(mark_syntactic(measured["syntax"], thresholds), SYNTAX_COLUMNS)
+    tables["heads"] = label(wide, tables.get("syntax"), thresholds)
+    return tables
+
+
+def _positional_columns(statistics: Statistics, table: HeadTable) -> HeadTable:
+    found = []
+    for site, sums in statistics.sums(Positions()).items():
+        offset, share, diagonal = positional(sums["count"])
+        columns = {"positional_offset": offset, "positional_share": share, "self_share": diagonal}
+        found.append(HeadTable.from_columns(site.heads, **columns).rows)
+    return table.join(HeadTable(pd.concat(found, ignore_index=True)))
+
+
+def _similarity_tables(similarity: Similarity, tables: dict[str, HeadTable]) -> dict[str, HeadTable]:
+    pairs, embedding = similarity.table(), similarity.embedding()
+    if pairs is None or embedding is None:
+        return {}
+    return {"similarity": pairs, "heads": tables["heads"].join(embedding)}
+
+
+def _ordered(table: HeadTable, columns: list[str]) -> HeadTable:
+    rows = table.rows.reindex(columns=[*table.rows.columns, *(c for c in columns if c not in table.rows)])
+    keys = list(rows.columns[:3])
+    rest = [c for c in rows.columns if c not in keys and c not in columns]
+    return HeadTable(rows[[*keys, *columns, *rest]])
+
+
+def _baseline(feed: Feed, corpus: Corpus, options: ClassifyOptions) -> dict[Stack, Array]:
+    """The most frequent word offsets of another corpus, by stack; no model is run for them."""
+    annotator = Annotator(options.relations, sample=False)
+    counts = AnnotationCounts()
+    found: dict[Stack, Tensor] = {}
+    for batch in feed.batches(corpus, EncodingCounts(), options.batch_tokens):
+        tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
+        sides: dict[Stack, Tokens | None] = {"encoder": tokens.encoder, "decoder": tokens.decoder}
+        for stack, side in sides.items():
+            if side is not None and side.arcs is not None:
+                found[stack] = count_offsets(side.arcs, len(options.relations))[0] + found.get(stack, 0)
+    if not counts.arcs:
+        raise CorpusError("the baseline corpus has no instance of the relations.", "It needs trees.", path=corpus.name)
+    return {stack: most_frequent_offsets(n.cpu().numpy()) for stack, n in found.items()}
+
+
+def _notes(feed: Feed, encoding: EncodingCounts, annotation: AnnotationCounts, options: ClassifyOptions) -> list[str]:
+    notes = []
+    if feed.encoder_alone:
+        notes.append("The corpus has no target side: only the encoder was looked into.")
+    if encoding.too_long:
+        notes.append(f"{encoding.too_long} sentences longer than {feed.encoder.limit} tokens were left out.")
+    if encoding.empty:
+        notes.append(f"{encoding.empty} sentences without words were left out.")
+    if encoding.sentences_with_unaligned:
+        notes.append(
+            f"{encoding.unaligned_words} words in {encoding.sentences_with_unaligned} sentences have no token; "
+            "their relations are not measured."
+        )
+    if encoding.merged_words:
+        notes.append(f"{encoding.merged_words} words share a token with another word and are read as one with it.")
+    if annotation.lost_arcs:
+        notes.append(f"{annotation.lost_arcs} relation instances lie inside one unit or touch a word without a token.")
+    if annotation.no_tree:
+        notes.append(f"{annotation.no_tree} sentences have no dependency tree; --parser adds them.")
+    few = [
+        f"{r} ({annotation.arcs.get(r, 0)})"
+        for r in options.relations
+        if annotation.arcs.get(r, 0) < options.thresholds.min_instances
+    ]
+    if few and annotation.arcs:
+        least = options.thresholds.min_instances
+        notes.append(f"Too few instances for a syntactic role (fewer than {least}): {', '.join(few)}.")
+    return notes

@@ -1,0 +1,83 @@
+"""What of a model a corpus can feed, and how: shared by all experiments that read sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from headlens.attention.sites import Site, find_sites
+from headlens.corpora.batches import Batch, collate, token_budget_batches
+from headlens.corpora.encoding import EncodingCounts, SentenceEncoder, encode_corpus
+from headlens.corpora.sentence import Example
+from headlens.errors import ModelError, OptionError
+from headlens.models.loading import LoadedModel
+
+
+@dataclass(frozen=True)
+class Feed:
+    """The part of a model that examples of a corpus can run, and their way into it.
+
+    Args:
+        model: without its task head, whose output nobody looks at; an encoder-decoder's encoder alone when there are
+            no targets.
+        encoder: sentences to token ids.
+        pad_id: any id the model can embed.
+        decoder_only: whether the only sequence is the decoder's.
+        encoder_alone: whether a decoder was left out.
+        arguments: further arguments of the forward pass.
+    """
+
+    model: PreTrainedModel
+    encoder: SentenceEncoder
+    pad_id: int
+    decoder_only: bool
+    encoder_alone: bool
+    arguments: dict[str, Any]
+
+    @classmethod
+    def of(cls, loaded: LoadedModel, example: Example) -> Feed:
+        """How to feed examples like this one.
+
+        Raises:
+            ModelError: if the model has no tokenizer.
+            OptionError: if there is a target that the model cannot read.
+        """
+        if loaded.tokenizer is None:
+            raise ModelError(
+                f"{loaded.name} has no tokenizer, so it cannot read text.",
+                "Save its tokenizer beside it; models of images or sound can be looked into from Python only.",
+            )
+        two_sided = bool(loaded.model.config.is_encoder_decoder)
+        if example.target is not None and not two_sided:
+            raise OptionError(
+                f"{loaded.name} reads one sentence at a time, but there is a source and a target.",
+                "Leave --target out, or give a translation model.",
+            )
+        alone = two_sided and example.target is None
+        model = loaded.model.get_encoder() if alone else loaded.model.base_model
+        assert isinstance(model, PreTrainedModel)
+        decodes = any(s.stack == "decoder" for s in find_sites(model))
+        pad = loaded.tokenizer.pad_token_id
+        return cls(
+            model=model,
+            encoder=SentenceEncoder(loaded.tokenizer, loaded.max_length, None if alone else loaded.decoder_start_id),
+            pad_id=0 if pad is None else int(pad),
+            decoder_only=decodes and not two_sided,
+            encoder_alone=alone,
+            # A cache would only cost memory: every example is read once.
+            arguments={"use_cache": False} if decodes else {},
+        )
+
+    @property
+    def sites(self) -> list[Site]:
+        """Where the heads are that will be seen."""
+        return find_sites(self.model)
+
+    def batches(self, corpus: Iterable[Example], counts: EncodingCounts, batch_tokens: int) -> Iterator[Batch]:
+        """Encode and batch a corpus; `counts` says what became of its sentences."""
+        encoded = encode_corpus(corpus, self.encoder, counts)
+        for rows in token_budget_batches(encoded, batch_tokens):
+            yield collate(rows, pad_id=self.pad_id, device=self.model.device)

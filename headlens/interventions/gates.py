@@ -1,0 +1,69 @@
+"""Head gates: every head's output times a number, before the output projection (Voita et al. 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from headlens.attention.contract import CallContext, Edit
+from headlens.attention.sites import Site
+from headlens.errors import OptionError
+from headlens.heads import Head
+
+
+class HeadGates(Edit):
+    """Multiplies head outputs: 0 removes a head, 1 leaves it as it is.
+
+    MultiHead(Q, K, V) = Concat_i(g_i head_i) W^O (Voita et al. 2019, equation 2). Layers without a gate are not
+    touched. With shared weights (ALBERT) a gate holds at its depth only.
+
+    Args:
+        values: a number for each head, 1 for heads that are not named; or a tensor for each site, (heads,) or
+            (batch, heads), which may carry gradients.
+    """
+
+    def __init__(self, values: Mapping[Head, float] | Mapping[Site, Tensor]) -> None:
+        self._heads = {k: float(v) for k, v in values.items() if isinstance(k, Head)}
+        self._tensors = {
+            (k.stack, k.layer): v for k, v in values.items() if isinstance(k, Site) and isinstance(v, Tensor)
+        }
+
+    def check(self, sites: Sequence[Site]) -> None:
+        """Raise OptionError on a head the model does not have, or on a tensor for another number of heads."""
+        counts = {(s.stack, s.layer): s.n_heads for s in sites}
+        for head in self._heads:
+            if head.head not in range(counts.get(head[:2], 0)):
+                raise OptionError(f"There is no head {head}.", f"The model has {_inventory(sites)}.")
+        for (stack, layer), tensor in self._tensors.items():
+            n_heads = counts.get((stack, layer))
+            if n_heads is None:
+                raise OptionError(f"There is no layer {stack}.{layer}.", f"The model has {_inventory(sites)}.")
+            if tensor.dim() not in (1, 2) or tensor.shape[-1] != n_heads:
+                raise OptionError(
+                    f"The gates of {stack}.{layer} have the shape {tuple(tensor.shape)}.",
+                    f"Give ({n_heads},) or (batch, {n_heads}).",
+                )
+
+    def output(self, context: CallContext, output: Tensor) -> Tensor:
+        """The head outputs times their gates: (batch, query, heads, d)."""
+        gates = self._gates(context.site)
+        if gates is None:
+            return output
+        # (heads,) or (batch, heads) -> (1 or batch, 1, heads, 1)
+        return output * gates.to(output)[..., None, :, None]
+
+    def _gates(self, site: Site) -> Tensor | None:
+        if (site.stack, site.layer) in self._tensors:
+            return self._tensors[site.stack, site.layer]
+        values = [self._heads.get(h) for h in site.heads]
+        if all(v is None for v in values):
+            return None
+        return torch.tensor([1.0 if v is None else v for v in values])
+
+
+def _inventory(sites: Sequence[Site]) -> str:
+    """What can be named: `encoder.0 to encoder.11 with 12 heads`."""
+    stacks = [[s for s in sites if s.stack == stack] for stack in dict.fromkeys(s.stack for s in sites)]
+    return "; ".join(f"{part[0]} to {part[-1]} with {max(s.n_heads for s in part)} heads" for part in stacks)

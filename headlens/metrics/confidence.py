@@ -1,0 +1,42 @@
+"""How sure a head is (Voita et al. 2019, section 4; Song's BERT/ALBERT study)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from headlens.metrics.base import Metric, Sums
+from headlens.metrics.ratios import ratio_interval, ratio_mean, ratio_sums
+from headlens.metrics.totals import Array
+from headlens.metrics.view import CallView
+
+
+@dataclass(frozen=True)
+class Confidence(Metric):
+    """Mean over query tokens of the largest attention weight.
+
+    `confidence` leaves end-of-sentence and separator tokens out, as keys and as queries, without renormalising
+    (Voita et al.); `confidence_all` leaves nothing out (Song's map "with SEP").
+    """
+
+    name: ClassVar[str] = "confidence"
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        """Sums of the peaks."""
+        found = view.peak.weight >= 0
+        everything = view.weights.amax(-1)
+        return {
+            **ratio_sums("confidence", view, view.peak.weight, view.counted[:, None] & found),
+            **ratio_sums("confidence_all", view, everything, view.queries.real),
+        }
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        """Means with 95 % intervals, and the number of query tokens."""
+        columns: dict[str, Array] = {"tokens": sums["confidence_all.n"]}
+        for name in ("confidence", "confidence_all"):
+            columns[name] = ratio_mean(name, sums)
+            columns[f"{name}_ci_low"], columns[f"{name}_ci_high"] = ratio_interval(name, sums)
+        return columns

@@ -1,0 +1,40 @@
+"""How broad a head looks (Clark et al. 2019, section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from headlens.metrics.base import Metric, Sums
+from headlens.metrics.ratios import ratio_mean, ratio_sums
+from headlens.metrics.totals import Array
+from headlens.metrics.view import CallView
+
+
+@dataclass(frozen=True)
+class Entropy(Metric):
+    """Entropy of the attention of a query, in nats, averaged over all query tokens.
+
+    `entropy_norm` divides each query's entropy by the logarithm of the number of keys it may attend to (in a
+    causal stack those up to itself); queries with a single such key do not enter it.
+    """
+
+    name: ClassVar[str] = "entropy"
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        """Sums of entropies."""
+        entropy = torch.special.entr(view.weights).sum(-1)  # (batch, heads, query)
+        several = view.queries.real & (view.available > 1)
+        ceiling = view.available.clamp(min=2).to(entropy.dtype).log()
+        return {
+            **ratio_sums("entropy", view, entropy, view.queries.real),
+            **ratio_sums("entropy_norm", view, entropy / ceiling[:, None], several),
+        }
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        """Mean entropies."""
+        return {name: ratio_mean(name, sums) for name in ("entropy", "entropy_norm")}

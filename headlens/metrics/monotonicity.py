@@ -1,0 +1,34 @@
+"""Whether a cross-attention head walks forward through the source."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor
+
+from headlens.heads import Stack
+from headlens.metrics.base import Metric, Sums
+from headlens.metrics.ratios import ratio_mean, ratio_sums
+from headlens.metrics.totals import Array
+from headlens.metrics.view import CallView
+
+
+@dataclass(frozen=True)
+class Monotonicity(Metric):
+    """Share of steps from one target token to the next at which the most attended source token does not go back."""
+
+    name: ClassVar[str] = "monotonicity"
+    stacks: ClassVar[tuple[Stack, ...]] = ("cross",)
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        """Counts of steps."""
+        steps = view.counted[:, 1:] & view.counted[:, :-1]
+        found = view.peak.weight >= 0
+        forward = (view.peak.key[:, :, 1:] >= view.peak.key[:, :, :-1]).to(view.weights.dtype)
+        return ratio_sums("monotonicity", view, forward, steps[:, None] & found[:, :, 1:] & found[:, :, :-1])
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        """Share of forward steps."""
+        return {"monotonicity": ratio_mean("monotonicity", sums)}

@@ -1,0 +1,61 @@
+"""At which relative position a head looks (Voita et al. 2019, section 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headlens.metrics.base import Metric, Sums
+from headlens.metrics.totals import Array
+from headlens.metrics.view import CallView
+
+REACH = 8
+OFFSETS = [f"<-{REACH}", *(str(d) for d in range(-REACH, REACH + 1)), f">{REACH}"]
+# Ties between offsets go to the nearer one, then to the left one.
+_PREFERENCE = sorted((d for d in range(-REACH, REACH + 1) if d), key=lambda d: (abs(d), d))
+
+
+@dataclass(frozen=True)
+class Positions(Metric):
+    """Histogram of the offset k* - q of each query's most attended key, separators left out as in confidence."""
+
+    name: ClassVar[str] = "positions"
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        """Counts per offset: (heads, 19), the two tails at the ends."""
+        query = torch.arange(view.weights.shape[2], device=view.weights.device)
+        offset = (view.peak.key - query).clamp(-REACH - 1, REACH + 1) + REACH + 1  # (batch, heads, query)
+        counted = view.counted[:, None] & (view.peak.weight >= 0)
+        heads = torch.arange(offset.shape[1], device=offset.device)[None, :, None]
+        flat = (heads * len(OFFSETS) + offset)[counted]
+        counts = torch.bincount(flat, minlength=offset.shape[1] * len(OFFSETS))
+        return {"count": counts.view(offset.shape[1], len(OFFSETS))}
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        """Rows of positions.csv: one per head and offset."""
+        counts = sums["count"]
+        offsets = np.broadcast_to(np.array(OFFSETS, dtype=object), counts.shape)
+        with np.errstate(invalid="ignore"):
+            share = counts / counts.sum(1, keepdims=True)
+        return {"offset": offsets, "count": counts, "share": share}
+
+
+def positional(counts: Array) -> tuple[Array, Array, Array]:
+    """The most frequent non-zero offset of each head, its share, and the share of offset 0.
+
+    Args:
+        counts: (heads, 19), ordered like `OFFSETS`; the tails are no single offset and never win.
+    """
+    columns = [d + REACH + 1 for d in _PREFERENCE]
+    best = counts[:, columns].argmax(1)
+    total = counts.sum(1)
+    with np.errstate(invalid="ignore"):
+        share = counts[:, columns].max(1) / total
+        diagonal = counts[:, REACH + 1] / total
+    offset = np.where(total > 0, np.array(_PREFERENCE, dtype=np.float64)[best], np.nan)
+    return offset, share, diagonal

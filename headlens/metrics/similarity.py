@@ -1,0 +1,168 @@
+"""How alike heads attend: Jensen-Shannon distances (Clark et al. 2019, section 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy.cluster import hierarchy
+from scipy.spatial.distance import squareform
+from torch import Tensor
+
+from headlens.attention.contract import AttentionCall, Observer
+from headlens.attention.sites import Site
+from headlens.heads import STACKS, Head, HeadTable, Stack
+from headlens.metrics.totals import Array, Totals
+
+
+class Similarity(Observer):
+    """Mean Jensen-Shannon divergence between all pairs of heads of a stack, over query tokens.
+
+    All heads of a stack must be seen together, so the rows of a batch are kept until the end of its pass.
+    The number of pairs grows with the square of the number of heads: where the batch says so
+    (`Tokens.sampled`), one query token of each sentence is used instead of all.
+    """
+
+    def __init__(self, sites: Sequence[Site]) -> None:
+        self.sites = tuple(sites)
+        self.totals = Totals()
+        self._rows: dict[str, Tensor] = {}
+
+    def observe(self, call: AttentionCall) -> None:
+        """Keep the rows of the chosen queries: (heads, queries, key)."""
+        if call.weights is None or call.queries is None:
+            return
+        sampled = call.queries.sampled
+        if sampled is None:
+            batch, query = call.queries.real.nonzero(as_tuple=True)
+        else:
+            batch = (sampled >= 0).nonzero(as_tuple=True)[0]
+            query = sampled[batch]
+        self._rows[str(call.site)] = call.weights[batch, :, query].float().transpose(0, 1)
+
+    def commit(self) -> None:
+        """Count the pass."""
+        for stack in STACKS:
+            places = [str(s) for s in self.sites if s.stack == stack]
+            if places and all(p in self._rows for p in places):
+                rows = torch.cat([self._rows[p] for p in places])  # (heads of the stack, queries, key)
+                self.totals.add("similarity", stack, {"divergence": _divergence(rows), "tokens": _count(rows)})
+        self._rows = {}
+        self.totals.commit()
+
+    def discard(self) -> None:
+        """Forget the pass."""
+        self._rows = {}
+        self.totals.discard()
+
+    def divergence(self, stack: Stack) -> Array:
+        """Mean divergence in nats between the heads of a stack: (heads, heads), zeros on the diagonal."""
+        sums = self.totals.of("similarity")[stack]
+        return sums["divergence"] / sums["tokens"]
+
+    @property
+    def stacks(self) -> list[Stack]:
+        """The stacks that were seen."""
+        seen = self.totals.of("similarity")
+        return [s for s in STACKS if s in seen]
+
+    def table(self) -> HeadTable | None:
+        """Rows of similarity.csv: one per pair of different heads, both ways round."""
+        frames = [self._pairs(stack) for stack in self.stacks]
+        return HeadTable(pd.concat(frames, ignore_index=True)) if frames else None
+
+    def embedding(self) -> HeadTable | None:
+        """Per head: 2-d embedding, cluster and place among the leaves (columns similarity_*)."""
+        frames = [self._embedded(stack) for stack in self.stacks]
+        return HeadTable(pd.concat(frames, ignore_index=True)) if frames else None
+
+    def _heads(self, stack: Stack) -> list[Head]:
+        return [h for s in self.sites if s.stack == stack for h in s.heads]
+
+    def _pairs(self, stack: Stack) -> pd.DataFrame:
+        heads, divergence = self._heads(stack), self.divergence(stack)
+        first, second = np.nonzero(~np.eye(len(heads), dtype=bool))
+        return pd.DataFrame(
+            {
+                "stack": stack,
+                "layer": [heads[i].layer for i in first],
+                "head": [heads[i].head for i in first],
+                "other_layer": [heads[j].layer for j in second],
+                "other_head": [heads[j].head for j in second],
+                "js_divergence": divergence[first, second],
+                "js_distance": np.sqrt(divergence[first, second]),
+                "tokens": int(self.totals.of("similarity")[stack]["tokens"]),
+            }
+        )
+
+    def _embedded(self, stack: Stack) -> pd.DataFrame:
+        heads = self._heads(stack)
+        distance = np.sqrt(self.divergence(stack))
+        points = classical_mds(distance)
+        cluster, leaf = clusters(distance)
+        return pd.DataFrame(
+            {
+                "stack": stack,
+                "layer": [h.layer for h in heads],
+                "head": [h.head for h in heads],
+                "similarity_x": points[:, 0],
+                "similarity_y": points[:, 1],
+                "similarity_cluster": cluster,
+                "similarity_leaf": leaf,
+            }
+        )
+
+
+def _count(rows: Tensor) -> Tensor:
+    return torch.tensor(rows.shape[1])
+
+
+def _divergence(rows: Tensor) -> Tensor:
+    """Sum over queries of the Jensen-Shannon divergence of every pair: (heads, queries, key) -> (heads, heads)."""
+    kind = torch.float32 if rows.device.type == "mps" else torch.float64
+    own = torch.special.entr(rows).sum((1, 2), dtype=kind)
+    total = torch.zeros(len(rows), len(rows), dtype=kind, device=rows.device)
+    for i in range(len(rows) - 1):
+        middle = (rows[i] + rows[i + 1 :]) / 2
+        mixed = torch.special.entr(middle).sum((1, 2), dtype=kind)
+        total[i, i + 1 :] = mixed - (own[i] + own[i + 1 :]) / 2
+    # Rounding can leave a tiny negative divergence between equal heads.
+    return (total + total.T).clamp(min=0)
+
+
+def classical_mds(distance: Array) -> Array:
+    """Two-dimensional embedding by classical multidimensional scaling (Torgerson 1952).
+
+    Args:
+        distance: symmetric, (n, n).
+
+    Returns:
+        (n, 2), centred; the sign of each axis is fixed by making its largest coordinate positive.
+    """
+    n = len(distance)
+    centre = np.eye(n) - np.full((n, n), 1 / n)
+    values, vectors = np.linalg.eigh(-0.5 * centre @ distance**2 @ centre)
+    order = np.argsort(values)[::-1][:2]
+    points = np.zeros((n, 2))
+    found = vectors[:, order] * np.sqrt(np.maximum(values[order], 0))
+    points[:, : found.shape[1]] = found
+    signs = np.sign(points[np.abs(points).argmax(0), range(2)])
+    fixed: Array = points * np.where(signs == 0, 1, signs)
+    return fixed
+
+
+def clusters(distance: Array, most: int = 8) -> tuple[Array, Array]:
+    """Average-linkage clustering: cluster numbers from 1, and each head's place among the leaves.
+
+    Args:
+        distance: symmetric, (n, n).
+        most: how many clusters at most.
+    """
+    if len(distance) < 2:
+        return np.ones(len(distance), dtype=np.int64), np.zeros(len(distance), dtype=np.int64)
+    tree = hierarchy.linkage(squareform(distance, checks=False), "average", optimal_ordering=len(distance) <= 500)
+    place = np.empty(len(distance), dtype=np.int64)
+    place[hierarchy.leaves_list(tree)] = np.arange(len(distance))
+    return hierarchy.fcluster(tree, most, "maxclust").astype(np.int64), place

@@ -1,0 +1,151 @@
+"""Whether a head follows dependency relations (Voita et al. 2019, section 5.2; Clark et al. 2019, section 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from headlens.attention.sites import Site
+from headlens.heads import HeadTable, Stack
+from headlens.metrics.base import Metric, Sums
+from headlens.metrics.statistics import holm, mcnemar_greater, wilson
+from headlens.metrics.totals import Array
+from headlens.metrics.view import CallView, peak_among
+
+DIRECTIONS = ("dep->head", "head->dep")
+DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")
+# Word offsets beyond this are counted together and cannot be the baseline's.
+_REACH = 63
+
+
+@dataclass(frozen=True)
+class Syntax(Metric):
+    """Counts of relation instances whose source word attends most to the target word.
+
+    Args:
+        relations: names of the relations, numbered as in `Tokens.arcs`.
+        exclude_self: whether a word's attention to itself is left out.
+        baseline: by stack, word offsets chosen on another corpus (`most_frequent_offsets`); for stacks that are
+            not there, and by default, they are chosen on the measured corpus.
+
+    The counts are kept by word offset (target - source), so that the accuracy of always choosing one offset
+    is known without a second pass, and paired with the head's instance by instance.
+    """
+
+    relations: tuple[str, ...] = DEFAULT_RELATIONS
+    exclude_self: bool = False
+    baseline: Mapping[Stack, Array] | None = None
+    name: ClassVar[str] = "syntax"
+    stacks: ClassVar[tuple[Stack, ...]] = ("encoder", "decoder")
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        """`n`: (relation, direction, offset); `correct`: (heads, relation, direction, offset)."""
+        words = view.key_words
+        arcs = words.tokens.arcs
+        if arcs is None:
+            return {}
+        n, slots = count_offsets(arcs, len(self.relations))
+        target = self._targets(view)
+        n_heads, size = target.shape[1], len(self.relations) * n.shape[2]
+        correct = torch.zeros((n_heads, *n.shape), dtype=torch.int64, device=arcs.device)
+        sentence, dependent, head, _ = arcs.unbind(1)
+        for direction, (source, goal) in enumerate(((dependent, head), (head, dependent))):
+            unit = words.of_word[sentence, source]
+            right = target[sentence, :, unit] == words.of_word[sentence, goal][:, None]  # (arcs, heads)
+            flat = (torch.arange(n_heads, device=arcs.device) * size + slots[direction][:, None])[right]
+            counts = torch.bincount(flat, minlength=n_heads * size)
+            correct[:, :, direction] = counts.view(n_heads, len(self.relations), -1)
+        return {"n": n, "correct": correct}
+
+    def _targets(self, view: CallView) -> Tensor:
+        """Most attended word of every word: (batch, heads, query units)."""
+        candidates = view.key_words.tokens.word >= 0
+        if self.exclude_self:
+            other = ~torch.eye(candidates.shape[1], dtype=torch.bool, device=candidates.device)
+            candidates = candidates[:, None] & other
+        return peak_among(view.word_weights, candidates).key
+
+    def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
+        """Rows of syntax.csv without the roles: one per head, relation and direction.
+
+        `accuracy` comes with its Wilson interval; `p_value` is the exact one-sided McNemar test of the head against
+        the baseline, `p_holm` corrects over all rows of the table that have instances.
+        """
+        frames = [self._site_rows(site, own) for site, own in sums.items() if own["n"].any()]
+        if not frames:
+            return None
+        rows = pd.concat(frames, ignore_index=True)
+        rows["p_holm"] = holm(rows["p_value"].to_numpy())
+        return HeadTable(rows)
+
+    def _site_rows(self, site: Site, sums: Sums) -> pd.DataFrame:
+        n, correct = sums["n"], sums["correct"]
+        chosen = (self.baseline or {}).get(site.stack)
+        offsets = most_frequent_offsets(n) if chosen is None else chosen
+        at = offsets[:, :, None]
+        n_baseline = np.take_along_axis(n, at, 2)[:, :, 0]  # instances the baseline has right
+        both = np.take_along_axis(correct, at[None], 3)[:, :, :, 0]  # (heads, relation, direction)
+        right = correct.sum(3)
+        count, base, offset = (np.broadcast_to(v, right.shape).ravel() for v in (n.sum(2), n_baseline, offsets))
+        low, high = wilson(right.ravel(), count)
+        with np.errstate(invalid="ignore"):
+            accuracy, baseline = right.ravel() / count, base / count
+        head, relation, direction = np.indices(right.shape).reshape(3, -1)
+        return pd.DataFrame(
+            {
+                "stack": site.stack,
+                "layer": site.layer,
+                "head": head,
+                "relation": np.array(self.relations)[relation],
+                "direction": np.array(DIRECTIONS)[direction],
+                "n": count,
+                "correct": right.ravel(),
+                "accuracy": accuracy,
+                "ci_low": low,
+                "ci_high": high,
+                "baseline_offset": np.where(count > 0, offset - _REACH - 1, np.nan),
+                "baseline": baseline,
+                "p_value": mcnemar_greater((right - both).ravel(), base - both.ravel(), count),
+            }
+        )
+
+
+def count_offsets(arcs: Tensor, n_relations: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Count relation instances by direction and word offset (target - source).
+
+    Args:
+        arcs: as in `Tokens.arcs`.
+        n_relations: how many relations are numbered.
+
+    Returns:
+        Counts (relation, direction, offset), and for each direction the flat (relation, offset) slot of every arc.
+    """
+    _, dependent, head, relation = arcs.unbind(1)
+    width = 2 * _REACH + 3
+    n = torch.zeros((n_relations, len(DIRECTIONS), width), dtype=torch.int64, device=arcs.device)
+    slots = []
+    for direction, offset in enumerate((head - dependent, dependent - head)):
+        slot = relation * width + offset.clamp(-_REACH - 1, _REACH + 1) + _REACH + 1
+        n[:, direction] = torch.bincount(slot, minlength=n_relations * width).view(n_relations, width)
+        slots.append(slot)
+    return n, (slots[0], slots[1])
+
+
+def most_frequent_offsets(n: Array) -> Array:
+    """The baseline's offset for every relation and direction; ties go to the nearer, then the left one.
+
+    Args:
+        n: instances by (relation, direction, offset).
+
+    Returns:
+        Index into the offset axis; (relation, direction).
+    """
+    preference = sorted(range(1, n.shape[2] - 1), key=lambda i: (abs(i - _REACH - 1), i))
+    chosen: Array = np.array(preference)[n[:, :, preference].argmax(2)]
+    return chosen

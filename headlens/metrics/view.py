@@ -1,0 +1,112 @@
+"""One attention call with the quantities that several metrics need, each worked out once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from headlens.attention.contract import AttentionCall, Tokens
+from headlens.attention.sites import Site
+from headlens.errors import SelfCheckError
+from headlens.metrics.words import WordLevel, word_level, word_weights
+
+Level = Literal["token", "word"]
+
+
+class Peak(NamedTuple):
+    """The most attended key of every query: (batch, heads, query) each.
+
+    `weight` is -1 where a query has no candidate key.
+    """
+
+    weight: Tensor
+    key: Tensor
+
+
+class CallView:
+    """What a metric sees of an attention call, at token or at word level.
+
+    `weights` are (batch, heads, query, key) in at least float32; `queries` and `keys` tell about the two sides.
+    """
+
+    def __init__(self, call: AttentionCall, level: Level = "token") -> None:
+        if call.weights is None or call.queries is None or call.keys is None:
+            raise SelfCheckError(f"{call.site}: a metric needs attention weights and the tokens of the batch.")
+        self.site: Site = call.site
+        self.causal = call.causal
+        self._weights = call.weights.float() if call.weights.dtype.itemsize < 4 else call.weights
+        self._queries, self._keys = call.queries, call.keys
+        self.level = level
+
+    @property
+    def crosses(self) -> bool:
+        """Whether queries and keys are different sequences."""
+        return self.site.stack == "cross"
+
+    @property
+    def sums_dtype(self) -> torch.dtype:
+        """float64, or float32 on devices that have no more."""
+        return torch.float32 if self._weights.device.type == "mps" else torch.float64
+
+    @cached_property
+    def query_words(self) -> WordLevel:
+        """The words on the query side."""
+        return word_level(self._queries)
+
+    @cached_property
+    def key_words(self) -> WordLevel:
+        """The words on the key side."""
+        return word_level(self._keys)
+
+    @cached_property
+    def word_weights(self) -> Tensor:
+        """Word-level attention (batch, heads, query units, key units), whatever the level of the view."""
+        return word_weights(self._weights, self.query_words, self.key_words)
+
+    @property
+    def weights(self) -> Tensor:
+        """Attention weights at the level of the view."""
+        return self._weights if self.level == "token" else self.word_weights
+
+    @property
+    def queries(self) -> Tokens:
+        """The query side at the level of the view."""
+        return self._queries if self.level == "token" else self.query_words.tokens
+
+    @property
+    def keys(self) -> Tokens:
+        """The key side at the level of the view."""
+        return self._keys if self.level == "token" else self.key_words.tokens
+
+    @cached_property
+    def counted(self) -> Tensor:
+        """Queries that are neither padding nor separators; (batch, query)."""
+        return self.queries.real & ~self.queries.separator
+
+    @cached_property
+    def peak(self) -> Peak:
+        """The most attended key that is no separator; the first one of several equal."""
+        return peak_among(self.weights, self.keys.real & ~self.keys.separator)
+
+    @cached_property
+    def available(self) -> Tensor:
+        """How many keys each query may attend to; (batch, query)."""
+        keys = self.keys.real.sum(1, keepdim=True).expand(self.queries.shape)
+        if not self.causal:
+            return keys
+        return torch.minimum(keys, torch.arange(1, self.queries.shape[1] + 1, device=keys.device))
+
+
+def peak_among(weights: Tensor, candidates: Tensor) -> Peak:
+    """The largest weight among candidate keys.
+
+    Args:
+        weights: (batch, heads, query, key).
+        candidates: (batch, key), or (batch, query, key) where they depend on the query.
+    """
+    allowed = candidates[:, None, None] if candidates.dim() == 2 else candidates[:, None]
+    values, index = weights.masked_fill(~allowed, -1.0).max(dim=-1)
+    return Peak(values, index)

@@ -1,0 +1,33 @@
+"""Every figure headlens draws, by name.
+
+Each function takes tables with the columns of the CSV files and returns a `matplotlib.figure.Figure`, or None
+when there is nothing to draw. Nothing here writes: `RunFolder.figure` and `write_figure` do.
+"""
+
+from headlens.report.attend import attention_maps
+from headlens.report.bars import mass_bars
+from headlens.report.best import best_heads_table
+from headlens.report.cells import Scale
+from headlens.report.functions import function_map
+from headlens.report.heatmaps import confidence_map, entropy_map, head_map, paired_maps, rare_map
+from headlens.report.positions import offset_profile, positional_map
+from headlens.report.similarity import similarity_map
+from headlens.report.syntax import best_heads, syntactic_map
+
+__all__ = [
+    "Scale",
+    "attention_maps",
+    "best_heads",
+    "best_heads_table",
+    "confidence_map",
+    "entropy_map",
+    "function_map",
+    "head_map",
+    "mass_bars",
+    "offset_profile",
+    "paired_maps",
+    "positional_map",
+    "rare_map",
+    "similarity_map",
+    "syntactic_map",
+]

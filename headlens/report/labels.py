@@ -1,0 +1,61 @@
+"""Text from models and corpora, made safe to draw: no mathtext, no missing glyphs."""
+
+from __future__ import annotations
+
+from functools import cache
+
+from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+
+UNKNOWN = "□"
+_VISIBLE = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u00a0": " ", "\u200b": ""}
+
+# fonts for other scripts, by system; used when installed, after the one that matplotlib brings
+_CANDIDATES = (
+    "Noto Sans CJK SC",
+    "Noto Sans CJK JP",
+    "Noto Sans SC",
+    "Noto Sans JP",
+    "Source Han Sans SC",
+    "WenQuanYi Zen Hei",
+    "PingFang SC",
+    "Hiragino Sans",
+    "Microsoft YaHei",
+    "Malgun Gothic",
+    "Noto Sans Devanagari",
+    "Noto Sans Thai",
+    "Arial Unicode MS",
+)
+
+
+def _family() -> list[str]:
+    installed = {font.name for font in fontManager.ttflist}
+    return ["DejaVu Sans", *[name for name in _CANDIDATES if name in installed]]
+
+
+FAMILY = _family()
+
+
+@cache
+def _glyphs() -> frozenset[int]:
+    fonts = [get_font(findfont(FontProperties(family=[name]))) for name in FAMILY]
+    return frozenset(code for font in fonts for code in font.get_charmap())
+
+
+def plain(text: str) -> str:
+    """Text that matplotlib draws as it stands, in the fonts `FAMILY`.
+
+    Dollar signs are escaped (they would open a formula); line breaks stay, since titles have them;
+    characters that cannot be printed, or for which no installed font has a glyph, become `□`.
+    """
+    safe = "".join(c if c == "\n" or _drawable(c) else _VISIBLE.get(c, UNKNOWN) for c in text)
+    return safe.replace("$", r"\$")
+
+
+def token_label(token: str, longest: int = 16) -> str:
+    """A token as a tick label: `plain`, with white space made visible and cut to `longest` characters."""
+    shown = "".join(_VISIBLE.get(c, c) for c in token)
+    return plain(shown if len(shown) <= longest else shown[: longest - 1] + "…")
+
+
+def _drawable(character: str) -> bool:
+    return character.isprintable() and ord(character) in _glyphs()

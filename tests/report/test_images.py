@@ -1,0 +1,49 @@
+import concurrent.futures
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from headlens.errors import OutputError
+from headlens.report.heatmaps import confidence_map
+from headlens.report.images import write_figure
+
+
+def simple() -> Figure:
+    figure = Figure(figsize=(2, 1))
+    figure.subplots().plot([0, 1], clip_on=True)
+    return figure
+
+
+def test_png_has_200_dpi(tmp_path: Path) -> None:
+    png, svg = write_figure(simple(), tmp_path / "figures" / "a.b")
+    assert (png.name, svg.name) == ("a.b.png", "a.b.svg")
+    with Image.open(png) as image:
+        assert image.size == (400, 200)
+
+
+def test_the_same_table_gives_the_same_bytes(tmp_path: Path, make_heads: Callable[..., pd.DataFrame]) -> None:
+    contents = []
+    for name in "ab":
+        figure = confidence_map({"demo": make_heads()})
+        contents.append([path.read_bytes() for path in write_figure(figure, tmp_path / name)])
+    assert contents[0] == contents[1]
+    assert b"<dc:date>" not in contents[0][1]
+
+
+def test_no_global_setting_changes_not_even_with_threads(tmp_path: Path) -> None:
+    before = dict(mpl.rcParams)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: write_figure(simple(), tmp_path / str(i)), range(8)))
+    assert dict(mpl.rcParams) == before
+    assert len({(tmp_path / f"{i}.svg").read_bytes() for i in range(8)}) == 1
+
+
+def test_an_unwritable_place_is_an_output_error(tmp_path: Path) -> None:
+    (tmp_path / "figures").write_text("")
+    with pytest.raises(OutputError, match=r"Cannot write .*a\.png"):
+        write_figure(simple(), tmp_path / "figures" / "a")
