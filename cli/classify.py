@@ -51,19 +51,18 @@ def classify(
 
     Examples: headlens classify · headlens classify bert-base-uncased albert-base-v2 --corpus en_ewt-ud-test.conllu
     """
+    from headlens.corpora.sources import CorpusOptions
     from headlens.experiments.classify import ClassifyOptions
+    from headlens.experiments.run_classify import ClassifyRequest, run_classify
     from headlens.models.loading import ModelOptions
     from headlens.roles.labels import Thresholds
-
-    from headlens.corpora.sources import CorpusOptions
-    from headlens.experiments.run_classify import ClassifyRequest, run_classify
     from headlens_cli.screen import Screen
     from headlens_cli.tables import classify_tables
 
     request = ClassifyRequest(
         models=tuple(model or ["demo"]),
         corpus=corpus,
-        corpus_options=CorpusOptions(target=target, column=column, target_column=target_column, split=split, parser=parser, limit=limit),
+        corpus_options=CorpusOptions(target, column, target_column, split, parser, limit),
         frequency=frequency,
         target_frequency=target_frequency,
         baseline_corpus=baseline_corpus,

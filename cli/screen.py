@@ -57,10 +57,15 @@ class Screen:
         if self._json:
             sys.stdout.write(json.dumps({**summary, "files": [str(f) for f in files]}, indent=2) + "\n")
             return
-        self.out.print("Written:", highlight=False)
+        if files:
+            self.out.print("Written:", highlight=False)
         for folder in dict.fromkeys(f.parent for f in files):
-            names = "  ".join(f.name for f in files if f.parent == folder)
-            self.out.print(f"  {folder}/  {names}", markup=False, highlight=False)
+            endings: dict[str, list[str]] = {}
+            for file in files:
+                if file.parent == folder:
+                    endings.setdefault(file.stem, []).append(file.suffix.removeprefix("."))
+            names = (f"{n}.{e[0]}" if len(e) == 1 else f"{n}.{{{','.join(e)}}}" for n, e in endings.items())
+            self.out.print(f"  {folder}/", "  ".join(names), markup=False, highlight=False)
         self.out.print(f"Next: {next_command}", markup=False, highlight=False)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
@@ -23,21 +23,20 @@ def classify_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     rows = [{"role": str(role), **{str(m): int(n) for m, n in own.items()}} for role, own in counts.iterrows()]
     shown = [summary_table("Heads by their strongest role", sorted(rows, key=lambda r: str(r["role"]) == "none"))]
     if "syntax" in tables:
-        best = best_heads(tables["syntax"])
-        shown.append(summary_table("Best head of each relation", [_best(r) for r in best.to_dict("records")]))
+        several = len(heads["model"].unique()) > 1
+        best = best_heads(tables["syntax"]).to_dict("records")
+        shown.append(summary_table("Best head of each relation", [_best(r, several=several) for r in best]))
     return shown
 
 
-def _best(row: Mapping[str, object]) -> dict[str, object]:
+def _best(row: Mapping[Hashable, Any], *, several: bool) -> dict[str, object]:
+    verdict = "no" if not row["syntactic"] else "yes" if row["significant"] else "yes, not significant"
     return {
-        "model": row["model"],
-        "relation": row["relation"],
-        "direction": row["direction"],
+        **({"model": row["model"]} if several else {}),
+        "relation": f"{row['relation']} {row['direction']}",
         "head": f"{row['stack']}.{row['layer']}.{row['head']}",
         "n": row["n"],
-        "accuracy": row["accuracy"],
-        "95 % interval": f"{row['ci_low']:.3f}-{row['ci_high']:.3f}",
-        "baseline": row["baseline"],
-        "syntactic": row["syntactic"],
-        "significant": row["significant"],
+        "accuracy (95 %)": f"{row['accuracy']:.2f} ({row['ci_low']:.2f}-{row['ci_high']:.2f})",
+        "baseline": f"{row['baseline']:.2f}",
+        "syntactic": verdict,
     }

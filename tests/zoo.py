@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 import transformers
 from torch import Tensor, nn
 from transformers import PreTrainedModel
+from transformers.models.t5 import modeling_t5
 
 from headlens.attention.contract import BatchTokens, Tokens
 from headlens.attention.sites import Site
@@ -52,21 +53,12 @@ PROJECTIONS = ("o_proj", "out_proj", "o", "c_proj", "dense", "out_lin", "Wo", ".
 
 @dataclass(frozen=True)
 class Entry:
-    """One architecture.
-
-    Args:
-        model: class of the model.
-        config: class of its configuration.
-        kind: what it reads.
-        settings: of the configuration.
-        extra_inputs: further arguments of the forward pass.
-    """
+    """One architecture: the classes of model and configuration, what it reads, and the settings."""
 
     model: str
     config: str
     kind: Kind
     settings: dict[str, Any]
-    extra_inputs: dict[str, Any] = field(default_factory=dict)
 
     @property
     def stacks(self) -> list[str]:
@@ -80,9 +72,9 @@ class Entry:
             "audio": ["encoder", "decoder", "cross"],
         }[self.kind]
 
-    def build(self, kernel: str = "eager", seed: int = 0) -> PreTrainedModel:
+    def build(self, kernel: str = "eager", seed: int = 0, **settings: object) -> PreTrainedModel:
         """A model in eval mode; the same seed gives the same weights."""
-        config = getattr(transformers, self.config)(**self.settings)
+        config = getattr(transformers, self.config)(**(self.settings | settings))
         return randomized(getattr(transformers, self.model)._from_config(config, attn_implementation=kernel), seed)
 
 
@@ -119,7 +111,7 @@ class Composite(Entry):
 
     make: Callable[[str], PreTrainedModel] = encoder_decoder
 
-    def build(self, kernel: str = "eager", seed: int = 0) -> PreTrainedModel:
+    def build(self, kernel: str = "eager", seed: int = 0, **settings: object) -> PreTrainedModel:
         return randomized(self.make(kernel), seed)
 
 
@@ -188,6 +180,9 @@ ZOO: dict[str, Entry] = {
     "vit": Entry("ViTModel", "ViTConfig", "image", LAYERS | {"image_size": 8, "patch_size": 4}),
     "whisper": Entry("WhisperForConditionalGeneration", "WhisperConfig", "audio", WHISPER),
 }
+if not hasattr(modeling_t5, "ALL_ATTENTION_FUNCTIONS"):
+    # T5 computed its attention itself before transformers 5.15.
+    del ZOO["t5"]
 SHARED = [n for n in ZOO if n in ("albert", "albert-groups", "albert-inner", "albert-mlm")]
 # Their attention is more than a softmax of scaled scores, which another normaliser cannot stand in for.
 MORE_THAN_SOFTMAX = ["gemma2", "gpt-oss"]
@@ -224,7 +219,7 @@ def padded(entry: Entry) -> dict[str, Any]:
         "image": {"pixel_values": torch.randn(3, 3, 8, 8, generator=generator)},
         "audio": {"input_features": torch.randn(3, 8, 12, generator=generator), **writing, "use_cache": False},
     }[entry.kind]
-    return inputs | entry.extra_inputs
+    return inputs
 
 
 def unpadded(entry: Entry) -> list[dict[str, Any]]:

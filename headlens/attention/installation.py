@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from headlens.attention.interface import ATTRIBUTE, NAMES
 from headlens.attention.passes import Link
@@ -36,6 +37,13 @@ def implementations(modules: Iterable[nn.Module]) -> set[str]:
     """The names of the attention functions that modules use now."""
     configs: list[Any] = [m.config for m in modules]
     return {c._attn_implementation for c in configs}
+
+
+def supports_sdpa(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
+    """Whether every model, whole or within, that holds one of the modules says that sdpa computes its attention."""
+    wanted = set(modules)
+    parts = [m for m in model.modules() if isinstance(m, PreTrainedModel) and wanted.intersection(m.modules())]
+    return all(p._supports_sdpa for p in parts)
 
 
 def recomputes(model: nn.Module) -> bool:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
-from headlens.attention.installation import implementations, install, recomputes
+from headlens.attention.installation import implementations, install, recomputes, supports_sdpa
 from headlens.attention.interface import EAGER, SDPA, SDPA_MASKED, Kernel, additive, causal_mask, own_attention
 from headlens.attention.normalizers import Normalizer, attend_with, check_core
 from headlens.attention.passes import Link, Passes
@@ -99,7 +99,7 @@ class AttentionSession:
             return "eager" if needed or implementations(self._modules) & {"eager", EAGER} else "sdpa"
         if wanted == "sdpa" and needed:
             raise ValueError("the sdpa kernel never has the weights that an observer or normaliser needs")
-        if wanted == "sdpa" and not self.model._supports_sdpa:
+        if wanted == "sdpa" and not supports_sdpa(self.model, self._modules):
             raise UnsupportedModelError(
                 f"{type(self.model).__name__} has no sdpa attention; it would lose a part of its own in silence.",
                 'Use kernel="auto" or "eager".',
@@ -164,7 +164,8 @@ class AttentionSession:
             return None
         # Two lowest numbers add up to -inf, and a row of those to NaN.
         floored = mask.clamp(min=torch.finfo(query.dtype).min)
-        return floored.to(query.dtype) if self.kernel == "sdpa" else floored
+        # sdpa wants the query's dtype and at least two axes.
+        return floored.to(query.dtype)[(None,) * (4 - mask.dim())] if self.kernel == "sdpa" else floored
 
     def _compute(
         self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]

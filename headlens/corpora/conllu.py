@@ -57,7 +57,7 @@ def read_conllu(path: str | Path) -> Iterator[Sentence]:
     for block in _blocks(open_text(path)):
         try:
             sentence = _parse_block(block)
-        except _Fault as fault:
+        except _FaultError as fault:
             raise CorpusError(fault.message, ADVICE, path=path, line=fault.line) from fault
         if not sentence.words:
             continue
@@ -89,7 +89,7 @@ def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> 
         part.unlink(missing_ok=True)
 
 
-class _Fault(Exception):
+class _FaultError(Exception):
     """What is wrong, and at which line; the reader adds the file."""
 
     def __init__(self, message: str, line: int) -> None:
@@ -132,9 +132,7 @@ def _parse_block(block: Sequence[Line]) -> Sentence:
     """One sentence; `id` is empty without a comment, and there are no words in a block of comments."""
     tokens = _group([_parse_row(line) for line in block if not line.text.startswith("#")])
     rows = [row for token in tokens for row in token.words]
-    surface = [
-        SurfaceToken(t.row.form, tuple(w.form for w in t.words), t.row.space_after) for t in tokens
-    ]
+    surface = [SurfaceToken(t.row.form, tuple(w.form for w in t.words), t.row.space_after) for t in tokens]
     text, spans = lay_out(surface)
     heads = _parse_heads(rows)
     words = tuple(
@@ -147,15 +145,15 @@ def _parse_block(block: Sequence[Line]) -> Sentence:
 def _parse_row(line: Line) -> _Row:
     columns = [column.strip(" ") for column in line.text.split("\t")]
     if len(columns) != N_COLUMNS:
-        raise _Fault(f"{len(columns)} columns instead of {N_COLUMNS} between tabs", line.number)
+        raise _FaultError(f"{len(columns)} columns instead of {N_COLUMNS} between tabs", line.number)
     try:
         identifier = parse_id_value(columns[0])
     except (ParseException, ValueError):
         identifier = None
     if identifier is None:
-        raise _Fault(f"{columns[0]!r} is no word id (3, 3-4 or 3.1)", line.number)
+        raise _FaultError(f"{columns[0]!r} is no word id (3, 3-4 or 3.1)", line.number)
     if not columns[1]:
-        raise _Fault("the word form is empty", line.number)
+        raise _FaultError("the word form is empty", line.number)
     return _Row(line.number, identifier, columns)
 
 
@@ -167,7 +165,7 @@ def _group(rows: Iterable[_Row]) -> list[_Token]:
             continue
         first = row.id if isinstance(row.id, int) else row.id[0]
         if first != count + 1 or (isinstance(row.id, tuple) and count < range_end):
-            raise _Fault(f"id {row.columns[0]} where {count + 1} was expected", row.line)
+            raise _FaultError(f"id {row.columns[0]} where {count + 1} was expected", row.line)
         if isinstance(row.id, tuple):
             range_end = row.id[2]
             tokens.append(_Token(row, []))
@@ -178,7 +176,7 @@ def _group(rows: Iterable[_Row]) -> list[_Token]:
         tokens[-1].words.append(row)
     if count < range_end:
         row = tokens[-1].row
-        raise _Fault(f"multiword token {row.columns[0]} goes on after the last word ({count})", row.line)
+        raise _FaultError(f"multiword token {row.columns[0]} goes on after the last word ({count})", row.line)
     return tokens
 
 
@@ -189,12 +187,12 @@ def _parse_heads(rows: Sequence[_Row]) -> Sequence[int | None]:
     if not given:
         return heads
     if len(given) < len(heads):
-        raise _Fault("no head here, while other words of the sentence have one", rows[heads.index(None)].line)
+        raise _FaultError("no head here, while other words of the sentence have one", rows[heads.index(None)].line)
     unnamed = next((row for row in rows if _nullable(row.columns[7]) is None), None)
     if unnamed:
-        raise _Fault("a head without a relation", unnamed.line)
+        raise _FaultError("a head without a relation", unnamed.line)
     if fault := find_fault(given):
-        raise _Fault(fault[1], rows[fault[0]].line)
+        raise _FaultError(fault[1], rows[fault[0]].line)
     return given
 
 
@@ -203,9 +201,9 @@ def _parse_head(row: _Row) -> int | None:
     try:
         head = parse_int_value(row.columns[6])
     except (ParseException, ValueError):
-        raise _Fault(f"head {row.columns[6]!r} is not a number", row.line) from None
+        raise _FaultError(f"head {row.columns[6]!r} is not a number", row.line) from None
     if head is not None and head < 0:
-        raise _Fault(f"head {head} is out of range", row.line)
+        raise _FaultError(f"head {head} is out of range", row.line)
     return None if head is None else head + ROOT
 
 
@@ -228,7 +226,7 @@ def _disagrees(block: Sequence[Line], sentence: Sentence) -> bool:
 
 def _create_text(path: Path, *, compress: bool) -> TextIO:
     if compress:
-        return cast(TextIO, gzip.open(path, "wt", encoding="utf-8", newline="\n"))
+        return cast("TextIO", gzip.open(path, "wt", encoding="utf-8", newline="\n"))
     return path.open("w", encoding="utf-8", newline="\n")
 
 
@@ -238,7 +236,7 @@ def _format_block(sentence: Sentence) -> str:
     lines += [f"# text = {' '.join(sentence.text.split())}", *_format_rows(sentence)]
     try:
         read = _parse_block([Line(i, text) for i, text in enumerate(lines, 1)])
-    except _Fault as fault:
+    except _FaultError as fault:
         raise _unwritable(sentence, fault.message) from fault
     if not read.words or (read.text, read.words) != (sentence.text, sentence.words):
         raise _unwritable(sentence, "its words do not make up its text")

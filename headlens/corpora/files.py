@@ -54,7 +54,7 @@ def short_name(path: str | Path) -> str:
 
 
 def _open_binary(path: Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
 
 
 def _decode(line: bytes, path: str | Path, number: int) -> str:

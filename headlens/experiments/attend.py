@@ -125,12 +125,12 @@ def _maps(loaded: LoadedModel, feed: Feed, batch: Batch, weights: dict[Stack, Te
     tokens = BatchTokens(decoder=batch.source) if feed.decoder_only else BatchTokens(batch.source, batch.target)
     rows = {id(batch.source): example.source} | ({id(batch.target): example.target} if example.target else {})
     labels: dict[Stack, tuple[list[str], list[str]]] = {}
-    for stack in weights:
+    for stack, maps in list(weights.items()):
         site = next(s for s in feed.sites if s.stack == stack)
         sides = [side for side in tokens.of(site) if side is not None]
         words = [word_level(side.to("cpu")) for side in sides]
         if level == "word":
-            weights[stack] = word_weights(weights[stack], words[0], words[1])
+            weights[stack] = word_weights(maps, words[0], words[1])
         names = [_labels(loaded, rows[id(side)], word, level) for side, word in zip(sides, words, strict=True)]
         labels[stack] = (names[0], names[1])
     source = example.source.sentence

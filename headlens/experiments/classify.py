@@ -150,7 +150,7 @@ def classify(
     tables = _tables(statistics, options.thresholds)
     if isinstance(similarity, Similarity):
         tables |= _similarity_tables(similarity, tables)
-    tables["heads"] = _ordered(tables["heads"], HEAD_COLUMNS)
+    tables = {"heads": _ordered(tables.pop("heads"), HEAD_COLUMNS), **tables}
     return Classification(tables, encoding, annotation, _notes(feed, encoding, annotation, options))
 
 

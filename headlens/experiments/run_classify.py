@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from headlens.corpora.conllu import ConlluCorpus, write_conllu
 from headlens.corpora.frequency import Frequency, make_frequency
-from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.corpora.parallel import ParallelCorpus
+from headlens.corpora.pieces import Side
+from headlens.corpora.sentence import Corpus, Sentence
+from headlens.corpora.sources import CorpusOptions, NamedCorpus, ParsedCorpus, open_corpus
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
 from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, classify
-from headlens.experiments.reporter import Reporter, Silent
+from headlens.experiments.reporter import Advance, Reporter, Silent
 from headlens.experiments.requests import plain
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions, load
 from headlens.report.classify import write_classification
@@ -110,14 +113,34 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
 
 
 def _corpus(request: ClassifyRequest, run: RunFolder, reporter: Reporter) -> tuple[Corpus, CorpusSummary]:
-    """The corpus, parsed once if it has to be: the trees are kept in the run folder, to be looked at and corrected."""
-    corpus = open_corpus(request.corpus, replace(request.corpus_options, parser="gold"))
-    parser = make_parser(request.corpus_options.parser)
-    if parser is not None:
+    """The corpus, parsed once if it has to be."""
+    corpus = open_corpus(request.corpus, request.corpus_options)
+    if isinstance(corpus, ParsedCorpus):
         with reporter.progress(f"parsing with {request.corpus_options.parser}", None) as advance:
-            corpus = _parsed(corpus, parser, run, advance)
+            corpus = _keep_trees(corpus, run, advance)
     with reporter.progress(f"reading {corpus.name}", None) as advance:
         return corpus, summarise(corpus, advance)
+
+
+def _keep_trees(corpus: ParsedCorpus, run: RunFolder, advance: Advance) -> Corpus:
+    """Write what the parser says into the run folder, where it can be looked at, corrected and read again."""
+    _write_sentences(run, "parsed.conllu", (example.source for example in corpus), advance)
+    source = NamedCorpus(ConlluCorpus(run.path / "parsed.conllu"), corpus.name)
+    first = next(iter(corpus.corpus), None)
+    if first is None or first.target is None:
+        return source
+    _write_sentences(run, "targets.conllu", (e.target for e in corpus.corpus if e.target is not None), lambda _: None)
+    return ParallelCorpus(source, ConlluCorpus(run.path / "targets.conllu"))
+
+
+def _write_sentences(run: RunFolder, name: str, sentences: Iterable[Sentence], advance: Advance) -> None:
+    def counted() -> Iterator[Sentence]:
+        for sentence in sentences:
+            advance(1)
+            yield sentence
+
+    with run.file(name) as path:
+        write_conllu(counted(), path)
 
 
 def _frequency(spec: str, corpus: Corpus, side: Side) -> Frequency | None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from headlens.metrics.base import Metric, Sums
 from headlens.metrics.ratios import ratio_interval, ratio_mean, ratio_sums
 from headlens.metrics.totals import Array
-from headlens.metrics.view import CallView
+from headlens.metrics.view import CallView, peak_among
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,11 @@ class Confidence(Metric):
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Sums of the peaks."""
-        found = view.peak.weight >= 0
-        everything = view.weights.amax(-1)
+        highest = peak_among(view.weights, view.keys.real & ~view.keys.separator).weight
+        counted = (view.queries.real & ~view.queries.separator)[:, None] & (highest >= 0)
         return {
-            **ratio_sums("confidence", view, view.peak.weight, view.counted[:, None] & found),
-            **ratio_sums("confidence_all", view, everything, view.queries.real),
+            **ratio_sums("confidence", view, highest, counted),
+            **ratio_sums("confidence_all", view, view.weights.amax(-1), view.queries.real),
         }
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:

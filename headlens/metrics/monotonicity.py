@@ -17,17 +17,19 @@ from headlens.metrics.view import CallView
 
 @dataclass(frozen=True)
 class Monotonicity(Metric):
-    """Share of steps from one target token to the next at which the most attended source token does not go back."""
+    """Share of steps from one target token to the next at which the most attended source token does not go back.
+
+    Special tokens are left out on both sides, as in `Positions`.
+    """
 
     name: ClassVar[str] = "monotonicity"
     stacks: ClassVar[tuple[Stack, ...]] = ("cross",)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Counts of steps."""
-        steps = view.counted[:, 1:] & view.counted[:, :-1]
-        found = view.peak.weight >= 0
+        steps = view.peaked[:, :, 1:] & view.peaked[:, :, :-1]
         forward = (view.peak.key[:, :, 1:] >= view.peak.key[:, :, :-1]).to(view.weights.dtype)
-        return ratio_sums("monotonicity", view, forward, steps[:, None] & found[:, :, 1:] & found[:, :, :-1])
+        return ratio_sums("monotonicity", view, forward, steps)
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Share of forward steps."""

@@ -22,7 +22,10 @@ _PREFERENCE = sorted((d for d in range(-REACH, REACH + 1) if d), key=lambda d: (
 
 @dataclass(frozen=True)
 class Positions(Metric):
-    """Histogram of the offset k* - q of each query's most attended key, separators left out as in confidence."""
+    """Histogram of the offset k* - q of each query's most attended key.
+
+    Special tokens are left out, as keys and as queries: nearly all heads of some models rest on [CLS] or [SEP].
+    """
 
     name: ClassVar[str] = "positions"
 
@@ -30,9 +33,8 @@ class Positions(Metric):
         """Counts per offset: (heads, 19), the two tails at the ends."""
         query = torch.arange(view.weights.shape[2], device=view.weights.device)
         offset = (view.peak.key - query).clamp(-REACH - 1, REACH + 1) + REACH + 1  # (batch, heads, query)
-        counted = view.counted[:, None] & (view.peak.weight >= 0)
         heads = torch.arange(offset.shape[1], device=offset.device)[None, :, None]
-        flat = (heads * len(OFFSETS) + offset)[counted]
+        flat = (heads * len(OFFSETS) + offset)[view.peaked]
         counts = torch.bincount(flat, minlength=offset.shape[1] * len(OFFSETS))
         return {"count": counts.view(offset.shape[1], len(OFFSETS))}
 

@@ -82,14 +82,14 @@ class CallView:
         return self._keys if self.level == "token" else self.key_words.tokens
 
     @cached_property
-    def counted(self) -> Tensor:
-        """Queries that are neither padding nor separators; (batch, query)."""
-        return self.queries.real & ~self.queries.separator
+    def peak(self) -> Peak:
+        """The most attended key that is not special; the first one of several equal."""
+        return peak_among(self.weights, ~self.keys.special)
 
     @cached_property
-    def peak(self) -> Peak:
-        """The most attended key that is no separator; the first one of several equal."""
-        return peak_among(self.weights, self.keys.real & ~self.keys.separator)
+    def peaked(self) -> Tensor:
+        """Queries that are not special and have a peak; (batch, heads, query)."""
+        return ~self.queries.special[:, None] & (self.peak.weight >= 0)
 
     @cached_property
     def available(self) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -80,9 +80,9 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
     """
     syntactic: dict[tuple[Any, ...], list[Role]] = {}
     if syntax is not None:
-        for row in syntax.rows[syntax.rows["syntactic"]].itertuples():
-            role = Role(f"syntactic({row.relation} {row.direction})", _syntactic_margin(row, thresholds))
-            syntactic.setdefault((row.stack, row.layer, row.head), []).append(role)
+        for found in syntax.rows[syntax.rows["syntactic"]].to_dict("records"):
+            role = Role(f"syntactic({found['relation']} {found['direction']})", _syntactic_margin(found, thresholds))
+            syntactic.setdefault(tuple(found[k] for k in KEY_COLUMNS), []).append(role)
     roles = []
     for row in heads.rows.to_dict("records"):
         own = [*_roles(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
@@ -90,7 +90,7 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
     return HeadTable(heads.rows.assign(role=[r[0] if r else "" for r in roles], roles=["; ".join(r) for r in roles]))
 
 
-def _roles(row: dict[str, Any], thresholds: Thresholds) -> Iterator[Role]:
+def _roles(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Role]:
     separators = [row.get("to_sep"), row.get("to_eos")]
     separator = max((v for v in separators if v is not None and not math.isnan(v)), default=math.nan)
     candidates = [
@@ -106,13 +106,13 @@ def _roles(row: dict[str, Any], thresholds: Thresholds) -> Iterator[Role]:
             yield Role(name, _scaled(value, threshold))
 
 
-def _positional_label(row: dict[str, Any]) -> str:
+def _positional_label(row: Mapping[Any, Any]) -> str:
     offset = row.get("positional_offset", math.nan)
     return "positional" if math.isnan(offset) else f"positional({int(offset):+d})"
 
 
-def _syntactic_margin(row: Any, thresholds: Thresholds) -> float:
-    return _scaled(row.accuracy, float(thresholds.syntactic(np.array(row.baseline))))
+def _syntactic_margin(row: Mapping[Any, Any], thresholds: Thresholds) -> float:
+    return _scaled(row["accuracy"], float(thresholds.syntactic(np.array(row["baseline"]))))
 
 
 def _scaled(value: float, threshold: float) -> float:

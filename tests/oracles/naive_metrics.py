@@ -21,22 +21,23 @@ KEPT_OFFSETS = range(-LARGEST_OFFSET, LARGEST_OFFSET + 1)
 
 
 def best_keys(sample: Sample, layer: int, head: int) -> dict[int, int]:
-    """The first non-separator key of largest weight, for every non-separator query that has one."""
-    candidates = [k for k in range(len(sample.keys)) if not sample.keys.is_separator(k)]
+    """The first key of largest weight that is not special, for every query that is not special and has one."""
+    candidates = [k for k in range(len(sample.keys)) if not sample.keys.special[k]]
     best = {}
     for _, query, row in rows([sample], layer, head):
-        if candidates and not sample.queries.is_separator(query):
+        if candidates and not sample.queries.special[query]:
             best[query] = max(candidates, key=row.__getitem__)
     return best
 
 
 def confidence(corpus: Corpus, layer: int, head: int) -> float:
     """Mean largest weight, separators left out of the queries and the keys, nothing renormalised."""
-    return mean(
-        float(sample.matrix(layer, head)[query, key])
-        for sample in corpus
-        for query, key in best_keys(sample, layer, head).items()
-    )
+    peaks = []
+    for sample, query, row in rows(corpus, layer, head):
+        weights = [row[k] for k in range(len(row)) if not sample.keys.is_separator(k)]
+        if weights and not sample.queries.is_separator(query):
+            peaks.append(float(max(weights)))
+    return mean(peaks)
 
 
 def confidence_all(corpus: Corpus, layer: int, head: int) -> float:
@@ -78,7 +79,7 @@ def most_frequent(offsets: Iterable[int]) -> int:
 
 
 def monotonicity(corpus: Corpus, layer: int, head: int) -> float:
-    """Share of neighbouring non-separator queries whose best key does not go back; NaN for self-attention."""
+    """Share of neighbouring queries, none special, whose best key does not go back; NaN for self-attention."""
     forward = []
     for sample in corpus:
         best = best_keys(sample, layer, head)

@@ -1,0 +1,203 @@
+"""Dependency parsers behind one interface: sentences in, the same sentences with trees out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
+
+from headlens.corpora.relations import normalise
+from headlens.corpora.sentence import ROOT, Sentence, Word
+from headlens.corpora.spans import split_surface
+from headlens.corpora.trees import single_root
+from headlens.errors import OptionError, ParserError
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
+
+BATCH = 64
+
+
+class Parser(Protocol):
+    """Adds trees to sentences.
+
+    With `keep_words` the words of the sentences are kept, as for a treebank; otherwise the parser finds its own words
+    in the raw text. A line that the parser takes for several sentences stays one: later roots hang on the first as
+    `parataxis`.
+    """
+
+    def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
+        """The sentences in order, each with a tree."""
+
+
+@dataclass(frozen=True)
+class SpacyParser:
+    """A spaCy pipeline with a dependency parser; English models give ClearNLP trees (see `relations`).
+
+    Args:
+        model: an installed package or a folder.
+        keep_words: parse the given words instead of the raw text.
+    """
+
+    model: str
+    keep_words: bool = False
+
+    @cached_property
+    def pipeline(self) -> Language:
+        """The loaded pipeline.
+
+        Raises:
+            ParserError: if it is not installed or has no parser.
+        """
+        import spacy  # noqa: PLC0415 - heavy, and only this parser needs it
+
+        try:
+            pipeline = spacy.load(self.model, exclude=["ner", "lemmatizer"])
+        except OSError as error:
+            raise ParserError(
+                f"--parser spacy:{self.model}: the spaCy model {self.model} is not installed.",
+                f"Install it with: python -m spacy download {self.model}",
+            ) from error
+        if "parser" not in pipeline.pipe_names:
+            found = ", ".join(pipeline.pipe_names) or "a tokenizer"
+            raise ParserError(
+                f"--parser spacy:{self.model}: the model has no dependency parser, only {found}.",
+                "Choose one with a parser, such as en_core_web_sm.",
+            )
+        return pipeline
+
+    def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
+        """The sentences in order, each with a tree."""
+        for group in _groups(sentences):
+            inputs = [self._doc(s) if self.keep_words else s.text for s in group]
+            for sentence, doc in zip(group, self.pipeline.pipe(inputs), strict=True):
+                yield self._with_tree(sentence, doc)
+
+    def _doc(self, sentence: Sentence) -> Doc:
+        from spacy.tokens import Doc  # noqa: PLC0415
+
+        words = sentence.words
+        spaces = [i + 1 < len(words) and words[i + 1].start > w.end for i, w in enumerate(words)]
+        return Doc(self.pipeline.vocab, words=[w.form for w in words], spaces=spaces)
+
+    def _with_tree(self, sentence: Sentence, doc: Doc) -> Sentence:
+        tokens = [t for t in doc if self.keep_words or not t.is_space]
+        index = {t.i: n for n, t in enumerate(tokens)}
+        spans = (
+            [(w.start, w.end) for w in sentence.words] if self.keep_words else [(t.idx, t.idx + len(t)) for t in tokens]
+        )
+        words = []
+        for token, (start, end) in zip(tokens, spans, strict=True):
+            head = ROOT if token.head.i == token.i else index.get(token.head.i, ROOT)
+            label = "root" if head == ROOT else normalise(token.dep_)
+            words.append(Word(token.text, start, end, head, label, token.pos_ or None))
+        return Sentence(sentence.text, single_root(words), sentence.id)
+
+
+@dataclass(frozen=True)
+class StanzaParser:
+    """A Stanza pipeline; its trees are Universal Dependencies. It never downloads anything.
+
+    Args:
+        language: language code, such as "en".
+        folder: where the models are; None for Stanza's own place.
+        keep_words: parse the given words instead of the raw text.
+    """
+
+    language: str
+    folder: str | None = None
+    keep_words: bool = False
+
+    @cached_property
+    def pipeline(self) -> Any:
+        """The loaded pipeline.
+
+        Raises:
+            ParserError: if the language is not installed.
+        """
+        import stanza  # noqa: PLC0415 - heavy, and only this parser needs it
+
+        options: dict[str, Any] = {"tokenize_pretokenized": True} if self.keep_words else {"tokenize_no_ssplit": True}
+        if self.folder is not None:
+            options["dir"] = self.folder
+        found: Exception | None = None
+        # Languages without contractions have no processor for multiword tokens.
+        for processors in ("tokenize,mwt,pos,lemma,depparse", "tokenize,pos,lemma,depparse"):
+            try:
+                return stanza.Pipeline(
+                    self.language, processors=processors, download_method=None, verbose=False, use_gpu=False, **options
+                )
+            except Exception as error:  # Stanza's own kinds differ by version
+                found = error
+        where = "" if self.folder is None else f" in {self.folder}"
+        raise ParserError(
+            f"--parser stanza:{self.language}: there is no usable Stanza model for {self.language!r}{where} ({found}).",
+            f"Install it with: python -c \"import stanza; stanza.download('{self.language}')\"",
+        ) from found
+
+    def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
+        """The sentences in order, each with a tree."""
+        for group in _groups(sentences):
+            parsed = self._kept(group) if self.keep_words else self._raw(group)
+            for sentence, words in zip(group, parsed, strict=True):
+                yield Sentence(sentence.text, single_root(words), sentence.id)
+
+    def _kept(self, group: list[Sentence]) -> Iterator[list[Word]]:
+        # A space inside a word would make Stanza count differently.
+        document = self.pipeline([[w.form.replace(" ", "\N{NO-BREAK SPACE}") for w in s.words] for s in group])
+        for sentence, found in zip(group, document.sentences, strict=True):
+            yield [
+                Word(given.form, given.start, given.end, word.head - 1, normalise(word.deprel), word.upos)
+                for given, word in zip(sentence.words, found.words, strict=True)
+            ]
+
+    def _raw(self, group: list[Sentence]) -> Iterator[list[Word]]:
+        import stanza  # noqa: PLC0415
+
+        for document in self.pipeline.bulk_process([stanza.Document([], text=s.text) for s in group]):
+            words: list[Word] = []
+            for found in document.sentences:
+                words += _stanza_words(found, first=len(words))
+            yield words
+
+
+def _stanza_words(found: Any, first: int) -> list[Word]:
+    words = []
+    for token in found.tokens:
+        spans = split_surface(token.text, [w.text for w in token.words], token.start_char)
+        for word, (start, end) in zip(token.words, spans, strict=True):
+            head = ROOT if word.head == 0 else word.head - 1 + first
+            words.append(Word(word.text, start, end, head, normalise(word.deprel), word.upos))
+    return words
+
+
+def make_parser(spec: str, *, keep_words: bool) -> Parser | None:
+    """The parser an option names.
+
+    Args:
+        spec: `spacy:MODEL`, `stanza:LANG`, `stanza:LANG@DIR`, or `gold` for none.
+        keep_words: parse the given words instead of the raw text.
+
+    Raises:
+        OptionError: for anything else.
+    """
+    kind, _, name = spec.partition(":")
+    if spec == "gold":
+        return None
+    if kind == "spacy" and name:
+        return SpacyParser(name, keep_words)
+    if kind == "stanza" and name:
+        language, _, folder = name.partition("@")
+        return StanzaParser(language, folder or None, keep_words)
+    raise OptionError(
+        f"--parser {spec!r} is not a parser.", "Give gold, spacy:MODEL, stanza:LANG or stanza:LANG@FOLDER."
+    )
+
+
+def _groups(sentences: Iterable[Sentence]) -> Iterator[list[Sentence]]:
+    iterator = iter(sentences)
+    while group := list(islice(iterator, BATCH)):
+        yield group

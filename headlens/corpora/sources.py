@@ -1,0 +1,153 @@
+"""From what a user writes to a corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from headlens.corpora.conllu import ConlluCorpus
+from headlens.corpora.demo import demo_corpus
+from headlens.corpora.hub import HubCorpus
+from headlens.corpora.parallel import ParallelCorpus
+from headlens.corpora.parsers import Parser, make_parser
+from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.table import JSON_LINES, SEPARATORS, TableCorpus
+from headlens.corpora.text import TextCorpus
+from headlens.errors import CorpusError, OptionError
+
+DEMO = "demo"
+TREEBANKS = (".conllu", ".conll")
+TEXTS = (".txt", ".text", "")
+
+
+@dataclass(frozen=True)
+class CorpusOptions:
+    """How a corpus is read.
+
+    Args:
+        target: translations, read like the corpus itself, sentence by sentence.
+        column: column of sentences of a table or data set.
+        target_column: column of translations.
+        split: split of a hub data set.
+        parser: where trees come from: `gold`, `spacy:MODEL`, `stanza:LANG`, `stanza:LANG@DIR`; source side only.
+        limit: read only the first sentences.
+    """
+
+    target: str | None = None
+    column: str | None = None
+    target_column: str | None = None
+    split: str = "test"
+    parser: str = "gold"
+    limit: int | None = None
+
+
+@dataclass(frozen=True)
+class FirstExamples:
+    """The beginning of a corpus."""
+
+    corpus: Corpus
+    limit: int
+
+    @property
+    def name(self) -> str:
+        """The corpus's own name."""
+        return self.corpus.name
+
+    def __iter__(self) -> Iterator[Example]:
+        """Read from the start, and no further than needed."""
+        return islice(iter(self.corpus), self.limit)
+
+
+@dataclass(frozen=True)
+class NamedCorpus:
+    """A corpus under another name."""
+
+    corpus: Corpus
+    name: str
+
+    def __iter__(self) -> Iterator[Example]:
+        """Read from the start."""
+        return iter(self.corpus)
+
+
+@dataclass(frozen=True)
+class ParsedCorpus:
+    """A corpus whose sources are parsed every time it is read; write it once to parse only once."""
+
+    corpus: Corpus
+    parser: Parser
+
+    @property
+    def name(self) -> str:
+        """The corpus's own name."""
+        return self.corpus.name
+
+    def __iter__(self) -> Iterator[Example]:
+        """Read and parse from the start."""
+        targets: list[Example] = []
+
+        def sources() -> Iterator[Example]:
+            for example in self.corpus:
+                targets.append(example)
+                yield example
+
+        for sentence in self.parser.parse(e.source for e in sources()):
+            yield replace(targets.pop(0), source=sentence)
+
+
+def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None) -> Corpus:
+    """The corpus a user names.
+
+    Args:
+        spec: `demo`; a file `.conllu`, `.txt`, `.tsv`, `.csv`, `.jsonl`, each also `.gz`; or `hub:NAME[:CONFIG]`.
+        options: how it is read.
+
+    Raises:
+        CorpusError: if there is no such file, or its kind is unknown.
+        OptionError: if a table comes without the name of its column.
+    """
+    options = options or CorpusOptions()
+    corpus = _open(spec, options)
+    if options.target is not None:
+        if options.target_column is not None:
+            raise OptionError("--target and --target-column both name translations.", "Give one of them.")
+        corpus = ParallelCorpus(corpus, _open(options.target, options))
+    parser = make_parser(options.parser, keep_words=_has_words(spec))
+    if parser is not None:
+        corpus = ParsedCorpus(corpus, parser)
+    return corpus if options.limit is None else FirstExamples(corpus, options.limit)
+
+
+def _open(spec: str, options: CorpusOptions) -> Corpus:
+    if spec == DEMO:
+        return demo_corpus()
+    if spec.startswith("hub:"):
+        return HubCorpus(spec.removeprefix("hub:"), _column(spec, options), options.split, options.target_column)
+    kind = _kind(spec)
+    if not Path(spec).is_file():
+        problem = "is a folder" if Path(spec).is_dir() else "no such file"
+        advice = "Give 'demo', a file .conllu, .txt, .tsv, .csv or .jsonl (also .gz), or hub:NAME."
+        raise CorpusError(f"{problem}.", advice, path=spec)
+    if kind in TREEBANKS:
+        return ConlluCorpus(spec)
+    if kind in (*SEPARATORS, *JSON_LINES):
+        return TableCorpus(spec, _column(spec, options), options.target_column)
+    if kind in TEXTS or len(kind) == 3:  # plain text is often named by its language: test.en
+        return TextCorpus(spec)
+    raise CorpusError(f"headlens reads no {kind} files.", "Save it as .conllu, .txt, .tsv, .csv or .jsonl.", path=spec)
+
+
+def _kind(spec: str) -> str:
+    return Path(spec.removesuffix(".gz")).suffix.lower()
+
+
+def _has_words(spec: str) -> bool:
+    return spec == DEMO or _kind(spec) in TREEBANKS
+
+
+def _column(spec: str, options: CorpusOptions) -> str:
+    if options.column is None:
+        raise OptionError(f"{spec} is a table: which column holds the sentences?", "Name it with --column NAME.")
+    return options.column

@@ -1,0 +1,41 @@
+import pytest
+import torch
+import zoo
+
+from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer
+from headlens.attention.sites import Site
+
+SITES = {s: Site(s, 0, 2, "module") for s in ("encoder", "decoder", "cross")}
+
+
+def test_queries_and_keys_are_those_of_the_stack():
+    source, target = zoo.tokens((5, 3)), zoo.tokens((4, 4))
+    both = BatchTokens(encoder=source, decoder=target)
+    assert both.of(SITES["encoder"]) == (source, source)
+    assert both.of(SITES["decoder"]) == (target, target)
+    assert both.of(SITES["cross"]) == (target, source)
+    assert BatchTokens(decoder=target).of(SITES["cross"]) == (target, None)
+    assert BatchTokens().of(SITES["encoder"]) == (None, None)
+
+
+def test_tokens_move_as_a_whole_also_when_something_was_computed_from_them():
+    tokens = zoo.tokens((5, 3))
+    assert tokens.separator.tolist()[1] == [False, False, True, False, False]
+    moved = tokens.to("meta")
+    assert {t.device.type for t in vars(moved).values()} == {"meta"}
+    assert moved.shape == tokens.shape == (2, 5)
+
+
+def test_an_edit_and_an_observer_do_nothing_until_told():
+    tensor = torch.ones(1, 2, 3, 4)
+    context = CallContext(SITES["encoder"], tensor, tensor, tensor, None, None, causal=False)
+    edit = Edit()
+    assert edit.mask(context, tensor) is tensor
+    assert edit.mask(context, None) is None
+    assert edit.output(context, tensor) is tensor
+    edit.check([])
+    observer = Observer()
+    observer.commit()
+    observer.discard()
+    with pytest.raises(NotImplementedError):
+        observer.observe(AttentionCall(**vars(context), weights=None, output=tensor))
