@@ -38,7 +38,9 @@ class Screen:
         """A bar with rate and remaining time."""
         columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), _Rate("{task.description}"))
         times = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        with Progress(*columns, *times, console=self.err, transient=True) as bar:
+        # A pipe or a log file gets no bars.
+        hidden = not self.err.is_terminal
+        with Progress(*columns, *times, console=self.err, transient=True, disable=hidden) as bar:
             task = bar.add_task(text, total=total)
             yield lambda n: bar.advance(task, n)
 

@@ -23,20 +23,20 @@ def classify_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     rows = [{"role": str(role), **{str(m): int(n) for m, n in own.items()}} for role, own in counts.iterrows()]
     shown = [summary_table("Heads by their strongest role", sorted(rows, key=lambda r: str(r["role"]) == "none"))]
     if "syntax" in tables:
-        several = len(heads["model"].unique()) > 1
-        best = best_heads(tables["syntax"]).to_dict("records")
-        shown.append(summary_table("Best head of each relation", [_best(r, several=several) for r in best]))
+        for name, rows in best_heads(tables["syntax"]).groupby("model", sort=False):
+            best = [_best(r) for r in rows.to_dict("records")]
+            shown.append(summary_table(f"Best head of each relation, {name}", best))
     return shown
 
 
-def _best(row: Mapping[Hashable, Any], *, several: bool) -> dict[str, object]:
-    verdict = "no" if not row["syntactic"] else "yes" if row["significant"] else "yes, not significant"
+def _best(row: Mapping[Hashable, Any]) -> dict[str, object]:
+    verdict = "no" if not row["syntactic"] else "yes" if row["significant"] else "yes (n.s.)"
     return {
-        **({"model": row["model"]} if several else {}),
         "relation": f"{row['relation']} {row['direction']}",
         "head": f"{row['stack']}.{row['layer']}.{row['head']}",
         "n": row["n"],
-        "accuracy (95 %)": f"{row['accuracy']:.2f} ({row['ci_low']:.2f}-{row['ci_high']:.2f})",
+        "accuracy": f"{row['accuracy']:.2f}",
+        "95 % CI": f"{row['ci_low']:.2f}-{row['ci_high']:.2f}",
         "baseline": f"{row['baseline']:.2f}",
         "syntactic": verdict,
     }

@@ -121,7 +121,7 @@ def check_core(context: CallContext, module: nn.Module, mask: Tensor | None, **k
 
 def _refuse_unknown(module: nn.Module, kwargs: Mapping[str, object]) -> None:
     known = _HARMLESS | {"scaling", "dropout", "position_bias"}
-    unknown = sorted(k for k, v in kwargs.items() if k not in known and v is not None)
+    unknown = sorted(k for k, v in kwargs.items() if k not in known and v is not None and v is not False)
     if unknown:
         raise SelfCheckError(
             f"{type(module).__name__} hands arguments to its attention that another normaliser would lose: "

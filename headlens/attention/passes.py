@@ -42,9 +42,11 @@ class Passes:
     def __init__(self, model: PreTrainedModel, sites: Sequence[Site], finish: Callable[..., None]) -> None:
         self._sites = [(s, model.get_submodule(s.module)) for s in sites]
         self._own = {module: site for site, module in self._sites if not site.shared}
-        self._parts = {n: m for n, m in model.named_modules() if isinstance(m, PreTrainedModel)}
+        parts = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
+        # Which sites lie in which part, as it is now: a layer that is taken out later is missed.
+        self._inside = {p: [s for s, m in self._sites if m in inside] for p in parts for inside in [set(p.modules())]}
         self._finish = finish
-        self._root: nn.Module | None = None
+        self._root: PreTrainedModel | None = None
         self._thread = 0
         self._seen: list[Site] = []
 
@@ -60,14 +62,14 @@ class Passes:
     @contextmanager
     def _hooks(self) -> Iterator[None]:
         with ExitStack() as undo:
-            for part in self._parts.values():
+            for part in self._inside:
                 undo.callback(part.register_forward_pre_hook(_begin).remove)
                 # always_call: after an exception too, with None for the output.
                 undo.callback(part.register_forward_hook(_end, always_call=True).remove)
             undo.callback(self.end, succeeded=False)
             yield
 
-    def begin(self, part: nn.Module) -> None:
+    def begin(self, part: PreTrainedModel) -> None:
         """A model, or a model within it, starts to run."""
         if self.running:
             self._check_thread()
@@ -77,9 +79,10 @@ class Passes:
             self.end(succeeded=False)
         self._root, self._thread, self._seen = part, get_ident(), []
 
-    def end_of(self, part: nn.Module, *, succeeded: bool) -> None:
+    def end_of(self, part: PreTrainedModel, *, succeeded: bool) -> None:
         """A model, or a model within it, returned or raised."""
-        if part is self._root:
+        # A second thread that was turned away reports the end of its attempt, too.
+        if part is self._root and self._thread == get_ident():
             self.end(succeeded=succeeded)
 
     def end(self, *, succeeded: bool) -> None:
@@ -134,10 +137,9 @@ class Passes:
         if self._thread != get_ident():
             raise RuntimeError("a model inside a session can run one forward pass at a time; this is a second thread")
 
-    def _check_complete(self, root: nn.Module) -> None:
-        inside = set(root.modules())
+    def _check_complete(self, root: PreTrainedModel) -> None:
         stacks = {s.stack for s in self._seen}
-        seen, wanted = Counter(self._seen), Counter(s for s, m in self._sites if m in inside)
+        seen, wanted = Counter(self._seen), Counter(self._inside[root])
         expected = Counter(s for s in wanted if s.stack in stacks)
         # In training layers may be dropped, but not run twice.
         complete = seen <= expected if root.training else seen == expected and (seen or not wanted)
@@ -150,14 +152,14 @@ class Passes:
             )
 
 
-def _begin(part: nn.Module, _inputs: object) -> None:
+def _begin(part: PreTrainedModel, _inputs: object) -> None:
     # Plain functions that look for their session: a copy of the model takes its hooks along, but no link.
     link: Link | None = getattr(part, ATTRIBUTE, None)
     if link is not None:
         link.passes.begin(part)
 
 
-def _end(part: nn.Module, _inputs: object, output: object) -> None:
+def _end(part: PreTrainedModel, _inputs: object, output: object) -> None:
     link: Link | None = getattr(part, ATTRIBUTE, None)
     if link is not None:
         link.passes.end_of(part, succeeded=output is not None)

@@ -22,7 +22,7 @@ def summary_table(title: str, rows: Rows | pd.DataFrame) -> Table:
     values are empty cells.
     """
     records: Rows = _records(rows) if isinstance(rows, pd.DataFrame) else rows
-    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left")
+    table = Table(title=Text(title), box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False, padding=(0, 1, 0, 0))
     for name in list(records[0]) if records else []:
         numeric = all(_is_number(r.get(name)) or _is_missing(r.get(name)) for r in records)
         table.add_column(Text(name), justify="right" if numeric else "left")

@@ -37,6 +37,7 @@ class RunFolder:
         self.path = path
         self._record: dict[str, Any] = {"command": command, "model": model, "status": "running", "files": []}
         self._lock = FolderLock(path)
+        self._new = False
         self._begun = time.monotonic()
 
     @classmethod
@@ -53,8 +54,10 @@ class RunFolder:
             OutputError: if the folder cannot be written, holds a finished run, or is being written by a
                 living process.
         """
+        is_new = path is None or not Path(path).exists()
         folder = _new_folder(default_name(command, model)) if path is None else _folder(Path(path))
         run = cls(folder, command=command, model=model)
+        run._new = is_new
         run._lock.acquire()
         try:
             _clear(folder, overwrite=overwrite)
@@ -124,7 +127,18 @@ class RunFolder:
             return
         # the problem that ended the run matters more than one with its record (a full disk makes both)
         with contextlib.suppress(OutputError):
+            if self._new and not self._record["files"]:
+                self._remove_empty()
+                return
             self.finish(status="interrupted" if isinstance(problem, KeyboardInterrupt) else "failed")
+
+    def _remove_empty(self) -> None:
+        """A run that failed before it wrote anything leaves no folder behind."""
+        with output_errors(self.path):
+            (self.path / RUN_FILE).unlink(missing_ok=True)
+            self._lock.release()
+            with contextlib.suppress(OSError):
+                self.path.rmdir()
 
     def _place(self, name: str, below: str = "") -> Path:
         if not name or Path(name).name != name:

@@ -1,9 +1,11 @@
 import threading
+from functools import partial
 
 import pytest
 import torch
 import zoo
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 from watching import Watch, run
 
 from headlens.attention.contract import Edit, Observer
@@ -238,15 +240,17 @@ def test_gradient_checkpoints_are_recomputed_with_the_edits_and_not_watched_agai
 
 
 def test_gradient_checkpoints_of_shared_layers_are_refused():
-    model = zoo.ZOO["albert"].build()
-    switch_checkpointing_on(model, reentrant=False)
+    entry = zoo.ZOO["albert"]
+    model = entry.build()
+    model.encoder.gradient_checkpointing = True
     with pytest.raises(UnsupportedModelError, match="gradient checkpointing") as caught, AttentionSession(model):
         pass
     assert "off" in caught.value.advice
-    late = zoo.ZOO["albert"].build()
-    with AttentionSession(late):
-        switch_checkpointing_on(late, reentrant=False)
-        loss = late(**zoo.padded(zoo.ZOO["albert"]))[0].sum()
+    by_hand = entry.build()
+    group = by_hand.encoder.albert_layer_groups[0]
+    group.forward = partial(checkpoint, group.forward, use_reentrant=False)
+    with AttentionSession(by_hand):
+        loss = by_hand(**zoo.padded(entry))[0].sum()
         with pytest.raises(SelfCheckError, match="the layer cannot be told"):
             loss.backward()
 

@@ -355,7 +355,10 @@ def test_tokens_declared_of_another_shape_are_refused_and_inner_declarations_end
     watch = Watch()
     with AttentionSession(model, observers=[watch]) as session, session.batch(outer):
         wrong = BatchTokens(encoder=zoo.tokens((4, 4)))
-        with pytest.raises(SelfCheckError, match=r"declared as \(2, 4\).*attention sees \(3, 7\)"), session.batch(wrong):
+        with (
+            pytest.raises(SelfCheckError, match=r"declared as \(2, 4\).*attention sees \(3, 7\)"),
+            session.batch(wrong),
+        ):
             run(model, zoo.padded(entry))
         run(model, zoo.padded(entry))
     assert watch.calls[0].queries is outer.encoder

@@ -58,8 +58,8 @@ class Position(NamedTuple):
 def position(corpus: Corpus, layer: int, head: int) -> Position:
     """Histogram of the offsets best key - query, and the most frequent kept offset other than 0.
 
-    Of equally frequent offsets the smaller |offset| counts, then the negative one; so a head that never points
-    at a kept offset other than 0 has offset -1 with share 0. Offset and shares are NaN if no query counts.
+    Of equally frequent offsets the smaller |offset| counts, then the negative one; so a head that never
+    points at a kept offset other than 0 has offset -1 with share 0. All are NaN if no query counts.
     """
     offsets = [k - q for sample in corpus for q, k in best_keys(sample, layer, head).items()]
     histogram: dict[int | str, int] = {f"<-{LARGEST_OFFSET}": sum(d < -LARGEST_OFFSET for d in offsets)}
@@ -133,9 +133,7 @@ def distance(corpus: Corpus, layer: int, head: int) -> float:
     """Mean over the queries of sum_k weight |k - q|, in tokens; NaN for cross-attention."""
     if not all(sample.is_self for sample in corpus):
         return math.nan
-    return mean(
-        math.fsum(p * abs(k - q) for k, p in enumerate(row)) for _, q, row in rows(corpus, layer, head)
-    )
+    return mean(math.fsum(p * abs(k - q) for k, p in enumerate(row)) for _, q, row in rows(corpus, layer, head))
 
 
 def head_metrics(corpus: Corpus, layer: int, head: int) -> dict[str, float]:

@@ -98,9 +98,7 @@ class Sample:
 
     def __post_init__(self) -> None:
         if self.weights.shape[2:] != (len(self.queries), len(self.keys)):
-            raise ValueError(
-                f"weights {self.weights.shape} for {len(self.queries)} queries and {len(self.keys)} keys"
-            )
+            raise ValueError(f"weights {self.weights.shape} for {len(self.queries)} queries and {len(self.keys)} keys")
 
     @property
     def is_self(self) -> bool:

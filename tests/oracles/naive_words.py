@@ -76,14 +76,22 @@ def baseline_offset(corpus: Corpus, relation: str, direction: str) -> int:
 
 
 def syntax(
-    corpus: Corpus, layer: int, head: int, *, exclude_self: bool = False
+    corpus: Corpus,
+    layer: int,
+    head: int,
+    *,
+    exclude_self: bool = False,
+    baseline_corpus: Corpus | None = None,
 ) -> dict[tuple[str, str], SyntaxRow]:
-    """By (relation, direction), for every relation that occurs in the corpus."""
+    """By (relation, direction), for every relation that occurs in the corpus.
+
+    The baseline's offset comes from the same corpus, or from `baseline_corpus`, which must have every relation.
+    """
     relations = sorted({relation for sample in corpus for _, _, relation in sample.arcs})
     maps = [word_map(sample, layer, head) if sample.arcs else np.zeros((0, 0)) for sample in corpus]
     table = {}
     for relation, direction in ((r, d) for r in relations for d in DIRECTIONS):
-        offset = baseline_offset(corpus, relation, direction)
+        offset = baseline_offset(baseline_corpus or corpus, relation, direction)
         right = [
             (pointed_unit(words[s], s, exclude_self=exclude_self) == t, s + offset == t)
             for sample, words in zip(corpus, maps, strict=True)
@@ -101,9 +109,7 @@ def syntax_row(right: Sequence[tuple[bool, bool]], offset: int) -> SyntaxRow:
     only_baseline = sum(by_baseline and not by_head for by_head, by_baseline in right)
     baseline = sum(by_baseline for _, by_baseline in right) / n
     p_value = paired_p_value(only_head, only_baseline)
-    return SyntaxRow(
-        n, correct, correct / n, offset, baseline, only_head, only_baseline, p_value, *wilson(correct, n)
-    )
+    return SyntaxRow(n, correct, correct / n, offset, baseline, only_head, only_baseline, p_value, *wilson(correct, n))
 
 
 ModelSyntax = dict[tuple[str, int, int, str, str], tuple[SyntaxRow, float]]

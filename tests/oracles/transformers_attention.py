@@ -22,7 +22,7 @@ def eager_attention(
     token_type_ids: Sequence[int] | None = None,
     stack: str = "encoder",
 ) -> dict[str, Weights]:
-    """Attention of one unpadded sentence by stack, each (layers, heads, queries, keys), on the CPU in float32.
+    """Attention of one unpadded sentence by stack, each (layers, heads, queries, keys), in float32.
 
     A copy of the model is run, so that the model given keeps its device, precision and attention function.
 
@@ -59,18 +59,16 @@ def run_eagerly(model: Any, inputs: dict[str, torch.Tensor]) -> Any:
 
 
 def to_numpy(layers: Sequence[torch.Tensor]) -> Weights:
-    """Stack the layers of one sentence: tensors (1, heads, queries, keys) -> (layers, heads, queries, keys)."""
+    """Tensors (1, heads, queries, keys) of one sentence, one per layer -> (layers, heads, queries, keys)."""
     return np.stack([layer[0].numpy() for layer in layers])
 
 
 def unpadded(tokens: Any, row: int) -> Seq:
-    """One sentence of a batch of token descriptions (`headlens.attention.contract.Tokens`), its padding left out."""
+    """One sentence of a `headlens.attention.contract.Tokens`, its padding left out."""
     real = tokens.real[row].tolist()
 
     def kept(name: str) -> list[Any]:
-        return [
-            value for value, is_real in zip(getattr(tokens, name)[row].tolist(), real, strict=True) if is_real
-        ]
+        return [value for value, is_real in zip(getattr(tokens, name)[row].tolist(), real, strict=True) if is_real]
 
     flags = {name: kept(name) for name in ("special", "cls", "sep", "bos", "eos", "punct")}
     return Seq(**flags, word=kept("word"), n_words=int(tokens.n_words[row]))
