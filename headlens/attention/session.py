@@ -18,6 +18,9 @@ from headlens.attention.passes import Link, Passes
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import SelfCheckError, UnsupportedModelError
 
+# Parts of a model's attention that sdpa cannot compute; some releases of transformers leave them out in silence.
+_LOST_BY_SDPA = ("softcap", "s_aux")
+
 
 class AttentionSession:
     """Watch and edit the attention of a model while inside `with`.
@@ -100,10 +103,7 @@ class AttentionSession:
         if wanted == "sdpa" and needed:
             raise ValueError("the sdpa kernel never has the weights that an observer or normaliser needs")
         if wanted == "sdpa" and not supports_sdpa(self.model, self._modules):
-            raise UnsupportedModelError(
-                f"{type(self.model).__name__} has no sdpa attention; it would lose a part of its own in silence.",
-                'Use kernel="auto" or "eager".',
-            )
+            raise _no_sdpa(type(self.model).__name__)
         return wanted
 
     @property
@@ -177,6 +177,8 @@ class AttentionSession:
                 check_core(context, module, mask, **kwargs)
                 self._unchecked.remove(module)
             return attend_with(self.normalizer, context, module, mask, **kwargs)
+        if self.kernel == "sdpa" and any(kwargs.get(k) is not None for k in _LOST_BY_SDPA):
+            raise _no_sdpa(type(module).__name__)
         function = own_attention(self.kernel, module)
         return function(module, context.query, context.key, context.value, mask, **kwargs)
 
@@ -214,3 +216,9 @@ class AttentionSession:
                     f"but attention sees {(tensor.shape[0], tensor.shape[2])}."
                 )
         return queries, keys
+
+
+def _no_sdpa(name: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{name} has no sdpa attention: it would lose a part of its own in silence.", 'Use kernel="eager".'
+    )

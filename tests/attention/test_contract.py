@@ -8,7 +8,7 @@ from headlens.attention.sites import Site
 SITES = {s: Site(s, 0, 2, "module") for s in ("encoder", "decoder", "cross")}
 
 
-def test_queries_and_keys_are_those_of_the_stack():
+def test_queries_and_keys_are_those_of_the_stack() -> None:
     source, target = zoo.tokens((5, 3)), zoo.tokens((4, 4))
     both = BatchTokens(encoder=source, decoder=target)
     assert both.of(SITES["encoder"]) == (source, source)
@@ -18,7 +18,7 @@ def test_queries_and_keys_are_those_of_the_stack():
     assert BatchTokens().of(SITES["encoder"]) == (None, None)
 
 
-def test_tokens_move_as_a_whole_also_when_something_was_computed_from_them():
+def test_tokens_move_as_a_whole_also_when_something_was_computed_from_them() -> None:
     tokens = zoo.tokens((5, 3))
     assert tokens.separator.tolist()[1] == [False, False, True, False, False]
     moved = tokens.to("meta")
@@ -26,7 +26,7 @@ def test_tokens_move_as_a_whole_also_when_something_was_computed_from_them():
     assert moved.shape == tokens.shape == (2, 5)
 
 
-def test_an_edit_and_an_observer_do_nothing_until_told():
+def test_an_edit_and_an_observer_do_nothing_until_told() -> None:
     tensor = torch.ones(1, 2, 3, 4)
     context = CallContext(SITES["encoder"], tensor, tensor, tensor, None, None, causal=False)
     edit = Edit()

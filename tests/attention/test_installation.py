@@ -1,16 +1,18 @@
 import copy
+from pathlib import Path
+from typing import Any, Never
 
 import pytest
 import torch
 import zoo
-from transformers import AutoModel, BertConfig, BertModel
+from transformers import AutoModel, BertConfig, BertModel, PreTrainedModel
 from watching import AddToMask, Watch, run
 
 from headlens.attention.interface import ATTRIBUTE
 from headlens.attention.session import AttentionSession
 
 
-def state(model):
+def state(model: PreTrainedModel) -> Any:
     """Everything a session could change, by identity."""
     modules = [(n, m, set(vars(m)), getattr(m, "config", None)) for n, m in model.named_modules()]
     configs = {id(c): c for *_, c in modules if hasattr(c, "sub_configs")}
@@ -25,7 +27,7 @@ def state(model):
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", zoo.ZOO)
-def test_everything_is_undone_after_a_normal_exit(name, kernel):
+def test_everything_is_undone_after_a_normal_exit(name: str, kernel: str) -> None:
     if kernel == "sdpa" and name in zoo.MORE_THAN_SOFTMAX:
         pytest.skip("this architecture has no sdpa attention")
     entry = zoo.ZOO[name]
@@ -41,17 +43,17 @@ def test_everything_is_undone_after_a_normal_exit(name, kernel):
     assert torch.equal(run(model, inputs), expected)
 
 
-class Boom(Exception):
+class BoomError(Exception):
     pass
 
 
-def explode(*_):
-    raise Boom
+def explode(*_: Any) -> Never:
+    raise BoomError
 
 
 @pytest.mark.parametrize("place", ["forward", "observer", "edit", "body"])
 @pytest.mark.parametrize("name", ["bert", "albert", "marian", "bert-to-bert"])
-def test_everything_is_undone_after_an_exception(name, place, monkeypatch):
+def test_everything_is_undone_after_an_exception(name: str, place: str, monkeypatch: pytest.MonkeyPatch) -> None:
     entry = zoo.ZOO[name]
     model, watch, edit = entry.build("sdpa"), Watch(), AddToMask(torch.zeros(()))
     if place == "forward":
@@ -60,31 +62,31 @@ def test_everything_is_undone_after_an_exception(name, place, monkeypatch):
     monkeypatch.setattr(
         *{"observer": (watch, "observe"), "edit": (edit, "mask")}.get(place, (watch, "unused")), explode, raising=False
     )
-    with pytest.raises(Boom), AttentionSession(model, observers=[watch], edits=[edit]):
+    with pytest.raises(BoomError), AttentionSession(model, observers=[watch], edits=[edit]):  # noqa: PT012
         if place == "body":
-            raise Boom
+            raise BoomError
         run(model, zoo.padded(entry))
     assert state(model) == before
 
 
 @pytest.mark.parametrize("failing", ["discard", "commit"])
-def test_everything_is_undone_when_an_observer_fails_at_the_end(failing, monkeypatch):
+def test_everything_is_undone_when_an_observer_fails_at_the_end(failing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, watch = zoo.ZOO["bert"].build("sdpa"), Watch()
     before = state(model)
     monkeypatch.setattr(watch, failing, explode)
     if failing == "discard":
         hook = model.encoder.layer[0].register_forward_hook(lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
-        with pytest.raises((Boom, KeyboardInterrupt)), AttentionSession(model, observers=[watch]):
+        with pytest.raises((BoomError, KeyboardInterrupt)), AttentionSession(model, observers=[watch]):
             run(model, zoo.padded(zoo.ZOO["bert"]))
         hook.remove()
     else:
-        with pytest.raises(Boom), AttentionSession(model, observers=[watch]):
+        with pytest.raises(BoomError), AttentionSession(model, observers=[watch]):
             run(model, zoo.padded(zoo.ZOO["bert"]))
     assert state(model) == before
 
 
 @pytest.mark.parametrize(("encoder", "decoder"), [("eager", "sdpa"), ("sdpa", "eager"), ("sdpa", "sdpa")])
-def test_parts_with_implementations_of_their_own_get_them_back(encoder, decoder):
+def test_parts_with_implementations_of_their_own_get_them_back(encoder: str, decoder: str) -> None:
     model = zoo.encoder_decoder(encoder, decoder)
     inputs = zoo.padded(zoo.ZOO["bert-to-bert"])
     before, expected = state(model), run(model, inputs)
@@ -98,7 +100,7 @@ def test_parts_with_implementations_of_their_own_get_them_back(encoder, decoder)
     assert state(model) == before
 
 
-def test_an_attribute_that_somebody_deleted_meanwhile_does_not_hinder():
+def test_an_attribute_that_somebody_deleted_meanwhile_does_not_hinder() -> None:
     model = zoo.ZOO["bert"].build()
     before = state(model)
     with AttentionSession(model):
@@ -106,7 +108,7 @@ def test_an_attribute_that_somebody_deleted_meanwhile_does_not_hinder():
     assert state(model) == before
 
 
-def test_nested_sessions_on_one_model_are_refused_and_the_outer_one_goes_on():
+def test_nested_sessions_on_one_model_are_refused_and_the_outer_one_goes_on() -> None:
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
     outer, inner = Watch(), Watch()
     before = state(model)
@@ -123,7 +125,7 @@ def test_nested_sessions_on_one_model_are_refused_and_the_outer_one_goes_on():
     assert state(model) == before
 
 
-def test_a_session_on_a_part_is_refused_inside_one_on_the_whole_and_works_alone():
+def test_a_session_on_a_part_is_refused_inside_one_on_the_whole_and_works_alone() -> None:
     entry = zoo.ZOO["bert-mlm"]
     model, watch = entry.build(), Watch()
     with AttentionSession(model), pytest.raises(RuntimeError, match="already"), AttentionSession(model.bert):
@@ -135,7 +137,7 @@ def test_a_session_on_a_part_is_refused_inside_one_on_the_whole_and_works_alone(
     assert len(watch.calls) == 3
 
 
-def test_two_sessions_on_two_models_at_once_in_any_order():
+def test_two_sessions_on_two_models_at_once_in_any_order() -> None:
     inputs = zoo.padded(zoo.ZOO["bert"])
     first, second = zoo.ZOO["bert"].build("sdpa", seed=1), zoo.ZOO["bert"].build("eager", seed=2)
     watches = Watch(), Watch(needs_weights=False)
@@ -153,7 +155,7 @@ def test_two_sessions_on_two_models_at_once_in_any_order():
     assert (state(first), state(second)) == before
 
 
-def test_two_models_with_one_config_object_cannot_be_in_sessions_at_once():
+def test_two_models_with_one_config_object_cannot_be_in_sessions_at_once() -> None:
     config = BertConfig(**zoo.TEXT)
     first, second = BertModel(config), BertModel(config)
     before = state(second)
@@ -170,7 +172,7 @@ def test_two_models_with_one_config_object_cannot_be_in_sessions_at_once():
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", ["bert", "albert", "marian"])
-def test_a_deep_copy_made_inside_a_session_is_outside_of_it(name, kernel):
+def test_a_deep_copy_made_inside_a_session_is_outside_of_it(name: str, kernel: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(kernel), zoo.padded(entry)
     expected = run(model, inputs)
@@ -189,7 +191,7 @@ def test_a_deep_copy_made_inside_a_session_is_outside_of_it(name, kernel):
 
 
 @pytest.mark.parametrize("name", ["bert", "marian", "bert-to-bert"])
-def test_a_model_saved_inside_a_session_does_not_carry_headlens(name, tmp_path):
+def test_a_model_saved_inside_a_session_does_not_carry_headlens(name: str, tmp_path: Path) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build("sdpa"), zoo.padded(entry)
     model.save_pretrained(tmp_path / "outside")
@@ -202,7 +204,7 @@ def test_a_model_saved_inside_a_session_does_not_carry_headlens(name, tmp_path):
     assert torch.equal(run(loaded[0], inputs), run(loaded[1], inputs))
 
 
-def test_gpu_placement_calls_inside_a_session_do_not_break_it():
+def test_gpu_placement_calls_inside_a_session_do_not_break_it() -> None:
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
     expected = run(model, inputs)
     with AttentionSession(model, observers=[Watch()]):
@@ -210,7 +212,7 @@ def test_gpu_placement_calls_inside_a_session_do_not_break_it():
         assert torch.allclose(run(model, inputs), expected)
 
 
-def test_auto_classes_work_too():
+def test_auto_classes_work_too() -> None:
     config = BertConfig(**zoo.TEXT)
     model = AutoModel.from_config(config).eval()
     with AttentionSession(model, observers=[watch := Watch()]):

@@ -13,7 +13,7 @@ LOWEST = torch.finfo(torch.float32).min
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_name_has_an_attention_and_a_mask_function_also_when_registered_twice(name):
+def test_every_name_has_an_attention_and_a_mask_function_also_when_registered_twice(name: str) -> None:
     register()
     assert name in AttentionInterface()
     assert name in AttentionMaskInterface()
@@ -21,7 +21,9 @@ def test_every_name_has_an_attention_and_a_mask_function_also_when_registered_tw
 
 @pytest.mark.parametrize(("kernel", "registered"), [("eager", EAGER), ("sdpa", SDPA)])
 @pytest.mark.parametrize("name", ["bert", "albert", "llama", "marian"])
-def test_attention_only_registration_loses_the_mask(name, kernel, registered, monkeypatch):
+def test_attention_only_registration_loses_the_mask(
+    name: str, kernel: str, registered: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(kernel), zoo.padded(entry)
     expected = run(model, inputs)
@@ -31,7 +33,7 @@ def test_attention_only_registration_loses_the_mask(name, kernel, registered, mo
         assert not torch.allclose(run(model, inputs), expected, atol=1e-2)
 
 
-def test_masks_that_are_not_additive_become_so():
+def test_masks_that_are_not_additive_become_so() -> None:
     assert additive(None, torch.float32) is None
     expected = torch.tensor([0.0, LOWEST])
     assert torch.equal(additive(torch.tensor([True, False]), torch.float32), expected)
@@ -43,7 +45,7 @@ def test_masks_that_are_not_additive_become_so():
     assert torch.isfinite(low).all()
 
 
-def test_the_causal_mask_is_sdpas():
+def test_the_causal_mask_is_sdpas() -> None:
     query, key = torch.randn(2, 3, 4, 5), torch.randn(2, 3, 4, 5)
     attend = torch.nn.functional.scaled_dot_product_attention
     assert torch.allclose(
@@ -52,7 +54,7 @@ def test_the_causal_mask_is_sdpas():
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-def test_another_model_with_the_same_config_object_is_left_alone(kernel):
+def test_another_model_with_the_same_config_object_is_left_alone(kernel: str) -> None:
     config = BertConfig(**zoo.TEXT, attn_implementation=kernel)
     first, second = zoo.randomized(BertModel(config), 1), zoo.randomized(BertModel(config), 2)
     assert first.config is second.config
@@ -65,7 +67,7 @@ def test_another_model_with_the_same_config_object_is_left_alone(kernel):
     assert watch.calls == []
 
 
-def test_none_masks_of_causal_models_stay_causal_when_edits_add_to_them():
+def test_none_masks_of_causal_models_stay_causal_when_edits_add_to_them() -> None:
     # sdpa's shortcut is None: the registered mask function for edits must not take it.
     shape = {"batch_size": 1, "q_length": 4, "kv_length": 4}
     functions = AttentionMaskInterface()

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+
 import pytest
 import torch
 import zoo
@@ -16,7 +18,7 @@ TEXTS = [n for n in PLAIN if zoo.ZOO[n].kind not in ("image", "audio")]
 
 
 @pytest.mark.parametrize("name", PLAIN)
-def test_the_core_with_softmax_is_eager_attention(name):
+def test_the_core_with_softmax_is_eager_attention(name: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)
     eager, own = Watch(), Watch()
@@ -29,7 +31,7 @@ def test_the_core_with_softmax_is_eager_attention(name):
 
 
 @pytest.mark.parametrize("name", zoo.MORE_THAN_SOFTMAX)
-def test_models_that_do_more_than_a_softmax_are_refused(name):
+def test_models_that_do_more_than_a_softmax_are_refused(name: str) -> None:
     entry = zoo.ZOO[name]
     with AttentionSession(entry.build(), normalizer=softmax) as session, pytest.raises(SelfCheckError) as caught:
         run(session.model, zoo.padded(entry))
@@ -37,7 +39,7 @@ def test_models_that_do_more_than_a_softmax_are_refused(name):
     assert "cannot be replaced" in caught.value.advice
 
 
-def test_models_whose_arguments_do_not_tell_that_they_do_more_are_found_out(monkeypatch):
+def test_models_whose_arguments_do_not_tell_that_they_do_more_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     entry = zoo.ZOO["gpt-oss"]
     model = entry.build()
     with AttentionSession(model, normalizer=softmax) as session:
@@ -51,7 +53,7 @@ def test_models_whose_arguments_do_not_tell_that_they_do_more_are_found_out(monk
             run(model, zoo.padded(entry))
 
 
-def test_the_core_is_checked_once_for_each_module(monkeypatch):
+def test_the_core_is_checked_once_for_each_module(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs, checked = zoo.ZOO["albert"].build(), zoo.padded(zoo.ZOO["albert"]), []
     monkeypatch.setattr(
         "headlens.attention.session.check_core", lambda *a, **k: (checked.append(a[1]), check_core(*a, **k))
@@ -63,7 +65,7 @@ def test_the_core_is_checked_once_for_each_module(monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["bert", "llama", "marian"])
-def test_half_precision_and_training_pass_the_check_too(name):
+def test_half_precision_and_training_pass_the_check_too(name: str) -> None:
     model, inputs = zoo.ZOO[name].build().to(torch.bfloat16).train(), zoo.padded(zoo.ZOO[name])
     torch.manual_seed(0)
     expected = model(**inputs)[0]
@@ -76,18 +78,20 @@ def test_half_precision_and_training_pass_the_check_too(name):
 
 @pytest.mark.parametrize(("alpha", "oracle"), [(1.5, entmax15), (2, sparsemax)])
 @pytest.mark.parametrize("name", TEXTS)
-def test_sparse_attention_is_the_library_on_the_models_scores(name, alpha, oracle):
+def test_sparse_attention_is_the_library_on_the_models_scores(
+    name: str, alpha: float, oracle: Callable[..., torch.Tensor]
+) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)
     watch, scores = Watch(), []
 
-    def remember(values):
+    def remember(values: torch.Tensor) -> torch.Tensor:
         scores.append(values)
         return Entmax(alpha)(values)
 
-    with AttentionSession(model, observers=[watch], normalizer=remember) as session:
-        with session.batch(zoo.batch_tokens(entry)):
-            output = run(model, inputs)
+    session = AttentionSession(model, observers=[watch], normalizer=remember)
+    with session, session.batch(zoo.batch_tokens(entry)):
+        output = run(model, inputs)
     assert torch.isfinite(output).all()
     exact_zeros = 0
     for call, values in zip(watch.calls, scores, strict=True):
@@ -103,7 +107,7 @@ def test_sparse_attention_is_the_library_on_the_models_scores(name, alpha, oracl
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
-def test_padded_batches_equal_single_sentences_under_entmax(alpha):
+def test_padded_batches_equal_single_sentences_under_entmax(alpha: float) -> None:
     entry = zoo.ZOO["bert"]
     model = entry.build()
     with AttentionSession(model, normalizer=Entmax(alpha)):
@@ -114,7 +118,7 @@ def test_padded_batches_equal_single_sentences_under_entmax(alpha):
 
 
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
-def test_gradients_flow_and_match_finite_differences(alpha):
+def test_gradients_flow_and_match_finite_differences(alpha: float) -> None:
     scores = torch.randn(2, 3, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1)).requires_grad_()
     assert torch.autograd.gradcheck(Entmax(alpha), scores, eps=1e-7, atol=1e-5)
     model = zoo.ZOO["bert"].build()
@@ -128,7 +132,9 @@ def test_gradients_flow_and_match_finite_differences(alpha):
 
 @given(st.integers(0, 2**16), st.integers(1, 6), st.sampled_from([1.5, 2.0]))
 @settings(max_examples=40, deadline=None)
-def test_weights_are_a_distribution_also_where_some_or_all_keys_are_masked(seed, n_keys, alpha):
+def test_weights_are_a_distribution_also_where_some_or_all_keys_are_masked(
+    seed: int, n_keys: int, alpha: float
+) -> None:
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(3, 4, n_keys, generator=generator) * 3
     masked = torch.rand(scores.shape, generator=generator) < 0.4
@@ -141,7 +147,7 @@ def test_weights_are_a_distribution_also_where_some_or_all_keys_are_masked(seed,
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("alpha", [1.5, 2.0])
-def test_fully_masked_rows_are_uniform_with_finite_gradients(alpha, dtype):
+def test_fully_masked_rows_are_uniform_with_finite_gradients(alpha: float, dtype: torch.dtype) -> None:
     entry = zoo.ZOO["bert"]
     model, watch = entry.build().to(dtype), Watch()
     lowest = AddToMask(torch.full((1, 1, 7, 7), torch.finfo(dtype).min, dtype=dtype), "encoder.1")
@@ -153,7 +159,7 @@ def test_fully_masked_rows_are_uniform_with_finite_gradients(alpha, dtype):
     assert all(torch.isfinite(p.grad).all() for p in model.parameters() if p.grad is not None)
 
 
-def test_generation_works_under_another_normalizer():
+def test_generation_works_under_another_normalizer() -> None:
     model = zoo.ZOO["llama"].build()
     tokens = zoo.padded(zoo.ZOO["llama"])["input_ids"][:1]
     with AttentionSession(model, normalizer=Entmax()):
@@ -162,6 +168,6 @@ def test_generation_works_under_another_normalizer():
             assert run(model, {"input_ids": longer[:, :n]})[0, -1].argmax() == longer[0, n]
 
 
-def test_other_alphas_are_refused():
+def test_other_alphas_are_refused() -> None:
     with pytest.raises(OptionError, match=r"alpha 1\.3 is not offered"):
         Entmax(1.3)

@@ -1,14 +1,17 @@
 import threading
+from collections.abc import Callable
 from functools import partial
+from typing import Any, Never
 
 import pytest
 import torch
 import zoo
 from torch import nn
 from torch.utils.checkpoint import checkpoint
+from transformers import PreTrainedModel
 from watching import Watch, run
 
-from headlens.attention.contract import Edit, Observer
+from headlens.attention.contract import AttentionCall, CallContext, Edit, Observer
 from headlens.attention.session import AttentionSession
 from headlens.errors import SelfCheckError, UnsupportedModelError
 from headlens.heads import Head
@@ -20,20 +23,20 @@ class FailOnce(nn.Module):
         super().__init__()
         self.error: BaseException | None = error
 
-    def forward(self, *inputs):
+    def forward(self, *inputs: Any) -> None:
         error, self.error = self.error, None
         if error is not None:
             raise error
 
 
-def fail_once(module, error):
+def fail_once(module: nn.Module, error: BaseException) -> None:
     failing = FailOnce(error)
     module.register_forward_hook(lambda *_: failing())
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), torch.OutOfMemoryError(), KeyboardInterrupt()])
 @pytest.mark.parametrize("name", ["bert", "albert", "albert-inner", "marian", "llama"])
-def test_a_failed_forward_pass_is_not_committed_and_a_retry_counts_once(name, error):
+def test_a_failed_forward_pass_is_not_committed_and_a_retry_counts_once(name: str, error: BaseException) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)
     watch = Watch()
@@ -52,7 +55,7 @@ def test_a_failed_forward_pass_is_not_committed_and_a_retry_counts_once(name, er
     ]
 
 
-def test_a_pass_interrupted_at_the_end_of_the_session_is_discarded():
+def test_a_pass_interrupted_at_the_end_of_the_session_is_discarded() -> None:
     model, watch = zoo.ZOO["bert"].build(), Watch()
     fail_once(model.encoder.layer[1], KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt), AttentionSession(model, observers=[watch]):
@@ -61,13 +64,13 @@ def test_a_pass_interrupted_at_the_end_of_the_session_is_discarded():
 
 
 @pytest.mark.parametrize("culprit", ["observer", "edit"])
-def test_a_failing_observer_or_edit_fails_the_pass(culprit):
+def test_a_failing_observer_or_edit_fails_the_pass(culprit: str) -> None:
     class BadObserver(Observer):
-        def observe(self, call):
+        def observe(self, call: AttentionCall) -> Never:
             raise ArithmeticError
 
     class BadEdit(Edit):
-        def output(self, context, output):
+        def output(self, context: CallContext, output: torch.Tensor) -> Never:
             raise ArithmeticError
 
     model, watch = zoo.ZOO["bert"].build(), Watch()
@@ -79,22 +82,24 @@ def test_a_failing_observer_or_edit_fails_the_pass(culprit):
 
 
 class Twice(nn.Module):
-    def __init__(self, inner):
+    def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
-    def forward(self, *args, **kwargs):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
         self.inner(*args, **kwargs)
         return self.inner(*args, **kwargs)
 
 
 class Skipped(nn.Module):
-    def forward(self, hidden, *args, **kwargs):
+    def forward(self, hidden: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         return hidden
 
 
 @pytest.mark.parametrize(("wrong", "what"), [(Twice, "encoder.1$"), (lambda _: Skipped(), "encoder.1$")])
-def test_a_site_not_reached_or_reached_twice_is_noticed_and_not_committed(wrong, what):
+def test_a_site_not_reached_or_reached_twice_is_noticed_and_not_committed(
+    wrong: Callable[[nn.Module], nn.Module], what: str
+) -> None:
     model, inputs, watch = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"]), Watch()
     with AttentionSession(model, observers=[watch]):
         right = model.encoder.layer[1]
@@ -108,7 +113,7 @@ def test_a_site_not_reached_or_reached_twice_is_noticed_and_not_committed(wrong,
     assert len(watch.calls) == 3
 
 
-def test_a_shared_module_that_runs_too_often_or_out_of_turn_is_noticed():
+def test_a_shared_module_that_runs_too_often_or_out_of_turn_is_noticed() -> None:
     model, inputs = zoo.ZOO["albert"].build(), zoo.padded(zoo.ZOO["albert"])
     with AttentionSession(model, observers=[Watch()]):
         model.config.num_hidden_layers = 5
@@ -119,12 +124,13 @@ def test_a_shared_module_that_runs_too_often_or_out_of_turn_is_noticed():
             run(model, inputs)
         model.config.num_hidden_layers = 4
     grouped = zoo.ZOO["albert-groups"].build()
-    with AttentionSession(grouped), pytest.raises(SelfCheckError, match="out of turn, as layer 0 of 4"):
+    with AttentionSession(grouped):
         grouped.encoder.albert_layer_groups = grouped.encoder.albert_layer_groups[::-1]
-        run(grouped, inputs)
+        with pytest.raises(SelfCheckError, match="out of turn, as layer 0 of 4"):
+            run(grouped, inputs)
 
 
-def test_a_changed_attention_implementation_is_noticed():
+def test_a_changed_attention_implementation_is_noticed() -> None:
     model, watch = zoo.ZOO["bert"].build(), Watch()
     with AttentionSession(model, observers=[watch]):
         model.set_attn_implementation("sdpa")
@@ -133,7 +139,7 @@ def test_a_changed_attention_implementation_is_noticed():
     assert "attention implementation changed" in caught.value.advice
 
 
-def test_a_place_that_was_not_found_is_noticed():
+def test_a_place_that_was_not_found_is_noticed() -> None:
     model = zoo.ZOO["bert"].build()
     with AttentionSession(model) as session:
         hidden = model.encoder.layer[1]
@@ -143,7 +149,7 @@ def test_a_place_that_was_not_found_is_noticed():
             run(model, zoo.padded(zoo.ZOO["bert"]))
 
 
-def test_parts_run_alone_are_passes_of_their_own():
+def test_parts_run_alone_are_passes_of_their_own() -> None:
     entry = zoo.ZOO["marian"]
     model, inputs, watch = entry.build(), zoo.padded(entry), Watch()
     reading = {k: inputs[k] for k in ("input_ids", "attention_mask")}
@@ -160,7 +166,7 @@ def test_parts_run_alone_are_passes_of_their_own():
     assert watch.counts() == {f"encoder.{i}": 1 for i in range(3)} | dict.fromkeys(sites, 1)
 
 
-def test_layers_dropped_in_training_leave_the_others_their_numbers():
+def test_layers_dropped_in_training_leave_the_others_their_numbers() -> None:
     entry = zoo.ZOO["bart"]
     model, inputs = entry.build(encoder_layerdrop=0.5, decoder_layerdrop=0.5).train(), zoo.padded(entry)
     run_layers: list[str] = []
@@ -182,7 +188,7 @@ def test_layers_dropped_in_training_leave_the_others_their_numbers():
     assert dropped
 
 
-def test_running_twice_is_noticed_in_training_too():
+def test_running_twice_is_noticed_in_training_too() -> None:
     model = zoo.ZOO["bert"].build().train()
     with AttentionSession(model):
         model.encoder.layer[1] = Twice(model.encoder.layer[1])
@@ -190,7 +196,7 @@ def test_running_twice_is_noticed_in_training_too():
             model(**zoo.padded(zoo.ZOO["bert"]))
 
 
-def switch_checkpointing_on(model, reentrant):
+def switch_checkpointing_on(model: PreTrainedModel, reentrant: bool) -> None:
     # The name changed in transformers 5.2x; the older one warns there.
     enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
     enable({"use_reentrant": reentrant})
@@ -200,13 +206,13 @@ def switch_checkpointing_on(model, reentrant):
 class ByTokens(Edit):
     """Halves the outputs of tokens that are special."""
 
-    def output(self, context, output):
+    def output(self, context: CallContext, output: torch.Tensor) -> torch.Tensor:
         return output * torch.where(context.queries.special, 0.5, 1.0)[:, :, None, None]
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("name", ["bert", "llama", "marian"])
-def test_gradient_checkpoints_are_recomputed_with_the_edits_and_not_watched_again(name, reentrant):
+def test_gradient_checkpoints_are_recomputed_with_the_edits_and_not_watched_again(name: str, reentrant: bool) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)
     for module in model.modules():
@@ -239,7 +245,7 @@ def test_gradient_checkpoints_are_recomputed_with_the_edits_and_not_watched_agai
         assert plain is None or torch.allclose(plain, recomputed, atol=1e-6)
 
 
-def test_gradient_checkpoints_of_shared_layers_are_refused():
+def test_gradient_checkpoints_of_shared_layers_are_refused() -> None:
     entry = zoo.ZOO["albert"]
     model = entry.build()
     model.encoder.gradient_checkpointing = True
@@ -255,10 +261,10 @@ def test_gradient_checkpoints_of_shared_layers_are_refused():
             loss.backward()
 
 
-def in_thread(action):
+def in_thread(action: Callable[[], object]) -> tuple[threading.Thread, list[BaseException]]:
     caught: list[BaseException] = []
 
-    def guarded():
+    def guarded() -> None:
         try:
             action()
         except BaseException as error:
@@ -269,14 +275,14 @@ def in_thread(action):
     return thread, caught
 
 
-def test_two_sessions_on_two_models_in_two_threads_do_not_meet():
+def test_two_sessions_on_two_models_in_two_threads_do_not_meet() -> None:
     names = ["bert", "albert"]
     models = [zoo.ZOO[n].build() for n in names]
     inputs = zoo.padded(zoo.ZOO["bert"])
     expected = [run(m, inputs) for m in models]
     watches, results = [Watch(), Watch()], [[], []]
 
-    def work(i):
+    def work(i: int) -> None:
         for _ in range(20):
             with AttentionSession(models[i], observers=[watches[i]]):
                 results[i].append(run(models[i], inputs))
@@ -290,12 +296,12 @@ def test_two_sessions_on_two_models_in_two_threads_do_not_meet():
         assert set(watches[i].counts().values()) == {20}
 
 
-def test_a_second_thread_cannot_run_a_model_during_a_pass():
+def test_a_second_thread_cannot_run_a_model_during_a_pass() -> None:
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
     errors = []
 
     class Meanwhile(Edit):
-        def output(self, context, output):
+        def output(self, context: CallContext, output: torch.Tensor) -> torch.Tensor:
             thread, caught = in_thread(lambda: run(model, inputs))
             thread.join()
             errors.extend(caught)
@@ -309,7 +315,7 @@ def test_a_second_thread_cannot_run_a_model_during_a_pass():
     assert len(watch.calls) == 3
 
 
-def test_an_attention_module_run_alone_is_edited_but_not_watched():
+def test_an_attention_module_run_alone_is_edited_but_not_watched() -> None:
     model, watch = zoo.ZOO["bert"].build(), Watch()
     layer, hidden = model.encoder.layer[0].attention.self, torch.randn(1, 4, zoo.HIDDEN)
     gates = HeadGates({Head("encoder", 0, h): 0.0 for h in range(4)})

@@ -13,7 +13,7 @@ TINY = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attent
 
 
 @pytest.mark.parametrize("name", zoo.ZOO)
-def test_every_zoo_model_has_the_stacks_it_should_have_numbered_from_0(name):
+def test_every_zoo_model_has_the_stacks_it_should_have_numbered_from_0(name: str) -> None:
     entry = zoo.ZOO[name]
     sites = find_sites(entry.build())
     assert list(dict.fromkeys(s.stack for s in sites)) == entry.stacks
@@ -23,7 +23,7 @@ def test_every_zoo_model_has_the_stacks_it_should_have_numbered_from_0(name):
 
 
 @pytest.mark.parametrize(("name", "n_heads"), [("bert", [4] * 3), ("llama", [4] * 3), ("marian", [4] * 3 + [2] * 4)])
-def test_heads_are_query_heads_of_the_site_itself(name, n_heads):
+def test_heads_are_query_heads_of_the_site_itself(name: str, n_heads: list[int]) -> None:
     sites = find_sites(zoo.ZOO[name].build())
     assert [s.n_heads for s in sites] == n_heads
     assert sites[0].heads == [Head(sites[0].stack, 0, h) for h in range(4)]
@@ -38,7 +38,9 @@ def test_heads_are_query_heads_of_the_site_itself(name, n_heads):
         ("albert-unshared", [(0, 0), (1, 0), (2, 0), (3, 0)]),
     ],
 )
-def test_missing_layer_idx_albert_has_a_site_at_every_depth_and_names_the_module_that_runs_there(name, modules):
+def test_missing_layer_idx_albert_has_a_site_at_every_depth_and_names_the_module_that_runs_there(
+    name: str, modules: list[tuple[int, int]]
+) -> None:
     model = zoo.ZOO[name].build()
     sites = find_sites(model)
     expected = [f"encoder.albert_layer_groups.{g}.albert_layers.{i}.attention" for g, i in modules]
@@ -52,7 +54,7 @@ def test_missing_layer_idx_albert_has_a_site_at_every_depth_and_names_the_module
     assert called == expected
 
 
-def test_missing_layer_idx_numbers_come_from_the_walk():
+def test_missing_layer_idx_numbers_come_from_the_walk() -> None:
     model = zoo.ZOO["bart"].build()
     for module in model.modules():
         if hasattr(module, "layer_idx"):
@@ -63,7 +65,7 @@ def test_missing_layer_idx_numbers_come_from_the_walk():
     ]
 
 
-def unsupported_models():
+def unsupported_models() -> dict[str, transformers.PreTrainedModel]:
     return {
         "deberta": transformers.DebertaModel(transformers.DebertaConfig(**TINY)),
         "deberta-v2": transformers.DebertaV2Model(transformers.DebertaV2Config(**TINY)),
@@ -81,7 +83,8 @@ def unsupported_models():
     }
 
 
-def test_models_that_compute_attention_themselves_are_refused_with_the_reason_and_what_works():
+@pytest.mark.filterwarnings("ignore:.torch.jit.script.:DeprecationWarning")
+def test_models_that_compute_attention_themselves_are_refused_with_the_reason_and_what_works() -> None:
     for model in unsupported_models().values():
         with pytest.raises(UnsupportedModelError, match="computes attention itself") as caught:
             AttentionSession(model)
@@ -90,12 +93,12 @@ def test_models_that_compute_attention_themselves_are_refused_with_the_reason_an
         assert "DeBERTa" in caught.value.advice
 
 
-def test_a_model_without_attention_is_refused():
+def test_a_model_without_attention_is_refused() -> None:
     with pytest.raises(UnsupportedModelError, match="no attention heads"):
         find_sites(nn.Linear(2, 2))
 
 
-def test_two_towers_are_refused_and_each_alone_works():
+def test_two_towers_are_refused_and_each_alone_works() -> None:
     tower = TINY | {"projection_dim": 8, "max_position_embeddings": 20}
     config = transformers.CLIPConfig(
         text_config=tower,
@@ -109,7 +112,7 @@ def test_two_towers_are_refused_and_each_alone_works():
 
 
 class NoHeads(nn.Module):
-    def forward(self):
+    def forward(self) -> object:
         return ALL_ATTENTION_FUNCTIONS  # noqa: F821
 
 
@@ -117,7 +120,7 @@ class NoEager(NoHeads):
     num_heads = 2
 
 
-def test_a_module_that_does_not_tell_its_heads_or_has_no_eager_function_is_refused():
+def test_a_module_that_does_not_tell_its_heads_or_has_no_eager_function_is_refused() -> None:
     with pytest.raises(UnsupportedModelError, match="does not tell how many heads"):
         find_sites(nn.ModuleDict({"layer": NoHeads()}))
     assert find_sites(nn.ModuleDict({"layer": NoEager()}))[0].n_heads == 2
@@ -125,7 +128,7 @@ def test_a_module_that_does_not_tell_its_heads_or_has_no_eager_function_is_refus
         eager_function(NoEager())
 
 
-def test_the_walk_runs_nothing_and_changes_nothing():
+def test_the_walk_runs_nothing_and_changes_nothing() -> None:
     model = zoo.ZOO["bert"].build()
     before = torch.get_rng_state()
     model.register_forward_pre_hook(lambda *_: pytest.fail("the model was run"))

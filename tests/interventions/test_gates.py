@@ -1,6 +1,10 @@
+from functools import partial
+from typing import Any
+
 import pytest
 import torch
 import zoo
+from torch import nn
 from watching import AddToMask, Watch, run
 
 from headlens.attention.session import AttentionSession
@@ -13,7 +17,7 @@ UNSHARED = [n for n in zoo.ZOO if n not in zoo.SHARED]
 
 
 @pytest.mark.parametrize("name", UNSHARED)
-def test_gate_0_is_the_output_projection_without_the_head_at_every_site(name):
+def test_gate_0_is_the_output_projection_without_the_head_at_every_site(name: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)
     plain = run(model, inputs)
@@ -29,9 +33,19 @@ def test_gate_0_is_the_output_projection_without_the_head_at_every_site(name):
         assert not torch.allclose(gated, plain, atol=1e-4)
 
 
+def cut_input(calls: list[nn.Module], depth: int, head: int, layer: nn.Module, args: Any) -> Any:
+    """A hook that zeroes one head's slice of what an output projection gets, at one of its calls."""
+    calls.append(layer)
+    if len(calls) - 1 != depth:
+        return None
+    hidden = args[0].clone()
+    hidden.unflatten(-1, (4, -1))[..., head, :] = 0
+    return (hidden,)
+
+
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", zoo.SHARED)
-def test_with_shared_weights_a_gate_holds_at_its_depth_only(name, kernel):
+def test_with_shared_weights_a_gate_holds_at_its_depth_only(name: str, kernel: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(kernel), zoo.padded(entry)
     sites = find_sites(model)
@@ -39,30 +53,21 @@ def test_with_shared_weights_a_gate_holds_at_its_depth_only(name, kernel):
         head = site.heads[depth % site.n_heads]
         with AttentionSession(model, edits=[HeadGates({head: 0.0})]):
             gated = run(model, inputs)
-        calls = {"n": 0}
-
-        def cut(layer, args, calls=calls, depth=depth, head=head):
-            calls["n"] += 1
-            if calls["n"] - 1 != depth:
-                return None
-            hidden = args[0].clone()
-            size = hidden.shape[-1] // 4
-            hidden[..., head.head * size : (head.head + 1) * size] = 0
-            return (hidden,)
-
+        calls: list[nn.Module] = []
+        cut = partial(cut_input, calls, depth, head.head)
         layers = {id(p): p for p in (zoo.projection(model, s) for s in sites)}.values()
         hooks = [p.register_forward_pre_hook(cut) for p in layers]
         expected = run(model, inputs)
         for hook in hooks:
             hook.remove()
-        assert calls["n"] == len(sites)
+        assert len(calls) == len(sites)
         assert torch.allclose(gated, expected, atol=1e-6)
         assert not torch.allclose(gated, run(model, inputs), atol=1e-4)
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("name", ["bert", "llama", "marian"])
-def test_gates_of_1_change_nothing_and_both_kernels_agree(name, kernel):
+def test_gates_of_1_change_nothing_and_both_kernels_agree(name: str, kernel: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(kernel), zoo.padded(entry)
     expected = run(model, inputs)
@@ -79,7 +84,7 @@ def test_gates_of_1_change_nothing_and_both_kernels_agree(name, kernel):
     assert torch.allclose(*results, atol=1e-5)
 
 
-def test_heads_and_tensors_say_the_same_and_compose():
+def test_heads_and_tensors_say_the_same_and_compose() -> None:
     entry = zoo.ZOO["bert"]
     model, inputs = entry.build(), zoo.padded(entry)
     site = find_sites(model)[1]
@@ -96,7 +101,7 @@ def test_heads_and_tensors_say_the_same_and_compose():
         assert torch.allclose(other, results[0], atol=1e-6)
 
 
-def test_gates_can_differ_by_example():
+def test_gates_can_differ_by_example() -> None:
     entry = zoo.ZOO["bert"]
     model, inputs = entry.build(), zoo.padded(entry)
     site = find_sites(model)[0]
@@ -108,7 +113,7 @@ def test_gates_can_differ_by_example():
             assert torch.allclose(run(model, inputs)[i], together[i], atol=1e-6)
 
 
-def test_gates_learn():
+def test_gates_learn() -> None:
     entry = zoo.ZOO["marian"]
     model, inputs = entry.build(), zoo.padded(entry)
     gates = {s: torch.full((s.n_heads,), 0.7, requires_grad=True) for s in find_sites(model)}
@@ -124,7 +129,7 @@ def test_gates_learn():
     assert all(g.grad.abs().sum() > 0 for g in gates.values())
 
 
-def test_gates_stand_beside_mask_edits_and_observers_see_gated_outputs():
+def test_gates_stand_beside_mask_edits_and_observers_see_gated_outputs() -> None:
     entry = zoo.ZOO["bert"]
     model, watch = entry.build().to(torch.bfloat16), Watch()
     edits = [AddToMask(torch.zeros((), dtype=torch.bfloat16)), HeadGates({Head("encoder", 0, 3): 0.0})]
@@ -138,7 +143,7 @@ def test_gates_stand_beside_mask_edits_and_observers_see_gated_outputs():
 @pytest.mark.parametrize(
     "head", [Head("encoder", 0, 4), Head("encoder", 3, 0), Head("decoder", 0, 2), Head("cross", 2, 0)]
 )
-def test_heads_out_of_range_are_refused_with_what_there_is(head):
+def test_heads_out_of_range_are_refused_with_what_there_is(head: Head) -> None:
     model = zoo.ZOO["marian"].build()
     with pytest.raises(OptionError, match=f"There is no head {head}") as caught:
         AttentionSession(model, edits=[HeadGates({head: 0.0})])
@@ -148,7 +153,7 @@ def test_heads_out_of_range_are_refused_with_what_there_is(head):
     )
 
 
-def test_tensors_of_the_wrong_shape_or_for_another_model_are_refused():
+def test_tensors_of_the_wrong_shape_or_for_another_model_are_refused() -> None:
     site = find_sites(zoo.ZOO["marian"].build())[0]
     cross = find_sites(zoo.ZOO["marian"].build())[-1]
     model = zoo.ZOO["bert"].build()

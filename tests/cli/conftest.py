@@ -1,0 +1,83 @@
+"""Running the command line inside the test process, and a model small enough to do so often."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import BertConfig, BertModel, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
+
+from headlens_cli.app import main
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    out: str
+    err: str
+
+
+Headlens = Callable[..., Outcome]
+
+
+@pytest.fixture
+def headlens(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Headlens:
+    """Call the program with arguments, in an empty folder, on a screen of 100 columns."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["headlens", *map(str, arguments)])
+        capsys.readouterr()
+        with pytest.raises(SystemExit) as end:
+            main()
+        shown = capsys.readouterr()
+        return Outcome(int(end.value.code or 0), shown.out, shown.err)
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def tiny_bert(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrainedTokenizerBase) -> Path:
+    """A saved BERT with 2 layers of 3 heads and MiniLM's vocabulary."""
+    folder = tmp_path_factory.mktemp("models") / "tiny-bert"
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(wordpiece_tokenizer),
+        hidden_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=3,
+        intermediate_size=32,
+    )
+    BertModel(config).save_pretrained(folder)
+    wordpiece_tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_marian(tmp_path_factory: pytest.TempPathFactory, marian_tokenizer: PreTrainedTokenizerBase) -> Path:
+    """A saved Marian with 2+2 layers of 2 heads."""
+    folder = tmp_path_factory.mktemp("models") / "tiny-marian"
+    torch.manual_seed(0)
+    pad = marian_tokenizer.pad_token_id
+    config = MarianConfig(
+        vocab_size=len(marian_tokenizer),
+        d_model=16,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        encoder_ffn_dim=24,
+        decoder_ffn_dim=24,
+        pad_token_id=pad,
+        decoder_start_token_id=pad,
+        eos_token_id=marian_tokenizer.eos_token_id,
+        forced_eos_token_id=marian_tokenizer.eos_token_id,
+    )
+    MarianMTModel(config).save_pretrained(folder)
+    marian_tokenizer.save_pretrained(folder)
+    return folder

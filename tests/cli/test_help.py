@@ -1,0 +1,80 @@
+"""What a user meets first: help, version, completion; none of it may wait for torch."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from headlens_cli.app import app
+
+CLI = Path(__file__).resolve().parents[2] / "cli"
+HEAVY = ("torch", "transformers", "numpy", "pandas", "matplotlib", "spacy", "stanza")
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "headlens_cli", *arguments], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["classify", "--help"], ["attend", "-h"], ["models", "--help"]])
+def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
+    code = (
+        "import sys\n"
+        f"sys.argv = ['headlens', *{arguments}]\n"
+        "from headlens_cli.app import main\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+        f"print('loaded:', [m for m in {HEAVY} if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "Usage: headlens" in done.stdout
+    assert done.stdout.strip().endswith("loaded: []")
+
+
+def test_version() -> None:
+    assert re.fullmatch(r"headlens \d+\.\d+\.\d+\n", run("--version").stdout)
+
+
+def test_no_arguments_shows_help() -> None:
+    assert "classify" in run().stdout
+
+
+def commands() -> list[tuple[str, Any]]:
+    group: Any = typer.main.get_command(app)
+    found = []
+    for name, command in group.commands.items():
+        found.append((name, command))
+        found += [(f"{name} {n}", c) for n, c in getattr(command, "commands", {}).items()]
+    return found
+
+
+@pytest.mark.parametrize(("name", "command"), commands())
+def test_every_option_has_a_help_line_and_a_group(name: str, command: Any) -> None:
+    for parameter in command.params:
+        if parameter.name in {"help", "everything"} or parameter.param_type_name == "argument":
+            continue
+        assert parameter.help, f"{name}: --{parameter.name} has no help"
+        assert parameter.rich_help_panel, f"{name}: --{parameter.name} belongs to no group"
+
+
+@pytest.mark.parametrize("file", sorted(p.name for p in CLI.glob("*.py")))
+def test_command_files_import_nothing_heavy_at_the_top(file: str) -> None:
+    top = [line for line in (CLI / file).read_text().splitlines() if re.match(r"(from|import) ", line)]
+    assert not [line for line in top if line.split()[1].split(".")[0] in {*HEAVY, "headlens"}]
+
+
+def test_shell_completion_knows_the_commands() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "headlens_cli"],
+        env={"_HEADLENS_CLI_COMPLETE": "complete_bash", "COMP_WORDS": "headlens cl", "COMP_CWORD": "1", "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "classify" in done.stdout

@@ -1,0 +1,47 @@
+"""`headlens models` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from transformers import DebertaConfig, DebertaModel
+
+Headlens = Callable[..., Any]
+
+
+def test_list(headlens: Headlens) -> None:
+    done = headlens("models")
+    assert done.code == 0
+    for name in ("ALBERT", "Marian", "DeBERTa"):
+        assert name in done.out
+
+
+def test_list_all(headlens: Headlens) -> None:
+    assert " albert " in headlens("models", "--all").out
+
+
+def test_check(headlens: Headlens, tiny_marian: Path) -> None:
+    done = headlens("models", "check", tiny_marian)
+    assert done.code == 0, done.err
+    for fact in ("MarianMTModel", "encoder", "decoder", "cross", "slow tokenizer"):
+        assert fact in done.out
+
+
+def test_check_as_json(headlens: Headlens, tiny_bert: Path) -> None:
+    found = json.loads(headlens("models", "check", tiny_bert, "--json").out)
+    assert found["stacks"][0]["heads"] == 6
+    assert found["parameters"] > 0
+
+
+def test_a_model_that_computes_attention_itself_is_refused(headlens: Headlens, tmp_path: Path) -> None:
+    config = DebertaConfig(
+        vocab_size=50, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=8
+    )
+    DebertaModel(config).save_pretrained(tmp_path / "deberta")
+    done = headlens("models", "check", tmp_path / "deberta")
+    assert done.code == 2
+    assert "computes attention itself" in done.err
+    assert "ALBERT" in done.err
