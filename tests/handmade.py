@@ -74,7 +74,7 @@ def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int = 0, extra_wo
         return torch.tensor([[*map(int, v), *[fill] * (width - len(v))] for v in values])
 
     flags = {name: padded([getattr(s, name) for s in seqs], int(name == "special")).bool() for name in FLAGS}
-    pieces = [[s.word.index(w) >= 0 and list(s.word).count(w) for w in range(s.n_words)] for s in seqs]
+    pieces = [[list(s.word).count(w) for w in range(s.n_words)] for s in seqs]
     arcs = [(i, *arc) for i, row in enumerate(rows) for arc in row.arcs or ()]
     ranks = None if rows[0].rarity is None else padded([r.rarity or () for r in rows], 0, n_words)
     return Tokens(

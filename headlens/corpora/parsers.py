@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import compress, islice
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headlens.corpora.relations import normalise
@@ -72,9 +72,17 @@ class SpacyParser:
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         """The sentences in order, each with a tree."""
         for group in _groups(sentences):
-            inputs = [self._doc(s) if self.keep_words else s.text for s in group]
+            inputs = [self._doc(s) if self.keep_words else self._text(s) for s in group]
             for sentence, doc in zip(group, self.pipeline.pipe(inputs), strict=True):
                 yield self._with_tree(sentence, doc)
+
+    def _text(self, sentence: Sentence) -> str:
+        length, limit = len(sentence.text), self.pipeline.max_length
+        if length > limit:
+            name = sentence.id or sentence.text[:40]
+            message = f"sentence {name!r} has {length} characters; spaCy parses at most {limit}."
+            raise ParserError(message, "Give one sentence a line.")
+        return sentence.text
 
     def _doc(self, sentence: Sentence) -> Doc:
         from spacy.tokens import Doc  # noqa: PLC0415
@@ -91,7 +99,10 @@ class SpacyParser:
         )
         words = []
         for token, (start, end) in zip(tokens, spans, strict=True):
-            head = ROOT if token.head.i == token.i else index.get(token.head.i, ROOT)
+            governor = token.head
+            while governor.i not in index and governor.head.i != governor.i:  # white space is no word
+                governor = governor.head
+            head = ROOT if governor.i == token.i else index.get(governor.i, ROOT)
             label = "root" if head == ROOT else normalise(token.dep_)
             words.append(Word(token.text, start, end, head, label, token.pos_ or None))
         return Sentence(sentence.text, single_root(words), sentence.id)
@@ -123,27 +134,28 @@ class StanzaParser:
         options: dict[str, Any] = {"tokenize_pretokenized": True} if self.keep_words else {"tokenize_no_ssplit": True}
         if self.folder is not None:
             options["dir"] = self.folder
-        found: Exception | None = None
-        # Languages without contractions have no processor for multiword tokens.
-        for processors in ("tokenize,mwt,pos,lemma,depparse", "tokenize,pos,lemma,depparse"):
-            try:
-                return stanza.Pipeline(
-                    self.language, processors=processors, download_method=None, verbose=False, use_gpu=False, **options
-                )
-            except Exception as error:  # Stanza's own kinds differ by version
-                found = error
-        where = "" if self.folder is None else f" in {self.folder}"
-        raise ParserError(
-            f"--parser stanza:{self.language}: there is no usable Stanza model for {self.language!r}{where} ({found}).",
-            f"Install it with: python -c \"import stanza; stanza.download('{self.language}')\"",
-        ) from found
+        # Stanza itself adds the processor for multiword tokens where the language has one.
+        processors = "tokenize,pos,lemma,depparse"
+        try:
+            return stanza.Pipeline(
+                self.language, processors=processors, download_method=None, verbose=False, use_gpu=False, **options
+            )
+        except Exception as error:  # Stanza's own kinds differ by version
+            where = "" if self.folder is None else f" in {self.folder}"
+            model_dir = "" if self.folder is None else f", model_dir={self.folder!r}"
+            raise ParserError(
+                f"--parser stanza:{self.language}: no usable Stanza model for {self.language!r}{where} ({error}).",
+                f"Install it with: python -c \"import stanza; stanza.download('{self.language}'{model_dir})\"",
+            ) from error
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         """The sentences in order, each with a tree."""
         for group in _groups(sentences):
-            parsed = self._kept(group) if self.keep_words else self._raw(group)
-            for sentence, words in zip(group, parsed, strict=True):
-                yield Sentence(sentence.text, single_root(words), sentence.id)
+            # Stanza stumbles over sentences without words.
+            full = [bool(s.words if self.keep_words else s.text.strip()) for s in group]
+            words = (self._kept if self.keep_words else self._raw)(list(compress(group, full)))
+            for sentence, is_full in zip(group, full, strict=True):
+                yield Sentence(sentence.text, single_root(next(words)) if is_full else (), sentence.id)
 
     def _kept(self, group: list[Sentence]) -> Iterator[list[Word]]:
         # A space inside a word would make Stanza count differently.
@@ -160,17 +172,19 @@ class StanzaParser:
         for document in self.pipeline.bulk_process([stanza.Document([], text=s.text) for s in group]):
             words: list[Word] = []
             for found in document.sentences:
-                words += _stanza_words(found, first=len(words))
+                words += _stanza_words(found, document.text, first=len(words))
             yield words
 
 
-def _stanza_words(found: Any, first: int) -> list[Word]:
+def _stanza_words(found: Any, text: str, first: int) -> list[Word]:
     words = []
     for token in found.tokens:
-        spans = split_surface(token.text, [w.text for w in token.words], token.start_char)
-        for word, (start, end) in zip(token.words, spans, strict=True):
+        surface = text[token.start_char : token.end_char]  # for very long tokens token.text is <UNK>
+        forms = [surface] if len(token.words) == 1 else [w.text for w in token.words]
+        spans = split_surface(surface, forms, token.start_char)
+        for word, form, (start, end) in zip(token.words, forms, spans, strict=True):
             head = ROOT if word.head == 0 else word.head - 1 + first
-            words.append(Word(word.text, start, end, head, normalise(word.deprel), word.upos))
+            words.append(Word(form, start, end, head, normalise(word.deprel), word.upos))
     return words
 
 
@@ -189,8 +203,8 @@ def make_parser(spec: str, *, keep_words: bool) -> Parser | None:
         return None
     if kind == "spacy" and name:
         return SpacyParser(name, keep_words)
-    if kind == "stanza" and name:
-        language, _, folder = name.partition("@")
+    language, _, folder = name.partition("@")
+    if kind == "stanza" and language:
         return StanzaParser(language, folder or None, keep_words)
     raise OptionError(
         f"--parser {spec!r} is not a parser.", "Give gold, spacy:MODEL, stanza:LANG or stanza:LANG@FOLDER."

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.demo import demo_corpus
-from headlens.corpora.hub import HubCorpus
+from headlens.corpora.hub import READERS, HubCorpus
 from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.parsers import Parser, make_parser
 from headlens.corpora.sentence import Corpus, Example
@@ -134,9 +134,13 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
         return ConlluCorpus(spec)
     if kind in (*SEPARATORS, *JSON_LINES):
         return TableCorpus(spec, _column(spec, options), options.target_column)
+    if kind in READERS:
+        return HubCorpus(spec, _column(spec, options), options.split, options.target_column)
     if kind in TEXTS or len(kind) == 3:  # plain text is often named by its language: test.en
         return TextCorpus(spec)
-    raise CorpusError(f"headlens reads no {kind} files.", "Save it as .conllu, .txt, .tsv, .csv or .jsonl.", path=spec)
+    raise CorpusError(
+        f"headlens reads no {kind} files.", "Save it as .conllu, .txt, .tsv, .csv, .jsonl or .parquet.", path=spec
+    )
 
 
 def _kind(spec: str) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from headlens.corpora.cells import text_cell
 from headlens.corpora.files import open_text, short_name
-from headlens.corpora.sentence import Example
-from headlens.corpora.text import plain_sentence
+from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.text import full_examples, plain_sentence
 from headlens.errors import CorpusError
 
 SEPARATORS = {".tsv": "\t", ".csv": ","}
@@ -21,13 +23,15 @@ Row = tuple[int, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class TableCorpus:
-    """A UTF-8 table with a header (`.tsv`, `.csv`) or one JSON object per line (`.jsonl`); also `.gz`.
+    """A UTF-8 table (`.tsv`, `.csv`) or one JSON object per line (`.jsonl`); also `.gz`.
 
     Tabs separate without quoting, as in the files of GLUE; commas with quoting, where a cell may span lines.
+    The first row names the columns. If it does not name those asked for and they are numbers, the table has no
+    header and columns count from 1: parallel text as SOURCE<tab>TARGET has the columns `1` and `2`.
 
     Args:
         path: the file.
-        column: the column of sentences.
+        column: the column of sentences; in JSON also a path (`translation.en`).
         target_column: the column of translations.
     """
 
@@ -41,74 +45,85 @@ class TableCorpus:
         return short_name(self.path)
 
     def __iter__(self) -> Iterator[Example]:
-        """Read from the start; rows whose sentence is blank are left out.
+        """Read from the start; rows with a blank or null cell are left out (pairs so lost are logged).
 
         Raises:
             CorpusError: with file and line: an unknown column, a row of the wrong length, broken JSON.
         """
+        return full_examples(self._pairs(), self.name)
+
+    def _pairs(self) -> Iterator[tuple[Sentence, Sentence | None]]:
         for line, row in self._rows():
-            source = plain_sentence(self._cell(row, self.column, line), str(line))
-            if self.target_column is None:
-                if source.words:
-                    yield Example(source)
-                continue
-            target = plain_sentence(self._cell(row, self.target_column, line), str(line))
-            if source.words and target.words:
-                yield Example(source, target)
+            target = None if self.target_column is None else self._sentence(row, self.target_column, line)
+            yield self._sentence(row, self.column, line), target
+
+    def _sentence(self, row: Mapping[str, Any], column: str, line: int) -> Sentence:
+        return plain_sentence(text_cell(row, column, self.path, line), str(line))
 
     def _rows(self) -> Iterator[Row]:
         kind = Path(str(self.path).removesuffix(".gz")).suffix.lower()
-        return self._json_rows() if kind in JSON_LINES else self._separated_rows(SEPARATORS[kind])
+        if kind in JSON_LINES:
+            return _json_rows(self.path)
+        if kind not in SEPARATORS:
+            advice = f"Name it {', '.join([*SEPARATORS, *JSON_LINES])}, according to what it is."
+            raise CorpusError(f"a table of unknown kind {kind!r}.", advice, path=self.path)
+        return self._named_rows(_tab_rows(self.path) if kind == ".tsv" else _comma_rows(self.path))
 
-    def _separated_rows(self, separator: str) -> Iterator[Row]:
-        lines = (f"{line.text}\n" for line in open_text(self.path))
-        if separator == "\t":
-            reader = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)
-        else:
-            reader = csv.reader(lines, delimiter=separator, strict=True)
-        header: list[str] | None = None
-        try:
-            for row in reader:
-                if header is None:
-                    header = row
-                    self._check_columns(header, 1)
-                elif row:
-                    yield reader.line_num, self._pair(header, row, reader.line_num)
-        except csv.Error as error:
-            raise CorpusError(
-                f"not a table: {error}.", "Mend the line.", path=self.path, line=reader.line_num
-            ) from error
+    def _named_rows(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
+        first = next(rows, None)
+        if first is None:
+            return
+        names, has_header = self._header(first[1])
+        self._check_columns(names, first[0])
+        for line, cells in rows if has_header else chain([first], rows):
+            if len(cells) != len(names):
+                message = f"{len(cells)} columns where the first row has {len(names)}."
+                raise CorpusError(message, "Mend the line.", path=self.path, line=line)
+            yield line, dict(zip(names, cells, strict=True))
 
-    def _pair(self, header: list[str], row: list[str], line: int) -> Mapping[str, Any]:
-        if len(row) != len(header):
-            raise CorpusError(
-                f"{len(row)} columns where the header has {len(header)}.", "Mend the line.", path=self.path, line=line
-            )
-        return dict(zip(header, row, strict=True))
+    def _header(self, first: Sequence[str]) -> tuple[Sequence[str], bool]:
+        """Names of the columns, and whether the first row gives them."""
+        wanted = [c for c in (self.column, self.target_column) if c is not None]
+        if all(c in first for c in wanted) or not all(c.isdecimal() for c in wanted):
+            return first, True
+        return [str(number) for number in range(1, len(first) + 1)], False
 
-    def _json_rows(self) -> Iterator[Row]:
-        for number, text in open_text(self.path):
-            if not text.strip():
-                continue
-            try:
-                row = json.loads(text)
-            except (json.JSONDecodeError, RecursionError) as error:
-                reason = getattr(error, "msg", "nested too deeply")
-                raise CorpusError(f"not JSON: {reason}.", "Mend the line.", path=self.path, line=number) from error
-            if not isinstance(row, dict):
-                raise CorpusError("not a JSON object.", "Write {…} on every line.", path=self.path, line=number)
-            self._check_columns(list(row), number)
-            yield number, row
-
-    def _check_columns(self, names: list[str], line: int) -> None:
+    def _check_columns(self, names: Sequence[str], line: int) -> None:
         for wanted in (self.column, self.target_column):
             if wanted is not None and wanted not in names:
-                raise CorpusError(
-                    f"there is no column {wanted!r}.", f"Columns: {', '.join(names)}.", path=self.path, line=line
-                )
+                advice = f"Columns: {', '.join(names)}. Without a header, name them 1, 2, …"
+                raise CorpusError(f"there is no column {wanted!r}.", advice, path=self.path, line=line)
 
-    def _cell(self, row: Mapping[str, Any], column: str, line: int) -> str:
-        value = row[column]
-        if not isinstance(value, str):
-            raise CorpusError(f"{column!r} holds {value!r}, not text.", "Mend the line.", path=self.path, line=line)
-        return value
+
+def _tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    return ((line.number, line.text.split("\t")) for line in open_text(path) if line.text.strip())
+
+
+def _comma_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Rows and the line each begins at; a quoted cell may go on over several."""
+    reader = csv.reader((f"{line.text}\n" for line in open_text(path)), strict=True)
+    start = 1
+    try:
+        for row in reader:
+            if row:
+                yield start, row
+            start = reader.line_num + 1
+    except csv.Error as error:
+        advice = "Mend the row that begins here; a quotation mark inside a quoted cell is written twice."
+        raise CorpusError(f"broken CSV: {error}.", advice, path=path, line=start) from error
+
+
+def _json_rows(path: str | Path) -> Iterator[Row]:
+    for number, text in open_text(path):
+        if not text.strip():
+            continue
+        try:
+            row = json.loads(text)
+        except RecursionError as error:
+            raise CorpusError("broken JSON: nested too deeply.", "Mend the line.", path=path, line=number) from error
+        except ValueError as error:  # also numbers of thousands of digits
+            reason = getattr(error, "msg", str(error))
+            raise CorpusError(f"broken JSON: {reason}.", "Mend the line.", path=path, line=number) from error
+        if not isinstance(row, dict):
+            raise CorpusError("not a JSON object.", "Write {…} on every line.", path=path, line=number)
+        yield number, row

@@ -141,7 +141,7 @@ def classify(
     assert isinstance(statistics, Statistics)
     encoding, annotation = EncodingCounts(), AnnotationCounts()
     with session, torch.inference_mode():
-        for batch in feed.batches(corpus, encoding, options.batch_tokens):
+        for batch in feed.batches(corpus, options.batch_tokens, encoding):
             tokens = annotator.annotate(batch, annotation, decoder_only=feed.decoder_only)
             with session.batch(tokens):
                 feed.model(**batch.inputs, **feed.arguments)
@@ -229,7 +229,7 @@ def _baseline(feed: Feed, corpus: Corpus, options: ClassifyOptions) -> dict[Stac
     annotator = Annotator(options.relations, sample=False)
     counts = AnnotationCounts()
     found: dict[Stack, Tensor] = {}
-    for batch in feed.batches(corpus, EncodingCounts(), options.batch_tokens):
+    for batch in feed.batches(corpus, options.batch_tokens):
         tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
         sides: dict[Stack, Tokens | None] = {"encoder": tokens.encoder, "decoder": tokens.decoder}
         for stack, side in sides.items():

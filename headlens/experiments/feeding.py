@@ -76,8 +76,16 @@ class Feed:
         """Where the heads are that will be seen."""
         return find_sites(self.model)
 
-    def batches(self, corpus: Iterable[Example], counts: EncodingCounts, batch_tokens: int) -> Iterator[Batch]:
-        """Encode and batch a corpus; `counts` says what became of its sentences."""
-        encoded = encode_corpus(corpus, self.encoder, counts)
+    def batches(
+        self, corpus: Iterable[Example], batch_tokens: int = 2048, counts: EncodingCounts | None = None
+    ) -> Iterator[Batch]:
+        """Encode and batch a corpus.
+
+        Args:
+            corpus: read once.
+            batch_tokens: tokens of a batch, padding included.
+            counts: filled with what became of the sentences.
+        """
+        encoded = encode_corpus(corpus, self.encoder, counts or EncodingCounts())
         for rows in token_budget_batches(encoded, batch_tokens):
             yield collate(rows, pad_id=self.pad_id, device=self.model.device)

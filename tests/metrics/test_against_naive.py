@@ -20,7 +20,7 @@ from transformers_attention import run_eagerly, unpadded
 
 from headlens.corpora.batches import Batch
 from headlens.corpora.conllu import ConlluCorpus
-from headlens.corpora.encoding import EncodedSequence, EncodingCounts
+from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import WordfreqFrequency, unit_forms
 from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.text import plain_sentence
@@ -128,7 +128,7 @@ def samples(loaded: LoadedModel, corpus: Corpus, batch_tokens: int) -> dict[Stac
     """The corpus as the oracle reads it: transformers' own attention maps, cut out of the padded batches."""
     feed = Feed.of(loaded, next(iter(corpus)))
     found: dict[Stack, list[Sample]] = {}
-    for batch in feed.batches(corpus, EncodingCounts(), batch_tokens):
+    for batch in feed.batches(corpus, batch_tokens):
         outputs = run_eagerly(feed.model, batch.inputs)
         for stack, maps in by_stack(outputs, decoder_only=feed.decoder_only).items():
             found.setdefault(stack, []).extend(cut(batch, stack, maps, decoder_only=feed.decoder_only))
