@@ -9,6 +9,7 @@ from pathlib import Path
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
+import torch
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, MarianTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -16,6 +17,29 @@ SUBJECTS = ["The old teacher", "A cat", "Nobody", "Zoë's friend", "My neighbour
 VERBS = ["isn't reading", "sold", "cannot see", "is gonna like", "wrote about"]
 OBJECTS = ["the café (again).", "naïve stories!", "a house near the river.", "10,000 books?", "“nothing”."]
 SENTENCES = [" ".join(parts) for parts in product(SUBJECTS, VERBS, OBJECTS)]
+
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip, with the reason, what this machine cannot run."""
+    missing = {
+        "gpu": "" if torch.cuda.is_available() else "needs a CUDA device",
+        "shared_data": ""
+        if (SHARED / "data").is_dir()
+        else "needs the real data in ../shared/data",
+    }
+    for item in items:
+        for name, reason in missing.items():
+            if reason and item.get_closest_marker(name):
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of real data and models beside the repository; for tests marked `shared_data`."""
+    return SHARED
 
 
 @pytest.fixture(scope="session")

@@ -65,8 +65,8 @@ class Setting:
     padding: Padding = field(default_factory=Padding)
 
 
-def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int = 0, extra_words: int = 0) -> Tokens:
-    """What is known of a batch, with padding on the right."""
+def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int, extra_words: int, words: bool = True) -> Tokens:
+    """What is known of a batch, with padding on the right; trees and rare words on request."""
     length = max(map(len, seqs)) + extra
     n_words = max(1, *(s.n_words for s in seqs)) + extra_words
 
@@ -76,14 +76,14 @@ def tokens(seqs: Sequence[Seq], rows: Sequence[Row], *, extra: int = 0, extra_wo
     flags = {name: padded([getattr(s, name) for s in seqs], int(name == "special")).bool() for name in FLAGS}
     pieces = [[list(s.word).count(w) for w in range(s.n_words)] for s in seqs]
     arcs = [(i, *arc) for i, row in enumerate(rows) for arc in row.arcs or ()]
-    ranks = None if rows[0].rarity is None else padded([r.rarity or () for r in rows], 0, n_words)
+    ranks = None if rows[0].rarity is None or not words else padded([r.rarity or () for r in rows], 0, n_words)
     return Tokens(
         real=padded([[1] * len(s) for s in seqs], 0).bool(),
         **flags,
         word=padded([s.word for s in seqs], -1),
         n_words=torch.tensor([s.n_words for s in seqs]),
         n_pieces=padded(pieces, 0, n_words),
-        arcs=None if rows[0].arcs is None else torch.tensor(arcs, dtype=torch.int64).view(-1, 4),
+        arcs=None if rows[0].arcs is None or not words else torch.tensor(arcs, dtype=torch.int64).view(-1, 4),
         rarity=ranks,
         sampled=None if rows[0].sampled is None else torch.tensor([r.sampled for r in rows]),
     )
@@ -96,8 +96,9 @@ def call(rows: Sequence[Row], setting: Setting | None = None) -> AttentionCall:
     cross = setting.stack == "cross"
     queries = [r.queries for r in rows]
     keys = [r.keys or r.queries for r in rows]
-    key_tokens = tokens(keys, rows, extra=padding.keys if cross else padding.queries, extra_words=padding.words)
-    query_tokens = tokens(queries, rows, extra=padding.queries, extra_words=padding.words) if cross else key_tokens
+    key_tokens = query_tokens = tokens(keys, rows, extra=padding.keys, extra_words=padding.words)
+    if cross:
+        query_tokens = tokens(queries, rows, extra=padding.queries, extra_words=padding.words, words=False)
     heads = np.asarray(rows[0].weights).shape[0]
     weights = torch.full((len(rows), heads, query_tokens.shape[1], key_tokens.shape[1]), padding.garbage)
     for i, row in enumerate(rows):

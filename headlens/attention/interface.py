@@ -20,9 +20,7 @@ from headlens.attention.sites import eager_function, sdpa_function
 Kernel = Literal["eager", "sdpa"]
 EAGER = "headlens"
 SDPA = "headlens_sdpa"
-# For edits that add to the mask: sdpa's shortcut "no mask, is_causal" would lose causality with the first of them.
-SDPA_MASKED = "headlens_sdpa_masked"
-NAMES = (EAGER, SDPA, SDPA_MASKED)
+NAMES = (EAGER, SDPA)
 # Where a session leaves its link for the registered functions to find: on the modules of its own model, so
 # that nothing is global and two sessions on two models do not meet.
 ATTRIBUTE = "_headlens_link"
@@ -42,21 +40,12 @@ def _attention(kernel: Kernel, module: nn.Module, *args: Any, **kwargs: Any) -> 
     return attend(*args, **kwargs)
 
 
-def _full_sdpa_mask(*args: Any, **kwargs: Any) -> Tensor | None:
-    mask: Tensor | None = sdpa_mask(*args, **{**kwargs, "allow_is_causal_skip": False})
-    return mask
-
-
 def register() -> None:
     """Make the names known to transformers; doing it twice changes nothing."""
-    names: list[tuple[str, Kernel, Callable[..., Tensor | None]]] = [
-        (EAGER, "eager", eager_mask),
-        (SDPA, "sdpa", sdpa_mask),
-        (SDPA_MASKED, "sdpa", _full_sdpa_mask),
-    ]
-    for name, kernel, mask in names:
-        AttentionInterface.register(name, partial(_attention, kernel))
-        AttentionMaskInterface.register(name, mask)
+    AttentionInterface.register(EAGER, partial(_attention, "eager"))
+    AttentionMaskInterface.register(EAGER, eager_mask)
+    AttentionInterface.register(SDPA, partial(_attention, "sdpa"))
+    AttentionMaskInterface.register(SDPA, sdpa_mask)
 
 
 def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.installation import implementations, install, recomputes, supports_sdpa
-from headlens.attention.interface import EAGER, SDPA, SDPA_MASKED, Kernel, additive, causal_mask, own_attention
+from headlens.attention.interface import EAGER, SDPA, Kernel, additive, causal_mask, own_attention
 from headlens.attention.normalizers import Normalizer, attend_with, check_core
 from headlens.attention.passes import Link, Passes
 from headlens.attention.sites import Site, find_sites
@@ -106,12 +106,6 @@ class AttentionSession:
             raise _no_sdpa(type(self.model).__name__)
         return wanted
 
-    @property
-    def _name(self) -> str:
-        if self.kernel == "eager":
-            return EAGER
-        return SDPA_MASKED if any(e.edits_mask for e in self.edits) else SDPA
-
     def _install(self, undo: ExitStack) -> None:
         if any(s.shared for s in self.sites) and recomputes(self.model):
             raise UnsupportedModelError(
@@ -119,7 +113,7 @@ class AttentionSession:
                 "pass (gradient checkpointing): the layer of a recomputed call cannot be told.",
                 "Switch its gradient checkpointing off.",
             )
-        install(self.model, self._name, Link(self._attend, self._passes), undo)
+        install(self.model, EAGER if self.kernel == "eager" else SDPA, Link(self._attend, self._passes), undo)
         undo.enter_context(self._passes.hooks())
         self._unchecked = set(self._modules) if self.normalizer is not None else set()
 
@@ -155,6 +149,7 @@ class AttentionSession:
             return mask
         query, key = context.query, context.key
         if mask is None and self.kernel == "sdpa" and query.shape[2] > 1:
+            # sdpa's shortcut "no mask, is_causal" would lose causality with the first thing added.
             given = kwargs.get("is_causal")
             causal = getattr(module, "is_causal", True) if given is None else given
             mask = causal_mask(query, key) if causal else None

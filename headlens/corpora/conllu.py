@@ -151,7 +151,7 @@ def _parse_row(line: Line) -> _Row:
     except (ParseException, ValueError):
         identifier = None
     if identifier is None:
-        raise _FaultError(f"{columns[0]!r} is no word id (3, 3-4 or 3.1)", line.number)
+        raise _FaultError(f"{_shown(columns[0])} is no word id (3, 3-4 or 3.1)", line.number)
     if not columns[1]:
         raise _FaultError("the word form is empty", line.number)
     return _Row(line.number, identifier, columns)
@@ -201,10 +201,15 @@ def _parse_head(row: _Row) -> int | None:
     try:
         head = parse_int_value(row.columns[6])
     except (ParseException, ValueError):
-        raise _FaultError(f"head {row.columns[6]!r} is not a number", row.line) from None
+        raise _FaultError(f"head {_shown(row.columns[6])} is not a number", row.line) from None
     if head is not None and head < 0:
-        raise _FaultError(f"head {head} is out of range", row.line)
+        raise _FaultError(f"head {_shown(row.columns[6])} is out of range", row.line)
     return None if head is None else head + ROOT
+
+
+def _shown(column: str, most: int = 40) -> str:
+    """A column as errors quote it."""
+    return repr(column if len(column) <= most else f"{column[:most]}…")
 
 
 def _nullable(column: str) -> str | None:
@@ -234,13 +239,16 @@ def _format_block(sentence: Sentence) -> str:
     """The lines of a sentence; read back at once, since a cache that changes its content is worse than none."""
     lines = [f"# sent_id = {' '.join(sentence.id.split())}"] if sentence.id else []
     lines += [f"# text = {' '.join(sentence.text.split())}", *_format_rows(sentence)]
-    try:
-        read = _parse_block([Line(i, text) for i, text in enumerate(lines, 1)])
+    block = "".join(f"{line}\n" for line in lines)
+    if "\0" in block:
+        raise _unwritable(sentence, "it holds a NUL character")
+    try:  # split anew: a word may hold a line feed
+        read = _parse_block([Line(i, text) for i, text in enumerate(block[:-1].split("\n"), 1)])
     except _FaultError as fault:
         raise _unwritable(sentence, fault.message) from fault
     if not read.words or (read.text, read.words) != (sentence.text, sentence.words):
         raise _unwritable(sentence, "its words do not make up its text")
-    return "".join(f"{line}\n" for line in [*lines, ""])
+    return f"{block}\n"
 
 
 def _format_rows(sentence: Sentence) -> Iterator[str]:

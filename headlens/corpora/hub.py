@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from headlens.corpora.cells import text_cell
+from headlens.corpora.files import short_name
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import full_examples, plain_sentence
 from headlens.errors import CorpusError
+from headlens.models.network import hub_answers
 
 # Kinds of single files that `datasets` reads, and the name of its reader.
 READERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}
@@ -27,17 +30,19 @@ class HubCorpus:
         column: the column of sentences; a path for columns in columns ("translation.en").
         split: which part.
         target_column: the column of translations.
+        offline: never ask the hub; use what is in its local cache.
     """
 
     dataset: str
     column: str
     split: str = "test"
     target_column: str | None = None
+    offline: bool = False
 
     @property
     def name(self) -> str:
-        """Name, configuration and split."""
-        return f"{self.dataset}:{self.split}"
+        """Name, configuration and split; of a file, its name without its ending."""
+        return short_name(self.dataset) if Path(self.dataset).is_file() else f"{self.dataset}:{self.split}"
 
     def __iter__(self) -> Iterator[Example]:
         """Read from the start; rows with blank or null text are left out (pairs so lost are logged).
@@ -47,43 +52,81 @@ class HubCorpus:
         """
         return full_examples(self._pairs(), self.name)
 
+    @property
+    def _place(self) -> str:
+        """What errors call it."""
+        return self.dataset if Path(self.dataset).exists() else f"hub:{self.dataset}"
+
     def _pairs(self) -> Iterator[tuple[Sentence, Sentence | None]]:
         for number, row in enumerate(self._rows(), start=1):
             target = None if self.target_column is None else self._sentence(row, self.target_column, number)
             yield self._sentence(row, self.column, number), target
 
     def _sentence(self, row: Mapping[str, Any], column: str, number: int) -> Sentence:
-        return plain_sentence(text_cell(row, column, f"hub:{self.dataset}"), str(number))
+        return plain_sentence(text_cell(row, column, self._place, number), str(number))
 
     def _rows(self) -> Iterator[Mapping[str, Any]]:
-        try:
-            splits = self._splits()
-        except (OSError, ValueError, RuntimeError) as error:
-            raise self._unreadable("cannot be loaded", error) from error
+        splits = self._splits()
         if self.split not in splits:
-            raise CorpusError(f"hub:{self.dataset} has no split {self.split!r}.", f"Splits: {', '.join(splits)}.")
+            advice = f"Choose one with --split: {', '.join(splits)}."
+            raise CorpusError(f"there is no split {self.split!r}.", advice, path=self._place)
         try:
             yield from splits[self.split]
         except Exception as error:  # what streaming raises is pyarrow's, fsspec's or the network library's
             raise self._unreadable("cannot be read to its end", error) from error
 
     def _splits(self) -> Mapping[str, Any]:
+        try:
+            if not Path(self.dataset).exists():
+                return self._from_hub()
+            return _from_file(Path(self.dataset), self.split)
+        except CorpusError:
+            raise
+        except Exception as error:  # the same
+            raise self._unreadable("cannot be loaded", error) from error
+
+    def _from_hub(self) -> Mapping[str, Any]:
         import datasets  # noqa: PLC0415 - costs a second, and few corpora come from the hub
 
-        local = Path(self.dataset)
-        if local.is_file():
-            reader = READERS.get(local.suffix.lower(), "json")
-            files = {self.split: str(local)}
-            return dict(datasets.load_dataset(reader, data_files=files, streaming=True))
-        if (local / "dataset_dict.json").is_file():
-            return dict(datasets.load_from_disk(str(local)))
-        if (local / "state.json").is_file():
-            return {self.split: datasets.load_from_disk(str(local))}
-        if not local.is_dir() and self.dataset.startswith((".", "/", "~")):
-            raise FileNotFoundError("no such file or folder")
+        if self.dataset.startswith((".", "/", "~")):
+            raise CorpusError("no such file or folder.", "Check the spelling.", path=self._place)
         path, _, configuration = self.dataset.partition(":")
-        return dict(datasets.load_dataset(path, configuration or None, streaming=True))
+        unasked = self.offline or datasets.config.HF_HUB_OFFLINE
+        silent = not unasked and not Path(path).is_dir() and not hub_answers()
+        try:
+            with _only_cache() if unasked or silent else nullcontext():
+                return dict(datasets.load_dataset(path, configuration or None, streaming=True))
+        except ConnectionError as error:
+            reason = "offline mode is on" if unasked else "the hub cannot be reached"
+            raise CorpusError(f"not in the local cache, and {reason}.", ADVICE, path=self._place) from error
 
     def _unreadable(self, what: str, error: Exception) -> CorpusError:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return CorpusError(f"hub:{self.dataset} {what}: {reason}", ADVICE)
+        return CorpusError(f"{what}: {reason}", ADVICE, path=self._place)
+
+
+def _from_file(path: Path, split: str) -> Mapping[str, Any]:
+    """The splits of a file, of a folder that `save_to_disk` wrote, or of a folder with data files."""
+    import datasets  # noqa: PLC0415
+
+    if path.is_file():
+        reader = READERS.get(path.suffix.lower(), "json")
+        return dict(datasets.load_dataset(reader, data_files={split: str(path)}, streaming=True))
+    if (path / "dataset_dict.json").is_file():
+        return dict(datasets.load_from_disk(str(path)))
+    if (path / "state.json").is_file():
+        return {split: datasets.load_from_disk(str(path))}
+    return dict(datasets.load_dataset(str(path), streaming=True))
+
+
+@contextmanager
+def _only_cache() -> Iterator[None]:
+    """Keep `datasets` from asking the hub, six times over; it has no argument for that."""
+    import datasets  # noqa: PLC0415
+
+    before = datasets.config.HF_HUB_OFFLINE
+    datasets.config.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        datasets.config.HF_HUB_OFFLINE = before

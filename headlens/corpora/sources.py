@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -12,7 +14,7 @@ from headlens.corpora.demo import demo_corpus
 from headlens.corpora.hub import READERS, HubCorpus
 from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.parsers import Parser, make_parser
-from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.sentence import Corpus, Example, Sentence
 from headlens.corpora.table import JSON_LINES, SEPARATORS, TableCorpus
 from headlens.corpora.text import TextCorpus
 from headlens.errors import CorpusError, OptionError
@@ -20,6 +22,7 @@ from headlens.errors import CorpusError, OptionError
 DEMO = "demo"
 TREEBANKS = (".conllu", ".conll")
 TEXTS = (".txt", ".text", "")
+LANGUAGE = re.compile(r"\.[a-z]{2}")  # parallel text is often named by its language: test.en, test.de
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class CorpusOptions:
         split: split of a hub data set.
         parser: where trees come from: `gold`, `spacy:MODEL`, `stanza:LANG`, `stanza:LANG@DIR`; source side only.
         limit: read only the first sentences.
+        offline: never ask the hub for a data set.
     """
 
     target: str | None = None
@@ -41,6 +45,7 @@ class CorpusOptions:
     split: str = "test"
     parser: str = "gold"
     limit: int | None = None
+    offline: bool = False
 
 
 @dataclass(frozen=True)
@@ -86,15 +91,15 @@ class ParsedCorpus:
 
     def __iter__(self) -> Iterator[Example]:
         """Read and parse from the start."""
-        targets: list[Example] = []
+        waiting = deque[Example]()
 
-        def sources() -> Iterator[Example]:
+        def sources() -> Iterator[Sentence]:
             for example in self.corpus:
-                targets.append(example)
-                yield example
+                waiting.append(example)
+                yield example.source
 
-        for sentence in self.parser.parse(e.source for e in sources()):
-            yield replace(targets.pop(0), source=sentence)
+        for sentence in self.parser.parse(sources()):
+            yield replace(waiting.popleft(), source=sentence)
 
 
 def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None) -> Corpus:
@@ -106,25 +111,28 @@ def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None) -> Corpu
 
     Raises:
         CorpusError: if there is no such file, or its kind is unknown.
-        OptionError: if a table comes without the name of its column.
+        OptionError: if a table comes without the name of its column, for two kinds of translations, for a parser
+            that is none, for a limit below 1.
     """
     options = options or CorpusOptions()
-    corpus = _open(spec, options)
+    source = corpus = _open(spec, options)
     if options.target is not None:
         if options.target_column is not None:
             raise OptionError("--target and --target-column both name translations.", "Give one of them.")
-        corpus = ParallelCorpus(corpus, _open(options.target, options))
-    parser = make_parser(options.parser, keep_words=_has_words(spec))
-    if parser is not None:
-        corpus = ParsedCorpus(corpus, parser)
-    return corpus if options.limit is None else FirstExamples(corpus, options.limit)
+        corpus = ParallelCorpus(source, _open(options.target, options))
+    if options.limit is not None:
+        if options.limit < 1:
+            raise OptionError(f"--limit {options.limit} is not a positive number.", "Leave it out to read everything.")
+        corpus = FirstExamples(corpus, options.limit)
+    parser = make_parser(options.parser, keep_words=isinstance(source, ConlluCorpus))
+    return corpus if parser is None else ParsedCorpus(corpus, parser)
 
 
 def _open(spec: str, options: CorpusOptions) -> Corpus:
     if spec == DEMO:
         return demo_corpus()
     if spec.startswith("hub:"):
-        return HubCorpus(spec.removeprefix("hub:"), _column(spec, options), options.split, options.target_column)
+        return _open_hub(spec.removeprefix("hub:"), options)
     kind = _kind(spec)
     if not Path(spec).is_file():
         problem = "is a folder" if Path(spec).is_dir() else "no such file"
@@ -135,8 +143,8 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
     if kind in (*SEPARATORS, *JSON_LINES):
         return TableCorpus(spec, _column(spec, options), options.target_column)
     if kind in READERS:
-        return HubCorpus(spec, _column(spec, options), options.split, options.target_column)
-    if kind in TEXTS or len(kind) == 3:  # plain text is often named by its language: test.en
+        return _open_hub(spec, options)
+    if kind in TEXTS or LANGUAGE.fullmatch(kind):
         return TextCorpus(spec)
     raise CorpusError(
         f"headlens reads no {kind} files.", "Save it as .conllu, .txt, .tsv, .csv, .jsonl or .parquet.", path=spec
@@ -147,8 +155,8 @@ def _kind(spec: str) -> str:
     return Path(spec.removesuffix(".gz")).suffix.lower()
 
 
-def _has_words(spec: str) -> bool:
-    return spec == DEMO or _kind(spec) in TREEBANKS
+def _open_hub(name: str, options: CorpusOptions) -> HubCorpus:
+    return HubCorpus(name, _column(name, options), options.split, options.target_column, options.offline)
 
 
 def _column(spec: str, options: CorpusOptions) -> str:

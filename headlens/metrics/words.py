@@ -104,5 +104,6 @@ def word_weights(weights: Tensor, queries: WordLevel, keys: WordLevel) -> Tensor
     """
     weights = weights.to(torch.float32 if weights.device.type == "mps" else torch.float64)
     to_words = torch.matmul(weights, keys.membership(weights.dtype)[:, None])
-    share = queries.membership(weights.dtype) / queries.n_pieces.clamp(min=1)[:, None]
-    return torch.matmul(share.transpose(1, 2)[:, None], to_words)
+    sums = torch.matmul(queries.membership(weights.dtype).transpose(1, 2)[:, None], to_words)
+    # Divided last: thirds do not add up to one, and would decide between equal words.
+    return sums.div_(queries.n_pieces.clamp(min=1)[:, None, :, None])

@@ -5,9 +5,6 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import os
-import socket
-import urllib.parse
-import urllib.request
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +16,12 @@ from typing import Any, Literal
 import torch
 import transformers
 from huggingface_hub import errors as hub_errors
-from huggingface_hub.constants import ENDPOINT
 from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from headlens.errors import ModelError, OptionError
+from headlens.models.network import hub_answers
 from headlens.models.tokenizers import load_tokenizer
 
 DEMO = "demo"
@@ -133,7 +130,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     device = choose_device(options.device)
     with _explained(name, options), _quiet():
         place = str(demo_folder() if name == DEMO else _local_or_hub(name))
-        offline = options.offline or (name != DEMO and not Path(place).is_dir() and not _hub_answers())
+        offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
         shared: dict[str, str | bool] = {
             "revision": options.revision or "main",
             "local_files_only": offline,
@@ -201,18 +198,6 @@ def _local_or_hub(name: str) -> str | Path:
     if path.is_file() or name.startswith((".", "/", "~")) or name.count("/") > 1:
         raise ModelError(f"{name}: no such model folder.", "Give a folder with a config.json, a hub id, or 'demo'.")
     return name
-
-
-def _hub_answers() -> bool:
-    """Whether the hub's host can be reached; asking once is quicker than the hub client's minute of retries."""
-    if urllib.request.getproxies():
-        return True  # A proxy may reach what this machine cannot.
-    url = urllib.parse.urlsplit(ENDPOINT)
-    try:
-        socket.create_connection((url.hostname or "", url.port or 443), timeout=5).close()
-    except OSError:
-        return False
-    return True
 
 
 def _class_of(config: Any) -> Any:

@@ -184,6 +184,7 @@ def test_a_deep_copy_made_inside_a_session_is_outside_of_it(name: str, kernel: s
         assert edit.seen == []
     own = Watch()
     assert torch.allclose(run(twin, inputs), expected, atol=1e-5)
+    assert AttentionSession(twin).kernel == kernel
     with AttentionSession(twin, observers=[own]) as session:
         assert torch.allclose(run(twin, inputs), expected, atol=1e-5)
     assert len(own.calls) == len(session.sites)

@@ -6,7 +6,7 @@ import zoo
 from transformers import AttentionInterface, AttentionMaskInterface, BertConfig, BertModel
 from watching import Watch, run
 
-from headlens.attention.interface import EAGER, NAMES, SDPA, SDPA_MASKED, additive, causal_mask, register
+from headlens.attention.interface import EAGER, NAMES, SDPA, additive, causal_mask, register
 from headlens.attention.session import AttentionSession
 
 LOWEST = torch.finfo(torch.float32).min
@@ -65,11 +65,3 @@ def test_another_model_with_the_same_config_object_is_left_alone(kernel: str) ->
         assert torch.equal(run(second, inputs), expected)
         run(copy.deepcopy(second), inputs)
     assert watch.calls == []
-
-
-def test_none_masks_of_causal_models_stay_causal_when_edits_add_to_them() -> None:
-    # sdpa's shortcut is None: the registered mask function for edits must not take it.
-    shape = {"batch_size": 1, "q_length": 4, "kv_length": 4}
-    functions = AttentionMaskInterface()
-    assert functions[SDPA](**shape) is None
-    assert torch.equal(functions[SDPA_MASKED](**shape)[0, 0], torch.ones(4, 4, dtype=torch.bool).tril())

@@ -93,14 +93,22 @@ def test_none_masks_a_causal_module_without_any_mask_is_given_one_before_edits()
 
 
 @pytest.mark.parametrize("name", zoo.MORE_THAN_SOFTMAX)
-def test_models_without_sdpa_keep_their_own_eager_attention_and_refuse_sdpa(name: str) -> None:
+def test_models_without_sdpa_keep_their_own_eager_attention_and_refuse_sdpa(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)
     expected = run(model, inputs)
     with AttentionSession(model) as session:
         assert session.kernel == "eager"
         assert torch.equal(run(model, inputs), expected)
+    if not model._supports_sdpa:
+        with pytest.raises(UnsupportedModelError, match="no sdpa attention"):
+            AttentionSession(model, kernel="sdpa")
     # Some releases of transformers say that Gemma 2 has sdpa attention, and lose its soft cap.
+    for part in model.modules():
+        if hasattr(part, "_supports_sdpa"):
+            monkeypatch.setattr(type(part), "_supports_sdpa", True)
     with pytest.raises(UnsupportedModelError, match="no sdpa attention"), AttentionSession(model, kernel="sdpa"):
         run(model, inputs)
 

@@ -203,8 +203,8 @@ def test_a_cross_attention_query_sees_all_keys_whatever_the_stack_below() -> Non
 
 
 def test_monotonicity_does_not_jump_over_special_queries_nor_sentences() -> None:
-    # Best keys 2 . 1 0 with a special query second: only the pair 1 -> 0 counts. The other sentence has no pair.
-    gap = sample(one_hot([2, 0, 1, 0], 3), make_seq([0, -1, 1, 2], special=[1]), plain(3), "cross")
+    # Best keys 0 . 1 0 with a special query second: only the pair 1 -> 0 counts. The other sentence has no pair.
+    gap = sample(one_hot([0, 2, 1, 0], 3), make_seq([0, -1, 1, 2], special=[1]), plain(3), "cross")
     single = sample(one_hot([2], 3), plain(1), plain(3), "cross")
     assert metrics(gap, single)["monotonicity"] == 0
     assert math.isnan(metrics(single, single)["monotonicity"])

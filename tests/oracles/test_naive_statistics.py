@@ -12,7 +12,6 @@ from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 COUNTS = st.integers(min_value=0, max_value=400)
-P_VALUES = st.lists(st.floats(min_value=0, max_value=1), min_size=1, max_size=30)
 
 
 def test_mean_adds_exactly_and_knows_nothing() -> None:
@@ -71,6 +70,8 @@ def test_holm_by_hand() -> None:
     assert stats.holm([]) == []
 
 
-@given(P_VALUES)
-def test_holm_is_that_of_statsmodels(p_values: list[float]) -> None:
-    np.testing.assert_allclose(stats.holm(p_values), multipletests(p_values, method="holm")[1], rtol=1e-12)
+@pytest.mark.parametrize("seed", range(6))
+def test_holm_is_that_of_statsmodels(seed: int) -> None:
+    p_values = np.random.default_rng(seed).uniform(size=(1, 2, 5, 30, 30, 100)[seed]) ** 4
+    p_values[:3] = p_values[0]  # equal ones
+    np.testing.assert_allclose(stats.holm(p_values.tolist()), multipletests(p_values, method="holm")[1], rtol=1e-12)

@@ -1,0 +1,53 @@
+"""Text in the cells of rows."""
+
+from typing import Any
+
+import pytest
+
+from headlens.corpora.cells import text_cell
+from headlens.errors import CorpusError
+
+ROW: dict[str, Any] = {
+    "text": "Hello",
+    "empty": None,
+    "label": 3,
+    "list": ["a"],
+    "translation": {"de": "Hallo", "deep": {"er": "tief"}},
+    "a.b": "dotted",
+    "half": "\ud83d",
+}
+
+
+@pytest.mark.parametrize(
+    ("column", "text"),
+    [
+        ("text", "Hello"),
+        ("empty", ""),
+        ("translation.de", "Hallo"),
+        ("translation.deep.er", "tief"),
+        ("a.b", "dotted"),
+    ],
+)
+def test_text(column: str, text: str) -> None:
+    assert text_cell(ROW, column, "file") == text
+
+
+@pytest.mark.parametrize("column", ["Text", "translation.fr", "text.en", "translation.de.x", ""])
+def test_unknown_column(column: str) -> None:
+    with pytest.raises(CorpusError) as caught:
+        text_cell(ROW, column, "file", 7)
+    assert str(caught.value) == (
+        f"file:7: there is no column {column!r}.\n"
+        "Columns: text, empty, label, list, translation.de, translation.deep.er, a.b, half."
+    )
+
+
+@pytest.mark.parametrize(("column", "kind"), [("label", "int"), ("list", "list"), ("translation", "dict")])
+def test_no_text(column: str, kind: str) -> None:
+    with pytest.raises(CorpusError, match=rf"file:7: '{column}' holds {kind}, not text\.\nChoose a column of text: t"):
+        text_cell(ROW, column, "file", 7)
+
+
+def test_half_a_character() -> None:
+    with pytest.raises(CorpusError, match=r"file: 'half' holds half a character(.|\n)*come in pairs"):
+        text_cell(ROW, "half", "file")

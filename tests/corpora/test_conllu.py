@@ -1,0 +1,385 @@
+"""CoNLL-U: what is read, what is refused and where, and that what is written can be read again."""
+
+import gzip
+import io
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlens.corpora.conllu import ConlluCorpus, read_conllu, write_conllu
+from headlens.corpora.sentence import ROOT, Sentence, Word
+from headlens.errors import CorpusError
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+TREEBANKS = {
+    "ud_english_ewt/en_ewt-ud-train.conllu": 12_544,
+    "ud_english_ewt/en_ewt-ud-dev.conllu": 2_001,
+    "ud_english_ewt/en_ewt-ud-test.conllu": 2_077,
+    "ud_english_pud/en_pud-ud-test.conllu": 1_000,
+    "ud_german_pud/de_pud-ud-test.conllu": 1_000,
+    "ud_french_pud/fr_pud-ud-test.conllu": 1_000,
+}
+ENGLISH = """\
+# sent_id = en-1
+# text = I don't.
+1	I	I	PRON	PRP	_	4	nsubj	_	_
+2-3	don't	_	_	_	_	_	_	_	SpaceAfter=No
+2	do	do	AUX	VBP	_	4	aux	_	_
+3	n't	not	PART	RB	_	4	advmod	_	_
+3.1	know	know	VERB	VB	_	_	_	0:root	CopyOf=-1
+4	.	.	PUNCT	.	_	0	root	_	SpaceAfter=No
+
+"""
+GERMAN = """\
+1-2	Zum	_	_	_	_	_	_	_	_
+1	zu	zu	ADP	_	_	3	case	_	_
+2	dem	der	DET	_	_	3	det	_	_
+3	Haus	Haus	NOUN	_	_	0	root	_	Gloss=house|SpaceAfter=No
+4	!	!	PUNCT	_	_	3	punct	_	_
+"""
+
+
+def save(folder: Path, text: str | bytes, name: str = "bank.conllu") -> Path:
+    path = folder / name
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
+    return path
+
+
+def read(folder: Path, text: str | bytes) -> list[Sentence]:
+    return list(read_conllu(save(folder, text)))
+
+
+def row(*columns: object) -> str:
+    """A line from id, form, head and relation."""
+    number, form, head, relation = columns
+    return f"{number}\t{form}\t_\tNOUN\t_\t_\t{head}\t{relation}\t_\t_\n"
+
+
+def spans(sentence: Sentence) -> list[tuple[str, str]]:
+    return [(w.form, sentence.text[w.start : w.end]) for w in sentence.words]
+
+
+def test_words_inside_a_multiword_token_have_spans_of_their_own(tmp_path: Path) -> None:
+    (sentence,) = read(tmp_path, ENGLISH)
+    assert sentence == Sentence(
+        "I don't.",
+        (
+            Word("I", 0, 1, 3, "nsubj", "PRON"),
+            Word("do", 2, 4, 3, "aux", "AUX"),
+            Word("n't", 4, 7, 3, "advmod", "PART"),
+            Word(".", 7, 8, ROOT, "root", "PUNCT"),
+        ),
+        "en-1",
+    )
+
+
+def test_words_that_do_not_spell_their_token_share_its_span(tmp_path: Path) -> None:
+    (sentence,) = read(tmp_path, GERMAN)
+    assert sentence.text == "Zum Haus!"
+    assert [(w.start, w.end) for w in sentence.words] == [(0, 3), (0, 3), (4, 8), (8, 9)]
+    assert [w.head for w in sentence.words] == [2, 2, ROOT, 2]
+    assert sentence.id == "1"
+
+
+@pytest.mark.parametrize("text", [ENGLISH + GERMAN, "\n\n" + ENGLISH + "\n \n" + GERMAN + "\n\n"])
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"])
+@pytest.mark.parametrize("line_end", [b"\n", b"\r\n"])
+def test_line_ends_byte_order_mark_and_blank_lines(tmp_path: Path, text: str, mark: bytes, line_end: bytes) -> None:
+    plain = read(tmp_path, ENGLISH + GERMAN)
+    assert read(tmp_path, mark + text.encode().replace(b"\n", line_end)) == plain
+    assert [s.id for s in plain] == ["en-1", "2"]
+
+
+def test_gzipped(tmp_path: Path) -> None:
+    path = save(tmp_path, gzip.compress(ENGLISH.encode()), "bank.conllu.gz")
+    corpus = ConlluCorpus(path)
+    assert corpus.name == "bank"
+    assert [e.source for e in corpus] == [e.source for e in corpus] == read(tmp_path, ENGLISH)
+
+
+def test_sentence_without_a_tree(tmp_path: Path) -> None:
+    (sentence,) = read(tmp_path, row(1, "Hello", "_", "_") + row(2, "there", "_", "_"))
+    assert not sentence.has_tree
+    assert [(w.head, w.relation) for w in sentence.words] == [(None, None)] * 2
+
+
+def test_comments_alone_are_no_sentence(tmp_path: Path) -> None:
+    assert [s.id for s in read(tmp_path, "# newdoc\n\n" + GERMAN + "\n# end\n")] == ["1"]
+    assert read(tmp_path, "") == []
+
+
+def test_space_inside_a_form(tmp_path: Path) -> None:
+    (sentence,) = read(tmp_path, row(1, "10 000", 2, "nummod") + row(2, "euros", 0, "root"))
+    assert spans(sentence) == [("10 000", "10 000"), ("euros", "euros")]
+
+
+def test_disagreeing_text_comment_is_logged_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    wrong = "# text = something else\n" + GERMAN + "\n"
+    with caplog.at_level(logging.WARNING):
+        sentences = read(tmp_path, ENGLISH + wrong + wrong)
+    assert [s.text for s in sentences] == ["I don't.", "Zum Haus!", "Zum Haus!"]
+    (record,) = caplog.records
+    assert "bank.conllu:10: the text comment differs" in record.getMessage()
+
+
+A, B = row(1, "a", 0, "root"), row(2, "b", 1, "obj")
+FAULTS = {
+    "nine columns": (A + B.replace("\t_\n", "\n"), 2, r"9 columns instead of 10"),
+    "spaces for tabs": ("# c\n" + A.replace("\t", " "), 2, r"1 columns instead of 10"),
+    "no id": (A + row("x", "b", 1, "obj"), 2, r"'x' is no word id"),
+    "empty id": (A + row("", "b", 1, "obj"), 2, r"'' is no word id"),
+    "underscore as id": (A + row("_", "b", 1, "obj"), 2, r"'_' is no word id"),
+    "id of foreign digits": (A + row("２", "b", 1, "obj"), 2, r"is no word id"),
+    "id of thousands of digits": (A + row("9" * 5000, "b", 1, "obj"), 2, r"2: '9{40}…' is no word id"),
+    "range backwards": (A + row("3-2", "bc", "_", "_"), 2, r"'3-2' is no word id"),
+    "no form": (A + row(2, "", 1, "obj"), 2, r"the word form is empty"),
+    "id left out": (A + row(3, "c", 1, "obj"), 2, r"id 3 where 2 was expected"),
+    "id twice": (A + row(1, "c", 1, "obj"), 2, r"id 1 where 2 was expected"),
+    "id 0": (row(0, "a", 0, "root"), 1, r"id 0 where 1 was expected"),
+    "two sentences without a blank line": (A + B + A, 3, r"id 1 where 3 was expected"),
+    "range too early": (A + row("3-4", "bc", "_", "_") + B, 2, r"id 3-4 where 2 was expected"),
+    "range in a range": (
+        row("1-2", "ab", "_", "_") + A + row("2-3", "bc", "_", "_") + B,
+        3,
+        r"id 2-3 where 2 was expected",
+    ),
+    "range without its words": (A + row("2-3", "bc", "_", "_") + B, 2, r"multiword token 2-3 goes on after the last"),
+    "head is no number": (A + row(2, "b", "one", "obj"), 2, r"head 'one' is not a number"),
+    "head of thousands of digits": (A + row(2, "b", "9" * 5000, "obj"), 2, r"2: head '9{40}…' is not a number"),
+    "head is empty": (A + row(2, "b", "", "obj"), 2, r"head '' is not a number"),
+    "head below 0": (A + row(2, "b", -1, "obj"), 2, r"head '-1' is out of range"),
+    "head too high": (A + row(2, "b", 3, "obj"), 2, r"head 3 is out of range \(the sentence has 2 words\)"),
+    "no relation": (A + row(2, "b", 1, "_"), 2, r"a head without a relation"),
+    "no root": (row(1, "a", 2, "obj") + row(2, "b", 1, "obj"), 1, r"no root"),
+    "two roots": (A + row(2, "b", 0, "root"), 2, r"2 roots; word 1 is one already"),
+    "cycle": (A + row(2, "b", 3, "obj") + row(3, "c", 2, "obj"), 2, r"word 2 is part of a cycle"),
+    "its own head": (A + row(2, "b", 2, "obj"), 2, r"word 2 is part of a cycle"),
+    "heads for some words only": (A + row(2, "b", "_", "_"), 2, r"no head here, while other words"),
+    "heads for some words only, first": (row(1, "a", "_", "_") + row(2, "b", 0, "root"), 1, r"no head here"),
+    "not UTF-8": (A.encode() + b"2\tgr\xfcn\t_\t_\t_\t_\t1\tobj\t_\t_\n", 2, r"not UTF-8: byte 0xfc at byte 5 of"),
+    "NUL": (A + B.replace("b", "\0"), 2, r"a NUL character"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.parametrize("lines_before", [0, 10])
+def test_faults_with_file_and_line(tmp_path: Path, name: str, lines_before: int) -> None:
+    text, line, message = FAULTS[name]
+    before = (ENGLISH + "\n" * 10).encode().splitlines(keepends=True)[:lines_before]
+    path = save(tmp_path, b"".join(before) + (text.encode() if isinstance(text, str) else text))
+    sentences = read_conllu(path)
+    if before:
+        assert next(sentences).id == "en-1"
+    with pytest.raises(CorpusError, match=message) as caught:
+        next(sentences)
+    assert (caught.value.path, caught.value.line) == (path, line + lines_before)
+    assert str(caught.value).startswith(f"{path}:{line + lines_before}: ")
+    assert caught.value.advice
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"gone\.conllu: no such file"):
+        list(read_conllu(tmp_path / "gone.conllu"))
+
+
+# --- writing -------------------------------------------------------------------------------------------------------
+
+visible = st.characters(exclude_categories=["Cs", "Cc", "Z"])
+forms = st.text(visible, min_size=1, max_size=6)
+labels = st.sampled_from(["nsubj", "obj", "nsubj:pass", "acl:relcl", "_x"])
+
+
+@st.composite
+def trees(draw: st.DrawFn) -> Sentence:
+    """A sentence of words, some in multiword tokens that spell them or do not, with a random tree or none."""
+    text, found = "", []
+    for _ in range(draw(st.integers(1, 8))):
+        start = len(text)
+        parts = draw(st.lists(forms, min_size=1, max_size=3))
+        if draw(st.booleans()):
+            text += "".join(parts)
+            for part in parts:
+                found.append(Word(part, start, start + len(part)))
+                start += len(part)
+        else:
+            text += draw(forms.filter(lambda s: s.lower() != "".join(parts).lower()))  # noqa: B023
+            found += [Word(part, start, len(text)) for part in parts]
+        text += draw(st.sampled_from(["", " "]))
+    order = draw(st.permutations(range(len(found))))
+    words = list(found)
+    has_tree = draw(st.booleans())
+    for rank, i in enumerate(order):
+        head = ROOT if rank == 0 else order[draw(st.integers(0, rank - 1))]
+        relation = "root" if rank == 0 else draw(labels)
+        tree = (head, relation) if has_tree else (None, None)
+        words[i] = Word(found[i].form, found[i].start, found[i].end, *tree, draw(st.sampled_from(["NOUN", None])))
+    return Sentence(text.rstrip(" "), tuple(words), draw(st.sampled_from(["a", "b-1", "x = y"])))
+
+
+@given(st.lists(trees(), max_size=3))
+def test_written_sentences_are_read_back(tmp_path_factory: pytest.TempPathFactory, sentences: list[Sentence]) -> None:
+    for name in ("trees.conllu", "trees.conllu.gz"):
+        path = tmp_path_factory.getbasetemp() / name
+        write_conllu(sentences, path)
+        assert list(read_conllu(path)) == sentences
+        assert not list(path.parent.glob("*.part"))
+
+
+@given(trees())
+def test_spans_index_the_forms(sentence: Sentence) -> None:
+    target = io.StringIO()
+    write_conllu([sentence], target)
+    surface = [line.split("\t") for line in target.getvalue().splitlines() if line[:1].isdigit()]
+    in_ranges = {i for c in surface if "-" in c[0] for i in range(int(c[0].split("-")[0]), int(c[0].split("-")[1]) + 1)}
+    for number, word in enumerate(sentence.words, 1):
+        if number not in in_ranges:
+            assert sentence.text[word.start : word.end] == word.form
+
+
+def test_written_form() -> None:
+    sentence = Sentence(
+        "Zum Haus!",
+        (
+            Word("zu", 0, 3, 2, "case", "ADP"),
+            Word("dem", 0, 3, 2, "det", "DET"),
+            Word("Haus", 4, 8, ROOT, "root", "NOUN"),
+            Word("!", 8, 9, 2, "punct", None),
+        ),
+        "s 1",
+    )
+    target = io.StringIO()
+    write_conllu([sentence], target)
+    assert target.getvalue() == (
+        "# sent_id = s 1\n"
+        "# text = Zum Haus!\n"
+        "1-2\tZum\t_\t_\t_\t_\t_\t_\t_\t_\n"
+        "1\tzu\t_\tADP\t_\t_\t3\tcase\t_\t_\n"
+        "2\tdem\t_\tDET\t_\t_\t3\tdet\t_\t_\n"
+        "3\tHaus\t_\tNOUN\t_\t_\t0\troot\t_\tSpaceAfter=No\n"
+        "4\t!\t_\t_\t_\t_\t3\tpunct\t_\t_\n"
+        "\n"
+    )
+
+
+GOOD = Word("a", 0, 1, ROOT, "root")
+UNWRITABLE = {
+    "no words": Sentence("a", (), "s1"),
+    "text outside of words": Sentence("a b", (GOOD,), "s1"),
+    "two spaces": Sentence("a  b", (GOOD, Word("b", 3, 4, 0, "obj")), "s1"),
+    "out of order": Sentence("a b", (Word("b", 2, 3, 1, "obj"), GOOD), "s1"),
+    "two roots": Sentence("a b", (GOOD, Word("b", 2, 3, ROOT, "root")), "s1"),
+    "heads for some": Sentence("a b", (GOOD, Word("b", 2, 3)), "s1"),
+    "tab in a form": Sentence("a\tb", (Word("a\tb", 0, 3, ROOT, "root"),), "s1"),
+    "line end in a form": Sentence("a\nb", (Word("a\nb", 0, 3, ROOT, "root"),), "s1"),
+    "relation without a head": Sentence("a", (Word("a", 0, 1, None, "root"),), "s1"),
+    "empty relation": Sentence("a", (Word("a", 0, 1, ROOT, ""),), "s1"),
+    "NUL": Sentence("\0", (Word("\0", 0, 1, ROOT, "root"),), "s1"),
+}
+
+
+@pytest.mark.parametrize("name", UNWRITABLE)
+def test_what_conllu_cannot_hold(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path, "as before")
+    with pytest.raises(CorpusError, match="sentence 's1' cannot be written as CoNLL-U"):
+        write_conllu([Sentence("a", (GOOD,)), UNWRITABLE[name]], path)
+    assert path.read_text() == "as before"
+    assert [p.name for p in tmp_path.iterdir()] == ["bank.conllu"]
+
+
+# --- broken files --------------------------------------------------------------------------------------------------
+
+
+def mutate(data: bytes, how: str, where: int, value: int) -> bytes:
+    lines = data.splitlines(keepends=True)
+    line = where % len(lines)
+    if how == "byte":
+        at = where % len(data)
+        return data[:at] + bytes([value]) + data[at + 1 :]
+    if how == "cut":
+        return data[: where % len(data)]
+    if how == "tab":
+        lines[line] = lines[line].replace(b"\t", b"", 1) if value % 2 else lines[line].replace(b"\t", b"\t\t", 1)
+    elif how == "delete":
+        del lines[line]
+    elif how == "swap":
+        lines[line], lines[value % len(lines)] = lines[value % len(lines)], lines[line]
+    else:
+        lines.insert(line, lines[value % len(lines)])
+    return b"".join(lines)
+
+
+mutations = st.tuples(
+    st.sampled_from(["byte", "cut", "tab", "delete", "swap", "double"]), st.integers(0, 5000), st.integers(0, 255)
+)
+
+
+def check_broken(path: Path, data: bytes) -> None:
+    """Reading gives sound sentences or a `CorpusError` within the file; anything else fails the test."""
+    path.write_bytes(data)
+    try:
+        for sentence in read_conllu(path):
+            assert sentence.words
+            assert all(0 <= w.start < w.end <= len(sentence.text) for w in sentence.words)
+            assert len({w.head is None for w in sentence.words}) == 1
+    except CorpusError as error:
+        assert error.line is not None
+        assert 1 <= error.line <= max(1, data.count(b"\n") + 1)
+
+
+@given(st.lists(mutations, min_size=1, max_size=4))
+def test_broken_files(tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, int, int]]) -> None:
+    data = (ENGLISH + GERMAN + "\n" + A + B).encode()
+    for how, where, value in changes:
+        data = mutate(data, how, where, value) or b"\n"
+    check_broken(tmp_path_factory.getbasetemp() / "broken.conllu", data)
+
+
+def test_every_line_left_out_doubled_or_short_of_a_tab(tmp_path: Path) -> None:
+    data = (ENGLISH + GERMAN + "\n" + A + B).encode()
+    for line in range(data.count(b"\n")):
+        for how in ("tab", "delete", "double"):
+            for value in (line, line + 1):
+                check_broken(tmp_path / "broken.conllu", mutate(data, how, line, value))
+
+
+def test_every_byte_replaced(tmp_path: Path) -> None:
+    data = (ENGLISH + GERMAN).encode()
+    for where in range(len(data)):
+        for value in b"\0\t\n 0_\xff":
+            check_broken(tmp_path / "broken.conllu", mutate(data, "byte", where, value))
+
+
+# --- real treebanks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize("name", TREEBANKS)
+def test_universal_dependencies(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"needs {name} in ../shared/data")
+    comments = (line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# text = "))
+    count = 0
+    for count, (sentence, comment) in enumerate(zip(read_conllu(path), comments, strict=True), 1):
+        assert sentence.has_tree
+        assert sentence.text.split() == comment.removeprefix("# text = ").split()
+    assert count == TREEBANKS[name]
+    assert not caplog.records
+
+
+@pytest.mark.shared_data
+def test_german_contractions() -> None:
+    path = SHARED / "ud_german_pud" / "de_pud-ud-test.conllu"
+    if not path.exists():
+        pytest.skip("needs ud_german_pud in ../shared/data")
+    pairs = [
+        (one.form, two.form)
+        for sentence in read_conllu(path)
+        for one, two in zip(sentence.words, sentence.words[1:], strict=False)
+        if sentence.text[one.start : one.end] == "zum" and (one.start, one.end) == (two.start, two.end)
+    ]
+    assert len(pairs) == sum(line.split("\t")[1:2] == ["zum"] for line in path.read_text("utf-8").splitlines())
+    assert set(pairs) == {("zu", "dem")}

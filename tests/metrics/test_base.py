@@ -1,0 +1,239 @@
+"""All metrics together: batches, shards, padding and precision must not matter, and every stack is served."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import naive_metrics
+import naive_words
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from handmade import Padding, Row, Setting, call, measured, observed, random_maps, same_sums
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from naive_samples import Sample, Seq, make_seq
+
+from headlens.heads import STACKS, HeadTable, Stack
+from headlens.metrics import TOKEN_METRICS
+from headlens.metrics.base import Metric, Statistics
+from headlens.metrics.rare import RareWords
+from headlens.metrics.similarity import Similarity
+from headlens.metrics.syntax import Syntax
+from headlens.metrics.totals import Totals
+from headlens.metrics.view import Level
+
+RELATIONS = ("amod", "nsubj")
+METRICS: tuple[Metric, ...] = (*TOKEN_METRICS, RareWords(), Syntax(RELATIONS))
+N_HEADS = 2
+
+
+def sequence(rng: np.random.Generator) -> Seq:
+    """Special tokens at the ends or not, words in one, two or four pieces, tokens of no word."""
+    word = [-1] * rng.integers(2)
+    start = list(range(len(word)))
+    for unit in range(rng.integers(1, 6)):
+        word += [unit] * rng.choice([1, 1, 2, 4]) + [-1] * (rng.random() < 0.2)
+    end = [len(word)] * rng.integers(2)
+    word += [-1] * len(end)
+    kinds = {str(rng.choice(["cls", "bos"])): start, str(rng.choice(["sep", "eos"])): end}
+    plain = [t for t in range(len(word)) if t not in start + end]
+    return make_seq(word, **kinds, punct=[t for t in plain if rng.random() < 0.2])
+
+
+def sixty_fourths(rng: np.random.Generator, n_queries: int, n_keys: int, *, causal: bool) -> Any:
+    """Weights that float32 holds exactly, with many ties."""
+    weights = np.zeros((N_HEADS, n_queries, n_keys))
+    for head, query in np.ndindex(N_HEADS, n_queries):
+        seen = query + 1 if causal else n_keys
+        weights[head, query, :seen] = rng.multinomial(64, rng.dirichlet(np.full(seen, 0.3))) / 64
+    return weights
+
+
+def corpus_of(stack: Stack, n: int, seed: int) -> tuple[Stack, list[Row]]:
+    """Random sentences with trees and rare words."""
+    rng = np.random.default_rng(seed)
+    found = []
+    for _ in range(n):
+        queries = sequence(rng)
+        keys = sequence(rng) if stack == "cross" else queries
+        weights = sixty_fourths(rng, len(queries), len(keys), causal=stack == "decoder")
+        words = keys.n_words
+        arcs = [(d, int(h), int(rng.integers(2))) for d, h in enumerate(rng.integers(0, words, words)) if d != h]
+        ranks = rng.permutation([2, *rng.integers(0, 3, words - 1)]) if rng.random() < 0.7 else np.zeros(words)
+        found.append(Row(weights, queries, keys, arcs, ranks.tolist(), int(rng.integers(len(queries)))))
+    return stack, found
+
+
+corpora = st.builds(corpus_of, st.sampled_from(STACKS), st.integers(2, 5), st.integers(0, 10**6))
+
+
+def flat(statistics: Statistics | Similarity) -> dict[Any, Any]:
+    totals = statistics.totals
+    return {k: totals.of(k[0])[k[1]][k[2]] for k in totals}
+
+
+# Float32 rows of different width are added up in another order by torch: the last of seven digits may differ.
+ROUNDING = 1e-6
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(corpus=corpora, level=st.sampled_from(["token", "word"]), data=st.data())
+def test_batches_and_shards_of_any_size_and_order_add_up(
+    corpus: tuple[Stack, list[Row]], level: Level, data: st.DataObject, tmp_path: Path
+) -> None:
+    stack, rows = corpus
+    shuffled = data.draw(st.permutations(rows))
+    cuts = sorted({0, len(rows), *data.draw(st.lists(st.integers(0, len(rows)), max_size=3))})
+    calls = [call(shuffled[a:b], Setting(stack)) for a, b in pairwise(cuts)]
+    in_turn = flat(observed(METRICS, calls, level=level))
+    same_sums(flat(observed(METRICS, [call(rows, Setting(stack))], level=level)), in_turn, within=ROUNDING)
+    merged = Totals()
+    for i, shard in enumerate(data.draw(st.permutations(calls))):
+        observed(METRICS, [shard], level=level).totals.save(tmp_path / f"{i}.npz")
+        merged.merge(Totals.load(tmp_path / f"{i}.npz"))
+    same_sums(in_turn, {k: merged.of(k[0])[k[1]][k[2]] for k in merged}, within=1e-12)
+
+
+paddings = st.builds(
+    Padding,
+    queries=st.integers(0, 4),
+    keys=st.integers(0, 4),
+    words=st.integers(0, 3),
+    garbage=st.sampled_from([0.0, 0.3, 1.0]),
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(corpus=corpora, padding=paddings, level=st.sampled_from(["token", "word"]))
+def test_padding_never_matters(corpus: tuple[Stack, list[Row]], padding: Padding, level: Level) -> None:
+    stack, rows = corpus
+    plain = [call([row], Setting(stack)) for row in rows]
+    padded = call(rows, Setting(stack, padding=padding))
+    same_sums(
+        flat(observed(METRICS, plain, level=level)), flat(observed(METRICS, [padded], level=level)), within=ROUNDING
+    )
+    sites = [padded.site]
+    distances = [Similarity(sites), Similarity(sites)]
+    for similarity, calls in zip(distances, (plain, [padded]), strict=True):
+        for one in calls:
+            similarity.observe(one)
+            similarity.commit()
+    same_sums(flat(distances[0]), flat(distances[1]), within=ROUNDING)
+
+
+@settings(max_examples=10, deadline=None)
+@given(corpus=corpora)
+def test_bfloat16_weights_are_read_as_they_are(corpus: tuple[Stack, list[Row]]) -> None:
+    stack, rows = corpus
+    low = call(rows, Setting(stack, dtype=torch.bfloat16))
+    assert low.weights is not None
+    high = dataclasses.replace(low, weights=low.weights.float())
+    same_sums(flat(observed(METRICS, [low])), flat(observed(METRICS, [high])), within=0)
+
+
+@settings(max_examples=10, deadline=None)
+@given(corpus=corpora)
+def test_tables_against_naive_loops(corpus: tuple[Stack, list[Row]]) -> None:
+    """Ties, tokens of no word and sentences without a word to point at, which models seldom give."""
+    stack, rows = corpus
+    samples = [
+        Sample(
+            stack,
+            row.queries,
+            row.keys or row.queries,
+            row.weights[None],
+            causal=stack == "decoder",
+            arcs=[(d, h, RELATIONS[r]) for d, h, r in row.arcs or ()],
+            rare1=[r == 2 for r in row.rarity or ()],
+            rare2=[r >= 1 for r in row.rarity or ()],
+        )
+        for row in rows
+    ]
+    tables = observed(METRICS, [call(rows, Setting(stack, padding=Padding(1, 2, 1)))]).tables()
+    for head in range(N_HEADS):
+        naive = naive_metrics.head_metrics(samples, 0, head) | naive_words.rare(samples, 0, head)
+        for name in ("confidence", "entropy", "mass", "monotonicity", "rare"):
+            own = tables[name].rows.iloc[head].to_dict() if name in tables else {}
+            for column in set(own) & set(naive):
+                assert own[column] == pytest.approx(naive[column], abs=1e-6, nan_ok=True), column
+    if stack != "cross" and any(s.arcs for s in samples):
+        expected = naive_words.model_syntax([samples])
+        for row in tables["syntax"].rows.query("n > 0").to_dict("records"):
+            key = (row["stack"], row["layer"], row["head"], row["relation"], row["direction"])
+            assert (row["n"], row["correct"], row["baseline_offset"]) == (
+                expected[key][0].n, expected[key][0].correct, expected[key][0].offset,
+            )  # fmt: skip
+            assert row["p_holm"] == pytest.approx(expected[key][1], abs=1e-9)
+
+
+@pytest.mark.parametrize("level", ["token", "word"])
+@pytest.mark.parametrize("stack", STACKS)
+@pytest.mark.parametrize("metric", METRICS, ids=lambda m: m.name)
+def test_every_metric_serves_every_stack(metric: Metric, stack: Stack, level: Level) -> None:
+    rng = np.random.default_rng(1)
+    seq = make_seq([-1, 0, 1, 1, 2, -1], cls=[0], sep=[5])
+    weights = random_maps(rng, N_HEADS, 6, causal=stack == "decoder")
+    row = Row(weights, seq, seq, [(0, 1, 0), (2, 1, 1)], [2, 0, 1])
+    tables = observed([metric], [call([row], Setting(stack, layer)) for layer in (0, 1)], level=level).tables()
+    if stack not in metric.stacks:
+        assert tables == {}
+        return
+    table = tables[metric.name]
+    assert isinstance(table, HeadTable)
+    assert [str(h) for h in table.heads] == [f"{stack}.{layer}.{h}" for layer in (0, 1) for h in range(N_HEADS)]
+    sums = measured(metric, call([row], Setting(stack)), level=level)
+    assert all(np.asarray(v).dtype in (np.int64, np.float64) for v in sums.values())
+
+
+def test_names_of_metrics_differ() -> None:
+    names = [m.name for m in METRICS]
+    assert len(set(names)) == len(names)
+
+
+def test_metrics_hold_parameters_only() -> None:
+    for metric in METRICS:
+        assert dataclasses.is_dataclass(metric)
+        field = next((f.name for f in dataclasses.fields(metric)), "name")
+        with pytest.raises(dataclasses.FrozenInstanceError):
+            setattr(metric, field, None)
+
+
+def test_what_is_discarded_never_counts() -> None:
+    rng = np.random.default_rng(2)
+    seq = make_seq([-1, 0, 1, 2, 2, -1], cls=[0], sep=[5])
+    one, other = (
+        call([Row(random_maps(rng, N_HEADS, 6), seq, None, [(0, 1, 0)], [2, 1, 0], 3)]) for _ in range(2)
+    )
+    for kind in (lambda: Statistics(METRICS, [one.site]), lambda: Similarity([one.site])):
+        clean, disturbed = kind(), kind()
+        clean.observe(one)
+        clean.commit()
+        disturbed.observe(other)
+        disturbed.discard()
+        disturbed.observe(one)
+        disturbed.commit()
+        disturbed.observe(other)
+        disturbed.discard()
+        disturbed.commit()
+        same_sums(flat(clean), flat(disturbed), within=0)
+
+
+def test_what_is_not_committed_does_not_count() -> None:
+    statistics = Statistics(METRICS, [])
+    statistics.observe(call([Row(random_maps(np.random.default_rng(0), 1, 8))]))
+    assert list(statistics.totals) == []
+    assert statistics.tables() == {}
+
+
+def test_rows_of_several_sites_stand_in_order() -> None:
+    rng = np.random.default_rng(5)
+    row = Row(random_maps(rng, N_HEADS, 8))
+    calls = [call([row], Setting(stack, layer)) for stack, layer in [("cross", 0), ("encoder", 1), ("encoder", 0)]]
+    rows = observed(METRICS, calls).tables()["positions"].rows
+    assert pd.unique(rows["stack"]).tolist() == ["encoder", "cross"]
+    assert rows["layer"].tolist() == [0] * 38 + [1] * 38 + [0] * 38

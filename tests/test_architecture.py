@@ -1,0 +1,117 @@
+"""Imports point one way, and transformers' attention internals are touched in one place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+# From top to bottom; a file imports from its own folder and from the layers below.
+LAYERS = [
+    {"headlens_cli"},
+    {"experiments"},
+    {"report", "roles", "relevance", "pruning", "training", "tasks"},
+    {"metrics", "interventions", "corpora"},
+    {"attention"},
+    {"models"},
+    {"heads", "errors"},
+]
+RANK = {part: rank for rank, layer in enumerate(LAYERS) for part in layer}
+# Folders of one layer may see each other only where that is the design.
+SIDEWAYS = {("heads", "errors")}
+INTERNALS = ("modeling_utils", "masking_utils", "integrations", "modeling_flash_attention_utils")
+INTERNAL_NAMES = {"AttentionInterface", "AttentionMaskInterface", "ALL_ATTENTION_FUNCTIONS"}
+
+
+def files() -> list[Path]:
+    return sorted([*(ROOT / "headlens").rglob("*.py"), *(ROOT / "cli").rglob("*.py")])
+
+
+def module_of(path: Path) -> list[str]:
+    parts = list(path.relative_to(ROOT).with_suffix("").parts)
+    return ["headlens_cli" if parts[0] == "cli" else parts[0], *parts[1:]]
+
+
+def imports(path: Path) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything a file imports, wherever it does so."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            package = module_of(path)[: -node.level] if node.level else []
+            base = ".".join([*package, *([node.module] if node.module else [])])
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+
+
+def part_of(name: str) -> str | None:
+    """The folder (or file) of the package that a module belongs to; None for other packages and for the package itself."""
+    names = name.split(".")
+    if names[0] == "headlens_cli":
+        return "headlens_cli"
+    return names[1] if names[0] == "headlens" and len(names) > 1 and names[1] != "__init__" else None
+
+
+def allowed(own: str, other: str) -> bool:
+    return own == other or RANK[own] < RANK[other] or (own, other) in SIDEWAYS
+
+
+def test_every_folder_has_its_layer() -> None:
+    parts = {part for f in files() if (part := part_of(".".join(module_of(f)))) is not None}
+    assert parts <= set(RANK)
+    assert {"experiments", "metrics", "attention", "models", "headlens_cli"} <= parts
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_downwards(path: Path) -> None:
+    own = part_of(".".join(module_of(path)))
+    if own is None:  # headlens/__init__.py, the one list of all public names
+        return
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for line, name in imports(path)
+        if (other := part_of(name)) is not None and not allowed(own, other)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize("path", files(), ids=lambda p: str(p.relative_to(ROOT)))
+def test_attention_internals_are_the_seams_alone(path: Path) -> None:
+    if part_of(".".join(module_of(path))) in {"attention", "models"}:
+        return
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {name}"
+        for line, name in imports(path)
+        if name.startswith(tuple(f"transformers.{i}" for i in INTERNALS))
+        or (name.startswith("transformers.") and name.rpartition(".")[2] in INTERNAL_NAMES)
+    ]
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "expected"),
+    [
+        ("report", "experiments", False),
+        ("metrics", "corpora", False),
+        ("corpora", "metrics", False),
+        ("roles", "report", False),
+        ("roles", "metrics", True),
+        ("corpora", "attention", True),
+        ("models", "attention", False),
+        ("errors", "heads", False),
+        ("experiments", "headlens_cli", False),
+    ],
+)
+def test_the_rule_itself(own: str, other: str, expected: bool) -> None:
+    assert allowed(own, other) is expected
+
+
+def test_relative_and_nested_imports_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(f"{__name__}.ROOT", tmp_path, raising=False) if False else None
+    path = ROOT / "cli" / "app.py"
+    names = {name for _, name in imports(path)}
+    assert "headlens_cli.classify" in names or any(n.startswith("headlens_cli") for n in names)
+    # inside a function
+    assert "headlens.errors.HeadlensError" in names

@@ -1,0 +1,46 @@
+"""The public names: pinned, resolvable, and free until used."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+
+import headlens
+
+NAMES = [
+    *("AttentionCall", "AttentionSession", "BatchTokens", "CallContext", "Classification", "ClassifyOptions"),
+    *("Corpus", "Edit", "Example", "Head", "HeadGates", "HeadTable", "HeadlensError", "LoadedModel", "Metric"),
+    *("ModelOptions", "Observer", "Sentence", "Site", "Statistics", "Thresholds", "Tokens", "Word"),
+    *("attend", "check", "classify", "find_sites", "load", "open_corpus"),
+]
+
+
+def test_names_are_pinned() -> None:
+    assert headlens.__all__ == NAMES
+    assert dir(headlens) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_name_resolves_to_what_its_home_calls_so(name: str) -> None:
+    value = getattr(headlens, name)
+    assert value.__name__ == name
+    home = importlib.import_module(value.__module__)
+    assert home.__name__.startswith("headlens.")
+    assert getattr(home, name) is value
+
+
+def test_unknown_names_are_attribute_errors() -> None:
+    with pytest.raises(AttributeError, match="module 'headlens' has no attribute 'unheard_of'"):
+        _ = headlens.unheard_of
+
+
+def test_import_costs_nothing() -> None:
+    """A fresh interpreter that imports headlens has not loaded what takes seconds."""
+    code = "import sys, headlens; dir(headlens); print(*sorted({m.partition('.')[0] for m in sys.modules}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    assert "headlens" in loaded
+    assert not loaded & {"torch", "transformers", "numpy", "pandas", "scipy", "matplotlib", "typer"}
