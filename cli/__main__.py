@@ -1,5 +1,5 @@
 """`python -m headlens_cli`."""
 
-from headlens_cli.app import main
+from .app import main
 
 main()

@@ -8,7 +8,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from headlens_cli import attend, classify, models
+from . import attend, classify, models
 
 app = typer.Typer(
     name="headlens",

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from headlens_cli import options as o
-from headlens_cli.options import CORPUS, STATISTICS
+from . import options as o
+from .options import CORPUS, STATISTICS
 
 EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
 
@@ -44,7 +44,8 @@ def attend(
     from headlens.experiments.attend import Selection
     from headlens.experiments.run_attend import AttendRequest, run_attend
     from headlens.models.loading import ModelOptions
-    from headlens_cli.screen import Screen
+
+    from .screen import Screen
 
     request = AttendRequest(
         model=model,

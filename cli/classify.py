@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headlens_cli import options as o
+from . import options as o
 
 ModelsArgument = Annotated[
     list[str] | None,
@@ -56,8 +56,9 @@ def classify(
     from headlens.experiments.run_classify import ClassifyRequest, run_classify
     from headlens.models.loading import ModelOptions
     from headlens.roles.labels import Thresholds
-    from headlens_cli.screen import Screen
-    from headlens_cli.tables import classify_tables
+
+    from .screen import Screen
+    from .tables import classify_tables
 
     request = ClassifyRequest(
         models=tuple(model or ["demo"]),

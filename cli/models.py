@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from headlens_cli import options as o
+from . import options as o
 
 app = typer.Typer(help="List the models headlens knows, or check one.", invoke_without_command=True)
 
@@ -23,7 +23,8 @@ def models(
         return
     from headlens.models.known import FAMILIES, UNSUPPORTED, dispatching_model_types
     from headlens.report.console import summary_table
-    from headlens_cli.screen import Screen
+
+    from .screen import Screen
 
     screen = Screen(json=False, quiet=False)
     rows = [{"model": f.title, "stacks": ", ".join(f.stacks), "such as": f.example} for f in FAMILIES]
@@ -53,7 +54,8 @@ def check(
     from headlens.experiments.check import check as run
     from headlens.models.loading import ModelOptions, load
     from headlens.report.console import summary_table
-    from headlens_cli.screen import Screen
+
+    from .screen import Screen
 
     screen = Screen(json=json, quiet=False)
     options = ModelOptions(

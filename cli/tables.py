@@ -23,8 +23,8 @@ def classify_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     rows = [{"role": str(role), **{str(m): int(n) for m, n in own.items()}} for role, own in counts.iterrows()]
     shown = [summary_table("Heads by their strongest role", sorted(rows, key=lambda r: str(r["role"]) == "none"))]
     if "syntax" in tables:
-        for name, rows in best_heads(tables["syntax"]).groupby("model", sort=False):
-            best = [_best(r) for r in rows.to_dict("records")]
+        for name, own in best_heads(tables["syntax"]).groupby("model", sort=False):
+            best = [_best(r) for r in own.to_dict("records")]
             shown.append(summary_table(f"Best head of each relation, {name}", best))
     return shown
 

@@ -6,22 +6,11 @@ import logging
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from headlens.corpora.conllu import ConlluCorpus, read_conllu, write_conllu
 from headlens.corpora.sentence import ROOT, Sentence, Word
 from headlens.errors import CorpusError
 
-SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-TREEBANKS = {
-    "ud_english_ewt/en_ewt-ud-train.conllu": 12_544,
-    "ud_english_ewt/en_ewt-ud-dev.conllu": 2_001,
-    "ud_english_ewt/en_ewt-ud-test.conllu": 2_077,
-    "ud_english_pud/en_pud-ud-test.conllu": 1_000,
-    "ud_german_pud/de_pud-ud-test.conllu": 1_000,
-    "ud_french_pud/fr_pud-ud-test.conllu": 1_000,
-}
 ENGLISH = """\
 # sent_id = en-1
 # text = I don't.
@@ -125,6 +114,13 @@ def test_disagreeing_text_comment_is_logged_once(tmp_path: Path, caplog: pytest.
     assert "bank.conllu:10: the text comment differs" in record.getMessage()
 
 
+def test_gzipped_writing(tmp_path: Path) -> None:
+    sentences = read(tmp_path, ENGLISH + GERMAN)
+    write_conllu(sentences, tmp_path / "copy.conllu.gz")
+    assert gzip.decompress((tmp_path / "copy.conllu.gz").read_bytes()).startswith(b"# sent_id = en-1\n# text = I don't.")
+    assert list(read_conllu(tmp_path / "copy.conllu.gz")) == sentences
+
+
 A, B = row(1, "a", 0, "root"), row(2, "b", 1, "obj")
 FAULTS = {
     "nine columns": (A + B.replace("\t_\n", "\n"), 2, r"9 columns instead of 10"),
@@ -185,60 +181,6 @@ def test_missing_file(tmp_path: Path) -> None:
         list(read_conllu(tmp_path / "gone.conllu"))
 
 
-# --- writing -------------------------------------------------------------------------------------------------------
-
-visible = st.characters(exclude_categories=["Cs", "Cc", "Z"])
-forms = st.text(visible, min_size=1, max_size=6)
-labels = st.sampled_from(["nsubj", "obj", "nsubj:pass", "acl:relcl", "_x"])
-
-
-@st.composite
-def trees(draw: st.DrawFn) -> Sentence:
-    """A sentence of words, some in multiword tokens that spell them or do not, with a random tree or none."""
-    text, found = "", []
-    for _ in range(draw(st.integers(1, 8))):
-        start = len(text)
-        parts = draw(st.lists(forms, min_size=1, max_size=3))
-        if draw(st.booleans()):
-            text += "".join(parts)
-            for part in parts:
-                found.append(Word(part, start, start + len(part)))
-                start += len(part)
-        else:
-            text += draw(forms.filter(lambda s: s.lower() != "".join(parts).lower()))  # noqa: B023
-            found += [Word(part, start, len(text)) for part in parts]
-        text += draw(st.sampled_from(["", " "]))
-    order = draw(st.permutations(range(len(found))))
-    words = list(found)
-    has_tree = draw(st.booleans())
-    for rank, i in enumerate(order):
-        head = ROOT if rank == 0 else order[draw(st.integers(0, rank - 1))]
-        relation = "root" if rank == 0 else draw(labels)
-        tree = (head, relation) if has_tree else (None, None)
-        words[i] = Word(found[i].form, found[i].start, found[i].end, *tree, draw(st.sampled_from(["NOUN", None])))
-    return Sentence(text.rstrip(" "), tuple(words), draw(st.sampled_from(["a", "b-1", "x = y"])))
-
-
-@given(st.lists(trees(), max_size=3))
-def test_written_sentences_are_read_back(tmp_path_factory: pytest.TempPathFactory, sentences: list[Sentence]) -> None:
-    for name in ("trees.conllu", "trees.conllu.gz"):
-        path = tmp_path_factory.getbasetemp() / name
-        write_conllu(sentences, path)
-        assert list(read_conllu(path)) == sentences
-        assert not list(path.parent.glob("*.part"))
-
-
-@given(trees())
-def test_spans_index_the_forms(sentence: Sentence) -> None:
-    target = io.StringIO()
-    write_conllu([sentence], target)
-    surface = [line.split("\t") for line in target.getvalue().splitlines() if line[:1].isdigit()]
-    in_ranges = {i for c in surface if "-" in c[0] for i in range(int(c[0].split("-")[0]), int(c[0].split("-")[1]) + 1)}
-    for number, word in enumerate(sentence.words, 1):
-        if number not in in_ranges:
-            assert sentence.text[word.start : word.end] == word.form
-
-
 def test_written_form() -> None:
     sentence = Sentence(
         "Zum Haus!",
@@ -287,99 +229,3 @@ def test_what_conllu_cannot_hold(tmp_path: Path, name: str) -> None:
         write_conllu([Sentence("a", (GOOD,)), UNWRITABLE[name]], path)
     assert path.read_text() == "as before"
     assert [p.name for p in tmp_path.iterdir()] == ["bank.conllu"]
-
-
-# --- broken files --------------------------------------------------------------------------------------------------
-
-
-def mutate(data: bytes, how: str, where: int, value: int) -> bytes:
-    lines = data.splitlines(keepends=True)
-    line = where % len(lines)
-    if how == "byte":
-        at = where % len(data)
-        return data[:at] + bytes([value]) + data[at + 1 :]
-    if how == "cut":
-        return data[: where % len(data)]
-    if how == "tab":
-        lines[line] = lines[line].replace(b"\t", b"", 1) if value % 2 else lines[line].replace(b"\t", b"\t\t", 1)
-    elif how == "delete":
-        del lines[line]
-    elif how == "swap":
-        lines[line], lines[value % len(lines)] = lines[value % len(lines)], lines[line]
-    else:
-        lines.insert(line, lines[value % len(lines)])
-    return b"".join(lines)
-
-
-mutations = st.tuples(
-    st.sampled_from(["byte", "cut", "tab", "delete", "swap", "double"]), st.integers(0, 5000), st.integers(0, 255)
-)
-
-
-def check_broken(path: Path, data: bytes) -> None:
-    """Reading gives sound sentences or a `CorpusError` within the file; anything else fails the test."""
-    path.write_bytes(data)
-    try:
-        for sentence in read_conllu(path):
-            assert sentence.words
-            assert all(0 <= w.start < w.end <= len(sentence.text) for w in sentence.words)
-            assert len({w.head is None for w in sentence.words}) == 1
-    except CorpusError as error:
-        assert error.line is not None
-        assert 1 <= error.line <= max(1, data.count(b"\n") + 1)
-
-
-@given(st.lists(mutations, min_size=1, max_size=4))
-def test_broken_files(tmp_path_factory: pytest.TempPathFactory, changes: list[tuple[str, int, int]]) -> None:
-    data = (ENGLISH + GERMAN + "\n" + A + B).encode()
-    for how, where, value in changes:
-        data = mutate(data, how, where, value) or b"\n"
-    check_broken(tmp_path_factory.getbasetemp() / "broken.conllu", data)
-
-
-def test_every_line_left_out_doubled_or_short_of_a_tab(tmp_path: Path) -> None:
-    data = (ENGLISH + GERMAN + "\n" + A + B).encode()
-    for line in range(data.count(b"\n")):
-        for how in ("tab", "delete", "double"):
-            for value in (line, line + 1):
-                check_broken(tmp_path / "broken.conllu", mutate(data, how, line, value))
-
-
-def test_every_byte_replaced(tmp_path: Path) -> None:
-    data = (ENGLISH + GERMAN).encode()
-    for where in range(len(data)):
-        for value in b"\0\t\n 0_\xff":
-            check_broken(tmp_path / "broken.conllu", mutate(data, "byte", where, value))
-
-
-# --- real treebanks ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.shared_data
-@pytest.mark.parametrize("name", TREEBANKS)
-def test_universal_dependencies(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    path = SHARED / name
-    if not path.exists():
-        pytest.skip(f"needs {name} in ../shared/data")
-    comments = (line for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("# text = "))
-    count = 0
-    for count, (sentence, comment) in enumerate(zip(read_conllu(path), comments, strict=True), 1):
-        assert sentence.has_tree
-        assert sentence.text.split() == comment.removeprefix("# text = ").split()
-    assert count == TREEBANKS[name]
-    assert not caplog.records
-
-
-@pytest.mark.shared_data
-def test_german_contractions() -> None:
-    path = SHARED / "ud_german_pud" / "de_pud-ud-test.conllu"
-    if not path.exists():
-        pytest.skip("needs ud_german_pud in ../shared/data")
-    pairs = [
-        (one.form, two.form)
-        for sentence in read_conllu(path)
-        for one, two in zip(sentence.words, sentence.words[1:], strict=False)
-        if sentence.text[one.start : one.end] == "zum" and (one.start, one.end) == (two.start, two.end)
-    ]
-    assert len(pairs) == sum(line.split("\t")[1:2] == ["zum"] for line in path.read_text("utf-8").splitlines())
-    assert set(pairs) == {("zu", "dem")}

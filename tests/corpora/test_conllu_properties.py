@@ -1,3 +1,5 @@
+"""CoNLL-U: random trees survive writing and reading; broken files are refused with a line of theirs."""
+
 from pathlib import Path
 
 import pytest
@@ -101,10 +103,8 @@ def mutations(draw: st.DrawFn) -> bytes:
     return b"\n".join(lines)
 
 
-@settings(max_examples=500, deadline=None)
-@given(mutations())
-def test_broken_files_are_read_or_refused_with_a_line(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
-    path: Path = tmp_path_factory.getbasetemp() / "mutated.conllu"
+def check_broken(path: Path, content: bytes) -> None:
+    """Reading gives sound sentences or a `CorpusError` within the file; anything else fails the test."""
     path.write_bytes(content)
     try:
         read = list(read_conllu(path))
@@ -114,6 +114,24 @@ def test_broken_files_are_read_or_refused_with_a_line(tmp_path_factory: pytest.T
         assert 1 <= error.line <= content.count(b"\n") + 1
         return
     for sentence in read:
-        for word in sentence.words:
-            assert 0 <= word.start < word.end <= len(sentence.text)
+        assert sentence.words
+        assert all(0 <= w.start < w.end <= len(sentence.text) for w in sentence.words)
         assert sentence.has_tree or all(w.head is None for w in sentence.words)
+
+
+@settings(max_examples=500, deadline=None)
+@given(mutations())
+def test_broken_files_are_read_or_refused_with_a_line(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
+    check_broken(tmp_path_factory.getbasetemp() / "mutated.conllu", content)
+
+
+def test_every_byte_replaced_or_left_out(tmp_path: Path) -> None:
+    data = SEED.encode()
+    for at in range(len(data)):
+        for new in (b"", b"\0", b"\t", b"\n", b" ", b"0", b"_", b"\xff"):
+            check_broken(tmp_path / "broken.conllu", data[:at] + new + data[at + 1 :])
+
+
+def test_every_beginning_of_a_file(tmp_path: Path) -> None:
+    for end in range(len(SEED)):
+        check_broken(tmp_path / "cut.conllu", SEED.encode()[:end])

@@ -1,26 +1,37 @@
+"""The embedded default corpus."""
+
 from collections import Counter
 
 import pytest
 
+from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.demo import demo_corpus
-from headlens.corpora.relations import matches
+
+# The relations that `classify` asks for unless told otherwise.
+DEFAULTS = ("nsubj", "obj", "amod", "advmod")
 
 
-def test_demo_has_trees_and_enough_of_each_default_relation() -> None:
+def test_trees_and_enough_of_each_default_relation() -> None:
     sentences = [example.source for example in demo_corpus()]
     assert len(sentences) >= 200
     assert all(s.has_tree for s in sentences)
-    counts = Counter(
-        wanted
-        for s in sentences
-        for w in s.words
-        for wanted in ("nsubj", "obj", "amod", "advmod")
-        if w.relation is not None and matches(w.relation, wanted)
-    )
-    assert min(counts[r] for r in ("nsubj", "obj", "amod", "advmod")) >= 30
+    counts = Counter((w.relation or "").split(":")[0] for s in sentences for w in s.words)
+    assert all(counts[relation] >= 100 for relation in DEFAULTS)
 
 
-def test_demo_text_agrees_with_its_comments(caplog: pytest.LogCaptureFixture) -> None:
-    assert len({e.source.id for e in demo_corpus()}) == sum(1 for _ in demo_corpus())
+def test_text_is_forms_and_spaces() -> None:
+    for example in demo_corpus():
+        text, covered = example.source.text, set[int]()
+        for word in example.source.words:
+            assert text[word.start : word.end].lower() == word.form.lower()
+            covered |= set(range(word.start, word.end))
+        assert {text[i] for i in range(len(text)) if i not in covered} <= {" "}
+
+
+def test_text_agrees_with_its_comments(caplog: pytest.LogCaptureFixture) -> None:
+    corpus = demo_corpus()
+    ids = [e.source.id for e in corpus]
+    assert len(set(ids)) == len(ids)
     assert not caplog.records
-    assert demo_corpus().name == "demo"
+    assert corpus.name == "demo"
+    assert isinstance(corpus, ConlluCorpus)

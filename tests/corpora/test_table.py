@@ -177,7 +177,7 @@ def test_broken_files(
 @pytest.mark.parametrize(
     ("name", "columns", "count"),
     [
-        ("sst2_glue/dev.tsv", ("sentence", None), 872),
+        ("sst2_glue/test.tsv", ("sentence", None), 872),
         ("rte_glue/dev.tsv", ("sentence1", "sentence2"), 277),
         ("cola/in_domain_dev.tsv", ("4", None), 527),
     ],

@@ -70,3 +70,15 @@ def test_german_zum() -> None:
     assert (
         (sentence.words[5].start, sentence.words[5].end) == (33, 36) == (sentence.words[6].start, sentence.words[6].end)
     )
+
+
+def test_every_zum_is_two_words_in_one_span() -> None:
+    path = DATA / "ud_german_pud" / "de_pud-ud-test.conllu"
+    pairs = [
+        (one.form, two.form)
+        for sentence in read_conllu(path)
+        for one, two in zip(sentence.words, sentence.words[1:], strict=False)
+        if sentence.text[one.start : one.end] == "zum" and (one.start, one.end) == (two.start, two.end)
+    ]
+    assert len(pairs) == sum(line.split("\t")[1:2] == ["zum"] for line in path.read_text("utf-8").splitlines())
+    assert set(pairs) == {("zu", "dem")}
