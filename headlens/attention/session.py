@@ -33,8 +33,8 @@ class AttentionSession:
     no normaliser is given. On leaving, also after an exception, the model is as it was. A model can be inside one
     session at a time and run one forward pass at a time; copies made inside a session are outside of it.
 
-    Observers see the forward passes of the model and of the models within it (`model.get_encoder()`). What is
-    computed outside of those, as when gradient checkpoints are recomputed, is edited in the same way but not seen.
+    Observers see the forward passes of the model and of the models within it (`model.get_encoder()`). Gradient
+    checkpoints that are recomputed are edited in the same way but not seen again; the session has to be open still.
 
     Args:
         model: a transformers model; its sites are found by a walk (`find_sites`).
@@ -136,10 +136,18 @@ class AttentionSession:
             )
         for edit in self.edits:
             output = edit.output(context, output)
-        if self.observers and self._passes.running:
+        if self._observes(site):
             with torch.no_grad():
                 self._show(context, self._clean(module, context, mask, weights, kwargs), output)
         return output, weights
+
+    def _observes(self, site: Site) -> bool:
+        if self.observers and not self._passes.running and not recomputes(self.model):
+            raise SelfCheckError(
+                f"{site}: attention was computed outside of any forward pass, where no observer would count it.",
+                "Call the model itself, model(...), not model.forward(...) or one of its layers.",
+            )
+        return bool(self.observers) and self._passes.running
 
     def _edited_mask(
         self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]
@@ -159,8 +167,10 @@ class AttentionSession:
             return None
         # Two lowest numbers add up to -inf, and a row of those to NaN.
         floored = mask.clamp(min=torch.finfo(query.dtype).min)
-        # sdpa wants the query's dtype and at least two axes.
-        return floored.to(query.dtype)[(None,) * (4 - mask.dim())] if self.kernel == "sdpa" else floored
+        if self.kernel == "eager" and torch.is_autocast_enabled(query.device.type):
+            return floored
+        # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.
+        return floored.to(query.dtype)[(None,) * (4 - mask.dim())]
 
     def _compute(
         self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]

@@ -113,7 +113,8 @@ def _repeated(found: list[_Found]) -> list[_Found] | None:
     if groups is None or len(found) % groups:
         return None
     size, depth = len(found) // groups, int(getattr(config, "num_hidden_layers", groups))
-    order = [found[layer * groups // depth * size + inner] for layer in range(depth) for inner in range(size)]
+    starts = [int(layer / (depth / groups)) * size for layer in range(depth)]
+    order = [found[start + inner] for start in starts for inner in range(size)]
     return order if len(order) > len(found) else None
 
 
@@ -188,7 +189,7 @@ def _unsupported(model: nn.Module) -> UnsupportedModelError:
         reason = f"{type(model).__name__} has no attention heads that headlens can find."
     return UnsupportedModelError(
         reason,
-        "Models that work: BERT, ALBERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, BART, Marian, M2M100, T5, "
-        "GPT-2, OPT, Llama, Mistral and every other that asks the registry; "
+        "Models that work: BERT, ALBERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, BART, Marian, M2M100, "
+        "T5 (from transformers 5.15 on), GPT-2, OPT, Llama, Mistral and every other that asks the registry; "
         "models that do not: DeBERTa, MPNet, XLM, XLNet, Longformer, GPT-J, BLOOM, Falcon.",
     )

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headlens.corpora.relations import normalise
@@ -50,17 +52,17 @@ class SpacyParser:
         """The loaded pipeline.
 
         Raises:
-            ParserError: if it is not installed or has no parser.
+            ParserError: if it is not installed, cannot be loaded, or has no parser.
         """
         import spacy  # noqa: PLC0415 - heavy, and only this parser needs it
 
         try:
-            pipeline = spacy.load(self.model, exclude=["ner", "lemmatizer"])
-        except OSError as error:
-            raise ParserError(
-                f"--parser spacy:{self.model}: the spaCy model {self.model} is not installed.",
-                f"Install it with: python -m spacy download {self.model}",
-            ) from error
+            with warnings.catch_warnings():
+                # Trained with another version of spaCy: worth a word, no reason to stop.
+                warnings.filterwarnings("default", message=r"\[W09[45]\]", category=UserWarning)
+                pipeline = spacy.load(self.model, exclude=["ner", "lemmatizer"])
+        except Exception as error:  # what a broken model raises depends on where it is broken
+            raise self._unusable(error) from error
         if "parser" not in pipeline.pipe_names:
             found = ", ".join(pipeline.pipe_names) or "a tokenizer"
             raise ParserError(
@@ -68,6 +70,17 @@ class SpacyParser:
                 "Choose one with a parser, such as en_core_web_sm.",
             )
         return pipeline
+
+    def _unusable(self, error: Exception) -> ParserError:
+        from spacy.util import is_package  # noqa: PLC0415
+
+        where = f"--parser spacy:{self.model}:"
+        if "/" in self.model or Path(self.model).is_dir():
+            return ParserError(f"{where} the folder holds no usable spaCy model ({error}).", "Give another folder.")
+        advice = f"Install it with: python -m spacy download {self.model}"
+        if is_package(self.model):
+            return ParserError(f"{where} the spaCy model {self.model} cannot be loaded ({error}).", advice)
+        return ParserError(f"{where} the spaCy model {self.model} is not installed.", advice)
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         """The sentences in order, each with a tree."""
@@ -94,9 +107,8 @@ class SpacyParser:
     def _with_tree(self, sentence: Sentence, doc: Doc) -> Sentence:
         tokens = [t for t in doc if self.keep_words or not t.is_space]
         index = {t.i: n for n, t in enumerate(tokens)}
-        spans = (
-            [(w.start, w.end) for w in sentence.words] if self.keep_words else [(t.idx, t.idx + len(t)) for t in tokens]
-        )
+        own = [(t.idx, t.idx + len(t)) for t in tokens]
+        spans = [(w.start, w.end) for w in sentence.words] if self.keep_words else own
         words = []
         for token, (start, end) in zip(tokens, spans, strict=True):
             governor = token.head

@@ -19,7 +19,7 @@ class CorpusSummary:
         sentences: examples; a pair counts once.
         words: of both sides.
         trees: sentences with a dependency tree, of both sides.
-        sha256: over texts, words and trees; the same for the same content, whatever the file is called.
+        sha256: over texts, words and trees; the same for the same content, whatever file or ids it has.
     """
 
     name: str
@@ -52,5 +52,5 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
 
 
 def _content(sentence: Sentence) -> bytes:
-    words = "\t".join(f"{w.start}:{w.end}:{w.head}:{w.relation}" for w in sentence.words)
+    words = "\t".join(f"{w.start}:{w.end}:{w.head}:{w.relation}:{w.form}" for w in sentence.words)
     return f"{sentence.text}\n{words}\n".encode()

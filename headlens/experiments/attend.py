@@ -91,6 +91,8 @@ def attend(
         CorpusError: if a sentence is longer than the model reads.
         OptionError: if the selection fits no head.
     """
+    if not examples:
+        return []
     selection = selection or Selection()
     feed = Feed.of(loaded, examples[0])
     selection.check([h for s in feed.sites for h in s.heads])

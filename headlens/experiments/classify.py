@@ -18,10 +18,11 @@ from headlens.corpora.frequency import Frequency
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError, OptionError
 from headlens.experiments.feeding import Feed
+from headlens.experiments.head_tables import head_tables
+from headlens.experiments.notes import annotation_notes, encoding_notes
 from headlens.heads import HeadTable, Stack
 from headlens.metrics import TOKEN_METRICS
 from headlens.metrics.base import Statistics
-from headlens.metrics.positions import Positions, positional
 from headlens.metrics.rare import RareWords
 from headlens.metrics.similarity import Similarity
 from headlens.metrics.syntax import (
@@ -33,25 +34,10 @@ from headlens.metrics.syntax import (
 from headlens.metrics.totals import Array
 from headlens.metrics.view import Level
 from headlens.models.loading import LoadedModel
-from headlens.roles.labels import Thresholds, label, mark_syntactic
+from headlens.roles.labels import Thresholds
 
 SimilarityMode = Literal["sample", "all", "off"]
 Progress = Callable[[int], None]
-
-# The order of heads.csv; other columns follow.
-HEAD_COLUMNS = [
-    *("tokens", "confidence", "confidence_all", "entropy", "entropy_norm", "positional_offset", "positional_share"),
-    *("to_cls", "to_sep", "to_bos", "to_eos", "to_punct", "to_self", "to_prev", "to_next", "distance"),
-    *("rare_top1", "rare_top2", "rare_chance", "relevance", "role", "roles"),
-]
-SYNTAX_COLUMNS = [
-    *("relation", "direction", "n", "correct", "accuracy", "ci_low", "ci_high", "baseline_offset", "baseline"),
-    *("p_value", "p_holm", "syntactic", "significant"),
-]
-RARE_COLUMNS = [
-    *("rare_words", "rare_top1", "rare_top1_ci_low", "rare_top1_ci_high", "rare_top2", "rare_top2_ci_low"),
-    *("rare_top2_ci_high", "rare_chance", "rare_chance2"),
-]
 
 
 @dataclass(frozen=True)
@@ -147,11 +133,9 @@ def classify(
                 feed.model(**batch.inputs, **feed.arguments)
             progress(len(batch.examples))
     _check_counts(corpus, feed, encoding, annotation, options.relations)
-    tables = _tables(statistics, options.thresholds)
-    if isinstance(similarity, Similarity):
-        tables |= _similarity_tables(similarity, tables)
-    tables = {"heads": _ordered(tables.pop("heads"), HEAD_COLUMNS), **tables}
-    return Classification(tables, encoding, annotation, _notes(feed, encoding, annotation, options))
+    tables = head_tables(statistics, similarity if isinstance(similarity, Similarity) else None, options.thresholds)
+    notes = annotation_notes(annotation, options.relations, options.thresholds.min_instances)
+    return Classification(tables, encoding, annotation, [*encoding_notes(feed, encoding), *notes])
 
 
 def _observers(feed: Feed, options: ClassifyOptions, baseline: dict[Stack, Array] | None) -> list[Observer]:
@@ -186,44 +170,6 @@ def _check_counts(
         )
 
 
-def _tables(statistics: Statistics, thresholds: Thresholds) -> dict[str, HeadTable]:
-    measured = statistics.tables()
-    tables = {"positions": measured["positions"]}
-    wide = _positional_columns(statistics, measured["confidence"])
-    for name in ("entropy", "mass", "monotonicity", "rare"):
-        if name in measured:
-            wide = wide.join(measured[name])
-    if "rare" in measured:
-        tables["rare"] = _ordered(measured["rare"], RARE_COLUMNS)
-    if "syntax" in measured:
-        tables["syntax"] = _ordered(mark_syntactic(measured["syntax"], thresholds), SYNTAX_COLUMNS)
-    tables["heads"] = label(wide, tables.get("syntax"), thresholds)
-    return tables
-
-
-def _positional_columns(statistics: Statistics, table: HeadTable) -> HeadTable:
-    found = []
-    for site, sums in statistics.sums(Positions()).items():
-        offset, share, diagonal = positional(sums["count"])
-        columns = {"positional_offset": offset, "positional_share": share, "self_share": diagonal}
-        found.append(HeadTable.from_columns(site.heads, **columns).rows)
-    return table.join(HeadTable(pd.concat(found, ignore_index=True)))
-
-
-def _similarity_tables(similarity: Similarity, tables: dict[str, HeadTable]) -> dict[str, HeadTable]:
-    pairs, embedding = similarity.table(), similarity.embedding()
-    if pairs is None or embedding is None:
-        return {}
-    return {"similarity": pairs, "heads": tables["heads"].join(embedding)}
-
-
-def _ordered(table: HeadTable, columns: list[str]) -> HeadTable:
-    rows = table.rows.reindex(columns=[*table.rows.columns, *(c for c in columns if c not in table.rows)])
-    keys = list(rows.columns[:3])
-    rest = [c for c in rows.columns if c not in keys and c not in columns]
-    return HeadTable(rows[[*keys, *columns, *rest]])
-
-
 def _baseline(feed: Feed, corpus: Corpus, options: ClassifyOptions) -> dict[Stack, Array]:
     """The most frequent word offsets of another corpus, by stack; no model is run for them."""
     annotator = Annotator(options.relations, sample=False)
@@ -238,33 +184,3 @@ def _baseline(feed: Feed, corpus: Corpus, options: ClassifyOptions) -> dict[Stac
     if not counts.arcs:
         raise CorpusError("the baseline corpus has no instance of the relations.", "It needs trees.", path=corpus.name)
     return {stack: most_frequent_offsets(n.cpu().numpy()) for stack, n in found.items()}
-
-
-def _notes(feed: Feed, encoding: EncodingCounts, annotation: AnnotationCounts, options: ClassifyOptions) -> list[str]:
-    notes = []
-    if feed.encoder_alone:
-        notes.append("The corpus has no target side: only the encoder was looked into.")
-    if encoding.too_long:
-        notes.append(f"{encoding.too_long} sentences longer than {feed.encoder.limit} tokens were left out.")
-    if encoding.empty:
-        notes.append(f"{encoding.empty} sentences without words were left out.")
-    if encoding.sentences_with_unaligned:
-        notes.append(
-            f"{encoding.unaligned_words} words in {encoding.sentences_with_unaligned} sentences have no token; "
-            "their relations are not measured."
-        )
-    if encoding.merged_words:
-        notes.append(f"{encoding.merged_words} words share a token with another word and are read as one with it.")
-    if annotation.lost_arcs:
-        notes.append(f"{annotation.lost_arcs} relation instances lie inside one unit or touch a word without a token.")
-    if annotation.no_tree:
-        notes.append(f"{annotation.no_tree} sentences have no dependency tree; --parser adds them.")
-    few = [
-        f"{r} ({annotation.arcs.get(r, 0)})"
-        for r in options.relations
-        if annotation.arcs.get(r, 0) < options.thresholds.min_instances
-    ]
-    if few and annotation.arcs:
-        least = options.thresholds.min_instances
-        notes.append(f"Too few instances for a syntactic role (fewer than {least}): {', '.join(few)}.")
-    return notes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
 from statsmodels.stats.proportion import proportion_confint
 
 from headlens.metrics.totals import Array
@@ -34,9 +33,10 @@ def mcnemar_greater(only_first: Array, only_second: Array, trials: Array) -> Arr
 
 
 def holm(p_values: Array) -> Array:
-    """Holm's step-down correction over all p-values that are not NaN."""
+    """Holm's step-down correction over all p-values that are not NaN (Holm 1979)."""
     corrected = np.full(p_values.shape, np.nan)
-    known = ~np.isnan(p_values)
-    if known.any():
-        corrected[known] = multipletests(p_values[known], method="holm")[1]
+    known = np.flatnonzero(~np.isnan(p_values))
+    order = known[np.argsort(p_values[known], kind="stable")]
+    steps = p_values[order] * np.arange(len(order), 0, -1)
+    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1)
     return corrected

@@ -8,8 +8,9 @@ import zoo
 from transformers import AutoModel, BertConfig, BertModel, PreTrainedModel
 from watching import AddToMask, Watch, run
 
-from headlens.attention.interface import ATTRIBUTE
+from headlens.attention.interface import ATTRIBUTE, SDPA
 from headlens.attention.session import AttentionSession
+from headlens.errors import UnsupportedModelError
 
 
 def state(model: PreTrainedModel) -> Any:
@@ -98,6 +99,22 @@ def test_parts_with_implementations_of_their_own_get_them_back(encoder: str, dec
     with AttentionSession(model, kernel="sdpa"):
         assert torch.allclose(run(model, inputs), expected, atol=1e-5)
     assert state(model) == before
+
+
+def test_configs_that_only_hang_in_another_config_are_lent_too() -> None:
+    # A composite model may ask these for the masks of its parts.
+    model = zoo.encoder_decoder("sdpa")
+    model.config.decoder = copy.deepcopy(model.config.decoder)
+    with AttentionSession(model):
+        assert model.config.decoder._attn_implementation == SDPA
+    assert model.config.decoder._attn_implementation == "sdpa"
+
+
+def test_a_part_without_sdpa_attention_is_enough_to_refuse_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = zoo.encoder_decoder("eager")
+    monkeypatch.setattr(type(model.decoder), "_supports_sdpa", False)
+    with pytest.raises(UnsupportedModelError, match="no sdpa attention"):
+        AttentionSession(model, kernel="sdpa")
 
 
 def test_an_attribute_that_somebody_deleted_meanwhile_does_not_hinder() -> None:

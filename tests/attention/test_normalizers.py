@@ -130,6 +130,15 @@ def test_gradients_flow_and_match_finite_differences(alpha: float) -> None:
         assert gradient.abs().max() > 0
 
 
+@pytest.mark.parametrize("alpha", [1.5, 2.0])
+def test_minus_infinity_masks_as_the_lowest_number_does(alpha: float) -> None:
+    scores = torch.tensor([[-torch.inf, -torch.inf], [-torch.inf, 3.0], [0.0, 0.0]], requires_grad=True)
+    weights = Entmax(alpha)(scores)
+    assert torch.allclose(weights, torch.tensor([[0.5, 0.5], [0.0, 1.0], [0.5, 0.5]]))
+    weights.sum().backward()
+    assert torch.isfinite(scores.grad).all()
+
+
 @given(st.integers(0, 2**16), st.integers(1, 6), st.sampled_from([1.5, 2.0]))
 @settings(max_examples=40, deadline=None)
 def test_weights_are_a_distribution_also_where_some_or_all_keys_are_masked(

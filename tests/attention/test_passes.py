@@ -315,10 +315,15 @@ def test_a_second_thread_cannot_run_a_model_during_a_pass() -> None:
     assert len(watch.calls) == 3
 
 
-def test_an_attention_module_run_alone_is_edited_but_not_watched() -> None:
-    model, watch = zoo.ZOO["bert"].build(), Watch()
+def test_what_runs_outside_of_any_pass_is_edited_and_cannot_be_observed() -> None:
+    model, watch, inputs = zoo.ZOO["bert"].build(), Watch(), zoo.padded(zoo.ZOO["bert"])
     layer, hidden = model.encoder.layer[0].attention.self, torch.randn(1, 4, zoo.HIDDEN)
     gates = HeadGates({Head("encoder", 0, h): 0.0 for h in range(4)})
-    with AttentionSession(model, observers=[watch], edits=[gates]), torch.no_grad():
+    with AttentionSession(model, edits=[gates]), torch.no_grad():
         assert (layer(hidden)[0] == 0).all()
+    with AttentionSession(model, observers=[watch], edits=[gates]):
+        for call in (lambda: layer(hidden), lambda: model.forward(**inputs)):
+            with pytest.raises(SelfCheckError, match="outside of any forward pass") as caught:
+                call()
+            assert "model(...)" in caught.value.advice
     assert (watch.calls, watch.pending) == ([], [])

@@ -255,6 +255,16 @@ def test_grad_modes_and_autocast_give_what_eager_gives(
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+def test_a_mask_edit_of_single_precision_in_a_half_precision_model(kernel: str) -> None:
+    model, inputs = zoo.ZOO["bert"].build().to(torch.bfloat16), zoo.padded(zoo.ZOO["bert"])
+    expected = run(model, inputs)
+    with AttentionSession(model, edits=[AddToMask(torch.zeros(1, 4, 7, 7))], kernel=kernel):
+        assert torch.allclose(run(model, inputs).float(), expected.float(), atol=0.1)
+    with AttentionSession(model, edits=[AddToMask(torch.full((1, 1, 7, 7), LOWEST))], kernel=kernel):
+        assert torch.isfinite(run(model, inputs)).all()
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 def test_autocast_with_a_mask_edit(kernel: str) -> None:
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
     edit = AddToMask(torch.zeros(1, 4, 7, 7))

@@ -117,7 +117,9 @@ def test_disagreeing_text_comment_is_logged_once(tmp_path: Path, caplog: pytest.
 def test_gzipped_writing(tmp_path: Path) -> None:
     sentences = read(tmp_path, ENGLISH + GERMAN)
     write_conllu(sentences, tmp_path / "copy.conllu.gz")
-    assert gzip.decompress((tmp_path / "copy.conllu.gz").read_bytes()).startswith(b"# sent_id = en-1\n# text = I don't.")
+    assert gzip.decompress((tmp_path / "copy.conllu.gz").read_bytes()).startswith(
+        b"# sent_id = en-1\n# text = I don't."
+    )
     assert list(read_conllu(tmp_path / "copy.conllu.gz")) == sentences
 
 

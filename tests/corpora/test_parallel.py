@@ -57,8 +57,8 @@ def test_unequal_lengths_of_text(tmp_path: Path, longer: int, shorter: int, is_s
         read.extend(corpus)
     assert len(read) == shorter
     assert (caught.value.path, caught.value.line) == (long.path, shorter + 1)
-    assert caught.value.message == (
-        f"the sides differ in length: short has {shorter} sentences, long has {longer}."
+    assert caught.value.message.endswith(
+        f": the sides differ in length: short has {shorter} sentences, long has {longer}."
     )
     assert caught.value.advice.startswith("Line N of one file must be the translation of line N of the other")
 
@@ -84,7 +84,7 @@ def test_blank_lines_at_the_end_do_not_count(tmp_path: Path) -> None:
     long = text(tmp_path, "a.txt", ["one", "two", "", " "])
     assert pairs(ParallelCorpus(long, text(tmp_path, "b.txt", ["eins", "zwei"])))[-1] == ("two", "zwei")
     unequal = text(tmp_path, "c.txt", ["one", "two", "", "four", ""])
-    with pytest.raises(CorpusError, match=r"b has 2 sentences, c has 4\\."):
+    with pytest.raises(CorpusError, match=r"b has 2 sentences, c has 4\."):
         pairs(ParallelCorpus(unequal, text(tmp_path, "b.txt", ["eins", "zwei"])))
 
 

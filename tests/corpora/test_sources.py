@@ -1,3 +1,5 @@
+"""From what a user writes to a corpus."""
+
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -9,7 +11,7 @@ from headlens.corpora.hub import HubCorpus
 from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.parsers import Parser
 from headlens.corpora.sentence import ROOT, Corpus, Sentence, Word
-from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus
+from headlens.corpora.sources import CorpusOptions, NamedCorpus, ParsedCorpus, open_corpus
 from headlens.corpora.summary import summarise
 from headlens.corpora.table import TableCorpus
 from headlens.corpora.text import TextCorpus
@@ -44,6 +46,69 @@ def test_demo_and_hub() -> None:
     )
 
 
+def test_hub_options(tmp_path: Path) -> None:
+    options = CorpusOptions(column="s", offline=True)
+    assert open_corpus("hub:a/b", options) == HubCorpus("a/b", "s", "test", None, offline=True)
+    (tmp_path / "a.parquet").touch()
+    assert open_corpus(str(tmp_path / "a.parquet"), options) == HubCorpus(
+        str(tmp_path / "a.parquet"), "s", offline=True
+    )
+
+
+def test_table_options(tmp_path: Path) -> None:
+    (tmp_path / "a.tsv").touch()
+    options = CorpusOptions(column="s", target_column="t")
+    assert open_corpus(str(tmp_path / "a.tsv"), options) == TableCorpus(str(tmp_path / "a.tsv"), "s", "t")
+
+
+def test_two_tables_side_by_side(tmp_path: Path) -> None:
+    for name, word in (("a.tsv", "one"), ("b.tsv", "eins")):
+        (tmp_path / name).write_text(f"x\ts\n0\t{word}\n", encoding="utf-8")
+    corpus = open_corpus(str(tmp_path / "a.tsv"), CorpusOptions(column="s", target=str(tmp_path / "b.tsv")))
+    assert [(e.source.text, e.target and e.target.text) for e in corpus] == [("one", "eins")]
+
+
+@pytest.mark.parametrize("name", ["a.py", "a.EN", "a.cs.gz"])
+def test_two_letters_are_taken_for_a_language(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).touch()
+    assert isinstance(open_corpus(str(tmp_path / name)), TextCorpus)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4])
+def test_limit(tmp_path: Path, limit: int) -> None:
+    (tmp_path / "a.txt").write_text("one\n\ntwo\nthree\n", encoding="utf-8")
+    corpus = open_corpus(str(tmp_path / "a.txt"), CorpusOptions(limit=limit))
+    assert corpus.name == "a"
+    assert [e.source.text for e in corpus] == [e.source.text for e in corpus] == ["one", "two", "three"][:limit]
+
+
+def test_limit_reads_no_further(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\ntwo\n\xff\n")
+    assert len(list(open_corpus(str(tmp_path / "a.txt"), CorpusOptions(limit=2)))) == 2
+    with pytest.raises(CorpusError):
+        list(open_corpus(str(tmp_path / "a.txt"), CorpusOptions(limit=3)))
+
+
+@pytest.mark.parametrize("limit", [0, -1])
+def test_limit_below_one(limit: int) -> None:
+    with pytest.raises(OptionError, match=rf"--limit {limit} is not a positive number\.\nLeave it out"):
+        open_corpus("demo", CorpusOptions(limit=limit))
+
+
+def test_no_more_is_parsed_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_bytes(b"one\ntwo\n\xff\n")
+    monkeypatch.setattr(sources, "make_parser", lambda *_, **__: Flat())
+    corpus = open_corpus(str(tmp_path / "a.txt"), CorpusOptions(parser="spacy:m", limit=2))
+    assert isinstance(corpus, ParsedCorpus)
+    assert [e.source.has_tree for e in corpus] == [True, True]
+
+
+def test_another_name() -> None:
+    corpus = NamedCorpus(open_corpus("demo", CorpusOptions(limit=2)), "mine")
+    assert corpus.name == "mine"
+    assert [e.source.id for e in corpus] == [e.source.id for e in open_corpus("demo", CorpusOptions(limit=2))]
+
+
 def test_parallel_files_and_a_limit(tmp_path: Path) -> None:
     (tmp_path / "x.en").write_text("one\ntwo\nthree\n", encoding="utf-8")
     (tmp_path / "x.de").write_text("eins\nzwei\ndrei\n", encoding="utf-8")
@@ -64,7 +129,9 @@ def test_a_parser_gives_the_sources_trees_and_keeps_the_pairs(tmp_path: Path) ->
         assert all(e.source.has_tree and e.target is not None and not e.target.has_tree for e in examples)
 
 
-@pytest.mark.parametrize(("name", "keep"), [("a.conllu", True), ("a.txt", False), ("demo", True)])
+@pytest.mark.parametrize(
+    ("name", "keep"), [("a.conllu", True), ("a.conllu.gz", True), ("a.txt", False), ("demo", True)]
+)
 def test_words_of_a_treebank_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, keep: bool) -> None:
     asked: list[tuple[str, bool]] = []
 
@@ -78,6 +145,13 @@ def test_words_of_a_treebank_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     corpus = open_corpus(spec, CorpusOptions(parser="spacy:m"))
     assert isinstance(corpus, ParsedCorpus)
     assert asked == [("spacy:m", keep)]
+
+
+def test_a_data_set_named_like_a_treebank_has_no_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[bool] = []
+    monkeypatch.setattr(sources, "make_parser", lambda _, *, keep_words: kept.append(keep_words))
+    open_corpus("hub:some/bank.conllu", CorpusOptions(column="text"))
+    assert kept == [False]
 
 
 @pytest.mark.parametrize(

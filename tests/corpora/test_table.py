@@ -19,9 +19,7 @@ SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 ROWS = [("One cat.", "Eine Katze.", "0"), ("Two, dogs", "Zwei Hunde", "1")]
 TSV = "text\tde\tlabel\nOne cat.\tEine Katze.\t0\nTwo, dogs\tZwei Hunde\t1\n"
 CSV = 'text,de,label\nOne cat.,Eine Katze.,0\n"Two, dogs",Zwei Hunde,1\n'
-JSONL = (
-    '{"text": "One cat.", "de": "Eine Katze.", "label": 0}\n{"text": "Two, dogs", "de": "Zwei Hunde", "label": 1}\n'
-)
+JSONL = '{"text": "One cat.", "de": "Eine Katze.", "label": 0}\n{"text": "Two, dogs", "de": "Zwei Hunde", "label": 1}\n'
 
 
 def save(folder: Path, name: str, data: str | bytes) -> Path:
@@ -136,7 +134,9 @@ def test_unknown_target_column(tmp_path: Path) -> None:
 
 
 def test_unknown_kind(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"a table of unknown kind '\.xls'\.\nName it \.tsv, \.csv, \.jsonl, \.ndjson"):
+    with pytest.raises(
+        CorpusError, match=r"a table of unknown kind '\.xls'\.\nName it \.tsv, \.csv, \.jsonl, \.ndjson"
+    ):
         read(save(tmp_path, "a.xls", TSV))
 
 
@@ -158,19 +158,19 @@ def test_csv_and_json_as_python_writes_them(
 
 
 @given(st.sampled_from(["a.tsv", "a.csv", "a.jsonl"]), st.integers(0, 200), st.binary(max_size=3), st.integers(0, 3))
-def test_broken_files(
-    tmp_path_factory: pytest.TempPathFactory, name: str, at: int, new: bytes, removed: int
-) -> None:
+def test_broken_files(tmp_path_factory: pytest.TempPathFactory, name: str, at: int, new: bytes, removed: int) -> None:
     data = {"a.tsv": TSV, "a.csv": CSV + '"x\ny",z,1\n', "a.jsonl": JSONL}[name].encode()
     at %= len(data)
     data = data[:at] + new + data[at + removed :]
     path = save(tmp_path_factory.getbasetemp(), name, data)
+    refused = None
     try:
         read(path, "text", "de")
     except CorpusError as error:
-        assert error.path == path
-        assert error.line is not None
-        assert 1 <= error.line <= data.count(b"\n") + 1
+        refused = error
+    if refused is not None:
+        assert refused.path == path
+        assert refused.line in range(1, data.count(b"\n") + 2)
 
 
 @pytest.mark.shared_data

@@ -2,6 +2,7 @@
 
 import logging
 import unicodedata
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,9 @@ from headlens.corpora.text import TextCorpus, full_examples, plain_sentence, spl
 from headlens.errors import CorpusError
 
 # Half of what is drawn comes from the characters that the splitter treats in a way of their own.
-odd = st.sampled_from(list("aé字1२_'’-‐.,!…\"« \t\xa0\u200b\u200d\u200c\xad\u0301\u093f\x07\x85\u2028\ufeff#😀\U000e0041"))
+odd = st.sampled_from(
+    list("aé字1२_'’-‐.,!…\"« \t\xa0\u200b\u200d\u200c\xad\u0301\u093f\x07\x85\u2028\ufeff#😀\U000e0041")
+)
 texts = st.text(odd | st.characters(exclude_categories=["Cs"]), max_size=40)
 
 
@@ -51,7 +54,7 @@ def test_splitter_covers_everything_but_space(text: str) -> None:
     found = list(split_words(text))
     assert all(text[w.start : w.end] == w.form for w in found)
     assert all(w.head is None and w.relation is None and w.upos is None for w in found)
-    assert all(one.end <= two.start for one, two in zip(found, found[1:], strict=False))
+    assert all(one.end <= two.start for one, two in pairwise(found))
     covered = {i for w in found for i in range(w.start, w.end)}
     assert covered == {i for i, c in enumerate(text) if not c.isspace()}
 
@@ -78,9 +81,7 @@ def test_plain_sentence(text: str) -> None:
 
 
 @given(st.lists(texts, max_size=3))
-def test_plain_sentences_can_be_written_as_conllu(
-    tmp_path_factory: pytest.TempPathFactory, lines: list[str]
-) -> None:
+def test_plain_sentences_can_be_written_as_conllu(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
     path = tmp_path_factory.getbasetemp() / "plain.conllu"
     sentences = [s for i, line in enumerate(lines, 1) if (s := plain_sentence(line, str(i))).words]
     write_conllu(sentences, path)

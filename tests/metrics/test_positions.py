@@ -22,7 +22,7 @@ def histogram(row: Row, **options: Any) -> dict[str, int]:
 
 
 def test_offsets_are_named_from_left_to_right() -> None:
-    assert OFFSETS == ["<-8", *map(str, range(-8, 9)), ">8"]
+    assert ["<-8", *map(str, range(-8, 9)), ">8"] == OFFSETS
 
 
 def test_previous_token() -> None:

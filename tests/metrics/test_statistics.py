@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
+from statsmodels.stats.multitest import multipletests
 
 from headlens.metrics.statistics import holm, mcnemar_greater, wilson
 
@@ -59,10 +60,14 @@ def test_mcnemar_without_differences_or_trials() -> None:
     assert p[1:].tolist() == pytest.approx([1, 1 / 8])
 
 
-@settings(max_examples=12, deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
 def test_holm_against_its_definition(p_values: list[float]) -> None:
     assert holm(np.array(p_values)).tolist() == pytest.approx(naive_statistics.holm(p_values), abs=1e-12)
+
+
+def test_holm_against_statsmodels() -> None:
+    p_values = np.random.default_rng(0).random(200) ** 6
+    np.testing.assert_allclose(holm(p_values), multipletests(p_values, method="holm")[1], rtol=1e-12)
 
 
 def test_holm_by_hand() -> None:

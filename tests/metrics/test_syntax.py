@@ -28,9 +28,7 @@ def pointing(goal: dict[int, int]) -> Any:
 
 def rows(*batch: Row, metric: Syntax | None = None, setting: Setting | None = None) -> dict[tuple[Any, ...], Any]:
     tables = observed([metric or Syntax(RELATIONS)], [call(batch, setting)]).tables()
-    return {
-        (r["head"], r["relation"], r["direction"]): r for r in tables["syntax"].rows.to_dict("records")
-    }
+    return {(r["head"], r["relation"], r["direction"]): r for r in tables["syntax"].rows.to_dict("records")}
 
 
 def test_one_hot_on_the_head_of_every_word() -> None:

@@ -73,7 +73,9 @@ def test_thresholds_are_options() -> None:
     assert found == {"positional(-1)", "self", "rare", "separator", "broad"}
 
 
-@pytest.mark.parametrize(("offset", "expected"), [(-1.0, "positional(-1)"), (1.0, "positional(+1)"), (-8.0, "positional(-8)")])
+@pytest.mark.parametrize(
+    ("offset", "expected"), [(-1.0, "positional(-1)"), (1.0, "positional(+1)"), (-8.0, "positional(-8)")]
+)
 def test_positional_names_its_offset(offset: float, expected: str) -> None:
     assert roles(positional_share=1.0, positional_offset=offset) == expected
 

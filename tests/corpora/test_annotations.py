@@ -1,0 +1,177 @@
+"""Trees in units, rare words and sampled tokens of batches; units written down by hand."""
+
+import random
+import zlib
+from dataclasses import replace
+
+import pytest
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from headlens.attention.contract import Tokens
+from headlens.corpora.alignment import Alignment
+from headlens.corpora.annotations import AnnotationCounts, Annotator
+from headlens.corpora.batches import Batch, collate
+from headlens.corpora.demo import demo_corpus
+from headlens.corpora.encoding import EncodedExample, EncodedSequence, EncodingCounts, SentenceEncoder, encode_corpus
+from headlens.corpora.sentence import ROOT, Sentence, Word
+
+RELATIONS = ("nsubj", "obj", "amod", "nsubj:pass")
+# Units: She | doesn't (does and n't are one) | (a word that no token touches) | un-believ-able | cats
+UNITS = (0, 1, 1, -1, 2, 3)
+TREE = [(4, "nsubj"), (5, "aux"), (5, "advmod"), (5, "det"), (5, "amod"), (ROOT, "root")]
+
+
+def sentence(tree: list[tuple[int, str]] | None = None, text: str = "She doesn't _ unbelievable cats") -> Sentence:
+    spans = [(0, 3), (4, 8), (8, 11), (12, 13), (14, 26), (27, 31)]
+    heads = tree or [(None, None)] * len(spans)
+    words = tuple(Word(text[a:b], a, b, head, label) for (a, b), (head, label) in zip(spans, heads, strict=True))
+    return Sentence(text, words, "1")
+
+
+def sequence(given: Sentence, padding: int = 0) -> EncodedSequence:
+    """[CLS] She doesn't un believ able cats [SEP], and more [SEP] if wanted."""
+    units = (-1, 0, 1, 2, 2, 2, 3, *[-1] * (1 + padding))
+    spans = ((0, 0), (0, 3), (4, 11), (14, 16), (16, 22), (22, 26), (27, 31), *[(0, 0)] * (1 + padding))
+    alignment = Alignment(units, UNITS, 4, unaligned_words=1, unaligned_tokens=0)
+    return EncodedSequence(tuple(range(len(units))), (1, *[0] * 6, *[1] * (1 + padding)), spans, alignment, given)
+
+
+def batch(*rows: EncodedSequence, targets: tuple[EncodedSequence, ...] = ()) -> Batch:
+    examples = [EncodedExample(r, targets[i] if targets else None) for i, r in enumerate(rows)]
+    return collate(examples, pad_id=0, device="cpu")
+
+
+def annotate(annotator: Annotator, given: Batch) -> tuple[Tokens, AnnotationCounts]:
+    counts = AnnotationCounts()
+    tokens = annotator.annotate(given, counts, decoder_only=False)
+    assert tokens.encoder is not None
+    return tokens.encoder, counts
+
+
+def arcs(tree: list[tuple[int, str]]) -> tuple[list[list[int]], AnnotationCounts]:
+    tokens, counts = annotate(Annotator(RELATIONS), batch(sequence(sentence(tree))))
+    assert tokens.arcs is not None
+    return tokens.arcs.tolist(), counts
+
+
+def test_arcs_join_units() -> None:
+    tree = [(5, "nsubj"), (5, "obj"), (5, "aux"), (5, "det"), (5, "amod"), (ROOT, "root")]
+    found, counts = arcs(tree)
+    assert found == [[0, 0, 3, 0], [0, 1, 3, 1], [0, 2, 3, 2]]
+    assert counts == AnnotationCounts(arcs={"nsubj": 1, "obj": 1, "amod": 1})
+
+
+def test_arcs_inside_a_unit_or_without_a_token_are_lost() -> None:
+    tree = [(5, "nsubj"), (2, "obj"), (5, "obj"), (5, "amod"), (3, "obj"), (ROOT, "root")]
+    found, counts = arcs(tree)
+    assert found == [[0, 0, 3, 0], [0, 1, 3, 1]]
+    assert counts == AnnotationCounts(arcs={"nsubj": 1, "obj": 1}, lost_arcs=3)
+
+
+def test_subtypes_and_other_names() -> None:
+    tree = [(5, "nsubjpass"), (5, "dobj"), (5, "obj:x"), (5, "det"), (5, "AMOD"), (ROOT, "nsubj")]
+    found, counts = arcs(tree)
+    assert found == [[0, 0, 3, 0], [0, 0, 3, 3], [0, 1, 3, 1], [0, 1, 3, 1], [0, 2, 3, 2]]
+    assert counts.arcs == {"nsubj": 1, "nsubj:pass": 1, "obj": 2, "amod": 1}
+
+
+def test_sentences_of_a_batch_and_those_without_a_tree() -> None:
+    rows = [sequence(sentence()), sequence(sentence(TREE)), sequence(sentence(TREE), padding=2)]
+    tokens, counts = annotate(Annotator(RELATIONS), batch(*rows))
+    assert tokens.arcs is not None
+    assert tokens.arcs.tolist() == [[1, 0, 2, 0], [1, 2, 3, 2], [2, 0, 2, 0], [2, 2, 3, 2]]
+    assert counts == AnnotationCounts(arcs={"nsubj": 2, "amod": 2}, no_tree=1)
+
+
+def test_no_arcs_have_the_shape_of_arcs() -> None:
+    tokens, counts = annotate(Annotator(("vocative",)), batch(sequence(sentence(TREE))))
+    assert tokens.arcs is not None
+    assert (tokens.arcs.shape, tokens.arcs.dtype) == ((0, 4), torch.int64)
+    assert counts == AnnotationCounts()
+
+
+def test_nothing_is_added_that_was_not_asked_for() -> None:
+    given = batch(sequence(sentence(TREE)))
+    tokens, counts = annotate(Annotator(sample=False), given)
+    assert tokens.arcs is tokens.rarity is tokens.sampled is None
+    assert tokens.word is given.source.word
+    assert counts == AnnotationCounts()
+
+
+def test_rarity() -> None:
+    frequencies = {"She": 0.5, "doesn't": 0.3, "unbelievable": 0.01, "cats": 0.02}
+    long = sentence(TREE)
+    tokens, counts = annotate(Annotator(frequency=frequencies.__getitem__), batch(sequence(long)))
+    assert tokens.rarity is not None
+    assert tokens.rarity.tolist() == [[0, 0, 0, 0]]  # four units are too few
+    assert counts.rare_sentences == 0
+    # With "does" and "n't" apart there are five.
+    frequencies |= {"does": 0.3, "n't": 0.4}
+    apart = Alignment((-1, 0, 1, 2, 3, 3, 4, -1), (0, 1, 2, -1, 3, 4), 5, unaligned_words=1, unaligned_tokens=0)
+    row = replace(sequence(long), alignment=apart)
+    tokens, counts = annotate(Annotator(frequency=frequencies.__getitem__), batch(row, sequence(long)))
+    assert tokens.rarity is not None
+    assert tokens.rarity.tolist() == [[0, 0, 0, 2, 1], [0, 0, 0, 0, 0]]
+    assert counts.rare_sentences == 1
+
+
+def test_sides_and_stacks() -> None:
+    source, target = sequence(sentence(TREE)), sequence(sentence(), padding=1)
+    annotator = Annotator(("nsubj",), frequency=lambda _: 0.1, target_frequency=None)
+    counts = AnnotationCounts()
+    pair = annotator.annotate(batch(source, targets=(target,)), counts, decoder_only=False)
+    assert pair.encoder is not None
+    assert pair.decoder is not None
+    assert (pair.encoder.shape, pair.decoder.shape) == ((1, 8), (1, 9))
+    assert pair.encoder.rarity is not None
+    assert pair.decoder.rarity is None
+    assert counts == AnnotationCounts(arcs={"nsubj": 1}, no_tree=1)
+    alone = annotator.annotate(batch(source), counts, decoder_only=True)
+    assert alone.encoder is None
+    assert alone.decoder is not None
+
+
+def test_sampled_token_depends_on_the_text_alone() -> None:
+    rows = [sequence(sentence(TREE, text=f"She doesn't _ unbelievable ca{i:02}"), padding=i % 3) for i in range(40)]
+    wanted = {r.sentence.text: zlib.crc32(r.sentence.text.encode()) % len(r) for r in rows}
+    assert len(set(wanted.values())) > 4
+    for size in (1, 7, 40):
+        random.Random(size).shuffle(rows)
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            tokens, _ = annotate(Annotator(), batch(*part))
+            assert tokens.sampled is not None
+            assert tokens.sampled.tolist() == [wanted[r.sentence.text] for r in part]
+            assert tokens.real.gather(1, tokens.sampled[:, None]).all()
+
+
+@pytest.mark.parametrize("size", [1, 16])
+def test_against_the_words_of_the_demo(wordpiece_tokenizer: PreTrainedTokenizerBase, size: int) -> None:
+    """Arcs found again by characters: tokens of both units lie over the two words."""
+    encoder = SentenceEncoder(wordpiece_tokenizer)
+    examples = list(encode_corpus(list(demo_corpus())[:48], encoder, EncodingCounts()))
+    counts, found = AnnotationCounts(), 0
+    for start in range(0, len(examples), size):
+        part = examples[start : start + size]
+        tokens = Annotator(RELATIONS).annotate(collate(part, pad_id=0, device="cpu"), counts, decoder_only=False)
+        assert tokens.encoder is not None
+        assert tokens.encoder.arcs is not None
+        for row, dependent, head, relation in tokens.encoder.arcs.tolist():
+            source = part[row].source
+            words = source.sentence.words
+            assert any(
+                source.unit_of_word[i] == dependent
+                and source.unit_of_word[w.head or 0] == head
+                and (w.relation or "").startswith(RELATIONS[relation])
+                for i, w in enumerate(words)
+            )
+            found += 1
+    wanted = sum(
+        (w.relation or "").split(":")[0] == r or w.relation == r
+        for e in examples
+        for w in e.source.sentence.words
+        for r in RELATIONS
+    )
+    assert found == sum(counts.arcs.values()) > 0
+    assert found + counts.lost_arcs == wanted

@@ -1,0 +1,39 @@
+"""The families of models headlens names."""
+
+from __future__ import annotations
+
+import pytest
+from transformers import CONFIG_MAPPING
+
+from headlens.heads import STACKS
+from headlens.models.known import FAMILIES, UNSUPPORTED, Family, dispatching_model_types
+
+
+@pytest.fixture(scope="module")
+def dispatching() -> list[str]:
+    return dispatching_model_types()
+
+
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda f: f.model_type)
+def test_families_exist_and_dispatch(family: Family, dispatching: list[str]) -> None:
+    assert family.model_type in CONFIG_MAPPING
+    assert family.model_type in dispatching
+    assert set(family.stacks) <= set(STACKS)
+    assert family.example.count("/") == 1
+
+
+def test_every_family_once() -> None:
+    types = [f.model_type for f in FAMILIES]
+    assert len(set(types)) == len(types)
+
+
+@pytest.mark.parametrize("name", UNSUPPORTED)
+def test_unsupported_families_exist_and_do_not_dispatch(name: str, dispatching: list[str]) -> None:
+    model_type = name.lower().replace("-", "")
+    assert model_type in CONFIG_MAPPING
+    assert model_type not in dispatching
+
+
+def test_types_are_sorted_and_many(dispatching: list[str]) -> None:
+    assert dispatching == sorted(set(dispatching))
+    assert len(dispatching) > 100

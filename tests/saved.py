@@ -1,0 +1,102 @@
+"""Tiny models with random weights, saved as users have them: a folder with weights, configuration, tokenizer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headlens.corpora.sentence import ROOT, Example, Sentence, Word
+
+SMALL: dict[str, Any] = {
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "max_position_embeddings": 40,
+}
+PAIR: dict[str, Any] = {
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 16,
+    "decoder_ffn_dim": 16,
+    "max_position_embeddings": 40,
+}
+GPT2: dict[str, Any] = {
+    "n_layer": 2,
+    "n_head": 2,
+    "n_embd": 16,
+    "n_positions": 40,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+T5: dict[str, Any] = {
+    "d_model": 16,
+    "d_kv": 8,
+    "d_ff": 16,
+    "num_layers": 2,
+    "num_heads": 2,
+    "decoder_start_token_id": 0,
+}
+
+
+def build(name: str, vocabulary: int = 60, **settings: Any) -> PreTrainedModel:
+    """A model by the name of its class, such as "BertModel", with weights that give sharp attention."""
+    usual = PAIR if name.startswith(("Marian", "Bart")) else GPT2 if "GPT2" in name else T5 if "T5" in name else SMALL
+    cls = getattr(transformers, name)
+    config = cls.config_class(**{"vocab_size": vocabulary, **usual, **settings})
+    model: PreTrainedModel = cls(config)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) * 0.3)
+    return model.eval()
+
+
+def save(model: PreTrainedModel, folder: Path, tokenizer: PreTrainedTokenizerBase | None = None) -> str:
+    """Save without loading bars and messages; the folder as a name to load."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        model.save_pretrained(folder)
+        if tokenizer is not None:
+            tokenizer.save_pretrained(folder)
+    finally:
+        transformers.logging.set_verbosity(verbosity)
+        transformers.logging.enable_progress_bar()
+    return str(folder)
+
+
+@dataclass(frozen=True)
+class Memory:
+    """A corpus in memory."""
+
+    examples: Sequence[Example]
+    name: str = "memory"
+
+    def __iter__(self) -> Iterator[Example]:
+        return iter(self.examples)
+
+
+def sentence(text: str, heads: Sequence[int] = (), relations: Sequence[str] = ()) -> Sentence:
+    """Words between spaces, with the indices of their heads (-1 for the root) if there is a tree."""
+    words, start = [], 0
+    for i, form in enumerate(text.split(" ")):
+        tree = (heads[i], relations[i]) if heads else (None, None)
+        words.append(Word(form, start, start + len(form), *tree))
+        start += len(form) + 1
+    return Sentence(text, tuple(words))
+
+
+def tree(*words: str) -> Sentence:
+    """Subject, verb, adjective, object: "dogs chase small cats"."""
+    return sentence(" ".join(words), (1, ROOT, 3, 1), ("nsubj", "root", "amod", "obj"))
