@@ -63,7 +63,7 @@ def classify(
     request = ClassifyRequest(
         models=tuple(model or ["demo"]),
         corpus=corpus,
-        corpus_options=CorpusOptions(target, column, target_column, split, parser, limit),
+        corpus_options=CorpusOptions(target, column, target_column, split, parser, limit, offline),
         frequency=frequency,
         target_frequency=target_frequency,
         baseline_corpus=baseline_corpus,
