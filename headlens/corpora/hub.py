@@ -98,7 +98,8 @@ class HubCorpus:
                 return dict(datasets.load_dataset(path, configuration or None, streaming=True))
         except ConnectionError as error:
             reason = "offline mode is on" if unasked else "the hub cannot be reached"
-            raise CorpusError(f"not in the local cache, and {reason}.", ADVICE, path=self._place) from error
+            advice = f"Leave out --offline, unset HF_DATASETS_OFFLINE. {ADVICE}" if unasked else ADVICE
+            raise CorpusError(f"not in the local cache, and {reason}.", advice, path=self._place) from error
 
     def _unreadable(self, what: str, error: Exception) -> CorpusError:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -60,7 +60,7 @@ def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
     """
     rows = syntax.rows
     enough = rows["n"] >= thresholds.min_instances
-    # Counts are whole: 0.7 + 0.1 must not decide about 8 of 10.
+    # Counts are whole: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
     above = rows["accuracy"] >= thresholds.syntactic(rows["baseline"].to_numpy()) - 1e-12
     syntactic = enough & above
     return HeadTable(rows.assign(syntactic=syntactic, significant=syntactic & (rows["p_holm"] < 0.05)))

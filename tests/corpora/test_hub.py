@@ -132,6 +132,7 @@ def test_no_network(monkeypatch: pytest.MonkeyPatch, is_offline: bool, reason: s
     assert time.monotonic() - start < 5
     assert caught.value.message == f"hub:no/such: not in the local cache, and {reason}."
     assert "a folder with data files works offline" in caught.value.advice
+    assert caught.value.advice.startswith("Leave out --offline") == is_offline
     assert not datasets.config.HF_HUB_OFFLINE
 
 

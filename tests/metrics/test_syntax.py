@@ -96,6 +96,14 @@ def test_statistics_of_a_mixed_head() -> None:
     assert (row["ci_low"], row["ci_high"]) == pytest.approx(wilson(5, 6))
 
 
+def test_only_differing_instances_decide_the_test() -> None:
+    """Seven of seven right, the baseline four: three differ, whatever both have right."""
+    arcs = [(0, 1, 0), (1, 2, 0), (2, 3, 0), (3, 4, 0), (4, 2, 0), (5, 3, 0), (6, 0, 0)]
+    row = rows(chain(arcs, lambda q: arcs[q][1], n=7), metric=Syntax(("dep",)))[0, "dep", "dep->head"]
+    assert (row["correct"], row["baseline"]) == (7, 4 / 7)
+    assert row["p_value"] == pytest.approx(1 / 8)
+
+
 def test_holm_runs_over_the_whole_table() -> None:
     arcs = [(i, i + 1, 0) for i in range(5)] + [(5, 0, 1), (4, 1, 1)]
     row = chain(arcs, lambda q: [1, 2, 0, 4, 1, 0][q])

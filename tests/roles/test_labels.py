@@ -102,7 +102,7 @@ def test_missing_columns_give_no_role() -> None:
         (0.4, 0.3, "absolute", True),
         (0.4 * BELOW, 0.3, "absolute", False),
         (0.4 * ABOVE, 0.3, "absolute", True),
-        (0.8, 0.7, "absolute", True),  # 0.7 + 0.1 is a little more than 0.8 in floating point
+        (0.3, 0.2, "absolute", True),  # 0.2 + 0.1 is a little more than 0.3 in floating point
         (0.33, 0.3, "relative", True),
         (0.33 * BELOW, 0.3, "relative", False),
         (1.0, 0.95, "absolute", False),
