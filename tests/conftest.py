@@ -26,9 +26,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip, with the reason, what this machine cannot run."""
     missing = {
         "gpu": "" if torch.cuda.is_available() else "needs a CUDA device",
-        "shared_data": ""
-        if (SHARED / "data").is_dir()
-        else "needs the real data in ../shared/data",
+        "shared_data": "" if (SHARED / "data").is_dir() else "needs the real data in ../shared/data",
     }
     for item in items:
         for name, reason in missing.items():

@@ -23,12 +23,14 @@ class AnnotationCounts:
     Args:
         arcs: instances of the relations, by relation, that were measured.
         lost_arcs: instances whose two words share a unit, or one of which has no token.
-        no_tree: sentences without a tree.
+        trees: sentences with a tree, of both sides.
+        no_tree: sentences without one.
         rare_sentences: sentences long enough for the rare-word metric.
     """
 
     arcs: dict[str, int] = field(default_factory=dict)
     lost_arcs: int = 0
+    trees: int = 0
     no_tree: int = 0
     rare_sentences: int = 0
 
@@ -85,6 +87,7 @@ class Annotator:
             if not row.sentence.has_tree:
                 counts.no_tree += 1
                 continue
+            counts.trees += 1
             for dependent, head, relation in self._relation_instances(row):
                 units = row.unit_of_word[dependent], row.unit_of_word[head]
                 if min(units) < 0 or units[0] == units[1]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from headlens.corpora.relations import base, normalise
 from headlens.corpora.sentence import Corpus, Sentence
 from headlens.errors import CorpusError
 
@@ -19,6 +21,7 @@ class CorpusSummary:
         sentences: examples; a pair counts once.
         words: of both sides.
         trees: sentences with a dependency tree, of both sides.
+        relations: how often each relation occurs, subtypes under their base and under their own name.
         sha256: over texts, words and trees; the same for the same content, whatever file or ids it has.
     """
 
@@ -27,6 +30,7 @@ class CorpusSummary:
     words: int
     trees: int
     sha256: str
+    relations: dict[str, int] = field(default_factory=dict)
 
 
 def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) -> CorpusSummary:
@@ -37,6 +41,7 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
     """
     digest = hashlib.sha256()
     sentences = words = trees = 0
+    relations: Counter[str] = Counter()
     for example in corpus:
         sentences += 1
         for sentence in (example.source, example.target):
@@ -44,11 +49,13 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
                 digest.update(_content(sentence))
                 words += len(sentence.words)
                 trees += sentence.has_tree
+                labels = [normalise(w.relation) for w in sentence.words if w.relation]
+                relations.update(name for label in labels for name in {label, base(label)})
         digest.update(b"\0")
         progress(1)
     if not sentences:
         raise CorpusError(f"the corpus {corpus.name} is empty.", "It must hold at least one sentence.")
-    return CorpusSummary(corpus.name, sentences, words, trees, digest.hexdigest())
+    return CorpusSummary(corpus.name, sentences, words, trees, digest.hexdigest(), dict(relations))
 
 
 def _content(sentence: Sentence) -> bytes:

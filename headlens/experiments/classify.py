@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -15,6 +15,7 @@ from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.encoding import EncodingCounts
 from headlens.corpora.frequency import Frequency
+from headlens.corpora.relations import normalise
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError, OptionError
 from headlens.experiments.feeding import Feed
@@ -45,7 +46,7 @@ class ClassifyOptions:
     """What `classify` measures and when a head gets a role.
 
     Args:
-        relations: dependency relations by UD name.
+        relations: dependency relations by UD name (a ClearNLP name is taken for its UD counterpart).
         thresholds: from where on a head holds a role.
         level: whether token metrics look at tokens or at words.
         exclude_self: leave a word's attention to itself out of the syntactic accuracy.
@@ -59,6 +60,9 @@ class ClassifyOptions:
     exclude_self: bool = False
     similarity: SimilarityMode = "sample"
     batch_tokens: int = 2048
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ def classify(
     Raises:
         ModelError: if the model has no tokenizer.
         CorpusError: if nothing of the corpus can be used.
-        OptionError: if a relation never occurs in trees that are there.
+        OptionError: if a relation that was asked for never occurs in trees that are there.
     """
     options = options or ClassifyOptions()
     frequencies = frequencies or Frequencies()
@@ -160,14 +164,24 @@ def _check_counts(
             "Split long sentences, or use a model with a longer limit.",
             path=corpus.name,
         )
-    trees = encoding.sentences * (1 if feed.encoder.decoder_start_id is None else 2) > annotation.no_tree
-    missing = [r for r in relations if r not in annotation.arcs]
-    if trees and relations and len(missing) == len(relations):
-        raise OptionError(
-            f"--relations: {', '.join(missing)} occur{'s' if len(missing) == 1 else ''} nowhere in the trees of "
-            f"{corpus.name}.",
-            "Use names of Universal Dependencies, such as nsubj, obj, amod, advmod.",
-        )
+    if annotation.trees:
+        check_relations(relations, annotation.arcs, corpus.name)
+
+
+def check_relations(relations: tuple[str, ...], found: Mapping[str, int], corpus: str) -> None:
+    """Refuse relations that occur nowhere, unless they are among the defaults.
+
+    Raises:
+        OptionError: naming them and the relations that do occur.
+    """
+    missing = [r for r in relations if not found.get(r)]
+    if not missing or (set(missing) < set(relations) and set(missing) <= set(DEFAULT_RELATIONS)):
+        return
+    known = ", ".join(sorted(r for r, n in found.items() if n and ":" not in r)) or "none"
+    raise OptionError(
+        f"--relations: {', '.join(missing)} occur{'s' if len(missing) == 1 else ''} nowhere in the trees of {corpus}.",
+        f"Relations there: {known}.",
+    )
 
 
 def _baseline(feed: Feed, corpus: Corpus, options: ClassifyOptions) -> dict[Stack, Array]:

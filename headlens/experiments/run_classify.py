@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from headlens.corpora.sentence import Corpus, Sentence
 from headlens.corpora.sources import CorpusOptions, NamedCorpus, ParsedCorpus, open_corpus
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
-from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, classify
+from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, check_relations, classify
+from headlens.experiments.feeding import Feed
 from headlens.experiments.reporter import Advance, Reporter, Silent
 from headlens.experiments.requests import plain
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions, load
@@ -85,25 +86,21 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
     reporter = reporter or Silent()
     with RunFolder.create(request.out, command="classify", model=request.models[0], overwrite=request.overwrite) as run:
         run.start({"arguments": plain(asdict(request))})
-        corpus, summary = _corpus(request, run, reporter)
+        loaded = _load(request, 0, reporter)
+        corpus, summary = _corpus(request, loaded, run, reporter)
         frequencies = Frequencies(
             _frequency(request.frequency, corpus, "source"), _frequency(request.target_frequency, corpus, "target")
         )
-        baseline = None
-        if request.baseline_corpus is not None:
-            baseline = open_corpus(request.baseline_corpus, request.corpus_options)
         results: dict[str, Classification] = {}
         facts = []
-        for name in request.models:
-            with reporter.status(f"loading {name}"):
-                loaded = load(name, request.model_options)
+        for number in range(len(request.models)):
+            loaded = loaded if number == 0 else _load(request, number, reporter)
             label = _label(loaded, results)
             with reporter.progress(f"classifying the heads of {label}", summary.sentences) as advance:
                 results[label] = classify(
-                    loaded, corpus, request.options, frequencies, baseline_corpus=baseline, progress=advance
+                    loaded, corpus, request.options, frequencies, baseline_corpus=_baseline(request), progress=advance
                 )
             facts.append(_facts(loaded, label, results[label]))
-            del loaded
         tables = _stack(results)
         with reporter.status("writing tables and figures"):
             write_classification(run, tables)
@@ -112,14 +109,33 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         return ClassifyRun(run.path, run.files, tables, notes, summary)
 
 
-def _corpus(request: ClassifyRequest, run: RunFolder, reporter: Reporter) -> tuple[Corpus, CorpusSummary]:
-    """The corpus, parsed once if it has to be."""
+def _load(request: ClassifyRequest, number: int, reporter: Reporter) -> LoadedModel:
+    with reporter.status(f"loading {request.models[number]}"):
+        return load(request.models[number], request.model_options)
+
+
+def _corpus(
+    request: ClassifyRequest, loaded: LoadedModel, run: RunFolder, reporter: Reporter
+) -> tuple[Corpus, CorpusSummary]:
+    """The corpus, parsed once if it has to be; what the model cannot read is refused before."""
     corpus = open_corpus(request.corpus, request.corpus_options)
+    unparsed = corpus.corpus if isinstance(corpus, ParsedCorpus) else corpus
+    if (first := next(iter(unparsed), None)) is not None:
+        Feed.of(loaded, first)
     if isinstance(corpus, ParsedCorpus):
         with reporter.progress(f"parsing with {request.corpus_options.parser}", None) as advance:
             corpus = _keep_trees(corpus, run, advance)
     with reporter.progress(f"reading {corpus.name}", None) as advance:
-        return corpus, summarise(corpus, advance)
+        summary = summarise(corpus, advance)
+    if summary.trees:
+        check_relations(request.options.relations, summary.relations, corpus.name)
+    return corpus, summary
+
+
+def _baseline(request: ClassifyRequest) -> Corpus | None:
+    if request.baseline_corpus is None:
+        return None
+    return open_corpus(request.baseline_corpus, replace(request.corpus_options, target=None, limit=None))
 
 
 def _keep_trees(corpus: ParsedCorpus, run: RunFolder, advance: Advance) -> Corpus:

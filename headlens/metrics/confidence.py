@@ -38,5 +38,5 @@ class Confidence(Metric):
         columns: dict[str, Array] = {"tokens": sums["confidence_all.n"]}
         for name in ("confidence", "confidence_all"):
             columns[name] = ratio_mean(name, sums)
-            columns[f"{name}_ci_low"], columns[f"{name}_ci_high"] = ratio_interval(name, sums)
+            columns[f"{name}_ci_low"], columns[f"{name}_ci_high"] = ratio_interval(name, sums, within=(0, 1))
         return columns

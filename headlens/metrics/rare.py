@@ -36,7 +36,7 @@ class RareWords(Metric):
         target = peak_among(view.word_weights, words >= 0).key  # (batch, heads, query units)
         eligible = (rarity > 0).any(1)
         counted = (queries.word >= 0) & eligible[:, None]
-        hit = rank[:, None].expand(-1, target.shape[1], -1).gather(2, target)
+        hit = rank[:, None].expand(-1, target.shape[1], -1).gather(2, target.clamp(min=0)) * (target >= 0)
         n_words = (words >= 0).sum(1).clamp(min=1)
         sums: dict[str, Tensor] = {}
         for name, least in (("rare_top1", 2), ("rare_top2", 1)):
@@ -51,7 +51,7 @@ class RareWords(Metric):
         columns: dict[str, Array] = {}
         for name in ("rare_top1", "rare_top2"):
             columns[name] = ratio_mean(name, sums)
-            columns[f"{name}_ci_low"], columns[f"{name}_ci_high"] = ratio_interval(name, sums)
+            columns[f"{name}_ci_low"], columns[f"{name}_ci_high"] = ratio_interval(name, sums, within=(0, 1))
         columns["rare_chance"] = ratio_mean("rare_chance1", sums)
         columns["rare_chance2"] = ratio_mean("rare_chance2", sums)
         columns["rare_words"] = sums["rare_top1.n"]

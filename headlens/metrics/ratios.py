@@ -42,11 +42,19 @@ def ratio_mean(name: str, sums: Mapping[str, Array]) -> Array:
     return mean
 
 
-def ratio_interval(name: str, sums: Mapping[str, Array], level: float = 0.95) -> tuple[Array, Array]:
+def ratio_interval(
+    name: str, sums: Mapping[str, Array], *, within: tuple[float, float] = (-np.inf, np.inf), level: float = 0.95
+) -> tuple[Array, Array]:
     """Interval of a mean over tokens drawn sentence by sentence.
 
     A ratio estimator with its linearised (delta-method) variance, clustered by sentence: the tokens of a
     sentence are not independent, an interval that takes them to be is too narrow (Cochran 1977, section 6.4).
+
+    Args:
+        name: prefix of the sums.
+        sums: of one site.
+        within: range the quantity can have; the interval is cut to it.
+        level: confidence level.
     """
     x, n, xx, xn, nn, sentences = (sums[f"{name}.{k}"] for k in _MOMENTS)
     mean = ratio_mean(name, sums)
@@ -55,4 +63,4 @@ def ratio_interval(name: str, sums: Mapping[str, Array], level: float = 0.95) ->
         error = np.sqrt(spread * sentences / (sentences - 1)) / n
         wide = stats.t.ppf(0.5 + level / 2, sentences - 1) * error
     del x
-    return mean - wide, mean + wide
+    return np.clip(mean - wide, *within), np.clip(mean + wide, *within)

@@ -19,7 +19,7 @@ Level = Literal["token", "word"]
 class Peak(NamedTuple):
     """The most attended key of every query: (batch, heads, query) each.
 
-    `weight` is -1 where a query has no candidate key.
+    A query points nowhere, `key` -1, when it has no candidate key (`weight` -1) or gives all of them exactly 0.
     """
 
     weight: Tensor
@@ -88,8 +88,8 @@ class CallView:
 
     @cached_property
     def peaked(self) -> Tensor:
-        """Queries that are not special and have a peak; (batch, heads, query)."""
-        return ~self.queries.special[:, None] & (self.peak.weight >= 0)
+        """Queries that are not special and point somewhere; (batch, heads, query)."""
+        return ~self.queries.special[:, None] & (self.peak.key >= 0)
 
     @cached_property
     def available(self) -> Tensor:
@@ -109,4 +109,5 @@ def peak_among(weights: Tensor, candidates: Tensor) -> Peak:
     """
     allowed = candidates[:, None, None] if candidates.dim() == 2 else candidates[:, None]
     values, index = weights.masked_fill(~allowed, -1.0).max(dim=-1)
-    return Peak(values, index)
+    # All weight on special tokens, or zeros of entmax: the first of many equal zeros would be taken for a target.
+    return Peak(values, index.masked_fill(values <= 0, -1))

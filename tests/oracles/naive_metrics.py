@@ -21,11 +21,11 @@ KEPT_OFFSETS = range(-LARGEST_OFFSET, LARGEST_OFFSET + 1)
 
 
 def best_keys(sample: Sample, layer: int, head: int) -> dict[int, int]:
-    """The first key of largest weight that is not special, for every query that is not special and has one."""
+    """The first non-special key of largest weight, for every non-special query that gives one of them any."""
     candidates = [k for k in range(len(sample.keys)) if not sample.keys.special[k]]
     best = {}
     for _, query, row in rows([sample], layer, head):
-        if candidates and not sample.queries.special[query]:
+        if not sample.queries.special[query] and any(row[k] > 0 for k in candidates):
             best[query] = max(candidates, key=row.__getitem__)
     return best
 

@@ -66,8 +66,9 @@ def instances(sample: Sample, relation: str, direction: str) -> list[tuple[int, 
 
 
 def pointed_unit(row: Array, source: int, *, exclude_self: bool) -> int:
-    """The first unit of largest weight, the source itself left out on request."""
-    return max((j for j in range(len(row)) if not (exclude_self and j == source)), key=row.__getitem__)
+    """The first unit of largest weight, the source itself left out on request; -1 if all get exactly 0."""
+    candidates = [j for j in range(len(row)) if not (exclude_self and j == source) and row[j] > 0]
+    return max(candidates, key=row.__getitem__, default=-1)
 
 
 def baseline_offset(corpus: Corpus, relation: str, direction: str) -> int:
@@ -137,9 +138,9 @@ def rare(corpus: Corpus, layer: int, head: int) -> dict[str, float]:
         if not any(sample.rare1):
             continue
         for row in word_map(sample, layer, head):
-            best = max(range(len(row)), key=row.__getitem__)
-            columns["top1"].append(bool(sample.rare1[best]))
-            columns["top2"].append(bool(sample.rare2[best]))
+            best = pointed_unit(row, source=-1, exclude_self=False)
+            columns["top1"].append(best >= 0 and bool(sample.rare1[best]))
+            columns["top2"].append(best >= 0 and bool(sample.rare2[best]))
             columns["chance"].append(sum(map(bool, sample.rare1)) / len(row))
             columns["chance2"].append(sum(map(bool, sample.rare2)) / len(row))
     return {f"rare_{name}": mean(values) for name, values in columns.items()}
