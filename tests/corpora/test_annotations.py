@@ -59,14 +59,14 @@ def test_arcs_join_units() -> None:
     tree = [(5, "nsubj"), (5, "obj"), (5, "aux"), (5, "det"), (5, "amod"), (ROOT, "root")]
     found, counts = arcs(tree)
     assert found == [[0, 0, 3, 0], [0, 1, 3, 1], [0, 2, 3, 2]]
-    assert counts == AnnotationCounts(arcs={"nsubj": 1, "obj": 1, "amod": 1})
+    assert counts == AnnotationCounts(arcs={"nsubj": 1, "obj": 1, "amod": 1}, trees=1)
 
 
 def test_arcs_inside_a_unit_or_without_a_token_are_lost() -> None:
     tree = [(5, "nsubj"), (2, "obj"), (5, "obj"), (5, "amod"), (3, "obj"), (ROOT, "root")]
     found, counts = arcs(tree)
     assert found == [[0, 0, 3, 0], [0, 1, 3, 1]]
-    assert counts == AnnotationCounts(arcs={"nsubj": 1, "obj": 1}, lost_arcs=3)
+    assert counts == AnnotationCounts(arcs={"nsubj": 1, "obj": 1}, lost_arcs=3, trees=1)
 
 
 def test_subtypes_and_other_names() -> None:
@@ -81,14 +81,14 @@ def test_sentences_of_a_batch_and_those_without_a_tree() -> None:
     tokens, counts = annotate(Annotator(RELATIONS), batch(*rows))
     assert tokens.arcs is not None
     assert tokens.arcs.tolist() == [[1, 0, 2, 0], [1, 2, 3, 2], [2, 0, 2, 0], [2, 2, 3, 2]]
-    assert counts == AnnotationCounts(arcs={"nsubj": 2, "amod": 2}, no_tree=1)
+    assert counts == AnnotationCounts(arcs={"nsubj": 2, "amod": 2}, trees=2, no_tree=1)
 
 
 def test_no_arcs_have_the_shape_of_arcs() -> None:
     tokens, counts = annotate(Annotator(("vocative",)), batch(sequence(sentence(TREE))))
     assert tokens.arcs is not None
     assert (tokens.arcs.shape, tokens.arcs.dtype) == ((0, 4), torch.int64)
-    assert counts == AnnotationCounts()
+    assert counts == AnnotationCounts(trees=1)
 
 
 def test_nothing_is_added_that_was_not_asked_for() -> None:
@@ -126,7 +126,7 @@ def test_sides_and_stacks() -> None:
     assert (pair.encoder.shape, pair.decoder.shape) == ((1, 8), (1, 9))
     assert pair.encoder.rarity is not None
     assert pair.decoder.rarity is None
-    assert counts == AnnotationCounts(arcs={"nsubj": 1}, no_tree=1)
+    assert counts == AnnotationCounts(arcs={"nsubj": 1}, trees=1, no_tree=1)
     alone = annotator.annotate(batch(source), counts, decoder_only=True)
     assert alone.encoder is None
     assert alone.decoder is not None

@@ -30,7 +30,7 @@ def sums_of(sentences: Sequence[Sequence[float]]) -> dict[str, Array]:
 
 
 def interval(sentences: Sequence[Sequence[float]], level: float = 0.95) -> tuple[float, float]:
-    low, high = ratio_interval("v", sums_of(sentences), level)
+    low, high = ratio_interval("v", sums_of(sentences), level=level)
     return float(low[0]), float(high[0])
 
 

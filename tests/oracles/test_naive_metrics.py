@@ -46,10 +46,10 @@ def test_previous_token() -> None:
         "tokens": 5,
         "confidence": 1,
         "confidence_all": 1,
-        # Queries a, b, c over the keys a, b, c: a has nothing there and takes the first (itself), b and c look back.
+        # Queries a, b, c over the keys a, b, c: a has nothing there and does not count, b and c look back.
         "positional_offset": -1,
-        "positional_share": 2 / 3,
-        "self_share": 1 / 3,
+        "positional_share": 1,
+        "self_share": 0,
         "entropy": 0,
         "entropy_norm": 0,
         "to_first": 2 / 5,  # [CLS] and a

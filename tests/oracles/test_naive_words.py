@@ -125,9 +125,9 @@ def test_the_source_itself_can_be_left_out() -> None:
     with_self = naive.syntax([mostly_self], 0, 0)
     without = naive.syntax([mostly_self], 0, 0, exclude_self=True)
     assert (with_self["r", "dep->head"].correct, with_self["r", "head->dep"].correct) == (0, 0)
-    # Word 0 now points at 2; word 1, all of whose weight is on itself, at the first of the others, 0.
-    # The other way round: 2 has nothing left and takes 0, which is right; 0 points at 2, not at 1.
-    assert (without["r", "dep->head"].correct, without["r", "head->dep"].correct) == (2, 1)
+    # Word 0 now points at 2; words 1 and 2, all of whose weight is on themselves, point nowhere.
+    # The other way round: 2 has nothing left; 0 points at 2, not at 1.
+    assert (without["r", "dep->head"].correct, without["r", "head->dep"].correct) == (1, 0)
 
 
 def test_syntax_of_words_in_pieces() -> None:
