@@ -14,6 +14,7 @@ from torch import nn
 
 from headlens.errors import UnsupportedModelError
 from headlens.heads import Head, Stack
+from headlens.models.known import FAMILIES, UNSUPPORTED
 
 # The name by which a modeling file of transformers asks for its attention function.
 _DISPATCH_NAME = "ALL_ATTENTION_FUNCTIONS"
@@ -187,9 +188,9 @@ def _unsupported(model: nn.Module) -> UnsupportedModelError:
         )
     else:
         reason = f"{type(model).__name__} has no attention heads that headlens can find."
+    works = ", ".join(f.title for f in FAMILIES)
     return UnsupportedModelError(
         reason,
-        "Models that work: BERT, ALBERT, RoBERTa, DistilBERT, ELECTRA, ModernBERT, BART, Marian, M2M100, "
-        "T5 (from transformers 5.15 on), GPT-2, OPT, Llama, Mistral and every other that asks the registry; "
-        "models that do not: DeBERTa, MPNet, XLM, XLNet, Longformer, GPT-J, BLOOM, Falcon.",
+        f"Models that work: {works} and every other that asks the registry; "
+        f"models that do not: {', '.join(UNSUPPORTED)}.",
     )

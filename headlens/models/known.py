@@ -35,7 +35,7 @@ FAMILIES = (
     Family("marian", "Marian (OPUS-MT)", _BOTH, "Helsinki-NLP/opus-mt-en-de"),
     Family("bart", "BART", _BOTH, "facebook/bart-base"),
     Family("m2m_100", "M2M100, NLLB", _BOTH, "facebook/m2m100_418M"),
-    Family("t5", "T5", _BOTH, "google-t5/t5-small"),
+    Family("t5", "T5 (from transformers 5.15 on)", _BOTH, "google-t5/t5-small"),
     Family("gpt2", "GPT-2", _DECODER, "openai-community/gpt2"),
     Family("opt", "OPT", _DECODER, "facebook/opt-125m"),
     Family("llama", "Llama", _DECODER, "meta-llama/Llama-3.2-1B"),
