@@ -88,6 +88,6 @@ def classify(
     )
     screen = Screen(json=json, quiet=quiet)
     run = run_classify(request, screen)
-    screen.show(*classify_tables(run.tables))
+    screen.show(*classify_tables(run.tables, min_instances))
     screen.notes(run.notes)
     screen.finish(run.summary(), run.files, f"look at {run.folder}/figures, or headlens attend {request.models[0]}")

@@ -136,7 +136,7 @@ ExcludeSelfOption = Annotated[
 ]
 LevelOption = Annotated[
     Level,
-    typer.Option(help="Confidence, positions, entropy, mass between tokens or words.", rich_help_panel=STATISTICS),
+    typer.Option(help="What attends to what; syntax and rare words always compare words.", rich_help_panel=STATISTICS),
 ]
 FrequencyOption = Annotated[
     str, typer.Option(metavar="LIST", help="wordfreq:LANG, corpus, FILE or none.", rich_help_panel=STATISTICS)

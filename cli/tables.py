@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def classify_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
+def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> list[Table]:
     """Roles by number of heads, and the best head of every relation and direction beside its baseline."""
     from headlens.report.console import summary_table
     from headlens.report.figures import best_heads
@@ -20,17 +20,20 @@ def classify_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     heads = tables["heads"]
     families = heads.assign(role=heads["role"].map(role_family))
     counts = families.pivot_table(index="role", columns="model", values="head", aggfunc="count", fill_value=0)
+    counts = counts[list(heads["model"].unique())]
     rows = [{"role": str(role), **{str(m): int(n) for m, n in own.items()}} for role, own in counts.iterrows()]
     shown = [summary_table("Heads by their strongest role", sorted(rows, key=lambda r: str(r["role"]) == "none"))]
     if "syntax" in tables:
         for name, own in best_heads(tables["syntax"]).groupby("model", sort=False):
-            best = [_best(r) for r in own.to_dict("records")]
+            best = [_best(r, min_instances) for r in own.to_dict("records")]
             shown.append(summary_table(f"Best head of each relation, {name}", best))
     return shown
 
 
-def _best(row: Mapping[Hashable, Any]) -> dict[str, object]:
+def _best(row: Mapping[Hashable, Any], min_instances: int) -> dict[str, object]:
     verdict = "no" if not row["syntactic"] else "yes" if row["significant"] else "yes (n.s.)"
+    if row["n"] < min_instances:
+        verdict = "too few"
     return {
         "relation": f"{row['relation']} {row['direction']}",
         "head": f"{row['stack']}.{row['layer']}.{row['head']}",

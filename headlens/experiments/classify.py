@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import pandas as pd
@@ -137,7 +138,8 @@ def classify(
                 feed.model(**batch.inputs, **feed.arguments)
             progress(len(batch.examples))
     _check_counts(corpus, feed, encoding, annotation, options.relations)
-    tables = head_tables(statistics, similarity if isinstance(similarity, Similarity) else None, options.thresholds)
+    thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
+    tables = head_tables(statistics, similarity if isinstance(similarity, Similarity) else None, thresholds)
     notes = annotation_notes(annotation, options.relations, options.thresholds.min_instances)
     return Classification(tables, encoding, annotation, [*encoding_notes(feed, encoding), *notes])
 

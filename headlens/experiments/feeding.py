@@ -54,7 +54,7 @@ class Feed:
         if example.target is not None and not two_sided:
             raise OptionError(
                 f"{loaded.name} reads one sentence at a time, but there is a source and a target.",
-                "Leave --target out, or give a translation model.",
+                "Leave the translation out (--target, --target-text), or give a translation model.",
             )
         alone = two_sided and example.target is None
         model = loaded.model.get_encoder() if alone else loaded.model.base_model

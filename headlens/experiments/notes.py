@@ -33,6 +33,11 @@ def annotation_notes(counts: AnnotationCounts, relations: tuple[str, ...], min_i
         notes.append(f"{counts.lost_arcs} relation instances lie inside one unit or touch a word without a token.")
     if counts.no_tree:
         notes.append(f"{counts.no_tree} sentences have no dependency tree; --parser adds them.")
+    if counts.rarity_is_vague:
+        notes.append(
+            f"In {counts.tied_sentences} of {counts.rare_sentences} sentences several words tie for the rarest, as "
+            "words unknown to the frequency list do: no head is called rare. --frequency wordfreq:LANG names the list."
+        )
     few = [f"{r} ({counts.arcs.get(r, 0)})" for r in relations if counts.arcs.get(r, 0) < min_instances]
     if few and counts.arcs:
         notes.append(f"Too few instances for a syntactic role (fewer than {min_instances}): {', '.join(few)}.")

@@ -32,7 +32,7 @@ class Thresholds:
         diagonal: share of offset 0, for the role `self`.
         margin: how much a syntactic head's accuracy must exceed the baseline's.
         margin_kind: "absolute" adds the margin to the baseline, "relative" multiplies it by 1 + margin.
-        min_instances: relations with fewer instances give no role.
+        min_instances: relations with fewer instances give no role, nor does anything measured on fewer tokens or words.
         rare: share of query words that point at the rarest word.
         separator: mean attention mass on separator and end-of-sentence tokens.
         broad: normalised entropy.
@@ -100,7 +100,11 @@ def _roles(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Role]:
         ("separator", separator, thresholds.separator),
         ("broad", row.get("entropy_norm"), thresholds.broad),
     ]
+    few = {"rare": row.get("rare_words", math.inf) < thresholds.min_instances}
+    too_short = row.get("tokens", math.inf) < thresholds.min_instances
     for name, value, threshold in candidates:
+        if too_short or few.get(name, False):
+            continue
         # "More than half" for rare words, "at least" for the shares; a NaN is never above.
         if value is not None and (value > threshold if name == "rare" else value >= threshold):
             yield Role(name, _scaled(value, threshold))

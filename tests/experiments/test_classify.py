@@ -276,3 +276,19 @@ def test_the_model_is_left_as_it_was(make: Make) -> None:
     assert (loaded.model.config._attn_implementation, loaded.model.training) == before
     assert_frame_equal(run(loaded).tables["heads"].rows, first)
     assert np.isfinite(first["confidence"]).all()
+
+
+def test_no_head_is_called_rare_when_most_rarest_words_tie(make: Make) -> None:
+    # A threshold of 0 would call every head rare that ever points at a rarest word.
+    options = ClassifyOptions(("nsubj", "obj"), Thresholds(min_instances=5, rare=0.0))
+    corpus = Memory([Example(sentence("the old story of small birds never ends here"))] * 8)
+    ranks = {
+        w: float(i) for i, w in enumerate(("ends", "story", "birds", "old", "small", "never", "here", "of", "the"))
+    }
+    clear = run(make("BertModel"), corpus, options, frequencies=Frequencies(ranks.__getitem__))
+    vague = run(make("BertModel"), corpus, options, frequencies=Frequencies(lambda _: 0.0))
+    assert clear.annotation.tied_sentences == 0
+    assert clear.tables["heads"].rows["roles"].str.contains("rare").any()
+    assert vague.annotation.tied_sentences == vague.annotation.rare_sentences == 8
+    assert not vague.tables["heads"].rows["roles"].str.contains("rare").any()
+    assert any("tie for the rarest" in note for note in vague.notes)

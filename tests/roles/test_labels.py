@@ -221,3 +221,10 @@ def test_bound_of_arrays() -> None:
     baseline = np.array([0.0, 0.5])
     assert Thresholds().syntactic(baseline).tolist() == [0.1, 0.6]
     assert Thresholds(margin_kind="relative").syntactic(baseline).tolist() == [0.0, 0.55]
+
+
+def test_too_little_data_gives_no_role() -> None:
+    strong = {"self_share": 0.99, "rare_top1": 0.99}
+    assert roles(**strong, tokens=30, rare_words=30) == "self; rare"
+    assert roles(**strong, tokens=30, rare_words=29) == "self"
+    assert roles(**strong, tokens=29, rare_words=30) == ""
