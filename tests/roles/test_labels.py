@@ -225,6 +225,6 @@ def test_bound_of_arrays() -> None:
 
 def test_too_little_data_gives_no_role() -> None:
     strong = {"self_share": 0.99, "rare_top1": 0.99}
-    assert roles(**strong, tokens=30, rare_words=30) == "self; rare"
+    assert roles(**strong, tokens=30, rare_words=30) == "rare; self"
     assert roles(**strong, tokens=30, rare_words=29) == "self"
     assert roles(**strong, tokens=29, rare_words=30) == ""
