@@ -174,7 +174,7 @@ def random_maps(
     return found
 
 
-def same_sums(first: Mapping[Any, Any], second: Mapping[Any, Any], *, within: float) -> None:
+def assert_same_sums(first: Mapping[Any, Any], second: Mapping[Any, Any], *, within: float) -> None:
     """Counts equal, everything else up to rounding."""
     assert set(first) == set(second)
     for key, value in first.items():

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from handmade import Padding, Row, Setting, call, measured, observed, random_maps, same_sums
+from handmade import Padding, Row, Setting, assert_same_sums, call, measured, observed, random_maps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
@@ -91,12 +91,12 @@ def test_batches_and_shards_of_any_size_and_order_add_up(
     cuts = sorted({0, len(rows), *data.draw(st.lists(st.integers(0, len(rows)), max_size=3))})
     calls = [call(shuffled[a:b], Setting(stack)) for a, b in pairwise(cuts)]
     in_turn = flat(observed(METRICS, calls, level=level))
-    same_sums(flat(observed(METRICS, [call(rows, Setting(stack))], level=level)), in_turn, within=ROUNDING)
+    assert_same_sums(flat(observed(METRICS, [call(rows, Setting(stack))], level=level)), in_turn, within=ROUNDING)
     merged = Totals()
     for i, shard in enumerate(data.draw(st.permutations(calls))):
         observed(METRICS, [shard], level=level).totals.save(tmp_path / f"{i}.npz")
         merged.merge(Totals.load(tmp_path / f"{i}.npz"))
-    same_sums(in_turn, {k: merged.of(k[0])[k[1]][k[2]] for k in merged}, within=1e-12)
+    assert_same_sums(in_turn, {k: merged.of(k[0])[k[1]][k[2]] for k in merged}, within=1e-12)
 
 
 paddings = st.builds(
@@ -114,7 +114,7 @@ def test_padding_never_matters(corpus: tuple[Stack, list[Row]], padding: Padding
     stack, rows = corpus
     plain = [call([row], Setting(stack)) for row in rows]
     padded = call(rows, Setting(stack, padding=padding))
-    same_sums(
+    assert_same_sums(
         flat(observed(METRICS, plain, level=level)), flat(observed(METRICS, [padded], level=level)), within=ROUNDING
     )
     sites = [padded.site]
@@ -123,7 +123,7 @@ def test_padding_never_matters(corpus: tuple[Stack, list[Row]], padding: Padding
         for one in calls:
             similarity.observe(one)
             similarity.commit()
-    same_sums(flat(distances[0]), flat(distances[1]), within=ROUNDING)
+    assert_same_sums(flat(distances[0]), flat(distances[1]), within=ROUNDING)
 
 
 @settings(max_examples=10, deadline=None)
@@ -133,7 +133,7 @@ def test_bfloat16_weights_are_read_as_they_are(corpus: tuple[Stack, list[Row]]) 
     low = call(rows, Setting(stack, dtype=torch.bfloat16))
     assert low.weights is not None
     high = dataclasses.replace(low, weights=low.weights.float())
-    same_sums(flat(observed(METRICS, [low])), flat(observed(METRICS, [high])), within=0)
+    assert_same_sums(flat(observed(METRICS, [low])), flat(observed(METRICS, [high])), within=0)
 
 
 @settings(max_examples=10, deadline=None)
@@ -218,7 +218,7 @@ def test_what_is_discarded_never_counts() -> None:
         disturbed.observe(other)
         disturbed.discard()
         disturbed.commit()
-        same_sums(flat(clean), flat(disturbed), within=0)
+        assert_same_sums(flat(clean), flat(disturbed), within=0)
 
 
 def test_what_is_not_committed_does_not_count() -> None:
