@@ -38,6 +38,7 @@ def classify(
     target_frequency: o.TargetFrequencyOption = "none",
     similarity: o.SimilarityOption = "sample",
     batch_tokens: o.BatchTokensOption = 2048,
+    figures: o.FiguresOption = True,
 ) -> None:
     """Tell what every attention head does: confidence, positions, syntax, rare words; and name its role.
 
@@ -65,10 +66,12 @@ def classify(
             batch_tokens=batch_tokens,
         ),
         model_options=load.options(),
+        figures=figures,
         place=output.place(),
     )
     screen = output.screen()
     run = run_classify(request, screen)
     screen.show(*classify_tables(run.tables, thresholds.min_instances))
     screen.notes(run.notes)
-    screen.finish(run.summary(), run.files, f"look at {run.folder}/figures, or headlens attend {request.models[0]}")
+    look = f"look at {run.folder}/figures" if figures else f"headlens report {run.folder}"
+    screen.finish(run.summary(), run.files, f"{look}, or headlens attend {request.models[0]}")

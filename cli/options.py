@@ -124,6 +124,12 @@ ConfigOption = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+FiguresOption = Annotated[
+    bool,
+    typer.Option(
+        "--figures/--no-figures", help="Draw figures; `headlens report` can do so later.", rich_help_panel=OUTPUT
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the summary as JSON and nothing else.", rich_help_panel=OUTPUT)
 ]
