@@ -38,6 +38,7 @@ def classify(
     target_frequency: o.TargetFrequencyOption = "none",
     similarity: o.SimilarityOption = "sample",
     batch_tokens: o.BatchTokensOption = 2048,
+    seed: o.SeedOption = 0,
     figures: o.FiguresOption = True,
 ) -> None:
     """Tell what every attention head does: confidence, positions, syntax, rare words; and name its role.
@@ -64,6 +65,7 @@ def classify(
             exclude_self=exclude_self,
             similarity=similarity,
             batch_tokens=batch_tokens,
+            seed=seed,
         ),
         model_options=load.options(),
         figures=figures,

@@ -192,6 +192,9 @@ SimilarityOption = Annotated[
     Literal["sample", "all", "off"],
     typer.Option(help="Head distances from one query token a sentence, from all, or none.", rich_help_panel=STATISTICS),
 ]
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=2**32 - 1, help="Chooses the sampled query tokens.", rich_help_panel=STATISTICS)
+]
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -55,6 +55,7 @@ class ClassifyOptions:
         exclude_self: leave a word's attention to itself out of the syntactic accuracy.
         similarity: distances between heads from one query token per sentence, from all, or not at all.
         batch_tokens: tokens of a batch, padding included.
+        seed: chooses the query tokens of sampled similarity.
     """
 
     relations: tuple[str, ...] = DEFAULT_RELATIONS
@@ -63,6 +64,7 @@ class ClassifyOptions:
     exclude_self: bool = False
     similarity: SimilarityMode = "sample"
     batch_tokens: int = 2048
+    seed: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
@@ -127,7 +129,8 @@ def classify(
     options = options or ClassifyOptions()
     frequencies = frequencies or Frequencies()
     feed = Feed.of(loaded, _first(corpus))
-    annotator = Annotator(options.relations, frequencies.source, frequencies.target, options.similarity == "sample")
+    sample = options.similarity == "sample"
+    annotator = Annotator(options.relations, frequencies.source, frequencies.target, sample, options.seed)
     baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)
     session = AttentionSession(feed.model, observers=_observers(feed, options, baseline))
     statistics, similarity = session.observers[0], session.observers[-1]
