@@ -173,11 +173,6 @@ def test_bad_input(headlens: Headlens, tiny_bert: Path, arguments: list[str], me
     assert not Path("runs").exists() or not list(Path("runs").iterdir())
 
 
-def test_debug_shows_the_traceback(headlens: Headlens) -> None:
-    with pytest.raises(Exception, match="nowhere"):
-        headlens("--debug", "classify", "demo", "--corpus", "nowhere.conllu")
-
-
 def test_sides_of_different_length(headlens: Headlens, tiny_marian: Path) -> None:
     Path("one.txt").write_text("A sentence.\n")
     Path("two.txt").write_text("A sentence.\nAnother one.\n")
