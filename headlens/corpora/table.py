@@ -10,7 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.cells import text_cell
+from headlens.corpora.cells import list_names, text_cell
 from headlens.corpora.files import open_text, short_name
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import full_examples, plain_sentence
@@ -91,8 +91,13 @@ class TableCorpus:
     def _check_columns(self, names: Sequence[str], line: int) -> None:
         for wanted in (self.column, self.target_column):
             if wanted is not None and wanted not in names:
-                advice = f"Columns: {', '.join(names)}. Without a header, name them 1, 2, …"
+                advice = f"Columns: {list_names(names)}. Without a header, name them 1, 2, …"
                 raise CorpusError(f"there is no column {wanted!r}.", advice, path=self.path, line=line)
+            if wanted is not None and names.count(wanted) > 1:
+                advice = "Give the columns names of their own."
+                raise CorpusError(
+                    f"{names.count(wanted)} columns are called {wanted!r}.", advice, path=self.path, line=line
+                )
 
 
 def _tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
@@ -109,8 +114,9 @@ def _comma_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
                 yield start, row
             start = reader.line_num + 1
     except csv.Error as error:
+        reason = "a carriage return outside of quotes" if "new-line character" in str(error) else str(error)
         advice = "Mend the row that begins here; a quotation mark inside a quoted cell is written twice."
-        raise CorpusError(f"broken CSV: {error}.", advice, path=path, line=start) from error
+        raise CorpusError(f"broken CSV: {reason}.", advice, path=path, line=start) from error
 
 
 def _json_rows(path: str | Path) -> Iterator[Row]:

@@ -187,3 +187,17 @@ def test_glue(name: str, columns: tuple[str, str | None], count: int) -> None:
     if not path.exists():
         pytest.skip(f"needs {name} in ../shared/data")
     assert len(read(path, *columns)) == count
+
+
+@pytest.mark.parametrize(("name", "header"), [("a.tsv", "text\t\ttext\n"), ("a.csv", 'text,"",text\n')])
+def test_columns_of_one_name(tmp_path: Path, name: str, header: str) -> None:
+    path = save(tmp_path, name, header + header)
+    with pytest.raises(CorpusError, match=rf"{name}:1: 2 columns are called 'text'\.\nGive the columns names"):
+        read(path)
+    with pytest.raises(CorpusError, match=r"there is no column 'de'\.\nColumns: text, \(one without a name\), text\."):
+        read(path, "de")
+
+
+def test_carriage_returns_as_line_ends(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"a\.csv:1: broken CSV: a carriage return outside of quotes"):
+        read(save(tmp_path, "a.csv", "text,x\ra,1\r"))

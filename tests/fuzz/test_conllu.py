@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -178,7 +179,7 @@ def check_sound(sentence: Sentence, naive: Naive) -> None:
         assert end <= inside[0].start
         parts = [sentence.text[w.start : w.end] for w in inside]
         if [p.lower() for p in parts] == [f.lower() for f in forms] and len(set(parts)) != 1:
-            assert all(a.end == b.start for a, b in zip(inside, inside[1:], strict=False))
+            assert all(a.end == b.start for a, b in pairwise(inside))
             assert "".join(parts) == surface
         else:
             assert parts == [surface] * len(forms)
