@@ -129,11 +129,7 @@ def naive_pairs(source: bytes, target: bytes) -> list[tuple[str, str]] | None:
     return [(a, b) for a, b in pairs if a and b]
 
 
-@fuzzing(800)
-@given(st.lists(st.sampled_from(SEEDS), min_size=1, max_size=5), blows(2), blows(2))
-def test_damaged_pairs(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], left: Any, right: Any) -> None:
-    folder, whole = tmp_path_factory.getbasetemp(), b"".join(lines)
-    source, target = damaged(whole, left), damaged(whole, right)
+def check_pairs(folder: Path, source: bytes, target: bytes) -> None:
     (folder / "fuzzed.en").write_bytes(source)
     (folder / "fuzzed.de").write_bytes(target)
     found = read(ParallelCorpus(TextCorpus(folder / "fuzzed.en"), TextCorpus(folder / "fuzzed.de")))
@@ -144,3 +140,10 @@ def test_damaged_pairs(tmp_path_factory: pytest.TempPathFactory, lines: list[byt
         assert found.line is not None
         return
     assert [(e.source.text, e.target.text) for e in found if e.target] == expected
+
+
+@fuzzing(800)
+@given(st.lists(st.sampled_from(SEEDS), min_size=1, max_size=5), blows(2), blows(2))
+def test_damaged_pairs(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], left: Any, right: Any) -> None:
+    whole = b"".join(lines)
+    check_pairs(tmp_path_factory.getbasetemp(), damaged(whole, left), damaged(whole, right))
