@@ -14,7 +14,7 @@ from headlens.corpora.cells import list_names, text_cell
 from headlens.corpora.files import open_text, short_name
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import full_examples, plain_sentence
-from headlens.errors import CorpusError
+from headlens.errors import CorpusError, counted
 
 SEPARATORS = {".tsv": "\t", ".csv": ","}
 JSON_LINES = (".jsonl", ".ndjson")
@@ -77,7 +77,7 @@ class TableCorpus:
         self._check_columns(names, first[0])
         for line, cells in rows if has_header else chain([first], rows):
             if len(cells) != len(names):
-                message = f"{len(cells)} columns where the first row has {len(names)}."
+                message = f"{counted(len(cells), 'column')} where the first row has {len(names)}."
                 raise CorpusError(message, "Mend the line.", path=self.path, line=line)
             yield line, dict(zip(names, cells, strict=True))
 

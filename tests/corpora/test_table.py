@@ -74,7 +74,7 @@ def test_blank_and_null_cells_are_left_out(tmp_path: Path, caplog: pytest.LogCap
         assert read(path, "a") == [("1", "x", None)]
         assert not caplog.records
         assert read(path, "a", "b") == [("1", "x", "y")]
-    assert [r.getMessage() for r in caplog.records] == ["a: skipped 1 pairs of which one side is empty"]
+    assert [r.getMessage() for r in caplog.records] == ["a: skipped 1 pair of which one side is empty"]
 
 
 def test_path_in_json(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ FAULTS = {
     "unknown column, tsv": ("a.tsv", "a\tb\n1\t2\n", 1, r"there is no column 'text'\.\nColumns: a, b\."),
     "unknown column, csv": ("a.csv", "\na,b\n1,2\n", 2, r"there is no column 'text'\.\nColumns: a, b\."),
     "unknown column, jsonl": ("a.jsonl", '{"text": "x"}\n{"a": 1}\n', 2, r"there is no column 'text'\.\nColumns: a\."),
-    "row too short": ("a.tsv", "text\tb\nx\ty\nx\n", 3, r"1 columns where the first row has 2\."),
+    "row too short": ("a.tsv", "text\tb\nx\ty\nx\n", 3, r"1 column where the first row has 2\."),
     "row too long": ("a.csv", 'text,b\n"x\n\ny",z\n\n1,2,3\n', 6, r"3 columns where the first row has 2\."),
     "open quote": ("a.csv", 'text,b\nx,y\n"x,y\nx,y\n', 3, r"broken CSV: unexpected end of data\.(.|\n)*written twice"),
     "text after a quote": ("a.csv", 'text\n"x" y\n', 2, r"broken CSV: .*expected after"),
