@@ -103,7 +103,9 @@ class HubCorpus:
 
     def _unreadable(self, what: str, error: Exception) -> CorpusError:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return CorpusError(f"{what}: {reason}", ADVICE, path=self._place)
+        local = Path(self.dataset).is_file()
+        advice = "The file is damaged, or of another kind than its name says." if local else ADVICE
+        return CorpusError(f"{what}: {reason}", advice, path=self._place)
 
 
 def _from_file(path: Path, split: str) -> Mapping[str, Any]:

@@ -54,7 +54,8 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
         digest.update(b"\0")
         progress(1)
     if not sentences:
-        raise CorpusError(f"the corpus {corpus.name} is empty.", "It must hold at least one sentence.")
+        advice = "Give one with at least one sentence; blank lines, comments and empty cells are none."
+        raise CorpusError(f"the corpus {corpus.name} is empty.", advice)
     return CorpusSummary(corpus.name, sentences, words, trees, digest.hexdigest(), dict(relations))
 
 

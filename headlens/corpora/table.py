@@ -18,6 +18,13 @@ from headlens.errors import CorpusError, counted
 
 SEPARATORS = {".tsv": "\t", ".csv": ","}
 JSON_LINES = (".jsonl", ".ndjson")
+# What the csv module says, and what it means.
+CSV_FAULTS = {
+    "unexpected end of data": "a quotation mark that is never closed",
+    "expected after": "text after a closing quotation mark",
+    "field larger": "a cell of more than 131,072 characters, or a quotation mark that is not closed",
+    "new-line character": "a carriage return outside of quotes",
+}
 Row = tuple[int, Mapping[str, Any]]
 
 
@@ -114,7 +121,7 @@ def _comma_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
                 yield start, row
             start = reader.line_num + 1
     except csv.Error as error:
-        reason = "a carriage return outside of quotes" if "new-line character" in str(error) else str(error)
+        reason = next((plain for sign, plain in CSV_FAULTS.items() if sign in str(error)), str(error))
         advice = "Mend the row that begins here; a quotation mark inside a quoted cell is written twice."
         raise CorpusError(f"broken CSV: {reason}.", advice, path=path, line=start) from error
 
