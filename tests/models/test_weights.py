@@ -84,7 +84,7 @@ def test_attention_may_not_be_missing(name: str, key: str) -> None:
 
 
 class Odd(torch.nn.Module):
-    """A base model with parts whose names have fooled a search for "head", "cls" or "score", and heads with attention."""
+    """Parts whose names have fooled a search for "head", "cls" or "score", and heads with attention of their own."""
 
     base_model_prefix = "base"
 
