@@ -130,6 +130,12 @@ ConfigOption = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+FiguresOption = Annotated[
+    bool,
+    typer.Option(
+        "--figures/--no-figures", help="Draw figures; `headlens report` can do so later.", rich_help_panel=OUTPUT
+    ),
+]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the summary as JSON and nothing else.", rich_help_panel=OUTPUT)
 ]
@@ -191,6 +197,9 @@ TargetFrequencyOption = Annotated[
 SimilarityOption = Annotated[
     Literal["sample", "all", "off"],
     typer.Option(help="Head distances from one query token a sentence, from all, or none.", rich_help_panel=STATISTICS),
+]
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=2**32 - 1, help="Chooses the sampled query tokens.", rich_help_panel=STATISTICS)
 ]
 
 

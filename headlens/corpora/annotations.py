@@ -57,12 +57,14 @@ class Annotator:
         frequency: word frequencies of the source language; None for no rare words.
         target_frequency: the same for the target side of pairs.
         sample: choose one query token per sentence for costly statistics.
+        seed: another seed chooses other tokens.
     """
 
     relations: tuple[str, ...] = ()
     frequency: Frequency | None = None
     target_frequency: Frequency | None = None
     sample: bool = True
+    seed: int = 0
 
     def annotate(self, batch: Batch, counts: AnnotationCounts, *, decoder_only: bool) -> BatchTokens:
         """Tokens of a batch by stack; the only sequence of a decoder-only model is its decoder's."""
@@ -86,7 +88,7 @@ class Annotator:
             tokens,
             arcs=self._arcs(rows, counts).to(device) if self.relations else None,
             rarity=None if frequency is None else self._rarity(rows, frequency, counts).to(device),
-            sampled=_sampled(rows).to(device) if self.sample else None,
+            sampled=_sampled(rows, self.seed).to(device) if self.sample else None,
         )
 
     def _rarity(self, rows: Sequence[EncodedSequence], frequency: Frequency, counts: AnnotationCounts) -> Tensor:
@@ -123,6 +125,6 @@ class Annotator:
         ]
 
 
-def _sampled(rows: Sequence[EncodedSequence]) -> Tensor:
+def _sampled(rows: Sequence[EncodedSequence], seed: int) -> Tensor:
     """One token per sentence, picked by its text: the same in every batch, order and shard."""
-    return torch.tensor([zlib.crc32(row.sentence.text.encode()) % len(row) for row in rows], dtype=torch.int64)
+    return torch.tensor([zlib.crc32(row.sentence.text.encode(), seed) % len(row) for row in rows], dtype=torch.int64)

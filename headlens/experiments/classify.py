@@ -56,6 +56,7 @@ class ClassifyOptions:
         exclude_self: leave a word's attention to itself out of the syntactic accuracy.
         similarity: distances between heads from one query token per sentence, from all, or not at all.
         batch_tokens: tokens of a batch, padding included.
+        seed: chooses the query tokens of sampled similarity.
         long_sentences: whether sentences longer than the model reads are left out or cut into windows.
     """
 
@@ -65,6 +66,7 @@ class ClassifyOptions:
     exclude_self: bool = False
     similarity: SimilarityMode = "sample"
     batch_tokens: int = 2048
+    seed: int = 0
     long_sentences: LongSentences = "skip"
 
     def __post_init__(self) -> None:
@@ -130,7 +132,8 @@ def classify(
     options = options or ClassifyOptions()
     frequencies = frequencies or Frequencies()
     feed = Feed.of(loaded, _first(corpus), options.long_sentences)
-    annotator = Annotator(options.relations, frequencies.source, frequencies.target, options.similarity == "sample")
+    sample = options.similarity == "sample"
+    annotator = Annotator(options.relations, frequencies.source, frequencies.target, sample, options.seed)
     baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)
     session = AttentionSession(feed.model, observers=_observers(feed, options, baseline))
     statistics, similarity = session.observers[0], session.observers[-1]

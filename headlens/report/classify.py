@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.report import figures
+from headlens.report import figures as draw
 from headlens.report.runs import RunFolder
 
 
@@ -23,25 +23,25 @@ def classify_figures(tables: Mapping[str, pd.DataFrame]) -> Iterator[tuple[str, 
     """
     heads = tables["heads"]
     by_model = {str(name): rows for name, rows in heads.groupby("model", sort=False)}
-    yield "confidence", figures.confidence_map(by_model)
-    yield "functions", figures.function_map(by_model)
-    yield "positions", figures.positional_map(heads)
-    yield "offsets", figures.offset_profile(tables["positions"])
+    yield "confidence", draw.confidence_map(by_model)
+    yield "functions", draw.function_map(by_model)
+    yield "positions", draw.positional_map(heads)
+    yield "offsets", draw.offset_profile(tables["positions"])
     if "syntax" in tables:
-        yield "best_heads", figures.best_heads_table(tables["syntax"])
+        yield "best_heads", draw.best_heads_table(tables["syntax"])
         for name, rows in tables["syntax"].groupby("model", sort=False):
             suffix = "" if len(by_model) == 1 else f"_{list(by_model).index(str(name)) + 1}"
-            yield f"syntax{suffix}", figures.syntactic_map(rows)
-    yield "mass", figures.mass_bars(heads)
-    yield "entropy", figures.entropy_map(heads)
-    yield "rare", figures.rare_map(heads)
+            yield f"syntax{suffix}", draw.syntactic_map(rows)
+    yield "mass", draw.mass_bars(heads)
+    yield "entropy", draw.entropy_map(heads)
+    yield "rare", draw.rare_map(heads)
     if "similarity" in tables:
-        yield "similarity", figures.similarity_map(tables["similarity"], heads)
+        yield "similarity", draw.similarity_map(tables["similarity"], heads)
 
 
-def write_classification(run: RunFolder, tables: Mapping[str, pd.DataFrame]) -> None:
-    """Write every table as CSV, then every figure as PNG and SVG."""
+def write_classification(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
+    """Write every table as CSV, then, if wanted, every figure as PNG and SVG."""
     for name, frame in tables.items():
         run.table(name, frame)
-    for name, figure in classify_figures(tables):
+    for name, figure in classify_figures(tables) if figures else ():
         run.figure(name, figure)
