@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +17,7 @@ from headlens.corpora.files import Line, open_text, short_name
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 from headlens.corpora.spans import SurfaceToken, lay_out
 from headlens.corpora.trees import find_fault
-from headlens.errors import CorpusError, OutputError, counted
+from headlens.errors import CorpusError, counted
 
 N_COLUMNS = 10
 ADVICE = "Mend the line; https://universaldependencies.org/format.html describes the format."
@@ -71,11 +70,9 @@ def read_conllu(path: str | Path) -> Iterator[Sentence]:
 def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> None:
     """Write sentences so that `read_conllu` gives back the same texts, spans, forms, heads and relations.
 
-    A file is written under another name first and then renamed, so that no reader sees half of it; missing folders are
-    made.
+    A file is written under another name first and then renamed, so that no reader sees half of it.
 
     Raises:
-        OutputError: if the file cannot be written or the disk is full.
         CorpusError: a sentence that CoNLL-U cannot hold: no words, text outside of words other than single
             spaces, words out of order, heads that are no tree.
     """
@@ -85,17 +82,11 @@ def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> 
     path = Path(target)
     part = path.with_name(f".{path.name}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         with _create_text(part, compress=path.suffix == ".gz") as handle:
             handle.writelines(map(_format_block, sentences))
         part.replace(path)
-    except OSError as error:
-        raise OutputError(
-            f"Cannot write {path}: {error.strerror or error}.", "Choose another folder or disk."
-        ) from error
     finally:
-        with suppress(OSError):
-            part.unlink()
+        part.unlink(missing_ok=True)
 
 
 class _FaultError(Exception):

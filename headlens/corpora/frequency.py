@@ -142,7 +142,8 @@ def make_frequency(spec: str, corpus: Iterable[Example], side: Side = "source") 
         try:
             return WordfreqFrequency(language)
         except OptionError as error:
-            raise OptionError(f"{option} {spec}: {error.message}", error.advice) from error
+            reason = error.message[:1].lower() + error.message[1:]
+            raise OptionError(f"{option} {spec}: {reason}", error.advice) from error
     if not Path(spec).is_file():
         raise OptionError(
             f"{option} {spec!r} is not a file.", "Give wordfreq:LANGUAGE (wordfreq:en), `corpus` or a file."

@@ -176,8 +176,8 @@ def _check_counts(
 ) -> None:
     if not encoding.sentences:
         raise CorpusError(
-            f"the model can read no sentence: {encoding.too_long} are longer than its {feed.encoder.limit} tokens, "
-            f"{encoding.empty} are empty.",
+            f"the model can read no sentence: {encoding.too_long} longer than its {feed.encoder.limit} tokens, "
+            f"{encoding.empty} empty.",
             "Cut long sentences with --long-sentences window, or use a model with a longer limit.",
             path=corpus.name,
         )

@@ -185,6 +185,8 @@ def _dtype(wanted: DType) -> torch.dtype:
 
 
 def _local_or_hub(name: str) -> str | Path:
+    if not name:
+        raise ModelError("The model has no name.", "Give a folder with a config.json, a hub id, or 'demo'.")
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
