@@ -51,13 +51,24 @@ def explained(name: str, asked: Asked) -> Iterator[None]:
 
 def explain(name: str, asked: Asked, error: Exception) -> ModelError:
     """The error for a model that could not be loaded, by what was raised."""
-    # The name must not be taken for a reason: a folder may be called "offline-safetensors".
-    text = str(error).replace(str(Path(name).expanduser()), "")
     kinds = {type(e) for e in _chain(error)}
+    text = _Text(str(error), name)
     return _of_the_hub(name, asked, kinds, text) or _of_the_files(name, asked, kinds, text) or _unknown(name, error)
 
 
-def _of_the_hub(name: str, asked: Asked, kinds: set[type[BaseException]], text: str) -> ModelError | None:
+@dataclass(frozen=True)
+class _Text:
+    """What an error says; `sign in text` looks for the sign outside of the model's name, which may hold anything."""
+
+    said: str
+    name: str
+
+    def __contains__(self, sign: str) -> bool:
+        path = str(Path(self.name).expanduser())
+        return sign in (self.said.replace(path, "") if sign in path else self.said)
+
+
+def _of_the_hub(name: str, asked: Asked, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
     if _any(kinds, hub_errors.GatedRepoError):
         return ModelError(f"{name} is a gated model.", "Ask for access on its page and log in with: hf auth login.")
     if _any(kinds, hub_errors.RevisionNotFoundError):
@@ -82,9 +93,9 @@ def _of_the_hub(name: str, asked: Asked, kinds: set[type[BaseException]], text: 
     return None
 
 
-def _of_the_files(name: str, asked: Asked, kinds: set[type[BaseException]], text: str) -> ModelError | None:
+def _of_the_files(name: str, asked: Asked, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
     if _any(kinds, SafetensorError):
-        return ModelError(f"{name}: the weights cannot be read: {text}.", "The file is damaged; fetch it again.")
+        return ModelError(f"{name}: the weights cannot be read: {text.said}.", "The file is damaged; fetch it again.")
     if "trust_remote_code" in text:
         return ModelError(f"{name} brings code of its own.", "If you trust it, add --trust-remote-code.")
     if "ignore_mismatched_sizes" in text:

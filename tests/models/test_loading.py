@@ -226,6 +226,15 @@ def test_name_is_no_reason(tmp_path: Path) -> None:
     assert "not a valid JSON file" in refused(folder).message
 
 
+@pytest.mark.parametrize("name", ["model", "e", "architecture"])
+def test_name_hides_no_reason(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor may it be a word of theirs."""
+    monkeypatch.chdir(tmp_path)
+    save(build("BertModel"), tmp_path / name)
+    (tmp_path / name / "config.json").write_text("{}")
+    assert "names no model_type" in refused(name).message
+
+
 def test_code_of_its_own(bert: str) -> None:
     edit_config(bert, model_type="homemade", auto_map={"AutoConfig": "code.Config", "AutoModel": "code.Model"})
     error = refused(bert)
