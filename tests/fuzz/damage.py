@@ -159,5 +159,5 @@ def fuzzing(examples: int) -> settings:
     return settings(
         max_examples=int(os.environ.get("HEADLENS_FUZZ", examples)),
         deadline=timedelta(seconds=10),
-        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.function_scoped_fixture],
     )
