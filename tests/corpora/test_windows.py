@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from saved import sentence
+from saved import joined, sentence
 from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.annotations import AnnotationCounts, Annotator
@@ -142,20 +142,6 @@ def test_only_arcs_inside_a_window_are_measured(wordpiece_tokenizer: PreTrainedT
     assert len(tokens.encoder.arcs) == inside
     assert int(tokens.encoder.arcs[:, 1:3].min()) >= 0
     assert (counts.windowed, annotation.trees, annotation.no_tree) == (1, len(examples), 0)
-
-
-def joined(sentences: Sequence[Sentence]) -> Sentence:
-    """One tree of many: later roots hang on the first."""
-    text, words = "", list[Word]()
-    root = next(i for i, w in enumerate(sentences[0].words) if w.head == ROOT)
-    for part in sentences:
-        before, offset = len(words), len(text)
-        for w in part.words:
-            assert w.head is not None
-            head = w.head + before if w.head != ROOT else root if before else ROOT
-            words.append(Word(w.form, w.start + offset, w.end + offset, head, w.relation))
-        text += part.text + " "
-    return Sentence(text.rstrip(), tuple(words), "long")
 
 
 def test_windows_are_the_same_every_time(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
