@@ -90,6 +90,12 @@ ParserOption = Annotated[
 LimitOption = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Read only the first N sentences.", rich_help_panel=CORPUS)
 ]
+LongSentencesOption = Annotated[
+    Literal["skip", "window"],
+    typer.Option(
+        help="Sentences longer than the model reads: leave them out, or cut them between words.", rich_help_panel=CORPUS
+    ),
+]
 BatchTokensOption = Annotated[
     int, typer.Option(min=1, metavar="N", help="Tokens of a batch, padding included.", rich_help_panel=MODEL)
 ]

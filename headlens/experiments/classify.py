@@ -19,6 +19,7 @@ from headlens.corpora.encoding import EncodingCounts
 from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import normalise
 from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError, OptionError
 from headlens.experiments.corpus_pass import CorpusPass
 from headlens.experiments.feeding import Feed
@@ -56,6 +57,7 @@ class ClassifyOptions:
         similarity: distances between heads from one query token per sentence, from all, or not at all.
         batch_tokens: tokens of a batch, padding included.
         seed: chooses the query tokens of sampled similarity.
+        long_sentences: whether sentences longer than the model reads are left out or cut into windows.
     """
 
     relations: tuple[str, ...] = DEFAULT_RELATIONS
@@ -65,6 +67,7 @@ class ClassifyOptions:
     similarity: SimilarityMode = "sample"
     batch_tokens: int = 2048
     seed: int = 0
+    long_sentences: LongSentences = "skip"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
@@ -128,7 +131,7 @@ def classify(
     """
     options = options or ClassifyOptions()
     frequencies = frequencies or Frequencies()
-    feed = Feed.of(loaded, _first(corpus))
+    feed = Feed.of(loaded, _first(corpus), options.long_sentences)
     sample = options.similarity == "sample"
     annotator = Annotator(options.relations, frequencies.source, frequencies.target, sample, options.seed)
     baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)
@@ -173,9 +176,9 @@ def _check_counts(
 ) -> None:
     if not encoding.sentences:
         raise CorpusError(
-            f"the model can read no sentence: {encoding.too_long} are longer than its {feed.encoder.limit} tokens, "
-            f"{encoding.empty} are empty.",
-            "Split long sentences, or use a model with a longer limit.",
+            f"the model can read no sentence: {encoding.too_long} longer than its {feed.encoder.limit} tokens, "
+            f"{encoding.empty} empty.",
+            "Cut long sentences with --long-sentences window, or use a model with a longer limit.",
             path=corpus.name,
         )
     if annotation.trees:
