@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import time
+from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
 
 from . import attend, classify, models
+
+_DEBUG = "Run again with --debug for the traceback."
 
 app = typer.Typer(
     name="headlens",
@@ -46,21 +51,44 @@ def main() -> None:
     """Run the command line; the process ends here."""
     # Spinning threads on shared cores cost 8 ms per small operation; this must be set before torch is imported.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    debug = "--debug" in sys.argv
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
+            signal.signal(getattr(signal, name), _interrupt)
     try:
         app()
-    except KeyboardInterrupt:
-        _end("Interrupted. What was written so far is kept.", 130)
-    except Exception as error:
-        from headlens.errors import HeadlensError, InputError
-
-        if debug:
-            raise
-        if isinstance(error, HeadlensError):
-            _end(f"Error: {error}", 2 if isinstance(error, InputError) else 1)
-        _end(f"Unexpected {type(error).__name__}: {error}\nRun again with `headlens --debug …` for the traceback.", 1)
+    except BaseException as error:
+        _leave(error)
 
 
-def _end(message: str, code: int) -> NoReturn:
-    typer.secho(message, err=True, fg=None if "NO_COLOR" in os.environ else "red" if code != 130 else None)
+def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    from headlens.errors import Interrupted
+
+    del frame
+    raise Interrupted(number)
+
+
+def _leave(error: BaseException) -> NoReturn:
+    """End the process with the message and the exit code that an exception stands for."""
+    from headlens.errors import HeadlensError, InputError, Interrupted
+
+    if isinstance(error, SystemExit):
+        raise error
+    if isinstance(error, Interrupted):
+        # 130 for Ctrl-C, 143 for SIGTERM: what shells say of a process that a signal ended.
+        _end("Interrupted.", error, 128 + error.signal)
+    if not isinstance(error, Exception) or "--debug" in sys.argv:
+        raise error
+    if isinstance(error, HeadlensError):
+        _end(f"Error: {error}", error, 2 if isinstance(error, InputError) else 1)
+    _end(f"Unexpected {type(error).__name__}: {error}\n{_DEBUG}", error, 1)
+
+
+def _end(message: str, error: BaseException, code: int) -> NoReturn:
+    # Of several processes the first speaks for all: the others give it time to, until torchrun ends them.
+    rank = os.environ.get("RANK", "0") if "TORCHELASTIC_RUN_ID" in os.environ else "0"
+    if rank != "0":
+        time.sleep(5)
+        message = f"[process {rank}] {message}"
+    lines = [message, *getattr(error, "__notes__", [])]
+    typer.secho("\n".join(lines), err=True, fg=None if "NO_COLOR" in os.environ else "red" if code < 128 else None)
     sys.exit(code)

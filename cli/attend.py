@@ -7,12 +7,16 @@ from typing import Annotated, Literal
 import typer
 
 from . import options as o
+from .groups import LoadGroup, OutputGroup, grouped
 from .options import CORPUS, STATISTICS
 
 EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
 
 
+@grouped
 def attend(
+    load: LoadGroup,
+    output: OutputGroup,
     model: o.ModelArgument = "demo",
     text: Annotated[
         list[str] | None, typer.Option(help="A sentence; can be given again.", rich_help_panel=CORPUS)
@@ -26,16 +30,6 @@ def attend(
     layer: Annotated[int | None, typer.Option(min=0, help="Only this layer.", rich_help_panel=STATISTICS)] = None,
     head: Annotated[int | None, typer.Option(min=0, help="Only this head, large.", rich_help_panel=STATISTICS)] = None,
     level: o.LevelOption = o.Level.token,
-    device: o.DeviceOption = o.Device.auto,
-    dtype: o.DTypeOption = o.DType.auto,
-    revision: o.RevisionOption = None,
-    offline: o.OfflineOption = False,
-    allow_pickle: o.PickleOption = False,
-    trust_remote_code: o.RemoteCodeOption = False,
-    out: o.OutOption = None,
-    overwrite: o.OverwriteOption = False,
-    json: o.JsonOption = False,
-    quiet: o.QuietOption = False,
 ) -> None:
     """Draw the attention maps of given sentences: a figure per layer, or one head large.
 
@@ -43,28 +37,17 @@ def attend(
     """
     from headlens.experiments.attend import Selection
     from headlens.experiments.run_attend import AttendRequest, run_attend
-    from headlens.models.loading import ModelOptions
-
-    from .screen import Screen
 
     request = AttendRequest(
         model=model,
-        texts=tuple(text or [EXAMPLE]),
-        target_texts=tuple(target_text or []),
+        text=tuple(text or [EXAMPLE]),
+        target_text=tuple(target_text or []),
         selection=Selection(stack, layer, head),
         level=level.value,
-        model_options=ModelOptions(
-            device.value,
-            dtype.value,
-            revision,
-            offline=offline,
-            allow_pickle=allow_pickle,
-            trust_remote_code=trust_remote_code,
-        ),
-        out=out,
-        overwrite=overwrite,
+        model_options=load.options(),
+        place=output.place(),
     )
-    screen = Screen(json=json, quiet=quiet)
+    screen = output.screen()
     run = run_attend(request, screen)
     screen.notes(run.notes)
     screen.finish(run.summary(), run.files, f"headlens classify {model}")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from . import options as o
+from .groups import LoadGroup, grouped
 
 app = typer.Typer(help="List the models headlens knows, or check one.", invoke_without_command=True)
 
@@ -38,35 +39,21 @@ def models(
 
 
 @app.command()
-def check(
-    model: o.ModelArgument = "demo",
-    device: o.DeviceOption = o.Device.cpu,
-    revision: o.RevisionOption = None,
-    offline: o.OfflineOption = False,
-    allow_pickle: o.PickleOption = False,
-    trust_remote_code: o.RemoteCodeOption = False,
-    json: o.JsonOption = False,
-) -> None:
+@grouped
+def check(load: LoadGroup, model: o.ModelArgument = "demo", json: o.JsonOption = False) -> None:
     """Load a model and say what headlens sees of it: sites per stack, tokenizer, parameters.
 
     Example: headlens models check demo
     """
     from headlens.experiments.check import check as run
-    from headlens.models.loading import ModelOptions, load
+    from headlens.models.loading import load as load_model
     from headlens.report.console import summary_table
 
     from .screen import Screen
 
     screen = Screen(json=json, quiet=False)
-    options = ModelOptions(
-        device=device.value,
-        revision=revision,
-        offline=offline,
-        allow_pickle=allow_pickle,
-        trust_remote_code=trust_remote_code,
-    )
     with screen.status(f"loading {model}"):
-        found = run(load(model, options))
+        found = run(load_model(model, load.options()))
     screen.show(summary_table(f"{found.name}", [{"": key, "value": value} for key, value in found.facts().items()]))
     screen.show(summary_table("Attention", [vars(s) for s in found.stacks]))
     screen.finish(found.as_json(), [], f"headlens classify {model}")

@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 
 import typer
 
-MODEL, CORPUS, STATISTICS, OUTPUT = "Model", "Corpus", "Statistics", "Output"
+from .config import load_config, load_run
+
+MODEL, CORPUS, STATISTICS, ROLES, OUTPUT = "Model", "Corpus", "Statistics", "Roles", "Output"
 
 
 class Device(StrEnum):
@@ -98,11 +100,34 @@ OutOption = Annotated[
     ),
 ]
 OverwriteOption = Annotated[
-    bool, typer.Option("--overwrite", help="Replace a finished run in that folder.", rich_help_panel=OUTPUT)
+    bool, typer.Option("--overwrite", help="Replace the run in that folder.", rich_help_panel=OUTPUT)
+]
+ResumeOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Go on with the interrupted run in that folder, with the options it began with.",
+        callback=load_run,
+        is_eager=True,
+        show_default=False,
+        rich_help_panel=OUTPUT,
+    ),
+]
+ConfigOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Take options from a TOML file, or from the run.json of a run to repeat it.",
+        callback=load_config,
+        is_eager=True,
+        show_default=False,
+        rich_help_panel=OUTPUT,
+    ),
 ]
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the summary as JSON and nothing else.", rich_help_panel=OUTPUT)
 ]
+DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT)]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print only errors; files are written.", rich_help_panel=OUTPUT)
 ]
@@ -112,14 +137,27 @@ RelationsOption = Annotated[
     typer.Option(metavar="NAMES", help="Dependency relations, comma-separated UD names.", rich_help_panel=STATISTICS),
 ]
 MarginOption = Annotated[
-    float, typer.Option(min=0, help="By how much a syntactic head beats the baseline.", rich_help_panel=STATISTICS)
+    float, typer.Option(min=0, help="By how much a syntactic head beats the baseline.", rich_help_panel=ROLES)
 ]
 MarginKindOption = Annotated[
     Literal["absolute", "relative"],
-    typer.Option(help="Added to the baseline, or a share of it.", rich_help_panel=STATISTICS),
+    typer.Option(help="Added to the baseline, or a share of it.", rich_help_panel=ROLES),
 ]
-MinInstancesOption = Annotated[
-    int, typer.Option(min=1, help="Rarer relations give no role.", rich_help_panel=STATISTICS)
+MinInstancesOption = Annotated[int, typer.Option(min=1, help="Rarer relations give no role.", rich_help_panel=ROLES)]
+PositionalOption = Annotated[
+    float, typer.Option(min=0, max=1, help="Share of one offset that makes a head positional.", rich_help_panel=ROLES)
+]
+DiagonalOption = Annotated[
+    float, typer.Option(min=0, max=1, help="Share of offset 0 for the role self.", rich_help_panel=ROLES)
+]
+RareOption = Annotated[
+    float, typer.Option(min=0, max=1, help="Share of words that point at the rarest one.", rich_help_panel=ROLES)
+]
+SeparatorOption = Annotated[
+    float, typer.Option(min=0, max=1, help="Attention mass on separators and end of sentence.", rich_help_panel=ROLES)
+]
+BroadOption = Annotated[
+    float, typer.Option(min=0, max=1, help="Normalised entropy of a broad head.", rich_help_panel=ROLES)
 ]
 BaselineCorpusOption = Annotated[
     str | None,

@@ -44,6 +44,10 @@ class Screen:
             task = bar.add_task(text, total=total)
             yield lambda n: bar.advance(task, n)
 
+    def warn(self, text: str) -> None:
+        """Something that cannot wait for the results."""
+        self.err.print(f"warning: {text}", markup=False, highlight=False)
+
     def show(self, *tables: RenderableType) -> None:
         """Print results."""
         for table in tables:

@@ -10,6 +10,9 @@ HeadlensError
 │   ├── OptionError            an option with a value that cannot be meant
 │   └── OutputError            a folder that cannot be written, or that holds somebody's results
 └── SelfCheckError             headlens found itself wrong (a site not reached, a mask ignored); exit 1
+
+Interrupted is no error: the command line raises it when a signal asks the process to stop, as Python raises
+KeyboardInterrupt.
 """
 
 from __future__ import annotations
@@ -74,3 +77,11 @@ class OutputError(InputError):
 
 class SelfCheckError(HeadlensError):
     """Headlens caught itself giving a wrong result; never the user's fault."""
+
+
+class Interrupted(BaseException):
+    """A signal asked the process to stop; like KeyboardInterrupt nothing but the outermost code should catch it."""
+
+    def __init__(self, signal: int) -> None:
+        super().__init__(signal)
+        self.signal = signal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -14,14 +14,17 @@ from torch import Tensor
 from headlens.attention.contract import Observer, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
+from headlens.corpora.batches import Batch
 from headlens.corpora.encoding import EncodingCounts
 from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import normalise
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError, OptionError
+from headlens.experiments.corpus_pass import CorpusPass
 from headlens.experiments.feeding import Feed
 from headlens.experiments.head_tables import head_tables
 from headlens.experiments.notes import annotation_notes, encoding_notes
+from headlens.experiments.tally import Tally
 from headlens.heads import HeadTable, Stack
 from headlens.metrics import TOKEN_METRICS
 from headlens.metrics.base import Statistics
@@ -39,7 +42,6 @@ from headlens.models.loading import LoadedModel
 from headlens.roles.labels import Thresholds
 
 SimilarityMode = Literal["sample", "all", "off"]
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -102,7 +104,7 @@ def classify(
     frequencies: Frequencies | None = None,
     *,
     baseline_corpus: Corpus | None = None,
-    progress: Progress = lambda _: None,
+    how: CorpusPass | None = None,
 ) -> Classification:
     """Measure every head of a model over a corpus and name the roles of the heads.
 
@@ -115,7 +117,7 @@ def classify(
         options: what is measured.
         frequencies: for the rare-word roles.
         baseline_corpus: where the baseline's word offsets are chosen; by default the corpus itself.
-        progress: called with the number of sentences after every batch.
+        how: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
 
     Raises:
         ModelError: if the model has no tokenizer.
@@ -130,13 +132,20 @@ def classify(
     session = AttentionSession(feed.model, observers=_observers(feed, options, baseline))
     statistics, similarity = session.observers[0], session.observers[-1]
     assert isinstance(statistics, Statistics)
-    encoding, annotation = EncodingCounts(), AnnotationCounts()
+    tally = Tally({"statistics": statistics.totals})
+    if isinstance(similarity, Similarity):
+        tally = Tally({**tally.totals, "similarity": similarity.totals})
+
+    def step(batch: Batch) -> AnnotationCounts:
+        counts = AnnotationCounts()
+        tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
+        with session.batch(tokens):
+            feed.model(**batch.inputs, **feed.arguments)
+        return counts
+
     with session, torch.inference_mode():
-        for batch in feed.batches(corpus, options.batch_tokens, encoding):
-            tokens = annotator.annotate(batch, annotation, decoder_only=feed.decoder_only)
-            with session.batch(tokens):
-                feed.model(**batch.inputs, **feed.arguments)
-            progress(len(batch.examples))
+        (how or CorpusPass()).run(feed, corpus, step, tally, options.batch_tokens)
+    encoding, annotation = tally.encoding, tally.annotation
     _check_counts(corpus, feed, encoding, annotation, options.relations)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
     tables = head_tables(statistics, similarity if isinstance(similarity, Similarity) else None, thresholds)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.sites import Site, find_sites
 from headlens.corpora.batches import Batch, collate, token_budget_batches
-from headlens.corpora.encoding import EncodingCounts, SentenceEncoder, encode_corpus
+from headlens.corpora.encoding import EncodedExample, EncodingCounts, SentenceEncoder, encode_corpus
 from headlens.corpora.sentence import Example
 from headlens.errors import ModelError, OptionError
 from headlens.models.loading import LoadedModel
@@ -76,16 +76,24 @@ class Feed:
         """Where the heads are that will be seen."""
         return find_sites(self.model)
 
-    def batches(
+    def rows(
         self, corpus: Iterable[Example], batch_tokens: int = 2048, counts: EncodingCounts | None = None
-    ) -> Iterator[Batch]:
-        """Encode and batch a corpus.
+    ) -> Iterator[list[EncodedExample]]:
+        """Encode a corpus and put sentences of similar length together.
 
         Args:
             corpus: read once.
             batch_tokens: tokens of a batch, padding included.
             counts: filled with what became of the sentences.
         """
-        encoded = encode_corpus(corpus, self.encoder, counts or EncodingCounts())
-        for rows in token_budget_batches(encoded, batch_tokens):
-            yield collate(rows, pad_id=self.pad_id, device=self.model.device)
+        return token_budget_batches(encode_corpus(corpus, self.encoder, counts or EncodingCounts()), batch_tokens)
+
+    def collate(self, rows: Sequence[EncodedExample]) -> Batch:
+        """A batch on the model's device."""
+        return collate(rows, pad_id=self.pad_id, device=self.model.device)
+
+    def batches(
+        self, corpus: Iterable[Example], batch_tokens: int = 2048, counts: EncodingCounts | None = None
+    ) -> Iterator[Batch]:
+        """`rows`, each collated."""
+        return map(self.collate, self.rows(corpus, batch_tokens, counts))

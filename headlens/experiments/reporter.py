@@ -18,6 +18,9 @@ class Reporter(Protocol):
     def progress(self, text: str, total: int | None) -> AbstractContextManager[Advance]:
         """Work of `total` steps begins; the block gets a function to call with the steps done."""
 
+    def warn(self, text: str) -> None:
+        """Something the user should know before the run ends."""
+
 
 class Silent:
     """Shows nothing."""
@@ -31,3 +34,7 @@ class Silent:
         """Nothing."""
         del text, total
         return nullcontext(lambda _: None)
+
+    def warn(self, text: str) -> None:
+        """Nothing: warnings are among the notes of the result."""
+        del text

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,12 @@ from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
 from headlens.errors import OptionError
 from headlens.experiments.attend import AttentionMaps, Selection, attend
-from headlens.experiments.reporter import Reporter, Silent
-from headlens.experiments.requests import plain
+from headlens.experiments.reporter import Reporter
+from headlens.experiments.requests import Place
+from headlens.experiments.run import open_run
 from headlens.heads import Stack
 from headlens.metrics.view import Level
-from headlens.models.loading import DEMO, ModelOptions, load
+from headlens.models.loading import DEMO, ModelOptions
 from headlens.report.figures import attention_maps
 from headlens.report.runs import RunFolder
 
@@ -26,24 +27,22 @@ class AttendRequest:
     """What `headlens attend` is asked for.
 
     Args:
-        texts: sentences.
-        target_texts: their translations, one for each sentence, or none.
+        text: sentences.
+        target_text: their translations, one for each sentence, or none.
         model: by name.
         selection: which heads are drawn; the maps of all are kept.
         level: tokens or words.
         model_options: how the model is loaded.
-        out: run folder; None for a new one below `runs/`.
-        overwrite: replace a finished run.
+        place: where the run goes.
     """
 
-    texts: tuple[str, ...]
-    target_texts: tuple[str, ...] = ()
+    text: tuple[str, ...]
+    target_text: tuple[str, ...] = ()
     model: str = DEMO
     selection: Selection = field(default_factory=Selection)
     level: Level = "token"
     model_options: ModelOptions = field(default_factory=ModelOptions)
-    out: Path | None = None
-    overwrite: bool = False
+    place: Place = field(default_factory=Place)
 
     def examples(self) -> list[Example]:
         """Sentences with words, without trees.
@@ -51,13 +50,13 @@ class AttendRequest:
         Raises:
             OptionError: if a sentence has no words or the numbers of sentences and translations differ.
         """
-        if self.target_texts and len(self.target_texts) != len(self.texts):
+        if self.target_text and len(self.target_text) != len(self.text):
             raise OptionError(
-                f"--target-text: {len(self.target_texts)} translations for {len(self.texts)} sentences.",
+                f"--target-text: {len(self.target_text)} translations for {len(self.text)} sentences.",
                 "Give one translation for each sentence.",
             )
-        sources = [plain_sentence(t, f"sentence-{i}") for i, t in enumerate(self.texts, 1)]
-        targets = [plain_sentence(t, f"target-{i}") for i, t in enumerate(self.target_texts, 1)]
+        sources = [plain_sentence(t, f"sentence-{i}") for i, t in enumerate(self.text, 1)]
+        targets = [plain_sentence(t, f"target-{i}") for i, t in enumerate(self.target_text, 1)]
         if not all(s.words for s in [*sources, *targets]):
             raise OptionError("--text: a sentence has no words.", "Give some text.")
         return [Example(s, targets[i] if targets else None) for i, s in enumerate(sources)]
@@ -82,30 +81,32 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
     Raises:
         InputError: whatever is wrong with what was asked for.
     """
-    reporter = reporter or Silent()
     examples = request.examples()
-    with RunFolder.create(request.out, command="attend", model=request.model, overwrite=request.overwrite) as run:
-        run.start({"arguments": plain(asdict(request))})
-        with reporter.status(f"loading {request.model}"):
-            loaded = load(request.model, request.model_options)
+    with open_run("attend", request.model, request, reporter) as run:
+        loaded = run.load(request.model, request.model_options)
         maps = attend(loaded, examples, request.selection, level=request.level)
-        _write_tensors(run, maps)
-        drawn = [
-            (number, stack, layer)
-            for number, m in enumerate(maps)
-            for stack in m.weights
-            for layer in range(len(m.weights[stack]))
-            if request.selection.layer in (None, layer)
-        ]
-        with reporter.progress("drawing", len(drawn)) as advance:
-            for number, stack, layer in drawn:
-                _draw(run, maps[number], (number + 1, stack, layer), request.selection.head)
-                advance(1)
         notes = []
-        if loaded.model.config.is_encoder_decoder and not request.target_texts:
+        if loaded.model.config.is_encoder_decoder and not request.target_text:
             notes.append("Without --target-text only the encoder was looked into.")
-        run.finish({"model_name": loaded.name, "weight_hash": loaded.weight_hash, "notes": notes})
+        if run.folder is not None:
+            _write_tensors(run.folder, maps)
+            _write_figures(run.folder, maps, request.selection, run.reporter)
+            run.folder.finish({"model_name": loaded.name, "weight_hash": loaded.weight_hash, "notes": notes})
         return AttendRun(run.path, run.files, notes)
+
+
+def _write_figures(folder: RunFolder, maps: list[AttentionMaps], selection: Selection, reporter: Reporter) -> None:
+    drawn = [
+        (number, stack, layer)
+        for number, m in enumerate(maps)
+        for stack in m.weights
+        for layer in range(len(m.weights[stack]))
+        if selection.layer in (None, layer)
+    ]
+    with reporter.progress("drawing", len(drawn)) as advance:
+        for number, stack, layer in drawn:
+            _draw(folder, maps[number], (number + 1, stack, layer), selection.head)
+            advance(1)
 
 
 def _write_tensors(run: RunFolder, maps: list[AttentionMaps]) -> None:

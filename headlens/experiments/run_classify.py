@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from headlens.corpora.conllu import ConlluCorpus, write_conllu
 from headlens.corpora.frequency import Frequency, make_frequency
-from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.pieces import Side
-from headlens.corpora.sentence import Corpus, Sentence
-from headlens.corpora.sources import CorpusOptions, NamedCorpus, ParsedCorpus, open_corpus
+from headlens.corpora.sentence import Corpus
+from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
 from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, check_relations, classify
 from headlens.experiments.feeding import Feed
-from headlens.experiments.reporter import Advance, Reporter, Silent
-from headlens.experiments.requests import plain
-from headlens.models.loading import DEMO, LoadedModel, ModelOptions, load
+from headlens.experiments.parsing import keep_trees
+from headlens.experiments.reporter import Reporter
+from headlens.experiments.requests import Place
+from headlens.experiments.run import Run, open_run
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions
 from headlens.report.classify import write_classification
-from headlens.report.runs import RunFolder
 from headlens.roles.labels import count_families
 
 
@@ -40,8 +39,7 @@ class ClassifyRequest:
         baseline_corpus: where the syntactic baseline is chosen; None for the corpus itself.
         options: what is measured.
         model_options: how the models are loaded.
-        out: run folder; None for a new one below `runs/`.
-        overwrite: replace a finished run.
+        place: where the run goes.
     """
 
     models: tuple[str, ...] = (DEMO,)
@@ -52,8 +50,7 @@ class ClassifyRequest:
     baseline_corpus: str | None = None
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
-    out: Path | None = None
-    overwrite: bool = False
+    place: Place = field(default_factory=Place)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.models) <= 2:
@@ -83,49 +80,44 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
     Raises:
         InputError: whatever is wrong with what was asked for; nothing is left half-written.
     """
-    reporter = reporter or Silent()
-    with RunFolder.create(request.out, command="classify", model=request.models[0], overwrite=request.overwrite) as run:
-        run.start({"arguments": plain(asdict(request))})
-        loaded = _load(request, 0, reporter)
-        corpus, summary = _corpus(request, loaded, run, reporter)
+    with open_run("classify", request.models[0], request, reporter) as run:
+        loaded = run.load(request.models[0], request.model_options)
+        corpus, summary = _corpus(request, loaded, run)
         frequencies = Frequencies(
             _frequency(request.frequency, corpus, "source"), _frequency(request.target_frequency, corpus, "target")
         )
         results: dict[str, Classification] = {}
         facts = []
-        for number in range(len(request.models)):
-            loaded = loaded if number == 0 else _load(request, number, reporter)
+        for number, name in enumerate(request.models):
+            loaded = loaded if number == 0 else run.load(name, request.model_options)
             label = _label(loaded, results)
-            with reporter.progress(f"classifying the heads of {label}", summary.sentences) as advance:
+            depends = {"the weights of the model": loaded.weight_hash, "the corpus": summary.sha256}
+            text = f"classifying the heads of {label}"
+            with run.corpus_pass(f"classify-{number}", text, summary.sentences, depends) as how:
                 results[label] = classify(
-                    loaded, corpus, request.options, frequencies, baseline_corpus=_baseline(request), progress=advance
+                    loaded, corpus, request.options, frequencies, baseline_corpus=_baseline(request), how=how
                 )
             facts.append(_facts(loaded, label, results[label]))
         tables = _stack(results)
-        with reporter.status("writing tables and figures"):
-            write_classification(run, tables)
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
-        run.finish({"models": facts, "corpus": asdict(summary), "notes": notes})
+        notes += run.warnings
+        if run.folder is not None:
+            with run.reporter.status("writing tables and figures"):
+                write_classification(run.folder, tables)
+            run.folder.finish({"models": facts, "corpus": asdict(summary), "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary)
 
 
-def _load(request: ClassifyRequest, number: int, reporter: Reporter) -> LoadedModel:
-    with reporter.status(f"loading {request.models[number]}"):
-        return load(request.models[number], request.model_options)
-
-
-def _corpus(
-    request: ClassifyRequest, loaded: LoadedModel, run: RunFolder, reporter: Reporter
-) -> tuple[Corpus, CorpusSummary]:
+def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Corpus, CorpusSummary]:
     """The corpus, parsed once if it has to be; what the model cannot read is refused before."""
     corpus = open_corpus(request.corpus, request.corpus_options)
     unparsed = corpus.corpus if isinstance(corpus, ParsedCorpus) else corpus
     if (first := next(iter(unparsed), None)) is not None:
         Feed.of(loaded, first)
     if isinstance(corpus, ParsedCorpus):
-        with reporter.progress(f"parsing with {request.corpus_options.parser}", None) as advance:
-            corpus = _keep_trees(corpus, run, advance)
-    with reporter.progress(f"reading {corpus.name}", None) as advance:
+        with run.reporter.progress(f"parsing with {request.corpus_options.parser}", None) as advance:
+            corpus = keep_trees(corpus, run, advance)
+    with run.reporter.progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
     if summary.trees:
         check_relations(request.options.relations, summary.relations, corpus.name)
@@ -136,27 +128,6 @@ def _baseline(request: ClassifyRequest) -> Corpus | None:
     if request.baseline_corpus is None:
         return None
     return open_corpus(request.baseline_corpus, replace(request.corpus_options, target=None, limit=None))
-
-
-def _keep_trees(corpus: ParsedCorpus, run: RunFolder, advance: Advance) -> Corpus:
-    """Write what the parser says into the run folder, where it can be looked at, corrected and read again."""
-    _write_sentences(run, "parsed.conllu", (example.source for example in corpus), advance)
-    source = NamedCorpus(ConlluCorpus(run.path / "parsed.conllu"), corpus.name)
-    first = next(iter(corpus.corpus), None)
-    if first is None or first.target is None:
-        return source
-    _write_sentences(run, "targets.conllu", (e.target for e in corpus.corpus if e.target is not None), lambda _: None)
-    return ParallelCorpus(source, ConlluCorpus(run.path / "targets.conllu"))
-
-
-def _write_sentences(run: RunFolder, name: str, sentences: Iterable[Sentence], advance: Advance) -> None:
-    def counted() -> Iterator[Sentence]:
-        for sentence in sentences:
-            advance(1)
-            yield sentence
-
-    with run.file(name) as path:
-        write_conllu(counted(), path)
 
 
 def _frequency(spec: str, corpus: Corpus, side: Side) -> Frequency | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,8 +41,7 @@ class Totals:
 
     def merge(self, other: Totals) -> None:
         """Add what another part of the corpus gave."""
-        for key, value in other._done.items():
-            self._grow(key, value)
+        self.add_arrays(other.arrays())
 
     def of(self, metric: str) -> dict[str, dict[str, Array]]:
         """Sums of one metric: place -> name -> array."""
@@ -53,22 +51,19 @@ class Totals:
                 found.setdefault(place, {})[name] = value
         return found
 
-    def save(self, path: Path) -> None:
-        """Write the committed sums as an .npz file."""
-        # numpy 2.0 has no argument `allow_pickle` yet and would save it as an array.
-        arrays: dict[str, Any] = {"|".join(key): value for key, value in self._done.items()}
-        with path.open("wb") as file:
-            np.savez(file, **arrays)
+    def arrays(self) -> dict[str, Array]:
+        """The committed sums by one name each, as `add_arrays` takes them."""
+        return {"|".join(key): value for key, value in self._done.items()}
 
-    @classmethod
-    def load(cls, path: Path) -> Totals:
-        """Read what `save` wrote."""
-        totals = cls()
-        with np.load(path, allow_pickle=False) as saved:
-            for name in saved.files:
-                metric, place, part = name.split("|")
-                totals._done[metric, place, part] = saved[name]
-        return totals
+    def add_arrays(self, arrays: Mapping[str, Array]) -> None:
+        """Add what `arrays` of another part of the corpus gave."""
+        for name, value in arrays.items():
+            metric, place, part = name.split("|")
+            self._grow((metric, place, part), value)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._done, self._pending = {}, []
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._done)

@@ -19,6 +19,8 @@ import pandas as pd
 
 from headlens.errors import OutputError
 
+# The names of files that are not whole yet.
+TEMPORARY = ".*.tmp*"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
 _NO_FOLDER = {errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOTEMPTY}

@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.errors import OutputError
-from headlens.report.files import atomic_path, output_errors, write_csv, write_json
+from headlens.errors import Interrupted, OptionError, OutputError
+from headlens.report.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.report.images import write_figure
 from headlens.report.locks import FolderLock
 from headlens.report.provenance import environment, peak_memory
@@ -30,37 +31,50 @@ class RunFolder:
     """A folder that one run writes.
 
     Used as `with RunFolder.create(...) as run:`; leaving the block closes the run: `finished`, or
-    `interrupted` after Ctrl-C, or `failed` after any other exception. What was written by then stays.
+    `interrupted` after Ctrl-C, or `failed` after any other exception. What was written by then stays, and so does
+    what lies in the folder `KEPT`, until a resumed run has finished.
     """
+
+    KEPT: ClassVar[str] = ".resume"
 
     def __init__(self, path: Path, *, command: str, model: str) -> None:
         self.path = path
+        self._command = command
         self._record: dict[str, Any] = {"command": command, "model": model, "status": "running", "files": []}
         self._lock = FolderLock(path)
         self._new = False
         self._begun = time.monotonic()
 
     @classmethod
-    def create(cls, path: str | Path | None, *, command: str, model: str, overwrite: bool = False) -> RunFolder:
-        """Make or take a folder for a new run and lock it.
+    def create(
+        cls, path: str | Path | None, *, command: str, model: str, overwrite: bool = False, resume: bool = False
+    ) -> RunFolder:
+        """Make or take a folder for a run and lock it.
 
         Args:
             path: the folder; None for `runs/<command>-<model>-<YYYYmmdd-HHMMSS>`.
             command: the command that runs.
             model: the model's id or folder, as given.
-            overwrite: take a folder with a finished run too; the files which that run lists are removed.
+            overwrite: take a folder with another run too; the files which that run lists are removed.
+            resume: go on with the run there, which was interrupted.
 
         Raises:
-            OutputError: if the folder cannot be written, holds a finished run, or is being written by a
-                living process.
+            OutputError: if the folder cannot be written, holds a run that is neither to be overwritten nor resumed,
+                holds none that could be resumed, or is being written by a living process.
         """
         is_new = path is None or not Path(path).exists()
+        if resume and path is not None:
+            _check_resumable(Path(path), command)
         folder = _new_folder(default_name(command, model)) if path is None else _folder(Path(path))
         run = cls(folder, command=command, model=model)
         run._new = is_new
         run._lock.acquire()
         try:
-            _clear(folder, overwrite=overwrite)
+            _sweep(folder)
+            if resume:
+                run._go_on()
+            else:
+                _clear(folder, overwrite=overwrite)
         except BaseException:
             run._lock.release()
             raise
@@ -77,9 +91,17 @@ class RunFolder:
         Args:
             info: what the caller knows: `arguments` as resolved, revision and weight hash of the model, corpus
                 hash and counts, seeds, device, dtype.
+
+        Raises:
+            OptionError: if a resumed run began with other arguments.
         """
-        started = datetime.now(UTC).isoformat(timespec="seconds")
-        self._record.update({"started": started, **environment(), **info, "status": "running"})
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        if "started" in self._record:
+            _check_same(self._record.get("arguments", {}), plain_value(info).get("arguments", {}))
+            self._record["resumed"] = [*self._record.get("resumed", []), now]
+        else:
+            self._record["started"] = now
+        self._record.update({**environment(), **info, "directory": Path.cwd(), "status": "running"})
         self._write()
 
     def table(self, name: str, frame: pd.DataFrame) -> Path:
@@ -112,6 +134,8 @@ class RunFolder:
         self._record.update(ended=ended, wall_time_s=seconds, peak_memory_bytes=peak_memory(), status=status)
         try:
             self._write()
+            if status == "finished":
+                shutil.rmtree(self.path / self.KEPT, ignore_errors=True)
         finally:
             self._lock.release()
 
@@ -127,18 +151,34 @@ class RunFolder:
             return
         # the problem that ended the run matters more than one with its record (a full disk makes both)
         with contextlib.suppress(OutputError):
-            if self._new and not self._record["files"]:
+            if self._new and not self._keeps_something():
                 self._remove_empty()
                 return
-            self.finish(status="interrupted" if isinstance(problem, KeyboardInterrupt) else "failed")
+            stopped = isinstance(problem, (KeyboardInterrupt, Interrupted))
+            self.finish(status="interrupted" if stopped else "failed")
+        if problem is not None and self._keeps_something():
+            problem.add_note(f"What was done is kept. Go on with: headlens {self._command} --resume {self.path}")
+
+    def _keeps_something(self) -> bool:
+        return bool(self._record["files"]) or any(self.path.glob(f"{self.KEPT}/[!.]*"))
 
     def _remove_empty(self) -> None:
         """A run that failed before it wrote anything leaves no folder behind."""
         with output_errors(self.path):
             (self.path / RUN_FILE).unlink(missing_ok=True)
+            shutil.rmtree(self.path / self.KEPT, ignore_errors=True)
             self._lock.release()
             with contextlib.suppress(OSError):
                 self.path.rmdir()
+
+    def _go_on(self) -> None:
+        """Take up the record of the run that is resumed."""
+        record = read_run(self.path) or {}
+        if record.get("status") == "finished":  # by another process, between the first look and the lock
+            raise _nothing_left(self.path)
+        known = ("started", "resumed", "arguments")
+        self._record.update({k: record[k] for k in known if k in record})
+        self._record["files"] = [n for n in record.get("files", []) if (self.path / n).is_file()]
 
     def _place(self, name: str, below: str = "") -> Path:
         if not name or Path(name).name != name:
@@ -191,17 +231,57 @@ def _new_folder(path: Path) -> Path:
     raise OutputError(f"{path} and 998 folders named after it exist.", "Name another folder with --out.")
 
 
-def _clear(folder: Path, *, overwrite: bool) -> None:
+def _check_resumable(folder: Path, command: str) -> None:
+    """Look before anything is touched."""
     record = read_run(folder)
     if record is None:
-        return
-    if record.get("status") == "finished" and not overwrite:
         raise OutputError(
-            f"{folder} holds a finished run of {record.get('command', 'headlens')}.",
-            "Name another folder with --out, or give --overwrite to replace it.",
+            f"{folder} holds no run of headlens: there is no {RUN_FILE} that can be read.", "Start one with --out."
         )
+    if record.get("command") != command:
+        other = record.get("command", "another command")
+        raise OutputError(f"{folder} holds a run of {other}, not of {command}.", f"headlens {other} --resume {folder}")
+    if record.get("status") == "finished":
+        raise _nothing_left(folder)
+
+
+def _nothing_left(folder: Path) -> OutputError:
+    return OutputError(f"{folder} holds a finished run: nothing is left to be done.", "Look at its files.")
+
+
+def _check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    if differing:
+        changes = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
+        raise OptionError(
+            f"The run began with other options: {changes}.", "--resume takes them from the folder: leave them out."
+        )
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed process had half written; nobody else writes here."""
+    for path in [*folder.glob(TEMPORARY), *folder.glob(f"*/{TEMPORARY}")]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _clear(folder: Path, *, overwrite: bool) -> None:
+    record = read_run(folder) or {}
+    kept = any(folder.glob(f"{RunFolder.KEPT}/*"))
     if overwrite:
         _remove(folder, record.get("files", []))
+        return
+    command = record.get("command", "headlens")
+    if record.get("status") == "finished":
+        raise OutputError(
+            f"{folder} holds a finished run of {command}.",
+            "Name another folder with --out, or give --overwrite to replace it.",
+        )
+    if kept or record.get("files"):
+        raise OutputError(
+            f"{folder} holds a run of {command} that was interrupted.",
+            f"Go on with it: headlens {command} --resume {folder}; or replace it with --overwrite.",
+        )
 
 
 def _remove(folder: Path, names: list[str]) -> None:
@@ -211,4 +291,5 @@ def _remove(folder: Path, names: list[str]) -> None:
             # a run.json may come from anywhere: never follow it out of the folder
             if path.is_relative_to(root) and path.is_file():
                 path.unlink()
-        (folder / RUN_FILE).unlink()
+        (folder / RUN_FILE).unlink(missing_ok=True)
+    shutil.rmtree(folder / RunFolder.KEPT, ignore_errors=True)

@@ -16,6 +16,7 @@ from headlens.corpora.frequency import CorpusFrequency
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, ModelError, OptionError
 from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, classify
+from headlens.experiments.corpus_pass import CorpusPass
 from headlens.models.loading import LoadedModel, load
 from headlens.roles.labels import Thresholds
 
@@ -266,7 +267,7 @@ def test_no_tokenizer(tmp_path: Path) -> None:
 
 def test_progress_counts_every_sentence(make: Make) -> None:
     steps: list[int] = []
-    run(make("BertModel"), options=ClassifyOptions(OPTIONS.relations, batch_tokens=50), progress=steps.append)
+    run(make("BertModel"), options=ClassifyOptions(OPTIONS.relations, batch_tokens=50), how=CorpusPass(steps.append))
     assert len(steps) > 1
     assert sum(steps) == len(CORPUS.examples)
 

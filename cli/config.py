@@ -1,0 +1,88 @@
+"""`--config` and `--resume`: options from a file, which the command line overrules."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+import typer
+
+
+def load_config(context: typer.Context, path: Path | None) -> Path | None:
+    """Take the values of a TOML file, or of the run.json of an earlier run, as the defaults of this command."""
+    if path is not None and not context.resilient_parsing:
+        values = _from_run(path, context.info_name) if path.suffix == ".json" else _from_toml(path, context.info_name)
+        _set_defaults(context, values, path)
+    return path
+
+
+def load_run(context: typer.Context, folder: Path | None) -> Path | None:
+    """Take the options that an interrupted run began with."""
+    file = None if folder is None else folder / "run.json"
+    if file is not None and file.is_file() and not context.resilient_parsing:
+        _set_defaults(context, _from_run(file, context.info_name), file)
+    return folder
+
+
+def _from_toml(path: Path, command: str | None) -> dict[str, Any]:
+    """Top-level keys for every command, and a table for this one."""
+    try:
+        content = tomllib.loads(_read(path))
+    except tomllib.TOMLDecodeError as error:
+        raise _error(f"{path} is no TOML: {error}.", "Write one option a line, such as: limit = 500") from error
+    own = content.get(command or "", {})
+    return {k: v for k, v in content.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
+
+
+def _from_run(path: Path, command: str | None) -> dict[str, Any]:
+    try:
+        record = json.loads(_read(path))
+        found, values = record["command"], dict(record["arguments"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise _error(f"{path} is not the run.json of a run.", "Give the one that a run folder holds.") from error
+    if found != command:
+        raise _error(f"{path} records a run of {found}, not of {command}.", f"headlens {found} --config {path}")
+    return {k: v for k, v in values.items() if v is not None}
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
+        raise _error(f"{path} {reason}.", "Give a TOML file, or the run.json of an earlier run.") from error
+
+
+def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path) -> None:
+    parameters = {p.name: p for p in context.command.params if p.name}
+    defaults = {}
+    for key, value in values.items():
+        name = key.replace("-", "_")
+        if name not in parameters or name in ("config", "resume", "help"):
+            close = get_close_matches(name, parameters, n=1)
+            hint = (
+                f"Did you mean {close[0].replace('_', '-')}?"
+                if close
+                else f"headlens {context.info_name} --help lists all."
+            )
+            raise _error(f"{path}: there is no option {key!r} of {context.info_name}.", hint)
+        defaults[name] = _fit(value, parameters[name])
+    context.default_map = {**(context.default_map or {}), **defaults}
+
+
+def _fit(value: Any, parameter: Any) -> Any:
+    """A list for an option that takes names with commas between them."""
+    takes_many = parameter.multiple or parameter.nargs != 1
+    if isinstance(value, list) and not takes_many:
+        return ",".join(map(str, value))
+    return [value] if takes_many and not isinstance(value, list) else value
+
+
+def _error(message: str, advice: str) -> Exception:
+    from headlens.errors import OptionError
+
+    return OptionError(message if message.startswith("--") else f"--config: {message}", advice)

@@ -1,0 +1,130 @@
+"""Options that belong together, declared once and used by many commands.
+
+A command takes a group as one parameter, `load: LoadGroup`; on the command line its fields are options of the command.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any, get_type_hints
+
+from . import options as o
+
+if TYPE_CHECKING:
+    from headlens.experiments.requests import Place
+    from headlens.models.loading import ModelOptions
+    from headlens.roles.labels import Thresholds
+
+    from .screen import Screen
+
+
+@dataclass(frozen=True)
+class Group:
+    """A dataclass whose fields are options."""
+
+
+@dataclass(frozen=True)
+class LoadGroup(Group):
+    """How a model is loaded."""
+
+    device: o.DeviceOption = o.Device.auto
+    dtype: o.DTypeOption = o.DType.auto
+    revision: o.RevisionOption = None
+    offline: o.OfflineOption = False
+    allow_pickle: o.PickleOption = False
+    trust_remote_code: o.RemoteCodeOption = False
+
+    def options(self) -> ModelOptions:
+        """As the package wants them."""
+        from headlens.models.loading import ModelOptions
+
+        return ModelOptions(
+            self.device.value,
+            self.dtype.value,
+            self.revision,
+            offline=self.offline,
+            allow_pickle=self.allow_pickle,
+            trust_remote_code=self.trust_remote_code,
+        )
+
+
+@dataclass(frozen=True)
+class ThresholdsGroup(Group):
+    """When a head gets a role."""
+
+    positional: o.PositionalOption = 0.90
+    diagonal: o.DiagonalOption = 0.90
+    margin: o.MarginOption = 0.10
+    margin_kind: o.MarginKindOption = "absolute"
+    min_instances: o.MinInstancesOption = 30
+    rare: o.RareOption = 0.50
+    separator: o.SeparatorOption = 0.50
+    broad: o.BroadOption = 0.90
+
+    def options(self) -> Thresholds:
+        """As the package wants them."""
+        from headlens.roles.labels import Thresholds
+
+        return Thresholds(**vars(self))
+
+
+@dataclass(frozen=True)
+class OutputGroup(Group):
+    """Where a run goes, and what is printed."""
+
+    out: o.OutOption = None
+    overwrite: o.OverwriteOption = False
+    resume: o.ResumeOption = None
+    config: o.ConfigOption = None
+    json: o.JsonOption = False
+    quiet: o.QuietOption = False
+    debug: o.DebugOption = False
+
+    def place(self) -> Place:
+        """Where the run goes."""
+        from headlens.errors import OptionError
+        from headlens.experiments.requests import Place
+
+        if self.resume is not None and (self.out not in (None, self.resume) or self.overwrite):
+            raise OptionError(
+                "--resume goes on with a run in its own folder.",
+                "Leave --out and --overwrite out, or leave --resume out.",
+            )
+        return Place(self.resume or self.out, self.overwrite, resume=self.resume is not None)
+
+    def screen(self) -> Screen:
+        """The terminal."""
+        from .screen import Screen
+
+        return Screen(json=self.json, quiet=self.quiet)
+
+
+def grouped(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command one option for every field of its groups."""
+    hints = get_type_hints(command, include_extras=True)
+    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, Group)}
+    own = [p for p in inspect.signature(command).parameters.values() if p.name not in groups]
+    parameters = [p.replace(annotation=hints[p.name]) for p in own] + [
+        option for kind in groups.values() for option in _options(kind)
+    ]
+
+    @wraps(command)
+    def flat(**values: Any) -> None:
+        built = {name: kind(**{f.name: values.pop(f.name) for f in fields(kind)}) for name, kind in groups.items()}
+        command(**values, **built)
+
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {p.name: p.annotation for p in parameters}
+    return flat
+
+
+def _options(kind: type[Group]) -> list[inspect.Parameter]:
+    hints = get_type_hints(kind, include_extras=True)
+    return [
+        inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])
+        for f in fields(kind)
+        if f.default is not MISSING
+    ]

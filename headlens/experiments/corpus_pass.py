@@ -1,0 +1,138 @@
+"""One pass of a corpus through a model: progress, out of memory, interruption and shards, once for all recipes."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from headlens.corpora.annotations import AnnotationCounts
+from headlens.corpora.batches import Batch
+from headlens.corpora.counts import add_counts
+from headlens.corpora.encoding import EncodedExample
+from headlens.corpora.sentence import Corpus
+from headlens.errors import ModelError
+from headlens.experiments.feeding import Feed
+from headlens.experiments.interrupts import Deferred
+from headlens.experiments.processes import ALONE, Processes
+from headlens.experiments.reporter import Advance
+from headlens.experiments.tally import Keeper, Tally
+from headlens.models.memory import free, is_out_of_memory
+
+# Runs a batch through the model; what it measures is pending until the model has returned.
+Step = Callable[[Batch], AnnotationCounts]
+
+
+def _warn(text: str) -> None:
+    warnings.warn(text, stacklevel=2)
+
+
+@dataclass(frozen=True)
+class CorpusPass:
+    """How a corpus goes through a model.
+
+    Args:
+        progress: called with the number of sentences after every batch.
+        warn: called with what the user should know at once.
+        keeper: where the sums are kept, so that an interrupted pass can go on; None keeps nothing.
+        processes: with whom the corpus is shared.
+    """
+
+    progress: Advance = lambda _: None
+    warn: Callable[[str], None] = _warn
+    keeper: Keeper | None = None
+    processes: Processes = ALONE
+
+    def run(self, feed: Feed, corpus: Corpus, step: Step, tally: Tally, batch_tokens: int = 2048) -> None:
+        """Add a whole corpus up: this process's shard, then the shards of all.
+
+        The batches, and with them the sums to the last bit, do not depend on interruptions. A signal to stop takes
+        effect after the batch at hand. A batch that does not fit into memory is run in halves.
+
+        Args:
+            feed: the model.
+            corpus: all of it, whatever the number of processes.
+            step: runs one batch.
+            tally: its totals are those that `step` adds to; afterwards it holds the sums of all processes.
+            batch_tokens: tokens of a batch, padding included.
+
+        Raises:
+            ModelError: if a single sentence does not fit into the memory of the device.
+            OutputError: if what was kept belongs to something else, or cannot be written.
+        """
+        if self.keeper is not None:
+            self.keeper.restore(tally)
+        if not tally.complete:
+            self._add_up(feed, corpus, step, tally, batch_tokens)
+        if self.processes.count > 1:
+            tally.fill(self.processes.gather(tally.dump()))
+
+    def _add_up(self, feed: Feed, corpus: Corpus, step: Step, tally: Tally, batch_tokens: int) -> None:
+        rows = feed.rows(self.processes.shard(corpus), batch_tokens, tally.encoding)
+        runner = _Runner(feed, step, self.warn)
+        with Deferred() as signals:
+            for number, batch in enumerate(rows):
+                if number >= tally.batches:
+                    counts = runner.run(batch)
+                    add_counts(tally.annotation, counts)
+                    tally.batches += 1
+                self.progress(len(batch))
+                self._keep(tally, signals)
+            tally.complete = True
+            self._keep(tally, signals, always=True)
+
+    def _keep(self, tally: Tally, signals: Deferred, *, always: bool = False) -> None:
+        if self.keeper is not None and (always or signals.noted is not None or self.keeper.due):
+            self.keeper.save(tally)
+        signals.obey()
+
+
+@dataclass
+class _Runner:
+    """Runs batches, each in as many parts as memory asks for."""
+
+    feed: Feed
+    step: Step
+    warn: Callable[[str], None]
+    # Padded tokens that are known to be too many.
+    too_many: int | None = None
+
+    def run(self, rows: Sequence[EncodedExample]) -> AnnotationCounts:
+        """Run a batch; what failed has been forgotten by all observers, so nothing counts twice."""
+        size = len(rows) * max(row.length for row in rows)
+        if self.too_many is None or size < self.too_many or len(rows) == 1:
+            counts = self._try(rows)
+            if counts is not None:
+                return counts
+            if len(rows) == 1:
+                raise self._hopeless(rows[0])
+            self._note(size)
+        middle = len(rows) // 2
+        counts = self.run(rows[:middle])
+        add_counts(counts, self.run(rows[middle:]))
+        return counts
+
+    def _try(self, rows: Sequence[EncodedExample]) -> AnnotationCounts | None:
+        """None when memory did not suffice."""
+        try:
+            return self.step(self.feed.collate(rows))
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        # Outside of the handler, whose exception keeps the failed pass's tensors alive.
+        free(self.feed.model.device)
+        return None
+
+    def _note(self, size: int) -> None:
+        if self.too_many is None:
+            self.warn(
+                f"{self.feed.model.device} has no memory for a batch of {size} tokens: batches are halved. "
+                "A smaller --batch-tokens saves the failed attempts."
+            )
+        self.too_many = size
+
+    def _hopeless(self, row: EncodedExample) -> ModelError:
+        return ModelError(
+            f"{self.feed.model.device} has no memory for a single sentence of {row.length} tokens.",
+            "Use --device cpu, --dtype bfloat16, or leave out --similarity all.",
+        )

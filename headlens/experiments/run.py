@@ -1,0 +1,113 @@
+"""What surrounds the recipe of a command: its run folder, its processes, and what is kept for --resume."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headlens.errors import OutputError
+from headlens.experiments.corpus_pass import CorpusPass
+from headlens.experiments.processes import Processes, joined
+from headlens.experiments.reporter import Reporter, Silent
+from headlens.experiments.requests import Place, arguments
+from headlens.experiments.tally import Keeper
+from headlens.models.loading import LoadedModel, ModelOptions, load
+from headlens.report.runs import RunFolder
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run under way.
+
+    Args:
+        path: the run folder; all processes see it.
+        folder: what writes there; None in all processes but the first.
+        processes: with whom the work is shared.
+        reporter: shows progress; silent in all processes but the first.
+        warnings: what the user was told on the way.
+    """
+
+    path: Path
+    folder: RunFolder | None
+    processes: Processes
+    reporter: Reporter
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def writes(self) -> bool:
+        """Whether this process writes the folder."""
+        return self.folder is not None
+
+    @property
+    def files(self) -> list[Path]:
+        """What was written, as far as this process wrote it."""
+        return [] if self.folder is None else self.folder.files
+
+    def file(self, name: str) -> AbstractContextManager[Path]:
+        """See `RunFolder.file`; for the process that writes."""
+        assert self.folder is not None
+        return self.folder.file(name)
+
+    def kept(self, name: str) -> Path:
+        """Where something is kept until the run has finished."""
+        return self.path / RunFolder.KEPT / name
+
+    def load(self, name: str, options: ModelOptions) -> LoadedModel:
+        """Load a model, and say so."""
+        with self.reporter.status(f"loading {name}"):
+            return load(name, options)
+
+    def warn(self, text: str) -> None:
+        """Tell the user at once, and again among the notes."""
+        self.warnings.append(text)
+        self.reporter.warn(text)
+
+    @contextmanager
+    def corpus_pass(self, name: str, text: str, examples: int, depends: Mapping[str, str]) -> Iterator[CorpusPass]:
+        """A pass of a corpus that can be interrupted and gone on with.
+
+        Args:
+            name: of the pass, unique in the run and the same when it is resumed.
+            text: what the user is told.
+            examples: size of the whole corpus.
+            depends: what its sums depend on, see `Keeper`.
+        """
+        identity = {**depends, "the number of processes": str(self.processes.count)}
+        keeper = Keeper(self.kept(f"{name}-{self.processes.rank}.npz"), identity)
+        own = len(range(self.processes.rank, examples, self.processes.count))
+        with self.reporter.progress(text, own) as advance:
+            yield CorpusPass(advance, self.warn, keeper, self.processes)
+
+
+@contextmanager
+def open_run(command: str, model: str, request: Any, reporter: Reporter | None = None) -> Iterator[Run]:
+    """Make or take the run folder of a request, alone or together with the processes torchrun started.
+
+    Args:
+        command: its name.
+        model: for the name of a new folder.
+        request: a dataclass with a `place`.
+        reporter: shows progress.
+
+    Raises:
+        OutputError: see `RunFolder.create`, and if no process may see the folder but the first.
+    """
+    place: Place = request.place
+    with ExitStack() as stack:
+        processes = stack.enter_context(joined())
+        folder: RunFolder | None = None
+        if processes.first:
+            folder = RunFolder.create(
+                place.out, command=command, model=model, overwrite=place.overwrite, resume=place.resume
+            )
+            stack.enter_context(folder)
+            folder.start({"arguments": arguments(request), "processes": processes.count})
+        path = processes.share(None if folder is None else folder.path.absolute())
+        assert path is not None
+        if not path.is_dir():
+            raise OutputError(f"process {processes.rank} does not see {path}.", "Name a shared folder with --out.")
+        shown = folder.path if folder is not None else path
+        yield Run(shown, folder, processes, (reporter if processes.first else None) or Silent())
