@@ -103,7 +103,7 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         notes += run.warnings
         if run.folder is not None:
             with run.reporter.status("writing tables and figures"):
-                write_classification(run.folder, tables)
+                write_classification(run.folder, tables, request.options.thresholds.min_instances)
             run.folder.finish({"models": facts, "corpus": asdict(summary), "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary)
 

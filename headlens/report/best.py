@@ -102,7 +102,7 @@ def _cells(row: pd.Series) -> list[str]:
     star = "*" if is_marked(pd.Series([row["significant"]]))[0] else ""
     scores = f"{100 * row['accuracy']:.0f}{star} / {100 * row['baseline']:.0f}"
     head = Head(row["stack"], int(row["layer"]), int(row["head"]))
-    count = f"{int(row['n'])}{'†' if row['few'] else ''}"
+    count = f"{row['n']:.0f}{'†' if row['few'] else ''}"
     return [scores, str(head), count, f"{100 * row['ci_low']:.0f}–{100 * row['ci_high']:.0f}", ""]
 
 

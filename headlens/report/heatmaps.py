@@ -31,7 +31,7 @@ def confidence_map(frames: Mapping[str, pd.DataFrame]) -> Figure | None:
 def rare_map(heads: pd.DataFrame) -> Figure | None:
     """How often every head points at the rarest word of a sentence, and at one of the two rarest.
 
-    Titles of panels say how often a head that points at random hits the rarest word.
+    Titles of panels say how often a head that points at random would.
 
     Args:
         heads: rows of `heads.csv`, of one model or several.
@@ -118,9 +118,9 @@ def paired_maps(
 
 
 def _rare_chance(part: Part, column: str) -> str:
-    chance = numbers(part.rows, "rare_chance")
+    chance = numbers(part.rows, {"rare_top1": "rare_chance", "rare_top2": "rare_chance2"}[column])
     known = chance[np.isfinite(chance)]
-    return f"\n(chance {known.mean():.3f})" if column == "rare_top1" and known.size else ""
+    return f"\n(chance {known.mean():.3f})" if known.size else ""
 
 
 def _upper(frame: pd.DataFrame, *columns: str) -> float:
