@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,13 +13,14 @@ from headlens.report.recorded import RecordedRun
 _ELSEWHERE = ("command", "model", "status", "files", "notes", "directory")
 _PLACE = ("arguments.out", "arguments.overwrite", "arguments.place", "arguments.resume")
 _MATTER = ("arguments", "models", "corpus", "versions", "platform", "git_commit", "weight_hash", "model_name")
-_DETAIL = "corpus.relations."
+_DETAIL = "corpus.relations"
+_COUNTED = re.compile(r"^models\.\d+\.(encoding|annotation)\.")  # follows from corpus and model
 Wanted = Callable[[str, Sequence[str]], bool]
 
 
 def facts(runs: Sequence[RecordedRun]) -> PageTable:
     """Everything in the records, a row for each fact and a column for each run."""
-    return _table("How it was made", runs)
+    return _table("All that run.json records", runs)
 
 
 def differences(runs: Sequence[RecordedRun]) -> PageTable:
@@ -26,9 +28,9 @@ def differences(runs: Sequence[RecordedRun]) -> PageTable:
 
     def differs(name: str, values: Sequence[str]) -> bool:
         matters = name.partition(".")[0] in _MATTER and not name.startswith((*_PLACE, _DETAIL))
-        return matters and len(set(values)) > 1
+        return matters and not _COUNTED.search(name) and len(set(values)) > 1
 
-    return _table("What differs", runs, differs)
+    return _table("Arguments, models, corpora, versions", runs, differs)
 
 
 def counts(run: RecordedRun) -> str:
@@ -41,8 +43,10 @@ def counts(run: RecordedRun) -> str:
 
 
 def flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Every fact of a record under its path, `models.1.dtype`; lists of plain values are one fact."""
-    if isinstance(value, Mapping) and value:
+    """Every fact of a record under its path, `models.1.dtype`; lists of plain values and counts of words are one."""
+    if name == _DETAIL and isinstance(value, Mapping):
+        yield name, ", ".join(f"{key} {_text('', count)}" for key, count in value.items())
+    elif isinstance(value, Mapping) and value:
         for key, inner in value.items():
             yield from flatten(inner, f"{name}.{key}" if name else str(key))
     elif isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
@@ -68,7 +72,7 @@ def _rank(name: str) -> tuple[int, int, str]:
     """Short facts about the run first, then its arguments, models, corpus and versions."""
     groups = ("arguments", "models", "corpus", "versions")
     first = name.partition(".")[0]
-    return (groups.index(first) + 1 if first in groups else 0), int(name.startswith(_DETAIL)), name
+    return (groups.index(first) + 1 if first in groups else 0), int(name == _DETAIL), name
 
 
 def _text(name: str, value: Any) -> str:

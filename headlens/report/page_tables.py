@@ -14,7 +14,7 @@ import pandas as pd
 from headlens.report.console import cell_text
 
 MOST_CELLS = 20_000  # of one table: about 0.8 MB of HTML
-OPEN_ROWS = 40
+OPEN_ROWS = 400  # longer tables are shown when they are asked for
 # `<-8` and `>8` stand before and behind the offsets
 _ORDERED = re.compile(r"([<>]?)([-+]?\d+(?:\.\d+)?)")
 
