@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from headlens.report.files import write_csv
 from headlens.report.positions import OFFSETS
 from headlens.report.runs import RUN_FILE, RunFolder
 
@@ -92,3 +93,32 @@ def change_record(folder: Path, changes: Mapping[str, Any]) -> None:
     path = folder / RUN_FILE
     record = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps(record | dict(changes)), encoding="utf-8")
+
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "\"'><svg onload=alert(1)>",
+    "-->]]></style></title></textarea>",
+    "{{ 7 * 7 }}{% raw %}&lt;b&amp;",
+    "שלום \u202e gnp.exe \u2066",
+    "a\x00b\x07c\x85d\ufffe",
+    "javascript:alert(1)//%0a\\u003cscript\u2028",
+    "$\\frac{1}{0}$ _^",
+)
+
+
+def write_hostile(folder: Path, words: str) -> Path:
+    """A run in which everything that may come from a model, a corpus or a user is `words`."""
+    write_classification(folder, model=words, notes=[words])
+    tables = classify_tables(words)
+    for name in ("role", "roles"):
+        tables["heads"][name] = [words, "rare", "", f"syntactic({words} dep->head)", "", ""]
+    tables["heads"][words] = words
+    tables["syntax"]["relation"] = words
+    tables["syntax"] = tables["syntax"].drop_duplicates(["layer", "head", "direction"])
+    for name, frame in tables.items():
+        write_csv(frame, folder / f"{name}.csv")
+    changes = {"corpus": {"name": words, "sentences": 1, words: words}, "arguments": {words: [words], "text": words}}
+    change_record(folder, changes | {"started": words, "platform": words, words: words})
+    return folder
