@@ -196,7 +196,7 @@ def test_long_sentences_are_counted_and_noted(make: Make) -> None:
 
 
 def test_only_long_sentences(make: Make) -> None:
-    with pytest.raises(CorpusError, match="the model can read no sentence: 1 are longer than its 40 tokens"):
+    with pytest.raises(CorpusError, match="the model can read no sentence: 1 longer than its 40 tokens"):
         run(make("BertModel"), Memory([Example(sentence(" ".join(["dogs"] * 60)))]), frequencies=None)
 
 
