@@ -11,7 +11,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import attend, classify, models
+from . import attend, classify, models, report
 from .processes import rank
 
 _DEBUG = "Run again with --debug for the traceback."
@@ -25,6 +25,7 @@ app = typer.Typer(
 )
 app.command(rich_help_panel="Analyses")(classify.classify)
 app.command(rich_help_panel="Analyses")(attend.attend)
+app.command(rich_help_panel="Results")(report.report)
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 
 

@@ -15,6 +15,7 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     """Roles by number of heads, and the best head of every relation and direction beside its baseline."""
     from headlens.report.console import summary_table
     from headlens.report.figures import best_heads
+    from headlens.report.syntax import verdicts
     from headlens.roles.labels import role_family
 
     heads = tables["heads"]
@@ -25,15 +26,12 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     shown = [summary_table("Heads by their strongest role", sorted(rows, key=lambda r: str(r["role"]) == "none"))]
     if "syntax" in tables:
         for name, own in best_heads(tables["syntax"]).groupby("model", sort=False):
-            best = [_best(r, min_instances) for r in own.to_dict("records")]
+            best = [_best(r) for r in own.assign(verdict=verdicts(own, min_instances)).to_dict("records")]
             shown.append(summary_table(f"Best head of each relation, {name}", best))
     return shown
 
 
-def _best(row: Mapping[Hashable, Any], min_instances: int) -> dict[str, object]:
-    verdict = "no" if not row["syntactic"] else "yes" if row["significant"] else "yes (n.s.)"
-    if row["n"] < min_instances:
-        verdict = "too few"
+def _best(row: Mapping[Hashable, Any]) -> dict[str, object]:
     return {
         "relation": f"{row['relation']} {row['direction']}",
         "head": f"{row['stack']}.{row['layer']}.{row['head']}",
@@ -41,5 +39,5 @@ def _best(row: Mapping[Hashable, Any], min_instances: int) -> dict[str, object]:
         "accuracy": f"{row['accuracy']:.2f}",
         "95 % CI": f"{row['ci_low']:.2f}-{row['ci_high']:.2f}",
         "baseline": f"{row['baseline']:.2f}",
-        "syntactic": verdict,
+        "syntactic": row["verdict"],
     }

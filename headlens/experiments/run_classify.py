@@ -105,7 +105,8 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         notes += run.warnings
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                write_classification(run.folder, tables, figures=request.figures)
+                few = request.options.thresholds.min_instances
+                write_classification(run.folder, tables, few, figures=request.figures)
             run.folder.finish({"models": facts, "corpus": asdict(summary), "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary)
 

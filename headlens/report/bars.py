@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
@@ -31,42 +33,76 @@ TARGETS = {
     "to_prev": "to the previous token",
     "to_next": "to the next token",
 }
+# tokens that many tokenizers have in one: BART's <s> is [CLS] and BOS, its </s> is [SEP] and EOS, GPT-2 has only one
+SAME = (("to_cls", "to_bos"), ("to_sep", "to_eos"), ("to_bos", "to_eos"))
 _ROW, _FRAME = 0.95, 0.75  # inches
 
 
 def mass_bars(heads: pd.DataFrame) -> Figure | None:
     """Mean attention mass per layer as bars, single heads as dots; one panel per target, stack and model.
 
+    A token that is known under two names has one panel, with both names.
+
     Args:
-        heads: rows of `heads.csv`, of one model or several; targets whose column is empty are left out.
+        heads: rows of `heads.csv`, of one model or several; a stack has no panel for a target it lacks.
 
     Returns:
         The figure, or None when all the columns are empty.
     """
-    targets = [name for name in TARGETS if has_numbers(heads, name)]
-    pieces = [p for p in parts(heads) if has_numbers(p.rows, *targets)]
-    if not targets or not pieces:
+    pieces = [p for p in parts(heads) if has_numbers(p.rows, *TARGETS)]
+    plan = _plan(pieces)
+    if not plan:
         return None
-    # a single stack has room for two columns of targets
-    jobs = [(piece, name) for name in targets for piece in pieces]
-    columns = 2 if len(pieces) == 1 else len(pieces)
-    lines = -(-len(jobs) // columns)
+    lines, columns = (1 + max(place[axis] for place in plan) for axis in (0, 1))
     figure = new_figure(max(FULL_WIDTH, 1.6 * columns), lines * _ROW + _FRAME, layout="constrained")
     title = "Attention mass" + (f", {pieces[0].name}" if len(pieces) == 1 else "")
     figure.suptitle(fold(title, FULL_WIDTH, TITLE_SIZE), fontsize=TITLE_SIZE, fontweight="bold", x=0.02, ha="left")
     grid = figure.subplots(lines, columns, sharey=True, squeeze=False)
-    for axes in grid.flat[len(jobs) :]:
-        axes.remove()
-    for number, (axes, (part, name)) in enumerate(zip(grid.flat, jobs, strict=False)):
-        _bars(axes, part, name, FULL_WIDTH / columns)
-        with_part = len(pieces) > 1 and number < columns
-        words = (f"{part.name}\n" if with_part else "") + TARGETS[name]
-        axes.set_title(fold(words, FULL_WIDTH / columns - 0.4, HEADING_SIZE), fontsize=HEADING_SIZE, loc="left", pad=2)
-        dress(axes, "layer" if number >= len(jobs) - columns else "", "mass" if number % columns == 0 else "")
-    highest = max(float(np.nanmax(numbers(p.rows, name), initial=0.0)) for p, name in jobs)
-    grid[0, 0].set_ylim(0, 1.05 * highest or 1.0)
-    grid[0, 0].yaxis.set_major_locator(MaxNLocator(4))
+    width = FULL_WIDTH / columns
+    for place, axes in np.ndenumerate(grid):
+        if place not in plan:
+            axes.remove()
+            continue
+        part, name = plan[place]
+        _bars(axes, part, name, width)
+        own_column, own_line = ([p for p in plan if p[axis] == place[axis]] for axis in (1, 0))
+        words = (f"{part.name}\n" if len(pieces) > 1 and place == min(own_column) else "") + _words(part, name)
+        axes.set_title(fold(words, width - 0.4, HEADING_SIZE), fontsize=HEADING_SIZE, loc="left", pad=2)
+        dress(axes, "layer" if place == max(own_column) else "", "mass" if place == min(own_line) else "")
+        # the shared axis writes its numbers in the first column only, which may be empty here
+        axes.tick_params(labelleft=place == min(own_line))
+    highest = max(float(np.nanmax(numbers(p.rows, name), initial=0.0)) for p, name in plan.values())
+    first = grid[min(plan)]
+    first.set_ylim(0, 1.05 * highest or 1.0)
+    first.yaxis.set_major_locator(MaxNLocator(4))
     return figure
+
+
+def _plan(pieces: Sequence[Part]) -> dict[tuple[int, int], tuple[Part, str]]:
+    """What stands at which (line, column): a line per target and a column per part; what a part lacks stays free."""
+    wanted = [(p, name) for name in TARGETS for p in pieces if has_numbers(p.rows, name) and name not in _twins(p)]
+    if len(pieces) == 1:
+        # a single stack has room for two columns of targets
+        return {divmod(number, 2): job for number, job in enumerate(wanted)}
+    names = list(dict.fromkeys(name for _, name in wanted))
+    columns = [(p.model, p.stack) for p in pieces]
+    return {(names.index(name), columns.index((p.model, p.stack))): (p, name) for p, name in wanted}
+
+
+def _twins(part: Part) -> dict[str, str]:
+    """Targets that are the same token under another name, each with the name it is drawn under."""
+    found: dict[str, str] = {}
+    for first, second in SAME:
+        masses = numbers(part.rows, first)
+        same = np.array_equal(masses, numbers(part.rows, second), equal_nan=True)
+        if same and first not in found and np.isfinite(masses).any():
+            found[second] = first
+    return found
+
+
+def _words(part: Part, name: str) -> str:
+    others = [TARGETS[second].removeprefix("to ") for second, first in _twins(part).items() if first == name]
+    return " = ".join([TARGETS[name], *others])
 
 
 def _bars(axes: Axes, part: Part, name: str, width: float) -> None:

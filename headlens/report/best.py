@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from headlens.heads import Head
 from headlens.report.labels import FAMILY, plain
-from headlens.report.style import INK, SMALLEST_SIZE, TICK_SIZE, fold, headline, new_figure
+from headlens.report.style import FAINT, INK, SMALLEST_SIZE, TICK_SIZE, fold, headline, new_figure
 from headlens.report.syntax import best_heads, is_marked
 
 # inches
@@ -25,25 +25,28 @@ class _Column(NamedTuple):
 
 _KEYS = (_Column("relation", 0.68), _Column("direction", 0.78))
 _VALUES = (
-    _Column("best / baseline", 0.84, "center"),
+    _Column("best / baseline", 0.88, "center"),
     _Column("head", 0.72),
-    _Column("n", 0.38, "right"),
-    _Column("95% CI", 0.64, "right"),
+    _Column("n", 0.40, "right"),
+    _Column("95% CI", 0.58, "right"),
     _Column("", 0.10),
 )
 _FOOTNOTE = (
     "Accuracy of the best head / of always choosing the commonest offset, in %. A star: above the baseline after "
     "correction for all heads, relations and directions. The best head was picked on the instances it is scored on."
 )
+_TOO_FEW = " A dagger, grey: fewer than {} instances, too few to call a head syntactic."
+FEWEST = 30  # the default of --min-instances
 
 
-def best_heads_table(syntax: pd.DataFrame) -> Figure | None:
+def best_heads_table(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figure | None:
     """The best head of every relation and direction against the fixed-offset baseline; models side by side.
 
     After Voita et al. (2019), table 2.
 
     Args:
         syntax: rows of `syntax.csv`, of one model or several.
+        min_instances: relations with fewer instances are marked: they give no head a role.
 
     Returns:
         The figure, or None when no head was scored.
@@ -54,7 +57,8 @@ def best_heads_table(syntax: pd.DataFrame) -> Figure | None:
     models = list(best["model"].drop_duplicates())
     lines = best[["relation", "direction"]].drop_duplicates().reset_index(drop=True)
     width = 2 * _EDGE + _span(_KEYS) + len(models) * _span(_VALUES)
-    height = _TOP + (len(lines) + 2.3) * _ROW + _FOOT
+    few = bool((best["n"] < min_instances).any())
+    height = _TOP + (len(lines) + 2.3) * _ROW + _FOOT + (_ROW if few else 0.0)
     figure = new_figure(width, height)
     headline(figure, "Best head of every dependency relation")
     top = height - _TOP - _ROW / 2
@@ -63,14 +67,14 @@ def best_heads_table(syntax: pd.DataFrame) -> Figure | None:
         _write_line(figure, _KEYS, [relation, direction], (_EDGE, _line_height(top, number)))
     for number, model in enumerate(models):
         left = _EDGE + _span(_KEYS) + number * _span(_VALUES)
-        _write_model(figure, best[best["model"] == model], lines, (left, top))
+        _write_model(figure, best[best["model"] == model].assign(few=best["n"] < min_instances), lines, (left, top))
         span = left + 0.05, left + _span(_VALUES) - 0.10
         _rule(figure, top - 0.5 * _ROW, span, 0.5)
     whole = _EDGE / 2, width - _EDGE / 2
     _rule(figure, top + 0.6 * _ROW, whole, 0.9)
     _rule(figure, top - 1.6 * _ROW, whole, 0.5)
     _rule(figure, _line_height(top, len(lines) - 1) - 0.65 * _ROW, whole, 0.9)
-    _footnote(figure)
+    _footnote(figure, _FOOTNOTE + (_TOO_FEW.format(min_instances) if few else ""))
     return figure
 
 
@@ -90,17 +94,21 @@ def _write_model(figure: Figure, best: pd.DataFrame, lines: pd.DataFrame, corner
     rows = lines.merge(best, on=["relation", "direction"], how="left")
     for number, row in rows.iterrows():
         if pd.notna(row["accuracy"]):
-            _write_line(figure, _VALUES, _cells(row), (left, _line_height(top, int(str(number)))))
+            colour = FAINT if row["few"] else INK
+            _write_line(figure, _VALUES, _cells(row), (left, _line_height(top, int(str(number)))), colour)
 
 
 def _cells(row: pd.Series) -> list[str]:
     star = "*" if is_marked(pd.Series([row["significant"]]))[0] else ""
     scores = f"{100 * row['accuracy']:.0f}{star} / {100 * row['baseline']:.0f}"
     head = Head(row["stack"], int(row["layer"]), int(row["head"]))
-    return [scores, str(head), str(int(row["n"])), f"{100 * row['ci_low']:.0f}–{100 * row['ci_high']:.0f}", ""]
+    count = f"{row['n']:.0f}{'†' if row['few'] else ''}"
+    return [scores, str(head), count, f"{100 * row['ci_low']:.0f}–{100 * row['ci_high']:.0f}", ""]
 
 
-def _write_line(figure: Figure, columns: tuple[_Column, ...], words: list[str], corner: tuple[float, float]) -> None:
+def _write_line(
+    figure: Figure, columns: tuple[_Column, ...], words: list[str], corner: tuple[float, float], colour: str = INK
+) -> None:
     width, height = figure.get_size_inches()
     left, level = corner
     for column, word in zip(columns, words, strict=True):
@@ -111,7 +119,7 @@ def _write_line(figure: Figure, columns: tuple[_Column, ...], words: list[str], 
             plain(word),
             ha=column.align,
             va="center",
-            color=INK,
+            color=colour,
             fontsize=_size(word, column.width),
             fontfamily=FAMILY,
         )
@@ -129,7 +137,7 @@ def _rule(figure: Figure, level: float, span: tuple[float, float], thickness: fl
     figure.add_artist(Line2D(ends, [level / height] * 2, color=INK, linewidth=thickness))
 
 
-def _footnote(figure: Figure) -> None:
+def _footnote(figure: Figure, words: str) -> None:
     width, height = figure.get_size_inches()
-    text = fold(_FOOTNOTE, width - 2 * _EDGE, TICK_SIZE)
+    text = fold(words, width - 2 * _EDGE, TICK_SIZE)
     figure.text(_EDGE / width, 0.06 / height, text, fontsize=TICK_SIZE, color=INK, va="bottom")

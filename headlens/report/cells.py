@@ -84,14 +84,19 @@ def write(axes: Axes, words: npt.NDArray[np.generic], inks: npt.NDArray[np.gener
     for (layer, head), word in np.ndenumerate(words):
         size = fitting_size(str(word), cell)
         if word and size >= SMALLEST_SIZE:
-            text = axes.text(head, layer, plain(str(word)), ha="center", va="center")
+            text = axes.text(head, layer, plain(str(word)), ha="center", va="center", linespacing=1.0)
             text.set(fontsize=size, fontfamily=FAMILY, color=str(inks[layer, head]))
 
 
 def fitting_size(word: str, cell: tuple[float, float]) -> float:
-    """The font size, in points, at which a word fits a cell of so many inches; the same for all short words."""
+    """The font size, in points, at which a word of one line or two fits a cell of so many inches.
+
+    It is the same for all short words.
+    """
+    lines = word.split("\n")
     # 0.67 of the size per letter holds for "advmod"; short words are wide enough with five letters' room
-    return min(TICK_SIZE, 0.94 * cell[0] * 72 / (0.67 * max(len(word), 5)), 0.75 * cell[1] * 72)
+    width = 0.67 * max(5, *map(len, lines))
+    return min(TICK_SIZE, 0.94 * cell[0] * 72 / width, (0.75 if len(lines) == 1 else 0.40) * cell[1] * 72)
 
 
 def frame_cells(axes: Axes, marked: npt.NDArray[np.bool_], colour: str = INK) -> None:

@@ -21,6 +21,8 @@ COLOURS = {
     NONE: NO_ROLE,
 }
 FAMILIES = tuple(COLOURS)
+# along the tree: from a dependent up to its head, from a head down to its dependent
+ARROWS = {"dep->head": "↑", "head->dep": "↓"}
 _ROLE = re.compile(r"(?P<family>[^(]+?)\s*(?:\((?P<detail>[^)]*)\))?\s*")
 
 
@@ -34,14 +36,16 @@ def family(role: object) -> str:
 
 
 def short(role: object) -> str:
-    """A role in a few letters: `-1`, `nsubj`, `rare`, `sep`; empty for none."""
+    """A role in a few letters: `-1`, `rare`, `sep`, `nsubj` with an arrow below it; empty for none."""
     if not isinstance(role, str) or not role.strip():
         return ""
     match = _ROLE.fullmatch(role)
     if match is None:
         return role.strip()
     if match["detail"]:
-        return match["detail"].split()[0]
+        name, _, direction = match["detail"].strip().partition(" ")
+        arrow = ARROWS.get(direction.strip())
+        return f"{name}\n{arrow}" if arrow else name
     return "sep" if match["family"] == "separator" else match["family"]
 
 

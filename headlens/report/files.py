@@ -10,7 +10,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -112,12 +112,20 @@ def _cell(value: object) -> object:
     return str(bool(value)).lower() if isinstance(value, bool | np.bool_) else value
 
 
-def read_csv(path: str | Path) -> pd.DataFrame:
+def read_csv(path: str | Path, words: Collection[str] = ()) -> pd.DataFrame:
     """Read a table that `write_csv` wrote: floats to the last bit, only empty cells missing.
 
     Words such as `NA` or `null` stay text: they may be tokens or names.
+
+    Args:
+        path: the file.
+        words: columns to be read as text whatever is in them.
     """
-    frame: pd.DataFrame = pd.read_csv(path, keep_default_na=False, na_values=[""], **_EXACT)
+    kinds = dict.fromkeys(words, "str")
+    # not in pieces: a column whose type differs between them would be guessed
+    frame: pd.DataFrame = pd.read_csv(
+        path, keep_default_na=False, na_values=[""], dtype=kinds, low_memory=False, encoding="utf-8", **_EXACT
+    )
     return frame
 
 

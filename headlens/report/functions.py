@@ -11,36 +11,40 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
 from headlens.report.cells import edges, write
-from headlens.report.families import COLOURS, FAMILIES, families, legend_handles, short
+from headlens.report.families import COLOURS, FAMILIES, NONE, families, legend_handles, short
+from headlens.report.labels import FAMILY
 from headlens.report.panels import Part, Sheet, combine, each, flow, lay_out, panel, parts, scatter_grid
 from headlens.report.style import INK, TICK_SIZE, ink_on
 
-_LEGEND = 0.42  # inches, two lines
+_LEGEND, _NOTE = 0.42, 0.16  # inches: two lines, one line
+_DIRECTIONS = "↑ a dependent attends to its head, ↓ a head to its dependent"
 
 
 def function_map(frames: Mapping[str, pd.DataFrame]) -> Figure | None:
     """The role of every head, coloured by family, with the role in a few letters in the cell.
 
-    After Voita et al. (2019), figure 2c.
+    After Voita et al. (2019), figure 2c. Arrows tell in which direction a head follows a relation. Where no head
+    holds a role the empty grid says so.
 
     Args:
         frames: rows of `heads.csv` by model name.
 
     Returns:
-        The figure, or None when no head has a role.
+        The figure, or None when there are no heads or no column `role`.
     """
     heads = combine(frames)
-    present = set(families(heads["role"])) if "role" in heads else set()
-    if not present - {"none"}:
+    if heads.empty or "role" not in heads:
         return None
+    present = set(families(heads["role"]))
+    note = _DIRECTIONS if "syntactic" in present else "" if present - {NONE} else "No head holds a role."
     pieces = parts(heads)
     rows = flow([(p.model, panel(p.rows, _codes(p), p.name)) for p in pieces])
-    sheet = lay_out(rows, "Functions of attention heads", foot=_LEGEND)
+    sheet = lay_out(rows, "Functions of attention heads", foot=_LEGEND + (_NOTE if note else 0.0))
     for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
         _colour(axes, item.values)
         words = scatter_grid(part.rows, np.array([short(r) for r in part.rows["role"]], object), empty="")
         write(axes, words, _inks(part), sheet.cell)
-    _legend(sheet, present)
+    _legend(sheet, present, note)
     return sheet.figure
 
 
@@ -61,11 +65,14 @@ def _colour(axes: Axes, codes: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
     )
 
 
-def _legend(sheet: Sheet, present: set[str]) -> None:
+def _legend(sheet: Sheet, present: set[str], note: str) -> None:
+    width, height = sheet.figure.get_size_inches()
+    if note:
+        sheet.figure.text(0.08 / width, 0.06 / height, note, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
     sheet.figure.legend(
         handles=legend_handles(present),
         loc="lower left",
-        bbox_to_anchor=(0.0, 0.0),
+        bbox_to_anchor=(0.0, _NOTE / height if note else 0.0),
         ncols=4,
         fontsize=TICK_SIZE,
         frameon=False,

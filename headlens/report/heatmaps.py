@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.report.cells import BAR_SLOT, Scale, add_bars, paint
-from headlens.report.panels import combine, each, flow, has_numbers, lay_out, numbers, panel, parts
+from headlens.report.panels import Part, combine, each, flow, has_numbers, lay_out, numbers, panel, parts
 
 
 def confidence_map(frames: Mapping[str, pd.DataFrame]) -> Figure | None:
@@ -31,6 +31,8 @@ def confidence_map(frames: Mapping[str, pd.DataFrame]) -> Figure | None:
 def rare_map(heads: pd.DataFrame) -> Figure | None:
     """How often every head points at the rarest word of a sentence, and at one of the two rarest.
 
+    Titles of panels say how often a head that points at random would.
+
     Args:
         heads: rows of `heads.csv`, of one model or several.
 
@@ -38,11 +40,8 @@ def rare_map(heads: pd.DataFrame) -> Figure | None:
         The figure, or None when nothing was measured.
     """
     columns = {"rare_top1": "the rarest word", "rare_top2": "one of the two rarest"}
-    chance = numbers(heads, "rare_chance")
-    known = chance[np.isfinite(chance)]
-    by_chance = f"; chance for the rarest: {known.mean():.3f}" if known.size else ""
-    scale = Scale(f"share of query words{by_chance}", high=_upper(heads, *columns))
-    return paired_maps(heads, columns, [scale], "Heads that point at rare words")
+    scale = Scale("share of query words", high=_upper(heads, *columns))
+    return paired_maps(heads, columns, [scale], "Heads that point at rare words", _rare_chance)
 
 
 def entropy_map(heads: pd.DataFrame) -> Figure | None:
@@ -82,7 +81,13 @@ def head_map(heads: pd.DataFrame, column: str, scale: Scale, title: str) -> Figu
     return sheet.figure
 
 
-def paired_maps(heads: pd.DataFrame, columns: Mapping[str, str], scales: list[Scale], title: str) -> Figure | None:
+def paired_maps(
+    heads: pd.DataFrame,
+    columns: Mapping[str, str],
+    scales: list[Scale],
+    title: str,
+    remark: Callable[[Part, str], str] | None = None,
+) -> Figure | None:
     """Several columns of one table side by side, one row per model and stack.
 
     Args:
@@ -90,6 +95,7 @@ def paired_maps(heads: pd.DataFrame, columns: Mapping[str, str], scales: list[Sc
         columns: the quantities, with the words that title their panels.
         scales: one for all columns, or one for each.
         title: title of the figure.
+        remark: what else to say in the title of a panel, given its part and column.
 
     Returns:
         The figure, or None when all the columns are empty.
@@ -97,7 +103,10 @@ def paired_maps(heads: pd.DataFrame, columns: Mapping[str, str], scales: list[Sc
     if not has_numbers(heads, *columns):
         return None
     rows = [
-        [panel(p.rows, numbers(p.rows, name), f"{p.name}: {words}") for name, words in columns.items()]
+        [
+            panel(p.rows, numbers(p.rows, name), f"{p.name}: {words}{remark(p, name) if remark else ''}")
+            for name, words in columns.items()
+        ]
         for p in parts(heads)
     ]
     sheet = lay_out(rows, title, side=BAR_SLOT * len(scales) + 0.15)
@@ -106,6 +115,12 @@ def paired_maps(heads: pd.DataFrame, columns: Mapping[str, str], scales: list[Sc
             paint(axes, item, scales[number % len(scales)])
     add_bars(sheet, *scales)
     return sheet.figure
+
+
+def _rare_chance(part: Part, column: str) -> str:
+    chance = numbers(part.rows, {"rare_top1": "rare_chance", "rare_top2": "rare_chance2"}[column])
+    known = chance[np.isfinite(chance)]
+    return f"\n(chance {known.mean():.3f})" if known.size else ""
 
 
 def _upper(frame: pd.DataFrame, *columns: str) -> float:

@@ -24,10 +24,12 @@ from headlens.report.panels import (
     parts,
     scatter_grid,
 )
-from headlens.report.style import FULL_WIDTH, MISSING, dress, heading, headline, new_figure
+from headlens.report.style import FULL_WIDTH, INK, MISSING, dress, heading, headline, new_figure, tick_step
 
 OFFSETS = ("<-8", *map(str, range(-8, 9)), ">8")
 _TALLEST = 7.0  # inches of the offset profile's columns
+_NAMES = 0.30  # inches for the numbers of heads and of layers, beside a profile
+_HEAD_SIZE = 5.0  # points
 
 
 def positional_map(heads: pd.DataFrame) -> Figure | None:
@@ -57,6 +59,8 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
 def offset_profile(positions: pd.DataFrame) -> Figure | None:
     """The whole histogram of offsets of every head: one line per head, layer 0 at the bottom.
 
+    Numbers beside the lines are those of the heads, as many as can be read; outside of them, the layer.
+
     Args:
         positions: rows of `positions.csv`, of one model or several.
 
@@ -75,10 +79,11 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     figure = new_figure(width, height)
     headline(figure, "Offsets of attention heads")
     for number, part in enumerate(pieces):
-        box = number * column + LEFT + 0.12, height - TOP - 0.4 - length, column - LEFT - 2 * GAP, length
+        left = LEFT + _NAMES - 0.12
+        box = number * column + left, height - TOP - 0.4 - length, column - left - GAP, length
         axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
         _profile(axes, part, scale)
-        heading(axes, part.name, column - 0.1, shift=LEFT)
+        heading(axes, part.name, column - 0.1, shift=left - 0.1)
     add_bar(figure, scale, side - 0.08)
     return figure
 
@@ -108,7 +113,7 @@ def _offset(cell: object) -> str:
 
 def _profile(axes: Axes, part: Part, scale: Scale) -> None:
     values, lines = histogram(part), _lines(part)
-    dress(axes, "offset of the\nmost attended token", "layer (heads upwards)")
+    dress(axes, "offset of the\nmost attended token", "layer and head")
     axes.pcolormesh(
         np.arange(len(OFFSETS) + 1) - 0.5,
         np.arange(len(lines) + 1) - 0.5,
@@ -121,6 +126,7 @@ def _profile(axes: Axes, part: Part, scale: Scale) -> None:
     axes.set_xticks([0, 5, 9, 13, 18], ["<-8", "-4", "0", "+4", ">8"])
     starts = np.flatnonzero(np.diff(lines["layer"].to_numpy(), prepend=-1))
     _bands(axes, starts, lines["layer"].to_numpy())
+    _number_heads(axes, lines, _inches(axes) / len(lines))
 
 
 def _bands(axes: Axes, starts: npt.NDArray[np.intp], layers: npt.NDArray[np.int64]) -> None:
@@ -129,3 +135,23 @@ def _bands(axes: Axes, starts: npt.NDArray[np.intp], layers: npt.NDArray[np.int6
     axes.set_ylim(-0.5, len(layers) - 0.5)
     step = -(-len(starts) // 40)
     axes.set_yticks((starts + ends - 1)[::step] / 2, [str(layers[i]) for i in starts[::step]])
+    axes.tick_params(axis="y", which="major", pad=72 * _NAMES / 2, length=0)
+    axes.yaxis.labelpad = 5
+
+
+def _number_heads(axes: Axes, lines: pd.DataFrame, line: float) -> None:
+    """Number the heads of every layer on the minor axis, in steps that leave room; `line` inches high each."""
+    room = 1.25 * _HEAD_SIZE / 72
+    step = tick_step(line, room)
+    left = lines.groupby("layer")["head"].transform("size") - lines.groupby("layer").cumcount()
+    # the last number of a layer must not touch the first one of the next
+    shown = lines[(lines["head"] % step == 0) & (left * line >= room)]
+    # the number of a layer stands beside one of a head; matplotlib would leave the latter out
+    axes.yaxis.remove_overlapping_locs = False
+    axes.set_yticks(shown.index.to_numpy(), shown["head"].astype(str).to_list(), minor=True)
+    axes.tick_params(axis="y", which="minor", labelsize=_HEAD_SIZE, length=1.5, width=0.4, pad=1, labelcolor=INK)
+
+
+def _inches(axes: Axes) -> float:
+    figure = axes.get_figure(root=True)
+    return axes.get_position().height * (figure.get_figheight() if figure is not None else 1.0)

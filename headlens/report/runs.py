@@ -80,6 +80,30 @@ class RunFolder:
             raise
         return run
 
+    @classmethod
+    @contextlib.contextmanager
+    def reopen(cls, path: Path) -> Iterator[RunFolder]:
+        """Lock the folder of an earlier run to add files to it: of its record only the list of files changes.
+
+        Raises:
+            OutputError: if a living process writes the folder, or it cannot be written or holds no run.
+        """
+        run = cls(path, command="", model="")
+        run._lock.acquire()
+        try:
+            record = read_run(path)
+            if record is None:
+                raise OutputError(f"{path} holds no run of headlens.", "Name another folder with --out.")
+            run._record = record | {"files": [str(name) for name in record.get("files") or []]}
+            before = len(run.files)
+            try:
+                yield run
+            finally:
+                if len(run.files) > before:
+                    run._write()
+        finally:
+            run._lock.release()
+
     @property
     def files(self) -> list[Path]:
         """Paths of the files written so far, `run.json` apart."""

@@ -54,13 +54,8 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
         low = figure.get_figheight() - _TOP - (number + 1) * _ROW + _FOOT
         _matrix(_box(figure, _LEFT_BOX, low), part, pairs[part.model, part.stack], scale)
         _plane(_box(figure, _RIGHT_BOX, low), part)
-    add_bar(
-        figure,
-        scale,
-        from_right=FULL_WIDTH - _LEFT_BOX - _BOX - 0.08,
-        from_top=_TOP + _ROW - _BOX - _FOOT,
-        tallest=_BOX,
-    )
+        top = figure.get_figheight() - low - _BOX
+        add_bar(figure, scale, from_right=FULL_WIDTH - _LEFT_BOX - _BOX - 0.08, from_top=top, tallest=_BOX)
     return figure
 
 

@@ -38,6 +38,7 @@ VERMILION = "#D55E00"
 Rgb = tuple[float, float, float]
 
 INK = "#222222"
+FAINT = "#767676"  # the lightest grey that has a contrast of 4.5 on white
 MISSING = "#BDBDBD"
 NO_ROLE = "#EBEBEB"
 

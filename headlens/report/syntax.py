@@ -68,6 +68,14 @@ def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
     return scored.loc[groups.idxmax(), columns].reset_index(drop=True)
 
 
+def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:
+    """Whether each of the best heads is syntactic: `yes`, `yes (n.s.)` without significance, `no`, `too few`."""
+    syntactic, significant = is_marked(best["syntactic"]), is_marked(best["significant"])
+    few = numbers(best, "n") < min_instances
+    words = np.select([few, ~syntactic, significant], ["too few", "no", "yes"], "yes (n.s.)")
+    return [str(word) for word in words]
+
+
 def is_marked(column: pd.Series) -> Marks:
     """A column of truth values as booleans; empty cells are false; text from a file counts by its word."""
     return np.array([str(v).strip().lower() in {"true", "1", "1.0"} for v in column], bool)

@@ -11,8 +11,9 @@ from headlens.report.families import families, family, legend_handles, short
     [
         ("positional(-1)", "positional", "-1"),
         ("positional(+2)", "positional", "+2"),
-        ("syntactic(nsubj head->dep)", "syntactic", "nsubj"),
-        ("syntactic(nsubj:pass dep->head)", "syntactic", "nsubj:pass"),
+        ("syntactic(nsubj head->dep)", "syntactic", "nsubj\n↓"),
+        ("syntactic(nsubj:pass dep->head)", "syntactic", "nsubj:pass\n↑"),
+        ("syntactic(nsubj)", "syntactic", "nsubj"),
         ("rare", "rare", "rare"),
         ("separator", "separator", "sep"),
         ("broad", "broad", "broad"),

@@ -34,9 +34,35 @@ def test_the_legend_lists_the_families_that_occur(make_heads: Make) -> None:
 
 
 @pytest.mark.parametrize("role", ["", None, np.nan])
-def test_no_roles_nothing_to_draw(make_heads: Make, role: object) -> None:
-    assert function_map({"demo": make_heads().assign(role=role)}) is None
+def test_where_no_head_has_a_role_the_empty_grid_says_so(make_heads: Make, role: object) -> None:
+    figure = function_map({"demo": make_heads().assign(role=role)})
+    assert figure is not None
+    assert "No head holds a role." in [t.get_text() for t in figure.texts]
+    (axes,) = figure.axes
+    mesh = axes.collections[0]
+    mesh.update_scalarmappable()
+    assert {to_hex(c) for c in mesh.get_facecolor()} == {COLOURS["none"].lower()}
+    assert not axes.texts
+
+
+def test_no_column_or_no_head_nothing_to_draw(make_heads: Make) -> None:
     assert function_map({"demo": make_heads().drop(columns="role")}) is None
+    assert function_map({"demo": make_heads().iloc[:0]}) is None
+
+
+def test_arrows_are_explained_where_there_are_any(make_heads: Make) -> None:
+    frame = make_heads(shapes={"encoder": [3]})
+    syntactic = function_map({"demo": frame.assign(role=["syntactic(obj dep->head)", "syntactic(obj head->dep)", ""])})
+    assert syntactic is not None
+    assert [t.get_text() for t in syntactic.axes[0].texts] == ["obj\n↑", "obj\n↓"]
+    notes = [t.get_text() for t in syntactic.texts if "↑" in t.get_text()]
+    assert notes == ["↑ a dependent attends to its head, ↓ a head to its dependent"]
+    syntactic.canvas.draw()
+    note = next(t for t in syntactic.texts if "↑" in t.get_text()).get_window_extent()
+    assert note.y1 <= min(t.get_window_extent().y0 for t in syntactic.legends[0].get_texts())
+    rare = function_map({"demo": frame.assign(role="rare")})
+    assert rare is not None
+    assert not [t for t in rare.texts if "↑" in t.get_text()]
 
 
 @pytest.mark.parametrize(
@@ -48,8 +74,9 @@ def test_no_roles_nothing_to_draw(make_heads: Make, role: object) -> None:
         {"encoder": [8] * 6, "decoder": [8] * 6, "cross": [8] * 6},
     ],
 )
-def test_words_stay_inside_their_cells(make_heads: Make, shapes: dict[str, list[int]]) -> None:
-    frame = make_heads("a/b", shapes).assign(role="syntactic(advmod head->dep)")
+@pytest.mark.parametrize("relation", ["advmod", "amod", "obj"])
+def test_words_stay_inside_their_cells(make_heads: Make, shapes: dict[str, list[int]], relation: str) -> None:
+    frame = make_heads("a/b", shapes).assign(role=f"syntactic({relation} head->dep)")
     figure = function_map({"a/b": frame})
     assert figure is not None
     assert len(figure.axes) == len(shapes)

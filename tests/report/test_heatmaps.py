@@ -80,13 +80,21 @@ def test_nothing_to_draw_is_none(make_heads: Make, draw: Callable[[pd.DataFrame]
     assert draw(make_heads().iloc[:0]) is None
 
 
-def test_rare_map_names_chance_and_shares_its_scale(make_heads: Make) -> None:
-    frame = make_heads().assign(rare_top1=0.1, rare_top2=0.4)
-    figure = rare_map(frame)
-    assert [mesh(axes).get_clim() for axes in panels(figure)] == [(0.0, 0.4)] * 2
-    assert "0.083" in bars(figure)[0].get_ylabel()
+def test_rare_map_names_the_chance_of_every_panel_and_shares_its_scale(make_heads: Make) -> None:
+    frame = make_heads("mt", {"encoder": [2], "cross": [2]}).assign(rare_top1=0.1, rare_top2=0.4)
+    chances = frame["stack"].map({"encoder": 0.0833, "cross": 0.125})
+    figure = rare_map(frame.assign(rare_chance=chances, rare_chance2=2 * chances))
+    assert [mesh(axes).get_clim() for axes in panels(figure)] == [(0.0, 0.4)] * 4
+    titles = [axes.get_title(loc="left").replace("\n", " ") for axes in panels(figure)]
+    assert titles == [
+        "mt, encoder: the rarest word (chance 0.083)",
+        "mt, encoder: one of the two rarest (chance 0.167)",
+        "mt, cross: the rarest word (chance 0.125)",
+        "mt, cross: one of the two rarest (chance 0.250)",
+    ]
+    assert bars(figure)[0].get_ylabel() == "share of query words"
     without = rare_map(frame.assign(rare_chance=np.nan))
-    assert bars(without)[0].get_ylabel() == "share of query words"
+    assert not [axes for axes in panels(without) if "chance" in axes.get_title(loc="left")]
 
 
 def test_entropy_has_a_bar_for_nats_and_one_for_the_share(make_heads: Make) -> None:

@@ -1,7 +1,10 @@
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
+import pytest
+from matplotlib.figure import Figure
 
 from headlens.report.positions import offset_profile, positional_map
 
@@ -36,6 +39,37 @@ def test_the_profile_has_one_line_per_head_and_layer_zero_at_the_bottom(make_pos
     }
     assert [t.get_text() for t in axes.get_xticklabels()] == ["<-8", "-4", "0", "+4", ">8"]
     assert [float(x) for x in axes.get_xticks()] == [0, 5, 9, 13, 18]
+
+
+def head_numbers(figure: Figure | None) -> list[tuple[float, str]]:
+    assert figure is not None
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    labels = axes.get_yticklabels(minor=True)
+    return [(float(t.get_position()[1]), t.get_text()) for t in labels]
+
+
+def test_lines_are_numbered(make_positions: Make) -> None:
+    found = head_numbers(offset_profile(make_positions(shapes={"encoder": [3, 1, 2]})))
+    assert found == [(0, "0"), (1, "1"), (2, "2"), (3, "0"), (4, "0"), (5, "1")]
+
+
+@pytest.mark.parametrize("shape", [(6, 12), (12, 12), (24, 16), (80, 64)])
+def test_numbers_of_lines_are_right_and_do_not_touch(make_positions: Make, shape: tuple[int, int]) -> None:
+    layers, heads = shape
+    figure = offset_profile(make_positions(shapes={"decoder": [heads] * layers}))
+    found = head_numbers(figure)
+    assert all(float(label) == place % heads for place, label in found)
+    assert len(found) >= layers or shape == (80, 64)
+    assert figure is not None
+    boxes = [t.get_window_extent() for t in figure.axes[0].get_yticklabels(minor=True) if t.get_text()]
+    assert all(low.y1 <= high.y0 for low, high in pairwise(sorted(boxes, key=lambda b: b.y0)))
+    layer_boxes = [t.get_window_extent() for t in figure.axes[0].get_yticklabels() if t.get_text()]
+    if boxes:
+        assert max(b.x1 for b in layer_boxes) <= min(b.x0 for b in boxes)
+    label = figure.axes[0].yaxis.label.get_window_extent()
+    assert label.x0 >= 0
+    assert label.x1 <= min(b.x0 for b in layer_boxes)
 
 
 def test_offsets_may_be_numbers(make_positions: Make) -> None:

@@ -55,10 +55,23 @@ def test_one_row_per_stack_and_missing_pairs_are_empty(make_heads: Make) -> None
     pairs = pairs_of(heads)
     figure = similarity_map(pairs.iloc[1:], heads)
     assert figure is not None
-    titles = [axes.get_title(loc="left") for axes in figure.axes]
-    assert titles[:4:2] == ["mt, encoder: distances", "mt, cross: distances"]
-    masks = [np.ma.getmaskarray(axes.collections[0].get_array()).sum() for axes in figure.axes[:4:2]]
+    maps = [axes for axes in figure.axes if axes.get_title(loc="left").endswith("distances")]
+    assert [axes.get_title(loc="left") for axes in maps] == ["mt, encoder: distances", "mt, cross: distances"]
+    masks = [np.ma.getmaskarray(axes.collections[0].get_array()).sum() for axes in maps]
     assert sorted(masks) == [0, 2]
+
+
+def test_every_matrix_has_its_colour_bar_at_its_side(make_heads: Make) -> None:
+    heads = make_heads("mt", {"encoder": [3] * 2, "decoder": [3], "cross": [3] * 2})
+    figure = similarity_map(pairs_of(heads), heads)
+    assert figure is not None
+    maps = [axes for axes in figure.axes if axes.get_title(loc="left").endswith("distances")]
+    bars = [axes for axes in figure.axes if axes.get_ylabel().startswith("Jensen")]
+    assert len(maps) == len(bars) == 3
+    for matrix, bar in zip(maps, bars, strict=True):
+        own, side = matrix.get_position(), bar.get_position()
+        assert (side.y0, side.y1) == pytest.approx((own.y0, own.y1))
+        assert own.x1 < side.x0 < own.x1 + 0.05
 
 
 def test_heads_without_a_leaf_are_left_out(make_heads: Make) -> None:

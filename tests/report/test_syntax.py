@@ -8,6 +8,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
 from headlens.report.best import best_heads_table
+from headlens.report.style import FAINT
 from headlens.report.syntax import best_heads, is_marked, syntactic_map
 
 Make = Callable[..., pd.DataFrame]
@@ -99,6 +100,22 @@ def test_the_table_reads_as_in_the_paper(make_syntax: Make) -> None:
     for word in ("obj", "head->dep", "dep->head", "81* / 38", "encoder.2.5", "812", "79–83", "demo"):
         assert word in found
     assert not any("*" in w for w in found if w.startswith("20"))
+
+
+def test_relations_with_too_few_instances_are_marked(make_syntax: Make) -> None:
+    frame = make_syntax(relations="nsubj vocative")
+    few = frame["relation"] == "vocative"
+    frame.loc[few, "n"] = 29
+    figure = best_heads_table(frame)
+    found = words(figure)
+    assert found.count("29†") == 2
+    assert found.count("812") == 2
+    assert "fewer than 30 instances" in found[-1].replace("\n", " ")
+    assert figure is not None
+    marked = {t.get_position()[1] for t in figure.texts if t.get_text() == "29†"}
+    faint = {t.get_position()[1] for t in figure.texts if t.get_color() == FAINT}
+    assert faint == marked
+    assert not [w for w in words(best_heads_table(frame, min_instances=29)) if "†" in w or "dagger" in w]
 
 
 def test_two_models_have_columns_of_their_own(make_syntax: Make) -> None:

@@ -1,0 +1,49 @@
+"""`headlens report`: figures again, and a page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .groups import OutputGroup, grouped
+from .options import OUTPUT
+
+RunsArgument = Annotated[
+    list[Path],
+    typer.Argument(metavar="RUN", help="Run folders; several are shown side by side on one page.", show_default=False),
+]
+
+
+@dataclass(frozen=True)
+class ReportGroup(OutputGroup):
+    """Where the page goes, and what is printed."""
+
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder for the page and its figures.",
+            show_default="the run itself; of several runs/report-<run>-<time>",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None
+
+
+@grouped
+def report(runs: RunsArgument, output: ReportGroup) -> None:
+    """Draw the figures of runs again from their tables, and write one self-contained page, report.html.
+
+    Examples: headlens report runs/classify-demo-20261121-103000 · headlens report FIRST SECOND --out comparison
+    """
+    from headlens.experiments.run_report import ReportRequest, run_report
+    from headlens.report.console import summary_table
+
+    request = ReportRequest(runs=tuple(runs), place=output.place())
+    screen = output.screen()
+    made = run_report(request, screen)
+    screen.show(summary_table("On the page", made.rows()))
+    screen.notes(made.notes)
+    screen.finish(made.summary(), made.files, f"open {made.page} in a browser")

@@ -1,0 +1,184 @@
+"""`report`: the figures of earlier runs again, and one page that shows them, side by side where there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headlens.errors import InputError, OptionError, OutputError
+from headlens.experiments.reporter import Reporter, Silent
+from headlens.experiments.requests import Place, arguments
+from headlens.report.kinds import kind_of
+from headlens.report.page import Shown, render
+from headlens.report.pictures import Picture, picture
+from headlens.report.recorded import RecordedRun, read_recorded
+from headlens.report.runs import RUN_FILE, RunFolder, read_run
+
+PAGE = "report.html"
+MOST_PICTURES = 24_000_000  # bytes of pictures on a page
+_ENDS = {
+    "interrupted": "This run was interrupted: below is what it had written by then.",
+    "failed": "This run failed: below is what it had written by then.",
+    "running": "This run has not ended, or was killed: below is what it had written when this page was made.",
+}
+_OTHER_END = "This run does not say that it finished: below is what lies in its folder."
+
+
+@dataclass(frozen=True)
+class ReportRequest:
+    """What `headlens report` is asked for.
+
+    Args:
+        runs: run folders.
+        place: where figures and page go; without a folder, those of a single run go into its own.
+    """
+
+    runs: tuple[Path, ...]
+    place: Place = field(default_factory=Place)
+
+
+@dataclass(frozen=True)
+class ReportRun:
+    """What a report gave: the page, and what was written where."""
+
+    folder: Path
+    files: list[Path]
+    shown: list[Shown]
+    notes: list[str]
+
+    @property
+    def page(self) -> Path:
+        """The HTML page."""
+        return self.folder / PAGE
+
+    def summary(self) -> dict[str, Any]:
+        """The result in short, for `--json`."""
+        return {"out": str(self.folder), "page": str(self.page), "runs": self.rows(), "notes": self.notes}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A line for every run."""
+        return [
+            {
+                "run": own.run.label,
+                "command": own.run.command,
+                "model": ", ".join(own.run.models),
+                "status": own.run.status,
+                "tables": len(own.run.tables),
+                "figures": len(own.pictures),
+            }
+            for own in self.shown
+        ]
+
+
+def run_report(request: ReportRequest, reporter: Reporter | None = None) -> ReportRun:
+    """Read the runs, draw their figures from their tables, write the page.
+
+    Raises:
+        InputError: if a run cannot be read or drawn, or the place cannot be written; nothing is written before all
+            runs were read.
+    """
+    reporter = reporter or Silent()
+    with reporter.status("reading"):
+        runs = _read(request.runs)
+    with _opened(request, runs) as folder:
+        shown: list[Shown] = []
+        files: list[Path] = []
+        for number, run in enumerate(runs, 1):
+            prefix = f"{number}_" if len(runs) > 1 else ""
+            room = MOST_PICTURES - sum(len(p.uri) for own in shown for p in own.pictures)
+            pictures, undrawn = _pictures(run, folder, prefix, reporter)
+            files += [path for path, _ in pictures if path.is_relative_to(folder.path) and kind_of(run.command).draws]
+            shown.append(_shown(run, pictures, undrawn, room))
+        with reporter.status("writing the page"), folder.file(PAGE) as path:
+            path.write_text(render(shown), encoding="utf-8", newline="\n")
+        files = [*(f for path in files for f in (path, path.with_suffix(".svg"))), folder.path / PAGE]
+    several = len(runs) > 1
+    notes = [f"{own.run.label}: {text}" if several else text for own in shown for text in own.remarks]
+    return ReportRun(folder.path, files, shown, notes)
+
+
+def _read(folders: Sequence[Path]) -> list[RecordedRun]:
+    if not folders:
+        raise OptionError("No run was given.", "Name one run folder or several.")
+    places = [folder.resolve() for folder in folders]
+    if twice := [folder for folder, place in zip(folders, places, strict=True) if places.count(place) > 1]:
+        raise OptionError(f"{twice[0]} was given twice.", "Name every run once.")
+    names = [place.name or str(place) for place in places]
+    labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
+    runs = [read_recorded(folder, label) for folder, label in zip(folders, labels, strict=True)]
+    for run in runs:
+        if run.command == "report":
+            sources = ", ".join(map(str, run.argument("runs", []))) or "the runs themselves"
+            raise InputError(f"{run.folder} holds a report, not a run.", f"Name what it was made of: {sources}")
+        kind_of(run.command).check(run)
+    return runs
+
+
+@contextmanager
+def _opened(request: ReportRequest, runs: Sequence[RecordedRun]) -> Iterator[RunFolder]:
+    """The folder of the only run, or one of the report's own."""
+    out = request.place.out
+    inside = next((run for run in runs if out is not None and run.folder.resolve() == out.resolve()), None)
+    if inside is not None and len(runs) > 1:
+        raise OptionError(f"--out {out} is one of the runs.", "Name another folder for the page of several runs.")
+    target = runs[0].folder if out is None and len(runs) == 1 else out
+    if target is not None and not request.place.overwrite:
+        _refuse_foreign(target)
+    if inside is not None or (target is not None and out is None):
+        with RunFolder.reopen(runs[0].folder) as folder:
+            yield folder
+        return
+    label = runs[0].label if len(runs) == 1 else f"{runs[0].label}-and-{len(runs) - 1}-more"
+    place = request.place
+    with RunFolder.create(
+        target, command="report", model=Path(label).name, overwrite=place.overwrite, resume=place.resume
+    ) as folder:
+        folder.start({"arguments": arguments(request)})
+        yield folder
+
+
+def _refuse_foreign(folder: Path) -> None:
+    listed = (read_run(folder) or {}).get("files") or []
+    if (folder / PAGE).exists() and PAGE not in listed:
+        raise OutputError(
+            f"{folder / PAGE} exists, and {RUN_FILE} there does not say that headlens wrote it.",
+            "Name another folder with --out, or give --overwrite to replace it.",
+        )
+
+
+def _pictures(
+    run: RecordedRun, folder: RunFolder, prefix: str, reporter: Reporter
+) -> tuple[list[tuple[Path, str]], list[str]]:
+    """PNG files with the names of their figures, drawn again where that can be done; names of what cannot be drawn."""
+    kind = kind_of(run.command)
+    if not kind.draws:
+        return [(path, path.stem) for path in run.pictures], []
+    drawn, undrawn = [], []
+    with reporter.progress(f"drawing {run.label}", None) as advance:
+        for name, figure in kind.figures(run):
+            if figure is None:
+                undrawn.append(name)
+            else:
+                drawn.append((folder.figure(prefix + name, figure)[0], name))
+            advance(1)
+    return drawn, undrawn
+
+
+def _shown(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Sequence[str], room: int) -> Shown:
+    """The pictures that fit the page, and what has to be said about those that do not."""
+    remarks = [] if run.finished else [_ENDS.get(run.status, _OTHER_END)]
+    pictures: list[Picture] = []
+    for number, (path, name) in enumerate(files):
+        made = picture(path, name, run.label)
+        if made is None:
+            remarks.append(f"figures/{path.name} is not a whole PNG file and is not shown.")
+            continue
+        room -= len(made.uri)
+        if room < 0:
+            remarks.append(f"{len(files) - number} more figures would make this page too large: see figures/.")
+            break
+        pictures.append(made)
+    return Shown(run, pictures, remarks, undrawn)

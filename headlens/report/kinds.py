@@ -1,0 +1,13 @@
+"""The commands whose runs `headlens report` draws; runs of all others are shown with the pictures they have."""
+
+from __future__ import annotations
+
+from headlens.report.classify import CLASSIFY
+from headlens.report.kind import Kind
+
+KINDS = {"classify": CLASSIFY}
+
+
+def kind_of(command: str) -> Kind:
+    """How runs of a command are shown."""
+    return KINDS.get(command, Kind())

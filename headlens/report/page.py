@@ -1,0 +1,175 @@
+"""One self-contained HTML page about one run or several: no other file and no network is needed to read it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from headlens.report.facts import counts, differences, facts
+from headlens.report.kind import Caption
+from headlens.report.kinds import kind_of
+from headlens.report.page_tables import MOST_CELLS, PageTable, csv_table
+from headlens.report.pictures import Picture
+from headlens.report.recorded import RecordedRun
+
+# letters that reorder the text around them
+_REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a page shows of a run.
+
+    Args:
+        run: its record and tables.
+        pictures: its figures.
+        remarks: what the reader must know first, such as that it was interrupted.
+        undrawn: names of the figures for which its tables have no numbers.
+    """
+
+    run: RecordedRun
+    pictures: Sequence[Picture]
+    remarks: Sequence[str] = ()
+    undrawn: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class FigureGroup:
+    """The same figure of every run that has it."""
+
+    caption: Caption
+    pictures: Sequence[Picture]
+
+
+def render(shown: Sequence[Shown]) -> str:
+    """The page as HTML; the same runs give the same bytes."""
+    runs = [own.run for own in shown]
+    style, script = _part("report.css"), _part("report.js")
+    return (
+        _environment()
+        .get_template("report.html")
+        .render(
+            title=_title(runs),
+            policy=_policy(style, script),
+            style=Markup(style),  # noqa: S704 - a file of this package
+            script=Markup(script),  # noqa: S704 - a file of this package
+            cards=[_card(own) for own in shown],
+            overviews=_overviews(runs),
+            figures=_figures(shown),
+            undrawn=_undrawn(shown),
+            tables=[table for run in runs for table in _tables(run, len(runs))],
+            differences=differences(runs) if len(runs) > 1 else None,
+            facts=facts(runs),
+            several=len(runs) > 1,
+        )
+    )
+
+
+def visible(value: Any) -> Any:
+    """Text in which nothing hides: control characters and those that turn the direction of text are spelled out."""
+    if isinstance(value, Markup):
+        return value
+    return "".join(f"⟨U+{ord(c):04X}⟩" if _hides(c) else c for c in str(value))
+
+
+def _hides(character: str) -> bool:
+    if character in "\n\t":
+        return False
+    no_character = ord(character) & 0xFFFE == 0xFFFE
+    return character in _REORDERING or no_character or unicodedata.category(character) in ("Cc", "Cs")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("headlens.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=visible,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["percent"] = lambda share: f"{100 * share:.2f}"
+    return environment
+
+
+@cache
+def _part(name: str) -> str:
+    text = resources.files("headlens.report").joinpath("templates", name).read_text(encoding="utf-8")
+    # the hash of the policy is over what the browser sees, which has plain line feeds
+    return text.replace("\r\n", "\n")
+
+
+def _policy(style: str, script: str) -> str:
+    """A content security policy: nothing is fetched, and only our own script and style are used."""
+    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
+    of_style, of_script = (f"'sha256-{digest}'" for digest in digests)
+    return (
+        f"default-src 'none'; img-src data:; style-src {of_style}; script-src {of_script}; "
+        "base-uri 'none'; form-action 'none'"
+    )
+
+
+def _title(runs: Sequence[RecordedRun]) -> str:
+    if len(runs) > 1:
+        return "Attention heads: " + ", ".join(run.label for run in runs)
+    return " and ".join(runs[0].models)
+
+
+def _card(own: Shown) -> dict[str, Any]:
+    run = own.run
+    return {
+        "label": run.label,
+        "command": run.command,
+        "models": run.models,
+        "corpus": counts(run),
+        "status": run.status,
+        "finished": run.finished,
+        "started": str(run.record.get("started", "")).replace("T", " ").replace("+00:00", " UTC"),
+        "notes": run.notes,
+        "remarks": own.remarks,
+    }
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    commands = dict.fromkeys(run.command for run in runs)
+    return [
+        table for command in commands for table in kind_of(command).overviews([r for r in runs if r.command == command])
+    ]
+
+
+def _figures(shown: Sequence[Shown]) -> list[FigureGroup]:
+    """Figures in the order of the runs that have them, those of one name together."""
+    groups: dict[tuple[str, str], list[Picture]] = {}
+    for own in shown:
+        for picture in own.pictures:
+            groups.setdefault((own.run.command, picture.name), []).append(picture)
+    return [FigureGroup(kind_of(command).caption(name), found) for (command, name), found in groups.items()]
+
+
+def _undrawn(shown: Sequence[Shown]) -> list[str]:
+    """Titles of figures that a run has nothing for, each with its run where there are several."""
+    return [
+        kind_of(own.run.command).caption(name).title + (f" ({own.run.label})" if len(shown) > 1 else "")
+        for own in shown
+        for name in own.undrawn
+    ]
+
+
+def _tables(run: RecordedRun, runs: int) -> list[PageTable]:
+    first = kind_of(run.command).first
+    most_cells = max(2_000, MOST_CELLS // runs)
+    return [
+        csv_table(frame, f"{name}.csv" + (f" of {run.label}" if runs > 1 else ""), f"{name}.csv", first.get(name, ""),
+                  most_cells)
+        for name, frame in run.tables.items()
+    ]  # fmt: skip

@@ -1,0 +1,50 @@
+"use strict";
+// Sorting and filtering of tables; without this script the page is complete, only not sortable.
+(() => {
+  const compareText = new Intl.Collator("en", { numeric: true }).compare;
+  const compareNumbers = (a, b) => (a < b ? -1 : a > b ? 1 : 0);
+
+  function keyOf(cell, numeric) {
+    const text = (cell.dataset.v ?? cell.textContent).trim();
+    return text === "" ? null : numeric ? Number(text) : text;
+  }
+
+  function sort(table, column) {
+    const headers = [...table.tHead.rows[0].cells];
+    const header = headers[column];
+    const numeric = header.classList.contains("n");
+    const ascending = header.getAttribute("aria-sort") !== "ascending";
+    const compare = numeric ? compareNumbers : compareText;
+    const rows = [...table.tBodies[0].rows].map((row) => [keyOf(row.cells[column], numeric), row]);
+    // empty cells stay last in both directions; equal ones keep their order
+    rows.sort(([a], [b]) =>
+      a === null || b === null ? (a === null) - (b === null) : ascending ? compare(a, b) : compare(b, a),
+    );
+    table.tBodies[0].append(...rows.map(([, row]) => row));
+    for (const other of headers) other.setAttribute("aria-sort", "none");
+    header.setAttribute("aria-sort", ascending ? "ascending" : "descending");
+  }
+
+  function filter(table, words, output) {
+    let shown = 0;
+    for (const row of table.tBodies[0].rows) {
+      const text = [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase();
+      row.hidden = !words.every((word) => text.includes(word));
+      shown += row.hidden ? 0 : 1;
+    }
+    output.textContent = words.length ? `${shown} of ${table.tBodies[0].rows.length} rows` : "";
+  }
+
+  for (const table of document.querySelectorAll("table.sortable")) {
+    [...table.tHead.rows[0].cells].forEach((header, column) => {
+      header.querySelector("button").addEventListener("click", () => sort(table, column));
+    });
+    const tools = table.closest("details").querySelector(".tools");
+    const input = tools.querySelector("input");
+    const output = tools.querySelector("output");
+    tools.hidden = table.tBodies[0].rows.length < 6;
+    input.addEventListener("input", () => {
+      filter(table, input.value.toLowerCase().split(/\s+/).filter(Boolean), output);
+    });
+  }
+})();

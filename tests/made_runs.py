@@ -1,0 +1,124 @@
+"""Run folders without a model: the tables of a small classification, and the pictures of another command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from headlens.report.files import write_csv
+from headlens.report.positions import OFFSETS
+from headlens.report.runs import RUN_FILE, RunFolder
+
+LAYERS, HEADS = 2, 3
+RELATIONS = ("nsubj", "obj")
+
+
+def classify_tables(model: str = "demo", seed: int = 0) -> dict[str, pd.DataFrame]:
+    """The tables of `classify` for one encoder of 2 layers of 3 heads; head 1 of layer 0 is the best for all."""
+    rng = np.random.default_rng(seed)
+    keys = pd.DataFrame(
+        [(model, "encoder", layer, head) for layer in range(LAYERS) for head in range(HEADS)],
+        columns=["model", "stack", "layer", "head"],
+    )
+    size = len(keys)
+    shares = ("confidence", "confidence_all", "entropy", "entropy_norm", "positional_share", "rare_top1", "rare_top2")
+    masses = ("to_cls", "to_sep", "to_punct", "to_self", "to_prev", "to_next")
+    heads = keys.assign(tokens=1000, **{name: rng.uniform(0.01, 1, size) for name in (*shares, *masses)})
+    heads = heads.assign(positional_offset=-1.0, to_bos=np.nan, to_eos=np.nan, rare_chance=0.08, relevance=np.nan)
+    roles = ["positional(-1)", "syntactic(nsubj dep->head)", "", "", "rare", ""]
+    places = {f"similarity_{name}": rng.permutation(size) for name in ("x", "y", "cluster", "leaf")}
+    return {
+        "heads": heads.assign(role=roles, roles=roles, **places),
+        "positions": _repeat(keys, "offset", OFFSETS).assign(count=10, share=1 / len(OFFSETS)),
+        "syntax": _syntax(keys),
+        "similarity": _pairs(keys, rng),
+    }
+
+
+def _repeat(keys: pd.DataFrame, name: str, values: Any) -> pd.DataFrame:
+    return keys.merge(pd.DataFrame({name: list(values)}), how="cross")
+
+
+def _syntax(keys: pd.DataFrame) -> pd.DataFrame:
+    frame = _repeat(_repeat(keys, "relation", RELATIONS), "direction", ("dep->head", "head->dep"))
+    best = (frame["layer"] == 0) & (frame["head"] == 1)
+    accuracy = np.where(best, 0.8, 0.05 * frame["head"] + 0.01 * frame["layer"])
+    count = frame["relation"].map({"nsubj": 812, "obj": 12})
+    frame = frame.assign(n=count, correct=10, accuracy=accuracy, ci_low=accuracy - 0.01, ci_high=accuracy + 0.01)
+    frame = frame.assign(baseline_offset=1, baseline=0.4, p_value=1e-9, p_holm=1e-7)
+    return frame.assign(syntactic=best, significant=best & (frame["direction"] == "dep->head"))
+
+
+def _pairs(keys: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
+    heads = list(keys[["layer", "head"]].itertuples(index=False, name=None))
+    rows = [(*a, *b, rng.uniform(0.1, 0.8)) for a, b in combinations(heads, 2)]
+    frame = pd.DataFrame(rows, columns=["layer", "head", "other_layer", "other_head", "js_distance"])
+    frame.insert(0, "stack", "encoder")
+    frame.insert(0, "model", keys["model"].iloc[0])
+    return frame
+
+
+def write_classification(folder: Path, model: str = "demo", seed: int = 0, **info: Any) -> Path:
+    """A finished run of `classify` with tables and no figures; `info` goes into its record."""
+    with RunFolder.create(folder, command="classify", model=model) as run:
+        run.start({"arguments": {"models": [model], "corpus": "demo", "min_instances": 30}})
+        for name, frame in classify_tables(model, seed).items():
+            run.table(name, frame)
+        corpus = {"name": "demo", "sentences": 258, "words": 4162, "trees": 258, "sha256": "ab" * 32}
+        facts = {"model": model, "name": model, "weight_hash": "cd" * 32, "device": "cpu", "dtype": "float32"}
+        run.finish({"models": [facts], "corpus": corpus, "notes": ["34 words share a token."], **info})
+    return folder
+
+
+def write_other(folder: Path, name: str = "sentence1_encoder_layer0", **info: Any) -> Path:
+    """A finished run of a command without figures of its own making, with one picture."""
+    with RunFolder.create(folder, command="attend", model="demo") as run:
+        run.start({"arguments": {"model": "demo", "text": ["A cat."]}})
+        figure = Figure(figsize=(2, 1))
+        figure.subplots().plot([1, 2])
+        run.figure(name, figure)
+        run.finish({"model_name": "demo", "notes": [], **info})
+    return folder
+
+
+def change_record(folder: Path, changes: Mapping[str, Any]) -> None:
+    """Rewrite entries of a folder's `run.json`."""
+    path = folder / RUN_FILE
+    record = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(record | dict(changes)), encoding="utf-8")
+
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "\"'><svg onload=alert(1)>",
+    "-->]]></style></title></textarea>",
+    "{{ 7 * 7 }}{% raw %}&lt;b&amp;",
+    "שלום \u202e gnp.exe \u2066",
+    "a\x00b\x07c\x85d\ufffe",
+    "javascript:alert(1)//%0a\\u003cscript\u2028",
+    "$\\frac{1}{0}$ _^",
+)
+
+
+def write_hostile(folder: Path, words: str) -> Path:
+    """A run in which everything that may come from a model, a corpus or a user is `words`."""
+    write_classification(folder, model=words, notes=[words])
+    tables = classify_tables(words)
+    for name in ("role", "roles"):
+        tables["heads"][name] = [words, "rare", "", f"syntactic({words} dep->head)", "", ""]
+    tables["heads"][words] = words
+    tables["syntax"]["relation"] = words
+    tables["syntax"] = tables["syntax"].drop_duplicates(["layer", "head", "direction"])
+    for name, frame in tables.items():
+        write_csv(frame, folder / f"{name}.csv")
+    changes = {"corpus": {"name": words, "sentences": 1, words: words}, "arguments": {words: [words], "text": words}}
+    change_record(folder, changes | {"started": words, "platform": words, words: words})
+    return folder

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from headlens.report.facts import counts, differences, facts, flatten
+from headlens.report.page_tables import PageTable
+from headlens.report.recorded import RecordedRun
+
+
+def run(label: str = "run", **record: Any) -> RecordedRun:
+    return RecordedRun(Path(label), label, record, {})
+
+
+def rows(table: PageTable) -> dict[str, list[str]]:
+    return {row[0].text: [cell.text for cell in row[1:]] for row in table.rows}
+
+
+def test_facts_are_named_by_their_path() -> None:
+    record = {"a": {"b": [1, 2], "c": None}, "models": [{"dtype": "float32"}, {"dtype": "bfloat16"}], "ok": True}
+    assert dict(flatten(record)) == {
+        "a.b": "1, 2",
+        "a.c": "—",
+        "models.1.dtype": "float32",
+        "models.2.dtype": "bfloat16",
+        "ok": "yes",
+    }
+
+
+def test_times_memory_and_counts_have_units() -> None:
+    table = rows(
+        facts([run(wall_time_s=6.438, peak_memory_bytes=803_471_360, corpus={"relations": {"det": 521, "obj": 3}})])
+    )
+    assert table == {
+        "wall_time_s": ["6.4 s"],
+        "peak_memory_bytes": ["803 MB"],
+        "corpus.relations": ["det 521, obj 3"],
+    }
+
+
+def test_facts_of_the_run_come_before_arguments_models_and_versions() -> None:
+    record = {"versions": {"torch": "2"}, "models": [{"dtype": "x"}], "arguments": {"seed": 1}, "platform": "Linux"}
+    assert list(rows(facts([run(**record)]))) == ["platform", "arguments.seed", "models.1.dtype", "versions.torch"]
+
+
+def test_only_what_matters_and_differs_is_a_difference() -> None:
+    shared = {"status": "finished", "platform": "Linux"}
+    first = run("a", arguments={"corpus": "x", "out": "a", "seed": 1}, started="1", wall_time_s=1.0, **shared)
+    second = run("b", arguments={"corpus": "y", "out": "b", "seed": 1, "limit": 3}, started="2", **shared)
+    table = differences([first, second])
+    assert [c.name for c in table.columns] == ["", "a", "b"]
+    assert rows(table) == {"arguments.corpus": ["x", "y"], "arguments.limit": ["", "3"]}
+    assert differences([first, first]).rows == ()
+
+
+def test_what_follows_from_another_corpus_is_not_a_difference_of_its_own() -> None:
+    def with_corpus(sha: str, words: int) -> RecordedRun:
+        models = [{"model": "m", "encoding": {"words": words}, "annotation": {"arcs": {"obj": words}}}]
+        return run(sha, models=models, corpus={"sha256": sha, "relations": {"obj": words}})
+
+    assert list(rows(differences([with_corpus("a", 1), with_corpus("b", 2)]))) == ["corpus.sha256"]
+
+
+def test_the_corpus_in_a_line() -> None:
+    corpus = {"name": "demo", "sentences": 1258, "words": 4162, "trees": 0}
+    assert counts(run(corpus=corpus)) == "demo: 1,258 sentences, 4,162 words"
+    assert counts(run(corpus={"name": "demo", "words": "many"})) == "demo"
+    assert counts(run()) == ""

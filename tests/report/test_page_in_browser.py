@@ -1,0 +1,239 @@
+"""The page as a reader has it: opened from a file in Chromium, without a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from made_runs import HOSTILE, change_record, classify_tables, write_classification, write_hostile, write_other
+
+from headlens.experiments.requests import Place
+from headlens.experiments.run_report import ReportRequest, run_report
+from headlens.report.page import visible
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `dev`")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+CALM = "() => document.querySelectorAll('details').forEach((d) => (d.open = true))"
+
+
+@dataclass
+class Opened:
+    """A page, and all that went wrong or out while it was open."""
+
+    page: playwright.Page
+    requests: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+    def column(self, table: str, name: str) -> list[str]:
+        """The visible cells of a column, from top to bottom."""
+        return self.page.evaluate(
+            """([title, name]) => {
+                const all = [...document.querySelectorAll("details")];
+                const own = all.find((d) => d.querySelector("summary h3").textContent === title);
+                const heads = [...own.querySelectorAll("th button")].map((b) => b.textContent);
+                const rows = [...own.querySelectorAll("tbody tr")].filter((row) => row.offsetHeight > 0);
+                return rows.map((row) => row.cells[heads.indexOf(name)].textContent);
+            }""",
+            [table, name],
+        )
+
+    def button(self, table: str, name: str) -> playwright.ElementHandle:
+        """The heading of a column, which sorts."""
+        return self.page.evaluate_handle(
+            """([title, name]) => {
+                const all = [...document.querySelectorAll("details")];
+                const own = all.find((d) => d.querySelector("summary h3").textContent === title);
+                return [...own.querySelectorAll("th button")].find((b) => b.textContent === name);
+            }""",
+            [table, name],
+        ).as_element()
+
+    def order(self, table: str, name: str) -> str:
+        """What a column says about its order to those who do not see the arrow."""
+        return self.button(table, name).evaluate("(b) => b.closest('th').getAttribute('aria-sort')")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[playwright.Browser]:
+    with playwright.sync_playwright() as driver:
+        # root has no sandbox; it is not needed for pages of our own
+        arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: playwright.Browser) -> Iterator[Callable[..., Opened]]:
+    contexts = []
+
+    def opened(file: Path, **how: object) -> Opened:
+        context = browser.new_context(offline=True, **how)
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        found = Opened(context.new_page())
+        found.page.on("request", lambda r: found.requests.append(r.url))
+        found.page.on("console", lambda m: found.troubles.append(f"{m.type}: {m.text}"))
+        found.page.on("pageerror", lambda e: found.troubles.append(str(e)))
+        found.page.on("dialog", lambda d: (found.troubles.append(d.message), d.dismiss()))
+        found.page.goto(file.as_uri())
+        found.page.evaluate(CALM)
+        return found
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_classification(tmp_path_factory.mktemp("page") / "run")
+    return run_report(ReportRequest((folder,))).page
+
+
+def test_nothing_is_asked_for_and_every_picture_is_there(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report)
+    widths = found.page.evaluate("() => [...document.images].map((i) => i.naturalWidth)")
+    assert len(widths) == 10
+    assert all(width > 300 for width in widths)
+    assert [url for url in found.requests if not url.startswith("data:image/png")] == [report.as_uri()]
+    assert found.troubles == []
+
+
+def test_a_click_sorts_by_number_and_a_second_one_the_other_way_round(
+    visit: Callable[..., Opened], report: Path
+) -> None:
+    found = visit(report)
+    written = classify_tables()["heads"]["confidence"]
+    unsorted = found.column("heads.csv", "confidence")
+    assert unsorted == [f"{v:.3f}" for v in written]
+    found.button("heads.csv", "confidence").click()
+    assert found.column("heads.csv", "confidence") == [f"{v:.3f}" for v in sorted(written)]
+    assert found.order("heads.csv", "confidence") == "ascending"
+    found.button("heads.csv", "confidence").click()
+    assert found.column("heads.csv", "confidence") == [f"{v:.3f}" for v in sorted(written, reverse=True)]
+    assert found.order("heads.csv", "confidence") == "descending"
+    # rows stay whole
+    pairs = zip(found.column("heads.csv", "layer"), found.column("heads.csv", "confidence"), strict=True)
+    frame = classify_tables()["heads"]
+    assert set(pairs) == {(str(r.layer), f"{r.confidence:.3f}") for r in frame.itertuples()}
+    assert found.troubles == []
+
+
+def test_numbers_are_no_words_and_tails_stand_at_the_ends(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report)
+    found.button("positions.csv", "offset").click()
+    shown = found.column("positions.csv", "offset")
+    expected = ["<-8", *map(str, range(-8, 9)), ">8"]
+    assert list(dict.fromkeys(shown)) == expected
+    found.button("positions.csv", "offset").click()
+    assert list(dict.fromkeys(found.column("positions.csv", "offset"))) == expected[::-1]
+    found.button("syntax.csv", "n").click()
+    assert list(dict.fromkeys(found.column("syntax.csv", "n"))) == ["12", "812"]
+
+
+def test_empty_cells_are_last_both_ways_and_words_are_sorted_too(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report)
+    for expected in (
+        ["positional(-1)", "rare", "syntactic(nsubj dep->head)"],
+        ["syntactic(nsubj dep->head)", "rare", "positional(-1)"],
+    ):
+        found.button("heads.csv", "role").click()
+        assert found.column("heads.csv", "role") == [*expected, "", "", ""]
+    # equal cells keep the order they had
+    assert [int(c) for c in found.column("heads.csv", "layer")[3:]] == sorted(
+        int(c) for c in found.column("heads.csv", "layer")[3:]
+    )
+
+
+def test_the_keyboard_sorts_and_one_column_at_a_time(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report)
+    found.button("heads.csv", "head").focus()
+    found.page.keyboard.press("Enter")
+    assert found.column("heads.csv", "head") == ["0", "0", "1", "1", "2", "2"]
+    found.page.keyboard.press("Tab")
+    found.page.keyboard.press("Space")
+    assert found.order("heads.csv", "head") == "none"
+    assert found.order("heads.csv", "tokens") == "ascending"
+
+
+def test_the_filter_hides_rows_and_counts(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report)
+    own = found.page.locator("details", has=found.page.get_by_role("heading", name="syntax.csv", exact=True))
+    own.get_by_role("searchbox").fill("NSUBJ dep->head")
+    assert set(found.column("syntax.csv", "relation")) == {"nsubj"}
+    assert set(found.column("syntax.csv", "direction")) == {"dep->head"}
+    assert own.locator("output").text_content() == "6 of 24 rows"
+    own.get_by_role("searchbox").fill("")
+    assert len(found.column("syntax.csv", "relation")) == 24
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_does_not_scroll_sideways(visit: Callable[..., Opened], report: Path, width: int) -> None:
+    found = visit(report, viewport={"width": width, "height": 800})
+    assert found.page.evaluate("() => document.documentElement.scrollWidth") == width
+
+
+def test_text_can_be_read_by_day_and_by_night(visit: Callable[..., Opened], report: Path) -> None:
+    grounds = {}
+    for scheme in ("light", "dark"):
+        found = visit(report, color_scheme=scheme)
+        colours = found.page.evaluate(
+            "() => ['backgroundColor', 'color'].map((n) => getComputedStyle(document.body)[n])"
+        )
+        ground, ink = ([int(v) for v in c.removeprefix("rgb(").removesuffix(")").split(",")] for c in colours)
+        grounds[scheme] = ground
+        assert abs(sum(ground) - sum(ink)) > 450
+        plate = found.page.evaluate("() => getComputedStyle(document.images[0].parentElement).backgroundColor")
+        assert plate == "rgb(255, 255, 255)"
+    assert sum(grounds["dark"]) < 150 < sum(grounds["light"])
+
+
+def test_paper_is_white_and_shows_whole_tables(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report, color_scheme="dark")
+    found.page.emulate_media(media="print")
+    assert found.page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    heights = found.page.evaluate(
+        "() => [...document.querySelectorAll('.scroll')].map((s) => [s.clientHeight, s.scrollHeight])"
+    )
+    assert all(whole <= own + 1 for own, whole in heights)
+
+
+def assert_harmless(found: Opened) -> None:
+    assert found.troubles == []
+    assert found.page.evaluate("() => document.scripts.length") == 1
+    inside = "script, iframe, object, embed, link, base, form, style"
+    assert found.page.evaluate(f"() => document.body.querySelectorAll({inside!r}).length") == 1
+    assert found.page.evaluate("() => [...document.images].every((i) => i.naturalWidth > 0)")
+    assert not [url for url in found.requests if not url.startswith(("data:image/png", "file:"))]
+
+
+@pytest.mark.parametrize("words", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_words_stay_words(visit: Callable[..., Opened], tmp_path: Path, words: str) -> None:
+    first = write_hostile(tmp_path / "first", words)
+    change_record(first, {"command": words})  # an unknown command has nothing drawn, and its tables shown
+    name = "".join(c for c in words if c not in "/\0") + "x"
+    second = write_other(tmp_path / "second", name, notes=[words], model_name=words)
+    found = visit(run_report(ReportRequest((first, second), Place(tmp_path / "out"))).page)
+    assert_harmless(found)
+    shown = visible(words)
+    assert shown in found.page.evaluate("() => [...document.querySelectorAll('td')].map((c) => c.textContent)")
+    assert any(shown in t for t in found.page.locator("aside.notes li").all_text_contents())
+    assert found.page.evaluate("() => document.images[0].alt").startswith(visible(name).replace("_", " "))
+    # sorting by a column whose name is hostile works like any other
+    found.button("heads.csv of first", shown).click()
+    assert found.order("heads.csv of first", shown) == "ascending"
+    assert found.troubles == []
+
+
+def test_hostile_words_in_everything_that_is_drawn(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    run = write_hostile(tmp_path / "run", "".join(HOSTILE))
+    found = visit(run_report(ReportRequest((run,))).page)
+    assert_harmless(found)
+    assert found.page.evaluate("() => document.images.length") == 10
+    assert visible("".join(HOSTILE)) in found.page.title()
