@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -116,7 +117,8 @@ def _from_file(path: Path, split: str) -> Mapping[str, Any]:
 
     if path.is_file():
         reader = READERS.get(path.suffix.lower(), "json")
-        return dict(datasets.load_dataset(reader, data_files={split: str(path)}, streaming=True))
+        # `datasets` takes a pattern: "a[1].json" would be no file, "b*.json" several.
+        return dict(datasets.load_dataset(reader, data_files={split: glob.escape(str(path))}, streaming=True))
     if (path / "dataset_dict.json").is_file():
         return dict(datasets.load_from_disk(str(path)))
     if (path / "state.json").is_file():

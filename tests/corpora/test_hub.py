@@ -56,6 +56,22 @@ def test_columns_in_columns_and_blank_sides(folder: Path, caplog: pytest.LogCapt
     assert "skipped 1 pair " in caplog.text
 
 
+@pytest.mark.parametrize("name", ["a[1].json", "a*.json", "a?.json", "a b#c%20.json"])
+def test_a_name_is_no_pattern(tmp_path: Path, name: str) -> None:
+    (tmp_path / "ab.json").write_text('{"s": "another"}\n')
+    (tmp_path / name).write_text('{"s": "this"}\n')
+    assert texts(HubCorpus(str(tmp_path / name), "s")) == [("this", None)]
+
+
+def test_nothing_of_the_package_is_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "x.parquet").write_bytes(b"nope")
+    before = datasets.logging.get_verbosity()
+    with pytest.raises(CorpusError, match="damaged, or of another kind than its name says"):
+        list(HubCorpus(str(tmp_path / "x.parquet"), "s"))
+    assert capsys.readouterr().err == ""
+    assert datasets.logging.get_verbosity() == before
+
+
 def test_single_files_have_any_split(tmp_path: Path, folder: Path) -> None:
     pd.DataFrame(ROWS).to_parquet(tmp_path / "x.parquet")
     pd.DataFrame(ROWS)[["sentence"]].to_csv(tmp_path / "x.csv")

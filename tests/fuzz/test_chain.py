@@ -86,7 +86,7 @@ def check_tensors(batches: Sequence[Batch], vocabulary: int) -> None:
         assert bool((batch.source.word[~batch.source.real] == -1).all())
 
 
-@fuzzing(500)
+@fuzzing(300)
 @given(LINES, st.sampled_from(["skip", "window"]))
 def test_any_text(
     tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrainedTokenizerBase, lines: list[str], way: str
@@ -118,7 +118,7 @@ def treebanks(draw: st.DrawFn) -> str:
     return "\n".join(rows)
 
 
-@fuzzing(400)
+@fuzzing(250)
 @given(treebanks(), st.sampled_from(["skip", "window"]))
 def test_any_tree(
     tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrainedTokenizerBase, text: str, way: str
@@ -132,7 +132,7 @@ def test_any_tree(
     assert annotation.no_tree == 0
 
 
-@fuzzing(150)
+@fuzzing(100)
 @given(LINES)
 def test_any_text_and_every_tokenizer(any_tokenizer: PreTrainedTokenizerBase, lines: list[str]) -> None:
     examples = [Example(plain_sentence(line, str(i))) for i, line in enumerate(lines)]
@@ -140,7 +140,7 @@ def test_any_text_and_every_tokenizer(any_tokenizer: PreTrainedTokenizerBase, li
     check_counts(examples, batches, counts, annotation)
 
 
-@fuzzing(600)
+@fuzzing(300)
 @given(
     st.lists(
         st.tuples(

@@ -204,7 +204,7 @@ def check_file(path: Path, data: bytes) -> None:
         check_sound(sentence, naive)
 
 
-@fuzzing(2500)
+@fuzzing(1200)
 @given(st.lists(st.sampled_from([*RICH, *DEMO[:40]]), max_size=3), blows())
 def test_damaged_treebanks(tmp_path_factory: pytest.TempPathFactory, blocks: list[bytes], strokes: Any) -> None:
     data = b"".join(block + b"\n\n" for block in [RICH[0], *blocks])

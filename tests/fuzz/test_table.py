@@ -95,21 +95,21 @@ def check_table(path: Path, data: bytes, expected: list[Cells] | None) -> None:
         check_words(example.source)
 
 
-@fuzzing(1000)
+@fuzzing(700)
 @given(blows(), st.sampled_from(["", ".gz"]))
 def test_damaged_tsv(tmp_path_factory: pytest.TempPathFactory, strokes: Any, packed: str) -> None:
     data = damaged(TSV.encode(), strokes)
     check_table(tmp_path_factory.getbasetemp() / f"fuzzed.tsv{packed}", data, naive_cells(data, naive_tsv))
 
 
-@fuzzing(1000)
+@fuzzing(700)
 @given(blows(), st.sampled_from(["", ".gz"]))
 def test_damaged_csv(tmp_path_factory: pytest.TempPathFactory, strokes: Any, packed: str) -> None:
     data = damaged(CSV.encode(), strokes)
     check_table(tmp_path_factory.getbasetemp() / f"fuzzed.csv{packed}", data, naive_cells(data, naive_csv))
 
 
-@fuzzing(1000)
+@fuzzing(700)
 @given(blows(), st.sampled_from(["", ".gz"]))
 def test_damaged_json(tmp_path_factory: pytest.TempPathFactory, strokes: Any, packed: str) -> None:
     data = damaged(JSONL.encode(), strokes)

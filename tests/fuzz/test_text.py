@@ -88,21 +88,21 @@ def check_text(path: Path, data: bytes, expected: list[str] | None) -> None:
         check_words(example.source)
 
 
-@fuzzing(1500)
+@fuzzing(1000)
 @given(st.lists(st.sampled_from(SEEDS), min_size=1, max_size=6), blows())
 def test_damaged_text(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], strokes: Any) -> None:
     data = damaged(b"".join(lines), strokes)
     check_text(tmp_path_factory.getbasetemp() / "fuzzed.txt", data, naive_lines(data))
 
 
-@fuzzing(500)
+@fuzzing(300)
 @given(st.text(max_size=60))
 def test_any_text(tmp_path_factory: pytest.TempPathFactory, text: str) -> None:
     data = text.encode("utf-8", "surrogatepass")
     check_text(tmp_path_factory.getbasetemp() / "any.txt", data, naive_lines(data))
 
 
-@fuzzing(600)
+@fuzzing(400)
 @given(st.lists(st.sampled_from(SEEDS), min_size=1, max_size=6), blows(least=1))
 def test_damaged_archives(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], strokes: Any) -> None:
     data = damaged(gzip.compress(b"".join(lines), mtime=0), strokes)
@@ -142,7 +142,7 @@ def check_pairs(folder: Path, source: bytes, target: bytes) -> None:
     assert [(e.source.text, e.target.text) for e in found if e.target] == expected
 
 
-@fuzzing(800)
+@fuzzing(600)
 @given(st.lists(st.sampled_from(SEEDS), min_size=1, max_size=5), blows(2), blows(2))
 def test_damaged_pairs(tmp_path_factory: pytest.TempPathFactory, lines: list[bytes], left: Any, right: Any) -> None:
     whole = b"".join(lines)
