@@ -56,10 +56,7 @@ class Columns:
         for name, allowed in self.words.items():
             if allowed:
                 _refuse(frame, name, ~frame[name].isin(allowed), path)
-        twice = np.flatnonzero(frame.duplicated(list(self.identity))) if self.identity else []
-        if len(twice):
-            what = ", ".join(str(frame[name].iloc[twice[0]]) for name in self.identity)
-            raise InputError(f"{path}: row {twice[0] + 1} of {len(frame)} is there twice ({what}).", _MEND)
+        _refuse_twins(frame, self.identity, path)
 
 
 def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], path: Path) -> None:
@@ -68,6 +65,16 @@ def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], path: Path) 
         cell = frame[name].iloc[row]
         shown = "is empty" if pd.isna(cell) else f"holds {str(cell)[:60]!r}, which cannot be"
         raise InputError(f"{path}: column {name} {shown} (row {row + 1} of {len(frame)}).", _MEND)
+
+
+def _refuse_twins(frame: pd.DataFrame, identity: Sequence[str], path: Path) -> None:
+    if not identity:
+        return
+    twice = np.flatnonzero(frame.duplicated(list(identity)))
+    if twice.size:
+        row = int(twice[0])
+        what = ", ".join(str(frame[name].iloc[row]) for name in identity)
+        raise InputError(f"{path}: row {row + 1} of {len(frame)} is there twice ({what}).", _MEND)
 
 
 @dataclass(frozen=True)
