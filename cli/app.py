@@ -12,6 +12,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from . import attend, classify, models, report
+from .processes import rank
 
 _DEBUG = "Run again with --debug for the traceback."
 
@@ -85,11 +86,11 @@ def _leave(error: BaseException) -> NoReturn:
 
 
 def _end(message: str, error: BaseException, code: int) -> NoReturn:
-    # Of several processes the first speaks for all: the others give it time to, until torchrun ends them.
-    rank = os.environ.get("RANK", "0") if "TORCHELASTIC_RUN_ID" in os.environ else "0"
-    if rank != "0":
+    if rank():
+        # Of several processes the first speaks for all: the others give it time to, until torchrun ends them.
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(5)
-        message = f"[process {rank}] {message}"
+        message = f"[process {rank()}] {message}"
     lines = [message, *getattr(error, "__notes__", [])]
     typer.secho("\n".join(lines), err=True, fg=None if "NO_COLOR" in os.environ else "red" if code < 128 else None)
     sys.exit(code)

@@ -30,6 +30,7 @@ def classify(
     split: o.SplitOption = "test",
     parser: o.ParserOption = "gold",
     limit: o.LimitOption = None,
+    long_sentences: o.LongSentencesOption = "skip",
     relations: o.RelationsOption = "nsubj,obj,amod,advmod",
     baseline_corpus: o.BaselineCorpusOption = None,
     exclude_self: o.ExcludeSelfOption = False,
@@ -38,6 +39,8 @@ def classify(
     target_frequency: o.TargetFrequencyOption = "none",
     similarity: o.SimilarityOption = "sample",
     batch_tokens: o.BatchTokensOption = 2048,
+    seed: o.SeedOption = 0,
+    figures: o.FiguresOption = True,
 ) -> None:
     """Tell what every attention head does: confidence, positions, syntax, rare words; and name its role.
 
@@ -63,12 +66,16 @@ def classify(
             exclude_self=exclude_self,
             similarity=similarity,
             batch_tokens=batch_tokens,
+            seed=seed,
+            long_sentences=long_sentences,
         ),
         model_options=load.options(),
+        figures=figures,
         place=output.place(),
     )
     screen = output.screen()
     run = run_classify(request, screen)
     screen.show(*classify_tables(run.tables, thresholds.min_instances))
     screen.notes(run.notes)
-    screen.finish(run.summary(), run.files, f"look at {run.folder}/figures, or headlens attend {request.models[0]}")
+    look = f"look at {run.folder}/figures" if figures else f"headlens report {run.folder}"
+    screen.finish(run.summary(), run.files, f"{look}, or headlens attend {request.models[0]}")

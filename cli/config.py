@@ -15,8 +15,8 @@ import typer
 def load_config(context: typer.Context, path: Path | None) -> Path | None:
     """Take the values of a TOML file, or of the run.json of an earlier run, as the defaults of this command."""
     if path is not None and not context.resilient_parsing:
-        values = _from_run(path, context.info_name) if path.suffix == ".json" else _from_toml(path, context.info_name)
-        _set_defaults(context, values, path)
+        read = _from_run if path.suffix == ".json" else _from_toml
+        _set_defaults(context, read(path, context.info_name or "", "--config"), path)
     return path
 
 
@@ -24,28 +24,34 @@ def load_run(context: typer.Context, folder: Path | None) -> Path | None:
     """Take the options that an interrupted run began with."""
     file = None if folder is None else folder / "run.json"
     if file is not None and file.is_file() and not context.resilient_parsing:
-        _set_defaults(context, _from_run(file, context.info_name), file)
+        _set_defaults(context, _from_run(file, context.info_name or "", "--resume"), file)
     return folder
 
 
-def _from_toml(path: Path, command: str | None) -> dict[str, Any]:
+def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
     """Top-level keys for every command, and a table for this one."""
     try:
         content = tomllib.loads(_read(path))
     except tomllib.TOMLDecodeError as error:
-        raise _error(f"{path} is no TOML: {error}.", "Write one option a line, such as: limit = 500") from error
-    own = content.get(command or "", {})
+        raise _error(
+            f"{option}: {path} is no TOML: {error}.", "Write one option a line, such as: limit = 500"
+        ) from error
+    own = content.get(command, {})
     return {k: v for k, v in content.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
 
 
-def _from_run(path: Path, command: str | None) -> dict[str, Any]:
+def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:
+    """What run.json records; options without a value keep their default."""
     try:
         record = json.loads(_read(path))
         found, values = record["command"], dict(record["arguments"])
     except (ValueError, KeyError, TypeError) as error:
-        raise _error(f"{path} is not the run.json of a run.", "Give the one that a run folder holds.") from error
+        raise _error(f"{option}: {path} is not the run.json of a run.", "A run folder holds one.") from error
     if found != command:
-        raise _error(f"{path} records a run of {found}, not of {command}.", f"headlens {found} --config {path}")
+        where = path if option == "--config" else path.parent
+        raise _error(
+            f"{option}: {path} records a run of {found}, not of {command}.", f"headlens {found} {option} {where}"
+        )
     return {k: v for k, v in values.items() if v is not None}
 
 
@@ -54,7 +60,7 @@ def _read(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
-        raise _error(f"{path} {reason}.", "Give a TOML file, or the run.json of an earlier run.") from error
+        raise _error(f"--config: {path} {reason}.", "Give a TOML file, or the run.json of an earlier run.") from error
 
 
 def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path) -> None:
@@ -69,7 +75,7 @@ def _set_defaults(context: typer.Context, values: Mapping[str, Any], path: Path)
                 if close
                 else f"headlens {context.info_name} --help lists all."
             )
-            raise _error(f"{path}: there is no option {key!r} of {context.info_name}.", hint)
+            raise _error(f"--config: {path}: there is no option {key!r} of {context.info_name}.", hint)
         defaults[name] = _fit(value, parameters[name])
     context.default_map = {**(context.default_map or {}), **defaults}
 
@@ -85,4 +91,4 @@ def _fit(value: Any, parameter: Any) -> Any:
 def _error(message: str, advice: str) -> Exception:
     from headlens.errors import OptionError
 
-    return OptionError(message if message.startswith("--") else f"--config: {message}", advice)
+    return OptionError(message, advice)

@@ -12,6 +12,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, get_type_hints
 
 from . import options as o
+from .processes import rank
 
 if TYPE_CHECKING:
     from headlens.experiments.requests import Place
@@ -96,10 +97,10 @@ class OutputGroup(Group):
         return Place(self.resume or self.out, self.overwrite, resume=self.resume is not None)
 
     def screen(self) -> Screen:
-        """The terminal."""
+        """The terminal; of several processes only the first uses it."""
         from .screen import Screen
 
-        return Screen(json=self.json, quiet=self.quiet)
+        return Screen(json=self.json and not rank(), quiet=self.quiet or rank() > 0)
 
 
 def grouped(command: Callable[..., None]) -> Callable[..., None]:

@@ -90,6 +90,12 @@ ParserOption = Annotated[
 LimitOption = Annotated[
     int | None, typer.Option(min=1, metavar="N", help="Read only the first N sentences.", rich_help_panel=CORPUS)
 ]
+LongSentencesOption = Annotated[
+    Literal["skip", "window"],
+    typer.Option(
+        help="Sentences longer than the model reads: leave them out, or cut them between words.", rich_help_panel=CORPUS
+    ),
+]
 BatchTokensOption = Annotated[
     int, typer.Option(min=1, metavar="N", help="Tokens of a batch, padding included.", rich_help_panel=MODEL)
 ]
@@ -122,6 +128,12 @@ ConfigOption = Annotated[
         is_eager=True,
         show_default=False,
         rich_help_panel=OUTPUT,
+    ),
+]
+FiguresOption = Annotated[
+    bool,
+    typer.Option(
+        "--figures/--no-figures", help="Draw figures; `headlens report` can do so later.", rich_help_panel=OUTPUT
     ),
 ]
 JsonOption = Annotated[
@@ -185,6 +197,9 @@ TargetFrequencyOption = Annotated[
 SimilarityOption = Annotated[
     Literal["sample", "all", "off"],
     typer.Option(help="Head distances from one query token a sentence, from all, or none.", rich_help_panel=STATISTICS),
+]
+SeedOption = Annotated[
+    int, typer.Option(min=0, max=2**32 - 1, help="Chooses the sampled query tokens.", rich_help_panel=STATISTICS)
 ]
 
 

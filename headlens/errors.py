@@ -20,6 +20,11 @@ from __future__ import annotations
 from pathlib import Path
 
 
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, as messages tell it: `1 sentence`, `2 sentences`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 class HeadlensError(Exception):
     """Root of all errors headlens raises on purpose.
 

@@ -88,9 +88,11 @@ class HeadTable:
         """One column of one stack as a matrix (layers, heads); NaN where there is no such head.
 
         Raises:
-            ValueError: if a head has more than one row.
+            ValueError: if the table has no head of the stack, or more than one row for a head.
         """
         part = self.rows[self.rows["stack"] == stack]
+        if part.empty:
+            raise ValueError(f"the table has no {stack} heads; its stacks: {', '.join(self.stacks) or 'none'}")
         if part.duplicated(KEY_COLUMNS).any():
             raise ValueError("a grid needs one row per head")
         matrix = part.pivot_table(index="layer", columns="head", values=column, dropna=False)

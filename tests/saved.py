@@ -100,3 +100,17 @@ def sentence(text: str, heads: Sequence[int] = (), relations: Sequence[str] = ()
 def tree(*words: str) -> Sentence:
     """Subject, verb, adjective, object: "dogs chase small cats"."""
     return sentence(" ".join(words), (1, ROOT, 3, 1), ("nsubj", "root", "amod", "obj"))
+
+
+def joined(sentences: Sequence[Sentence]) -> Sentence:
+    """One tree of many: later roots hang on the first."""
+    text, words = "", list[Word]()
+    root = next(i for i, w in enumerate(sentences[0].words) if w.head == ROOT)
+    for part in sentences:
+        before, offset = len(words), len(text)
+        for w in part.words:
+            assert w.head is not None
+            head = w.head + before if w.head != ROOT else root if before else ROOT
+            words.append(Word(w.form, w.start + offset, w.end + offset, head, w.relation))
+        text += part.text + " "
+    return Sentence(text.rstrip(), tuple(words), "long")

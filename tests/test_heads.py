@@ -63,6 +63,12 @@ def test_grid_needs_one_row_per_head() -> None:
         HeadTable.from_columns(HEADS * 2, value=range(8)).grid("value", "encoder")
 
 
+@pytest.mark.parametrize(("heads", "stacks"), [([Head("encoder", 0, 0)], "encoder"), ([], "none")])
+def test_grid_of_an_absent_stack(heads: list[Head], stacks: str) -> None:
+    with pytest.raises(ValueError, match=f"the table has no cross heads; its stacks: {stacks}$"):
+        HeadTable.from_columns(heads, value=np.ones(len(heads))).grid("value", "cross")
+
+
 def test_join() -> None:
     left = HeadTable.from_columns(HEADS, a=[1, 2, 3, 4])
     right = HeadTable.from_columns(HEADS[:2], b=[10.0, 20.0])

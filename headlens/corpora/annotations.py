@@ -10,10 +10,12 @@ import torch
 from torch import Tensor
 
 from headlens.attention.contract import BatchTokens, Tokens
+from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.batches import Batch
 from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import Frequency, rarity
 from headlens.corpora.relations import matches
+from headlens.corpora.sentence import OUTSIDE, ROOT
 
 # Of the first 148 sentences of German PUD that are long enough, 9 have such a tie under a German list of frequencies,
 # 138 under an English one.
@@ -26,7 +28,7 @@ class AnnotationCounts:
 
     Args:
         arcs: instances of the relations, by relation, that were measured.
-        lost_arcs: instances whose two words share a unit, or one of which has no token.
+        lost_arcs: instances whose two words share a unit or are in different windows, or one of which has no token.
         trees: sentences with a tree, of both sides.
         no_tree: sentences without one.
         rare_sentences: sentences long enough for the rare-word metric.
@@ -55,12 +57,14 @@ class Annotator:
         frequency: word frequencies of the source language; None for no rare words.
         target_frequency: the same for the target side of pairs.
         sample: choose one query token per sentence for costly statistics.
+        seed: another seed chooses other tokens.
     """
 
     relations: tuple[str, ...] = ()
     frequency: Frequency | None = None
     target_frequency: Frequency | None = None
     sample: bool = True
+    seed: int = 0
 
     def annotate(self, batch: Batch, counts: AnnotationCounts, *, decoder_only: bool) -> BatchTokens:
         """Tokens of a batch by stack; the only sequence of a decoder-only model is its decoder's."""
@@ -84,7 +88,7 @@ class Annotator:
             tokens,
             arcs=self._arcs(rows, counts).to(device) if self.relations else None,
             rarity=None if frequency is None else self._rarity(rows, frequency, counts).to(device),
-            sampled=_sampled(rows).to(device) if self.sample else None,
+            sampled=_sampled(rows, self.seed).to(device) if self.sample else None,
         )
 
     def _rarity(self, rows: Sequence[EncodedSequence], frequency: Frequency, counts: AnnotationCounts) -> Tensor:
@@ -101,7 +105,7 @@ class Annotator:
                 continue
             counts.trees += 1
             for dependent, head, relation in self._relation_instances(row):
-                units = row.unit_of_word[dependent], row.unit_of_word[head]
+                units = row.unit_of_word[dependent], UNALIGNED if head == OUTSIDE else row.unit_of_word[head]
                 if min(units) < 0 or units[0] == units[1]:
                     counts.lost_arcs += 1
                     continue
@@ -111,16 +115,16 @@ class Annotator:
         return torch.tensor(found, dtype=torch.int64).view(-1, 4)
 
     def _relation_instances(self, row: EncodedSequence) -> list[tuple[int, int, int]]:
-        """(dependent, head, relation number) of every instance of a wanted relation."""
+        """(dependent, head, relation number) of every instance of a wanted relation; a head may be `OUTSIDE`."""
         return [
             (i, word.head, number)
             for i, word in enumerate(row.sentence.words)
-            if word.head is not None and word.head >= 0 and word.relation
+            if word.head is not None and word.head != ROOT and word.relation
             for number, wanted in enumerate(self.relations)
             if matches(word.relation, wanted)
         ]
 
 
-def _sampled(rows: Sequence[EncodedSequence]) -> Tensor:
+def _sampled(rows: Sequence[EncodedSequence], seed: int) -> Tensor:
     """One token per sentence, picked by its text: the same in every batch, order and shard."""
-    return torch.tensor([zlib.crc32(row.sentence.text.encode()) % len(row) for row in rows], dtype=torch.int64)
+    return torch.tensor([zlib.crc32(row.sentence.text.encode(), seed) % len(row) for row in rows], dtype=torch.int64)

@@ -17,7 +17,7 @@ from headlens.corpora.files import Line, open_text, short_name
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 from headlens.corpora.spans import SurfaceToken, lay_out
 from headlens.corpora.trees import find_fault
-from headlens.errors import CorpusError
+from headlens.errors import CorpusError, counted
 
 N_COLUMNS = 10
 ADVICE = "Mend the line; https://universaldependencies.org/format.html describes the format."
@@ -145,7 +145,7 @@ def _parse_block(block: Sequence[Line]) -> Sentence:
 def _parse_row(line: Line) -> _Row:
     columns = [column.strip(" ") for column in line.text.split("\t")]
     if len(columns) != N_COLUMNS:
-        raise _FaultError(f"{len(columns)} columns instead of {N_COLUMNS} between tabs", line.number)
+        raise _FaultError(f"{counted(len(columns), 'column')} instead of {N_COLUMNS} between tabs", line.number)
     try:
         identifier = parse_id_value(columns[0])
     except (ParseException, ValueError):

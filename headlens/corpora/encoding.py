@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 from headlens.corpora.alignment import Alignment, Span, align
 from headlens.corpora.pieces import Pieces, Side, is_punctuation, tokenize
 from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.windows import LongSentences, cut
 
 UNLIMITED = 10**9  # transformers writes "no limit" as a model_max_length of 1e30
 NAMED_TOKENS = ("cls", "sep", "bos", "eos", "pad", "mask")
@@ -93,11 +94,14 @@ class SentenceEncoder:
         max_length: most tokens per side; None takes the tokenizer's own limit, if it states one.
         decoder_start_id: first decoder input of an encoder-decoder; None for other models, whose examples are read
             without their targets.
+        long_sentences: what `encode_corpus` does with sentences that are longer than the limit: leave them out, or
+            cut them into windows; pairs are always left out.
     """
 
     tokenizer: PreTrainedTokenizerBase
     max_length: int | None = None
     decoder_start_id: int | None = None
+    long_sentences: LongSentences = "skip"
 
     @property
     def limit(self) -> int | None:
@@ -134,11 +138,28 @@ class SentenceEncoder:
             AlignmentError: if the tokenizer cannot say where its tokens stand.
         """
         source = self._sequence(example.source, "source")
-        if example.target is None or self.decoder_start_id is None:
+        if self._is_alone(example):
             encoded = EncodedExample(source)
         else:
+            assert example.target is not None
             encoded = EncodedExample(source, self._sequence(example.target, "target"))
         return encoded if self.limit is None or encoded.length <= self.limit else None
+
+    def windows(self, example: Example) -> tuple[list[EncodedExample], int]:
+        """Cut an example that is too long, see `windows.cut`; nothing comes of pairs, whose windows would not match.
+
+        Returns:
+            The windows, and how many words are in none of them.
+        """
+        if self.long_sentences == "skip" or self.limit is None or not self._is_alone(example):
+            return [], 0
+        whole = self._sequence(example.source, "source")
+        room = self.limit - sum(k & int(TokenKind.SPECIAL) > 0 for k in whole.kinds)
+        return cut(example.source, whole.alignment, room, lambda part: self.encode(Example(part)))
+
+    def _is_alone(self, example: Example) -> bool:
+        """Whether the source is all that is read."""
+        return example.target is None or self.decoder_start_id is None
 
     def _sequence(self, sentence: Sentence, side: Side) -> EncodedSequence:
         """Tokenize one side; a target is shifted to the right."""
@@ -169,6 +190,8 @@ class EncodingCounts:
         sentences: examples that were encoded (a pair counts once).
         tokens, words: theirs, special tokens among them.
         too_long: examples left out because a side has more tokens than the model reads.
+        windowed: sentences cut into windows because they have more; each window counts as a sentence.
+        words_too_long: words in no window, because they alone have more.
         empty: examples left out because a side has no words or no tokens.
         unaligned_words: words that no token touches.
         unaligned_tokens: tokens of text that no word covers.
@@ -180,6 +203,8 @@ class EncodingCounts:
     tokens: int = 0
     words: int = 0
     too_long: int = 0
+    windowed: int = 0
+    words_too_long: int = 0
     empty: int = 0
     unaligned_words: int = 0
     unaligned_tokens: int = 0
@@ -210,12 +235,26 @@ def encode_corpus(
         if _lacks_words(example, encoder):
             counts.empty += 1
         elif (encoded := encoder.encode(example)) is None:
-            counts.too_long += 1
+            yield from _windows(example, encoder, counts)
         elif not all(encoded.sides):  # no special tokens, and a normaliser that removes all the text
             counts.empty += 1
         else:
             counts.add(encoded)
             yield encoded
+
+
+def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts) -> Iterator[EncodedExample]:
+    """What of an example that is too long can be read, piece by piece."""
+    windows, lost = encoder.windows(example)
+    windows = [window for window in windows if all(window.sides)]
+    if not windows:
+        counts.too_long += 1
+        return
+    counts.windowed += 1
+    counts.words_too_long += lost
+    for window in windows:
+        counts.add(window)
+        yield window
 
 
 def _lacks_words(example: Example, encoder: SentenceEncoder) -> bool:

@@ -136,12 +136,17 @@ def make_frequency(spec: str, corpus: Iterable[Example], side: Side = "source") 
     """
     if spec == "corpus":
         return CorpusFrequency.count(corpus, side)
+    option = "--frequency" if side == "source" else "--target-frequency"
     source, _, language = spec.partition(":")
     if source == "wordfreq":
-        return WordfreqFrequency(language)
+        try:
+            return WordfreqFrequency(language)
+        except OptionError as error:
+            reason = error.message[:1].lower() + error.message[1:]
+            raise OptionError(f"{option} {spec}: {reason}", error.advice) from error
     if not Path(spec).is_file():
         raise OptionError(
-            f"--frequency {spec!r} is not a file.", "Give wordfreq:LANGUAGE (wordfreq:en), `corpus` or a file."
+            f"{option} {spec!r} is not a file.", "Give wordfreq:LANGUAGE (wordfreq:en), `corpus` or a file."
         )
     return FileFrequency(spec)
 
@@ -226,7 +231,8 @@ def _parse_count(line: bytes, path: Path, number: int) -> tuple[str, float]:
     except UnicodeDecodeError as error:
         raise CorpusError("not UTF-8.", advice, path=path, line=number) from error
     except ValueError as error:
-        raise CorpusError(f"not WORD<TAB>COUNT: {line.strip()!r}", advice, path=path, line=number) from error
+        shown = line.decode(errors="replace").strip()[:60]
+        raise CorpusError(f"not WORD<TAB>COUNT: {shown!r}", advice, path=path, line=number) from error
     if not math.isfinite(value) or value < 0:
         raise CorpusError(f"{count!r} is not a count.", advice, path=path, line=number)
     return word, value

@@ -71,15 +71,17 @@ class HubCorpus:
             advice = f"Choose one with --split: {', '.join(splits)}."
             raise CorpusError(f"there is no split {self.split!r}.", advice, path=self._place)
         try:
-            yield from splits[self.split]
+            with _quiet():
+                yield from splits[self.split]
         except Exception as error:  # what streaming raises is pyarrow's, fsspec's or the network library's
             raise self._unreadable("cannot be read to its end", error) from error
 
     def _splits(self) -> Mapping[str, Any]:
         try:
-            if not Path(self.dataset).exists():
-                return self._from_hub()
-            return _from_file(Path(self.dataset), self.split)
+            with _quiet():
+                if not Path(self.dataset).exists():
+                    return self._from_hub()
+                return _from_file(Path(self.dataset), self.split)
         except CorpusError:
             raise
         except Exception as error:  # the same
@@ -103,7 +105,9 @@ class HubCorpus:
 
     def _unreadable(self, what: str, error: Exception) -> CorpusError:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        return CorpusError(f"{what}: {reason}", ADVICE, path=self._place)
+        local = Path(self.dataset).is_file()
+        advice = "The file is damaged, or of another kind than its name says." if local else ADVICE
+        return CorpusError(f"{what}: {reason}", advice, path=self._place)
 
 
 def _from_file(path: Path, split: str) -> Mapping[str, Any]:
@@ -118,6 +122,19 @@ def _from_file(path: Path, split: str) -> Mapping[str, Any]:
     if (path / "state.json").is_file():
         return {split: datasets.load_from_disk(str(path))}
     return dict(datasets.load_dataset(str(path), streaming=True))
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what `datasets` logs of an error off the screen: the error itself is shown."""
+    from datasets import logging  # noqa: PLC0415
+
+    before = logging.get_verbosity()
+    logging.set_verbosity(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from itertools import chain, zip_longest
 
 from headlens.corpora.sentence import Corpus, Example, Sentence
 from headlens.corpora.text import TextCorpus, full_examples
-from headlens.errors import CorpusError
+from headlens.errors import CorpusError, counted
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,8 @@ class ParallelCorpus:
     def _unequal(self, common: int, rest: int, *, source_is_shorter: bool) -> CorpusError:
         shorter, longer = (self.source, self.target) if source_is_shorter else (self.target, self.source)
         return CorpusError(
-            f"the sides differ in length: {shorter.name} has {common} sentences, {longer.name} has {common + rest}.",
+            f"the sides differ in length: {shorter.name} has {counted(common, 'sentence')}, "
+            f"{longer.name} has {common + rest}.",
             "Line N of one file must be the translation of line N of the other.",
             path=longer.path if isinstance(longer, TextCorpus) else self.name,
             line=common + 1 if isinstance(longer, TextCorpus) else None,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from spacy.tokens import Doc
 
 BATCH = 64
+LANGUAGE = re.compile(r"[A-Za-z]+([-_][A-Za-z0-9]+)*")
 
 
 class Parser(Protocol):
@@ -77,7 +80,7 @@ class SpacyParser:
         where = f"--parser spacy:{self.model}:"
         if "/" in self.model or Path(self.model).is_dir():
             return ParserError(f"{where} the folder holds no usable spaCy model ({error}).", "Give another folder.")
-        advice = f"Install it with: python -m spacy download {self.model}"
+        advice = f"Install it with: python -m spacy download {shlex.quote(self.model)}"
         if is_package(self.model):
             return ParserError(f"{where} the spaCy model {self.model} cannot be loaded ({error}).", advice)
         return ParserError(f"{where} the spaCy model {self.model} is not installed.", advice)
@@ -154,11 +157,17 @@ class StanzaParser:
             )
         except Exception as error:  # Stanza's own kinds differ by version
             where = "" if self.folder is None else f" in {self.folder}"
-            model_dir = "" if self.folder is None else f", model_dir={self.folder!r}"
             raise ParserError(
                 f"--parser stanza:{self.language}: no usable Stanza model for {self.language!r}{where} ({error}).",
-                f"Install it with: python -c \"import stanza; stanza.download('{self.language}'{model_dir})\"",
+                f"Install it with: {self._installation}",
             ) from error
+
+    @property
+    def _installation(self) -> str:
+        """The command, fit to be copied into a shell whatever the folder is called."""
+        folder = "" if self.folder is None else f", model_dir={self.folder!r}"
+        code = f"import stanza; stanza.download({self.language!r}{folder})"
+        return f"python -c {shlex.quote(code)}" if set(code) & set('"$`\\') else f'python -c "{code}"'
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         """The sentences in order, each with a tree."""
@@ -216,7 +225,8 @@ def make_parser(spec: str, *, keep_words: bool) -> Parser | None:
     if kind == "spacy" and name:
         return SpacyParser(name, keep_words)
     language, _, folder = name.partition("@")
-    if kind == "stanza" and language:
+    # Stanza makes a path of the language: it must not lead anywhere else.
+    if kind == "stanza" and LANGUAGE.fullmatch(language):
         return StanzaParser(language, folder or None, keep_words)
     raise OptionError(
         f"--parser {spec!r} is not a parser.", "Give gold, spacy:MODEL, stanza:LANG or stanza:LANG@FOLDER."

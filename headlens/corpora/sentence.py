@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 ROOT = -1
+OUTSIDE = -2
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +18,8 @@ class Word:
         form: the word as the treebank or parser spells it ("n't"; "dem" inside German "zum").
         start: first character in the sentence's text.
         end: one past the last character; several words of a multiword token may share one span.
-        head: index of the governing word in the sentence, `ROOT` for the root, None without a tree.
+        head: index of the governing word in the sentence, `ROOT` for the root, None without a tree; in a window of a
+            longer sentence `OUTSIDE` where the governing word is in another window.
         relation: UD label with its subtype ("nsubj:pass"), None without a tree.
         upos: universal part of speech, None if unknown.
     """

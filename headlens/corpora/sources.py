@@ -11,6 +11,7 @@ from pathlib import Path
 
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.demo import demo_corpus
+from headlens.corpora.files import ONLY_ONCE, is_no_file
 from headlens.corpora.hub import READERS, HubCorpus
 from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.parsers import Parser, make_parser
@@ -20,6 +21,7 @@ from headlens.corpora.text import TextCorpus
 from headlens.errors import CorpusError, OptionError
 
 DEMO = "demo"
+SOURCES = "Give 'demo', a file .conllu, .txt, .tsv, .csv or .jsonl (also .gz), or hub:NAME."
 TREEBANKS = (".conllu", ".conll")
 TEXTS = (".txt", ".text", "")
 LANGUAGE = re.compile(r"\.[a-z]{2}")  # parallel text is often named by its language: test.en, test.de
@@ -134,10 +136,13 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
     if spec.startswith("hub:"):
         return _open_hub(spec.removeprefix("hub:"), options)
     kind = _kind(spec)
+    if not spec:
+        raise OptionError("The corpus has no name.", SOURCES)
+    if is_no_file(Path(spec)):
+        raise CorpusError("is a pipe or a device, not a file.", ONLY_ONCE, path=spec)
     if not Path(spec).is_file():
         problem = "is a folder" if Path(spec).is_dir() else "no such file"
-        advice = "Give 'demo', a file .conllu, .txt, .tsv, .csv or .jsonl (also .gz), or hub:NAME."
-        raise CorpusError(f"{problem}.", advice, path=spec)
+        raise CorpusError(f"{problem}.", SOURCES, path=spec)
     if kind in TREEBANKS:
         return ConlluCorpus(spec)
     if kind in (*SEPARATORS, *JSON_LINES):
@@ -156,6 +161,8 @@ def _kind(spec: str) -> str:
 
 
 def _open_hub(name: str, options: CorpusOptions) -> HubCorpus:
+    if not name.strip(":"):
+        raise OptionError("hub: names no data set.", "Write hub:NAME, such as hub:nyu-mll/glue:sst2.")
     return HubCorpus(name, _column(name, options), options.split, options.target_column, options.offline)
 
 

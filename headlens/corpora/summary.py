@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headlens.corpora.relations import base, normalise
-from headlens.corpora.sentence import Corpus, Sentence
+from headlens.corpora.sentence import ROOT, Corpus, Sentence
 from headlens.errors import CorpusError
 
 
@@ -21,7 +21,7 @@ class CorpusSummary:
         sentences: examples; a pair counts once.
         words: of both sides.
         trees: sentences with a dependency tree, of both sides.
-        relations: how often each relation occurs, subtypes under their base and under their own name.
+        relations: how often each relation between words occurs, subtypes under their base and under their own name.
         sha256: over texts, words and trees; the same for the same content, whatever file or ids it has.
     """
 
@@ -49,12 +49,13 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
                 digest.update(_content(sentence))
                 words += len(sentence.words)
                 trees += sentence.has_tree
-                labels = [normalise(w.relation) for w in sentence.words if w.relation]
+                labels = [normalise(w.relation) for w in sentence.words if w.relation and w.head != ROOT]
                 relations.update(name for label in labels for name in {label, base(label)})
         digest.update(b"\0")
         progress(1)
     if not sentences:
-        raise CorpusError(f"the corpus {corpus.name} is empty.", "It must hold at least one sentence.")
+        advice = "Give one with at least one sentence; blank lines, comments and empty cells are none."
+        raise CorpusError(f"the corpus {corpus.name} is empty.", advice)
     return CorpusSummary(corpus.name, sentences, words, trees, digest.hexdigest(), dict(relations))
 
 

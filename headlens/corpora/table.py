@@ -10,14 +10,21 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.cells import text_cell
+from headlens.corpora.cells import list_names, text_cell
 from headlens.corpora.files import open_text, short_name
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import full_examples, plain_sentence
-from headlens.errors import CorpusError
+from headlens.errors import CorpusError, counted
 
 SEPARATORS = {".tsv": "\t", ".csv": ","}
 JSON_LINES = (".jsonl", ".ndjson")
+# What the csv module says, and what it means.
+CSV_FAULTS = {
+    "unexpected end of data": "a quotation mark that is never closed",
+    "expected after": "text after a closing quotation mark",
+    "field larger": "a cell of more than 131,072 characters, or a quotation mark that is not closed",
+    "new-line character": "a carriage return outside of quotes",
+}
 Row = tuple[int, Mapping[str, Any]]
 
 
@@ -77,7 +84,7 @@ class TableCorpus:
         self._check_columns(names, first[0])
         for line, cells in rows if has_header else chain([first], rows):
             if len(cells) != len(names):
-                message = f"{len(cells)} columns where the first row has {len(names)}."
+                message = f"{counted(len(cells), 'column')} where the first row has {len(names)}."
                 raise CorpusError(message, "Mend the line.", path=self.path, line=line)
             yield line, dict(zip(names, cells, strict=True))
 
@@ -91,8 +98,13 @@ class TableCorpus:
     def _check_columns(self, names: Sequence[str], line: int) -> None:
         for wanted in (self.column, self.target_column):
             if wanted is not None and wanted not in names:
-                advice = f"Columns: {', '.join(names)}. Without a header, name them 1, 2, …"
+                advice = f"Columns: {list_names(names)}. Without a header, name them 1, 2, …"
                 raise CorpusError(f"there is no column {wanted!r}.", advice, path=self.path, line=line)
+            if wanted is not None and names.count(wanted) > 1:
+                advice = "Give the columns names of their own."
+                raise CorpusError(
+                    f"{names.count(wanted)} columns are called {wanted!r}.", advice, path=self.path, line=line
+                )
 
 
 def _tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
@@ -109,8 +121,9 @@ def _comma_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
                 yield start, row
             start = reader.line_num + 1
     except csv.Error as error:
+        reason = next((plain for sign, plain in CSV_FAULTS.items() if sign in str(error)), str(error))
         advice = "Mend the row that begins here; a quotation mark inside a quoted cell is written twice."
-        raise CorpusError(f"broken CSV: {error}.", advice, path=path, line=start) from error
+        raise CorpusError(f"broken CSV: {reason}.", advice, path=path, line=start) from error
 
 
 def _json_rows(path: str | Path) -> Iterator[Row]:

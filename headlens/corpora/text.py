@@ -13,6 +13,7 @@ from pathlib import Path
 
 from headlens.corpora.files import open_text, short_name
 from headlens.corpora.sentence import Example, Sentence, Word
+from headlens.errors import counted
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ def full_examples(pairs: Iterable[tuple[Sentence, Sentence | None]], name: str) 
         elif target is not None and (source.words or target.words):
             skipped += 1
     if skipped:
-        logger.warning("%s: skipped %d pairs of which one side is empty", name, skipped)
+        logger.warning("%s: skipped %s of which one side is empty", name, counted(skipped, "pair"))
 
 
 @cache

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from headlens.corpora.sentence import ROOT, Word
+from headlens.errors import counted
 
 LATER_ROOT = "parataxis"
 
@@ -18,7 +19,7 @@ def find_fault(heads: Sequence[int]) -> tuple[int, str] | None:
     """
     for index, head in enumerate(heads):
         if head != ROOT and not 0 <= head < len(heads):
-            return index, f"head {head + 1} is out of range (the sentence has {len(heads)} words)"
+            return index, f"head {head + 1} is out of range (the sentence has {counted(len(heads), 'word')})"
     roots = [i for i, h in enumerate(heads) if h == ROOT]
     if not roots:
         return 0, "the sentence has no root (a word with head 0)"

@@ -60,7 +60,10 @@ class Selection:
         """
         stacks = list(dict.fromkeys(h.stack for h in heads))
         if self.stack is not None and self.stack not in stacks:
-            raise OptionError(f"--stack {self.stack}: the model was run on: {', '.join(stacks)}.")
+            raise OptionError(
+                f"--stack {self.stack}: the model was run on: {', '.join(stacks)}.",
+                "Choose one of these; decoder and cross need a translation (--target-text).",
+            )
         own = [h for h in heads if self.stack in (None, h.stack)]
         for name, wanted, found in (
             ("layer", self.layer, {h.layer for h in own}),

@@ -19,6 +19,7 @@ from headlens.corpora.encoding import EncodingCounts
 from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import normalise
 from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError, OptionError
 from headlens.experiments.corpus_pass import CorpusPass
 from headlens.experiments.feeding import Feed
@@ -55,6 +56,8 @@ class ClassifyOptions:
         exclude_self: leave a word's attention to itself out of the syntactic accuracy.
         similarity: distances between heads from one query token per sentence, from all, or not at all.
         batch_tokens: tokens of a batch, padding included.
+        seed: chooses the query tokens of sampled similarity.
+        long_sentences: whether sentences longer than the model reads are left out or cut into windows.
     """
 
     relations: tuple[str, ...] = DEFAULT_RELATIONS
@@ -63,6 +66,8 @@ class ClassifyOptions:
     exclude_self: bool = False
     similarity: SimilarityMode = "sample"
     batch_tokens: int = 2048
+    seed: int = 0
+    long_sentences: LongSentences = "skip"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
@@ -126,8 +131,9 @@ def classify(
     """
     options = options or ClassifyOptions()
     frequencies = frequencies or Frequencies()
-    feed = Feed.of(loaded, _first(corpus))
-    annotator = Annotator(options.relations, frequencies.source, frequencies.target, options.similarity == "sample")
+    feed = Feed.of(loaded, _first(corpus), options.long_sentences)
+    sample = options.similarity == "sample"
+    annotator = Annotator(options.relations, frequencies.source, frequencies.target, sample, options.seed)
     baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)
     session = AttentionSession(feed.model, observers=_observers(feed, options, baseline))
     statistics, similarity = session.observers[0], session.observers[-1]
@@ -170,9 +176,9 @@ def _check_counts(
 ) -> None:
     if not encoding.sentences:
         raise CorpusError(
-            f"the model can read no sentence: {encoding.too_long} are longer than its {feed.encoder.limit} tokens, "
-            f"{encoding.empty} are empty.",
-            "Split long sentences, or use a model with a longer limit.",
+            f"the model can read no sentence: {encoding.too_long} longer than its {feed.encoder.limit} tokens, "
+            f"{encoding.empty} empty.",
+            "Cut long sentences with --long-sentences window, or use a model with a longer limit.",
             path=corpus.name,
         )
     if annotation.trees:

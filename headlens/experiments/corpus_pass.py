@@ -82,7 +82,7 @@ class CorpusPass:
             self._keep(tally, signals, always=True)
 
     def _keep(self, tally: Tally, signals: Deferred, *, always: bool = False) -> None:
-        if self.keeper is not None and (always or signals.noted is not None or self.keeper.due):
+        if self.keeper is not None and tally.batches and (always or signals.noted is not None or self.keeper.due):
             self.keeper.save(tally)
         signals.obey()
 

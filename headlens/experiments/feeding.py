@@ -12,6 +12,7 @@ from headlens.attention.sites import Site, find_sites
 from headlens.corpora.batches import Batch, collate, token_budget_batches
 from headlens.corpora.encoding import EncodedExample, EncodingCounts, SentenceEncoder, encode_corpus
 from headlens.corpora.sentence import Example
+from headlens.corpora.windows import LongSentences
 from headlens.errors import ModelError, OptionError
 from headlens.models.loading import LoadedModel
 
@@ -38,8 +39,8 @@ class Feed:
     arguments: dict[str, Any]
 
     @classmethod
-    def of(cls, loaded: LoadedModel, example: Example) -> Feed:
-        """How to feed examples like this one.
+    def of(cls, loaded: LoadedModel, example: Example, long_sentences: LongSentences = "skip") -> Feed:
+        """How to feed examples like this one, and what to do with sentences that are too long.
 
         Raises:
             ModelError: if the model has no tokenizer.
@@ -63,7 +64,9 @@ class Feed:
         pad = loaded.tokenizer.pad_token_id
         return cls(
             model=model,
-            encoder=SentenceEncoder(loaded.tokenizer, loaded.max_length, None if alone else loaded.decoder_start_id),
+            encoder=SentenceEncoder(
+                loaded.tokenizer, loaded.max_length, None if alone else loaded.decoder_start_id, long_sentences
+            ),
             pad_id=0 if pad is None else int(pad),
             decoder_only=decodes and not two_sided,
             encoder_alone=alone,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.encoding import EncodingCounts
+from headlens.errors import counted
 from headlens.experiments.feeding import Feed
 
 
@@ -12,27 +13,53 @@ def encoding_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
     notes = []
     if feed.encoder_alone:
         notes.append("The corpus has no target side: only the encoder was looked into.")
-    if counts.too_long:
-        notes.append(f"{counts.too_long} sentences longer than {feed.encoder.limit} tokens were left out.")
+    notes += _long_sentences(feed, counts)
     if counts.empty:
-        notes.append(f"{counts.empty} sentences without words were left out.")
+        notes.append(f"{counted(counts.empty, 'sentence')} without words {_were(counts.empty)} left out.")
     if counts.sentences_with_unaligned:
+        words, sentences = counts.unaligned_words, counts.sentences_with_unaligned
         notes.append(
-            f"{counts.unaligned_words} words in {counts.sentences_with_unaligned} sentences have no token; "
-            "their relations are not measured."
+            f"{counted(words, 'word')} in {counted(sentences, 'sentence')} {'has' if words == 1 else 'have'} no token; "
+            f"{'its' if words == 1 else 'their'} relations are not measured."
         )
     if counts.merged_words:
         notes.append(f"{counts.merged_words} words share a token with another word and are read as one with it.")
     return notes
 
 
+def _long_sentences(feed: Feed, counts: EncodingCounts) -> list[str]:
+    notes, longer = [], f"longer than {feed.encoder.limit} tokens"
+    if counts.too_long:
+        in_pairs = feed.encoder.decoder_start_id is not None
+        advice = "" if feed.encoder.long_sentences == "window" else " --long-sentences window cuts them."
+        advice = " Pairs are not cut into windows." if in_pairs else advice
+        notes.append(f"{counted(counts.too_long, 'sentence')} {longer} {_were(counts.too_long)} left out.{advice}")
+    if counts.windowed:
+        notes.append(
+            f"{counted(counts.windowed, 'sentence')} {longer} {_were(counts.windowed)} cut into windows. Each window "
+            "counts as a sentence; relations between windows are lost."
+        )
+    if counts.words_too_long:
+        words = counts.words_too_long
+        notes.append(f"{counted(words, 'word')} {_were(words)} left out of the windows, alone {longer}.")
+    return notes
+
+
+def _were(number: int) -> str:
+    return "was" if number == 1 else "were"
+
+
 def annotation_notes(counts: AnnotationCounts, relations: tuple[str, ...], min_instances: int) -> list[str]:
     """Which trees and relations are missing."""
     notes = []
     if counts.lost_arcs:
-        notes.append(f"{counts.lost_arcs} relation instances lie inside one unit or touch a word without a token.")
+        notes.append(
+            f"{counted(counts.lost_arcs, 'relation instance')} not measured: inside one unit, between windows, or at a "
+            "word without a token."
+        )
     if counts.no_tree:
-        notes.append(f"{counts.no_tree} sentences have no dependency tree; --parser adds them.")
+        verb = "has" if counts.no_tree == 1 else "have"
+        notes.append(f"{counted(counts.no_tree, 'sentence')} {verb} no dependency tree; --parser adds them.")
     if counts.rarity_is_vague:
         notes.append(
             f"In {counts.tied_sentences} of {counts.rare_sentences} sentences several words tie for the rarest, as "

@@ -13,6 +13,7 @@ from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.sources import NamedCorpus, ParsedCorpus
 from headlens.experiments.reporter import Advance
 from headlens.experiments.run import Run
+from headlens.report.files import atomic_path
 
 # A multiple of what parsers take at a time: blocks must not change how sentences are grouped.
 BLOCK = 512
@@ -32,7 +33,8 @@ def keep_trees(corpus: ParsedCorpus, run: Run, advance: Advance) -> Corpus:
     for number, block in enumerate(_blocks(corpus.corpus)):
         blocks.append(run.kept(f"parsed-{number:05}-{_digest(block)}.conllu"))
         if number % run.processes.count == run.processes.rank and not blocks[-1].exists():
-            write_conllu(corpus.parser.parse(example.source for example in block), blocks[-1])
+            with atomic_path(blocks[-1]) as path:
+                write_conllu(corpus.parser.parse(example.source for example in block), path)
         advance(len(block))
     run.processes.gather(None)  # until all blocks are there
     if run.writes:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save_file
+from safetensors.torch import save
 
 from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
@@ -112,7 +112,7 @@ def _write_figures(folder: RunFolder, maps: list[AttentionMaps], selection: Sele
 def _write_tensors(run: RunFolder, maps: list[AttentionMaps]) -> None:
     tensors = {f"{i}.{stack}": w.contiguous() for i, m in enumerate(maps, 1) for stack, w in m.weights.items()}
     with run.file("attention.safetensors") as path:
-        save_file(tensors, path)
+        path.write_bytes(save(tensors))  # save_file has an error of its own for a full disk
     sentences = {
         str(i): {stack: {"queries": q, "keys": k} for stack, (q, k) in m.labels.items()} for i, m in enumerate(maps, 1)
     }

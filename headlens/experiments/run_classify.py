@@ -39,6 +39,7 @@ class ClassifyRequest:
         baseline_corpus: where the syntactic baseline is chosen; None for the corpus itself.
         options: what is measured.
         model_options: how the models are loaded.
+        figures: whether figures are drawn; `headlens report` draws them later from the tables.
         place: where the run goes.
     """
 
@@ -50,6 +51,7 @@ class ClassifyRequest:
     baseline_corpus: str | None = None
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = True
     place: Place = field(default_factory=Place)
 
     def __post_init__(self) -> None:
@@ -102,8 +104,9 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
         notes += run.warnings
         if run.folder is not None:
-            with run.reporter.status("writing tables and figures"):
-                write_classification(run.folder, tables, request.options.thresholds.min_instances)
+            with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
+                few = request.options.thresholds.min_instances
+                write_classification(run.folder, tables, few, figures=request.figures)
             run.folder.finish({"models": facts, "corpus": asdict(summary), "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary)
 

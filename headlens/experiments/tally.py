@@ -111,7 +111,7 @@ class Keeper:
         try:
             content = self.path.read_bytes()
             found = _open(content)[0]["identity"]
-        except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise OutputError(f"{self.path} cannot be read: {error}.", "Start again with --overwrite.") from error
         differing = [name for name, value in self.identity.items() if found.get(name) != value]
         if differing:

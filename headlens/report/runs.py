@@ -121,7 +121,7 @@ class RunFolder:
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         if "started" in self._record:
-            _check_same(self._record.get("arguments", {}), plain_value(info).get("arguments", {}))
+            _check_same(_conditions(self._record), _conditions(plain_value(info)))
             self._record["resumed"] = [*self._record.get("resumed", []), now]
         else:
             self._record["started"] = now
@@ -200,7 +200,7 @@ class RunFolder:
         record = read_run(self.path) or {}
         if record.get("status") == "finished":  # by another process, between the first look and the lock
             raise _nothing_left(self.path)
-        known = ("started", "resumed", "arguments")
+        known = ("started", "resumed", "arguments", "processes")
         self._record.update({k: record[k] for k in known if k in record})
         self._record["files"] = [n for n in record.get("files", []) if (self.path / n).is_file()]
 
@@ -273,12 +273,18 @@ def _nothing_left(folder: Path) -> OutputError:
     return OutputError(f"{folder} holds a finished run: nothing is left to be done.", "Look at its files.")
 
 
+def _conditions(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What has to be the same when a run is resumed."""
+    return {**record.get("arguments", {}), "processes": record.get("processes", 1)}
+
+
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
     differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if differing:
         changes = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
         raise OptionError(
-            f"The run began with other options: {changes}.", "--resume takes them from the folder: leave them out."
+            f"The run began with other options: {changes}.",
+            "--resume takes options from the folder: leave them out, and start as many processes as then.",
         )
 
 

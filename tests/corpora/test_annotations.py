@@ -146,6 +146,14 @@ def test_sampled_token_depends_on_the_text_alone() -> None:
             assert tokens.real.gather(1, tokens.sampled[:, None]).all()
 
 
+def test_another_seed_samples_other_tokens() -> None:
+    rows = [sequence(sentence(TREE, text=f"She doesn't _ unbelievable ca{i:02}")) for i in range(40)]
+    found = [annotate(Annotator(seed=seed), batch(*rows))[0].sampled for seed in (0, 1, 1, 2**32 - 1)]
+    assert all(f is not None for f in found)
+    same = [[torch.equal(a, b) for b in found if b is not None] for a in found if a is not None]
+    assert same == [[i == j or {i, j} == {1, 2} for j in range(4)] for i in range(4)]
+
+
 @pytest.mark.parametrize("size", [1, 16])
 def test_against_the_words_of_the_demo(wordpiece_tokenizer: PreTrainedTokenizerBase, size: int) -> None:
     """Arcs found again by characters: tokens of both units lie over the two words."""

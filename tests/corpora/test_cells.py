@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headlens.corpora.cells import text_cell
+from headlens.corpora.cells import list_names, text_cell
 from headlens.errors import CorpusError
 
 ROW: dict[str, Any] = {
@@ -51,3 +51,18 @@ def test_no_text(column: str, kind: str) -> None:
 def test_half_a_character() -> None:
     with pytest.raises(CorpusError, match=r"file: 'half' holds half a character(.|\n)*come in pairs"):
         text_cell(ROW, "half", "file")
+
+
+def test_names_that_would_flood_the_screen() -> None:
+    assert list_names(["", "a", " ", "b" * 41]) == f"(one without a name), a, (one without a name), {'b' * 40}…"
+    assert list_names(map(str, range(31))).endswith(", 29, …")
+    assert list_names(map(str, range(30))).endswith(", 29")
+    assert list_names([]) == "none"
+
+
+def test_names_of_deep_rows() -> None:
+    row: dict[str, object] = {"end": 1}
+    for _ in range(5000):
+        row = {"x": row}
+    with pytest.raises(CorpusError, match=r"Columns: x\.x\.x\.x\.x\.x\.x\.x\.$"):
+        text_cell(row, "text", "file")

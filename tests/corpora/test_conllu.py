@@ -126,7 +126,7 @@ def test_gzipped_writing(tmp_path: Path) -> None:
 A, B = row(1, "a", 0, "root"), row(2, "b", 1, "obj")
 FAULTS = {
     "nine columns": (A + B.replace("\t_\n", "\n"), 2, r"9 columns instead of 10"),
-    "spaces for tabs": ("# c\n" + A.replace("\t", " "), 2, r"1 columns instead of 10"),
+    "spaces for tabs": ("# c\n" + A.replace("\t", " "), 2, r"1 column instead of 10"),
     "no id": (A + row("x", "b", 1, "obj"), 2, r"'x' is no word id"),
     "empty id": (A + row("", "b", 1, "obj"), 2, r"'' is no word id"),
     "underscore as id": (A + row("_", "b", 1, "obj"), 2, r"'_' is no word id"),

@@ -23,6 +23,9 @@ def save(folder: Path, data: bytes, name: str = "a.txt") -> Path:
     [
         (b"", []),
         (b"\n", [""]),
+        (b"\xef\xbb\xbf", []),
+        (b"\xef\xbb\xbf\n", [""]),
+        (b"one\n\xef\xbb\xbf", ["one", "\ufeff"]),
         (b"one\ntwo", ["one", "two"]),
         (b"one\r\n\r\ntwo\r\n", ["one", "", "two"]),
         (b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n", ["one", "\ufefftwo"]),
@@ -55,7 +58,8 @@ def test_reading_is_lazy(tmp_path: Path) -> None:
         (b"\xe2\x82\n", 1, "not UTF-8: byte 0xe2 at byte 1", "iconv"),
         (b"\xed\xa0\x80\n", 1, "not UTF-8: byte 0xed at byte 1", "iconv"),
         (b"one\n\ntwo\0\n", 3, "a NUL character", "binary or UTF-16"),
-        ("one\n".encode("utf-16"), 1, "not UTF-8: byte 0xff", "iconv"),
+        ("one\n".encode("utf-16"), 1, "not UTF-8: byte 0xff", "iconv -f utf-16"),
+        ("one\n".encode("utf-16-be"), 1, "a NUL character", "UTF-16"),
     ],
 )
 def test_what_is_no_text(tmp_path: Path, data: bytes, line: int, message: str, advice: str) -> None:
@@ -97,6 +101,14 @@ def test_missing_file_and_folder(tmp_path: Path) -> None:
     folder.mkdir()
     with pytest.raises(CorpusError, match="is a folder"):
         next(open_text(folder))
+
+
+def test_what_can_be_read_only_once(tmp_path: Path) -> None:
+    """A pipe without a writer would be waited for without end."""
+    os.mkfifo(tmp_path / "pipe.txt")
+    for path in (tmp_path / "pipe.txt", Path("/dev/null")):
+        with pytest.raises(CorpusError, match=r"is a pipe or a device, not a file\nSave it as a file first"):
+            next(open_text(path))
 
 
 def test_unreadable_file(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def test_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (b"the", "not WORD<TAB>COUNT: b'the'"),
+        (b"the", "not WORD<TAB>COUNT: 'the'"),
         (b"the\tmany", "not WORD<TAB>COUNT"),
         (b"the\t1\t2", "not WORD<TAB>COUNT"),
         (b"the\t-1", "'-1' is not a count"),

@@ -12,7 +12,7 @@ from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.text import TextCorpus
-from headlens.errors import CorpusError
+from headlens.errors import CorpusError, counted
 
 SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 
@@ -58,7 +58,7 @@ def test_unequal_lengths_of_text(tmp_path: Path, longer: int, shorter: int, is_s
     assert len(read) == shorter
     assert (caught.value.path, caught.value.line) == (long.path, shorter + 1)
     assert caught.value.message.endswith(
-        f": the sides differ in length: short has {shorter} sentences, long has {longer}."
+        f": the sides differ in length: short has {counted(shorter, 'sentence')}, long has {longer}."
     )
     assert caught.value.advice.startswith("Line N of one file must be the translation of line N of the other")
 
@@ -71,7 +71,7 @@ def test_unequal_lengths_of_treebanks(tmp_path: Path, source: int, target: int) 
     with pytest.raises(CorpusError) as caught:
         list(corpus)
     assert str(caught.value).startswith(
-        f"a+b: the sides differ in length: {short} has {few} sentences, {long} has {many}."
+        f"a+b: the sides differ in length: {short} has {counted(few, 'sentence')}, {long} has {many}."
     )
     assert caught.value.line is None
 

@@ -83,5 +83,5 @@ def test_hash_knows_sides_and_order() -> None:
 
 
 def test_empty_corpus() -> None:
-    with pytest.raises(CorpusError, match=r"the corpus listed is empty\.\nIt must hold at least one sentence"):
+    with pytest.raises(CorpusError, match=r"the corpus listed is empty\.\nGive one with at least one sentence"):
         summarise(Listed(()))

@@ -74,7 +74,7 @@ def test_blank_and_null_cells_are_left_out(tmp_path: Path, caplog: pytest.LogCap
         assert read(path, "a") == [("1", "x", None)]
         assert not caplog.records
         assert read(path, "a", "b") == [("1", "x", "y")]
-    assert [r.getMessage() for r in caplog.records] == ["a: skipped 1 pairs of which one side is empty"]
+    assert [r.getMessage() for r in caplog.records] == ["a: skipped 1 pair of which one side is empty"]
 
 
 def test_path_in_json(tmp_path: Path) -> None:
@@ -100,11 +100,16 @@ FAULTS = {
     "unknown column, tsv": ("a.tsv", "a\tb\n1\t2\n", 1, r"there is no column 'text'\.\nColumns: a, b\."),
     "unknown column, csv": ("a.csv", "\na,b\n1,2\n", 2, r"there is no column 'text'\.\nColumns: a, b\."),
     "unknown column, jsonl": ("a.jsonl", '{"text": "x"}\n{"a": 1}\n', 2, r"there is no column 'text'\.\nColumns: a\."),
-    "row too short": ("a.tsv", "text\tb\nx\ty\nx\n", 3, r"1 columns where the first row has 2\."),
+    "row too short": ("a.tsv", "text\tb\nx\ty\nx\n", 3, r"1 column where the first row has 2\."),
     "row too long": ("a.csv", 'text,b\n"x\n\ny",z\n\n1,2,3\n', 6, r"3 columns where the first row has 2\."),
-    "open quote": ("a.csv", 'text,b\nx,y\n"x,y\nx,y\n', 3, r"broken CSV: unexpected end of data\.(.|\n)*written twice"),
-    "text after a quote": ("a.csv", 'text\n"x" y\n', 2, r"broken CSV: .*expected after"),
-    "huge cell": ("a.csv", f"text\nx\n{'y' * 200_000}\n", 3, r"broken CSV: field larger than field limit"),
+    "open quote": (
+        "a.csv",
+        'text,b\nx,y\n"x,y\nx,y\n',
+        3,
+        r"broken CSV: a quotation mark that is never closed\.(.|\n)*written twice",
+    ),
+    "text after a quote": ("a.csv", 'text\n"x" y\n', 2, r"broken CSV: text after a closing quotation mark"),
+    "huge cell": ("a.csv", f"text\nx\n{'y' * 200_000}\n", 3, r"broken CSV: a cell of more than 131,072 characters"),
     "no JSON": ("a.jsonl", '{"text": "x"}\n\n{"text": x}\n', 3, r"broken JSON: Expecting value\.\nMend the line"),
     "two objects": ("a.jsonl", '{"text": "x"} {"text": "y"}\n', 1, r"broken JSON: Extra data"),
     "too deep": ("a.jsonl", "[" * 200_000 + "\n", 1, r"broken JSON: nested too deeply\."),
@@ -187,3 +192,17 @@ def test_glue(name: str, columns: tuple[str, str | None], count: int) -> None:
     if not path.exists():
         pytest.skip(f"needs {name} in ../shared/data")
     assert len(read(path, *columns)) == count
+
+
+@pytest.mark.parametrize(("name", "header"), [("a.tsv", "text\t\ttext\n"), ("a.csv", 'text,"",text\n')])
+def test_columns_of_one_name(tmp_path: Path, name: str, header: str) -> None:
+    path = save(tmp_path, name, header + header)
+    with pytest.raises(CorpusError, match=rf"{name}:1: 2 columns are called 'text'\.\nGive the columns names"):
+        read(path)
+    with pytest.raises(CorpusError, match=r"there is no column 'de'\.\nColumns: text, \(one without a name\), text\."):
+        read(path, "de")
+
+
+def test_carriage_returns_as_line_ends(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"a\.csv:1: broken CSV: a carriage return outside of quotes"):
+        read(save(tmp_path, "a.csv", "text,x\ra,1\r"))

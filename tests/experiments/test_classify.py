@@ -191,7 +191,7 @@ def test_long_sentences_are_counted_and_noted(make: Make) -> None:
     long = sentence(" ".join(["dogs"] * 60))
     result = run(make("BertModel"), Memory([*CORPUS.examples, Example(long), Example(long)]))
     assert result.encoding.too_long == 2
-    assert "2 sentences longer than 40 tokens were left out." in result.notes
+    assert "2 sentences longer than 40 tokens were left out. --long-sentences window cuts them." in result.notes
     assert_frame_equal(result.tables["heads"].rows, run(make("BertModel")).tables["heads"].rows)
 
 

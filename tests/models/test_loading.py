@@ -108,10 +108,25 @@ def test_folder_without_config(tmp_path: Path) -> None:
     assert "saved Hugging Face model" in error.advice
 
 
-@pytest.mark.parametrize("text", ["{", "[]", "{}", '{"model_type": "nonsense"}'])
+@pytest.mark.parametrize("text", ["[]", "{}", '{"model_type": "nonsense"}'])
+def test_unknown_kind_of_model(bert: str, text: str) -> None:
+    (Path(bert) / "config.json").write_text(text)
+    error = refused(bert)
+    assert re.search(r"names no model_type that transformers [\d.]+ knows", error.message)
+    assert "Known to work: BERT, ALBERT," in error.advice
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{", "", "\0", '"bert"', "7", '{"model_type": 7}', '{"model_type": "bert", "hidden_size": "many"}']
+    + [f'{{"model_type": "bert", "{k}": {v}}}' for k in ("num_hidden_layers", "vocab_size") for v in (-1, '""', "[]")]
+    + ['{"model_type": "bert", "hidden_size": 16, "num_attention_heads": 3}'],
+)
 def test_broken_config(bert: str, text: str) -> None:
     (Path(bert) / "config.json").write_text(text)
-    assert refused(bert).message.startswith(f"{bert} cannot be loaded: ")
+    error = refused(bert)
+    assert error.message.startswith(bert)
+    assert error.advice
 
 
 def test_unknown_hub_id_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +163,10 @@ def test_pickle_only(bert: str) -> None:
 
 def test_no_weights_at_all(bert: str) -> None:
     (Path(bert) / "model.safetensors").unlink()
-    assert "no file named" in refused(bert, ModelOptions(allow_pickle=True)).message
+    for allow_pickle in (False, True):
+        error = refused(bert, ModelOptions(allow_pickle=allow_pickle))
+        assert error.message.endswith("bert has no weights.")
+        assert "--allow-pickle" not in error.advice
 
 
 def test_missing_weights(bert: str) -> None:
@@ -156,6 +174,18 @@ def test_missing_weights(bert: str) -> None:
     error = refused(bert)
     assert re.search(r"16 weights are missing .* would be random: encoder.layer.2.*…", error.message)
     assert "config.json" in error.advice
+
+
+def test_layers_left_out(bert: str) -> None:
+    edit_config(bert, num_hidden_layers=1)
+    error = refused(bert)
+    assert re.search(r"16 weights are of layers that the model .* not have: encoder.layer.1.*…", error.message)
+
+
+@pytest.mark.parametrize("name", ["Trainer", "AutoModelForMaskedLM", "logging", "BertTokenizer", "NoSuchModel"])
+def test_only_models_are_taken_from_a_configuration(bert: str, name: str) -> None:
+    edit_config(bert, architectures=[name, "BertModel"])
+    assert type(load(bert).model).__name__ == "BertModel"
 
 
 def test_parts_without_heads_may_be_missing(bert: str) -> None:
@@ -172,7 +202,7 @@ def test_broken_weights(bert: str, value: float) -> None:
 
     save_weights(bert, poison)
     error = refused(bert)
-    assert "1 weights hold NaN or infinity, the first is encoder.layer.1.attention.self.query.weight" in error.message
+    assert "1 weight holds NaN or infinity, the first is encoder.layer.1.attention.self.query.weight" in error.message
     assert "damaged" in error.advice
 
 
@@ -194,6 +224,15 @@ def test_name_is_no_reason(tmp_path: Path) -> None:
     folder = save(build("BertModel"), tmp_path / "offline-connect-safetensors-trust_remote_code")
     (Path(folder) / "config.json").write_text("{")
     assert "not a valid JSON file" in refused(folder).message
+
+
+@pytest.mark.parametrize("name", ["model", "e", "architecture"])
+def test_name_hides_no_reason(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor may it be a word of theirs."""
+    monkeypatch.chdir(tmp_path)
+    save(build("BertModel"), tmp_path / name)
+    (tmp_path / name / "config.json").write_text("{}")
+    assert "names no model_type" in refused(name).message
 
 
 def test_code_of_its_own(bert: str) -> None:

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from headlens.errors import OutputError
+from headlens.errors import Interrupted, OptionError, OutputError
 from headlens.report.files import write_json
 from headlens.report.locks import LOCK_NAME
 from headlens.report.runs import RunFolder, default_name, read_run
@@ -155,6 +155,97 @@ def test_an_unfinished_run_may_be_written_again(tmp_path: Path, content: str) ->
     with new_run(tmp_path):
         pass
     assert record(tmp_path)["status"] == "finished"
+
+
+def interrupted(folder: Path, arguments: dict[str, object] | None = None) -> Path:
+    """A folder in which a run was interrupted after it had kept something."""
+
+    def work() -> None:
+        with new_run(folder) as run:
+            run.start({"arguments": arguments or {"limit": 5}})
+            kept = folder / RunFolder.KEPT
+            kept.mkdir()
+            (kept / "pass.npz").write_bytes(b"sums")
+            run.table("heads", TABLE)
+            raise Interrupted(signal.SIGTERM)
+
+    with pytest.raises(Interrupted) as stop:
+        work()
+    assert f"headlens classify --resume {folder}" in stop.value.__notes__[0]
+    assert record(folder)["status"] == "interrupted"
+    return folder
+
+
+def resumed(folder: Path, command: str = "classify") -> RunFolder:
+    return RunFolder.create(folder, command=command, model="demo", resume=True)
+
+
+def test_an_interrupted_run_is_not_replaced_by_accident(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    with pytest.raises(OutputError, match=r"(?s)interrupted.*--resume.*--overwrite"):
+        new_run(tmp_path)
+    assert (tmp_path / RunFolder.KEPT / "pass.npz").read_bytes() == b"sums"
+    with new_run(tmp_path, overwrite=True):
+        assert not (tmp_path / RunFolder.KEPT).exists()
+        assert not (tmp_path / "heads.csv").exists()
+
+
+def test_a_resumed_run_keeps_its_record_until_it_has_finished(tmp_path: Path) -> None:
+    started = record(interrupted(tmp_path))["started"]
+    with resumed(tmp_path) as run:
+        run.start({"arguments": {"limit": 5}})
+        assert (tmp_path / RunFolder.KEPT / "pass.npz").exists()
+        run.finish()
+    found = record(tmp_path)
+    assert (found["started"], found["status"], found["files"]) == (started, "finished", ["heads.csv"])
+    assert len(found["resumed"]) == 1  # type: ignore[arg-type]
+    assert not (tmp_path / RunFolder.KEPT).exists()
+
+
+def test_a_run_is_resumed_with_the_arguments_it_began_with(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    with resumed(tmp_path) as run, pytest.raises(OptionError, match=r"(?s)limit was 5 and is 6.*leave them out"):
+        run.start({"arguments": {"limit": 6}})
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (None, "holds no run"),
+        ("half a fi", "holds no run"),
+        ('{"command": "attend", "status": "interrupted"}', "a run of attend, not of classify"),
+        ('{"command": "classify", "status": "finished"}', "nothing is left to be done"),
+    ],
+)
+def test_what_cannot_be_resumed(tmp_path: Path, content: str | None, message: str) -> None:
+    folder = tmp_path / "run"
+    if content is not None:
+        folder.mkdir()
+        (folder / "run.json").write_text(content)
+    with pytest.raises(OutputError, match=message):
+        resumed(folder)
+    assert folder.exists() is (content is not None)
+
+
+def test_half_written_files_of_a_killed_process_are_swept_away(tmp_path: Path) -> None:
+    (tmp_path / "figures").mkdir()
+    left = [tmp_path / ".heads.0a1b2c3d.tmp.csv", tmp_path / "figures" / ".mass.0a1b2c3d.tmp.png"]
+    for path in left:
+        path.write_bytes(b"half")
+    with new_run(tmp_path):
+        assert not any(path.exists() for path in left)
+
+
+def test_a_run_that_kept_nothing_leaves_nothing(tmp_path: Path) -> None:
+    def work() -> None:
+        with new_run(tmp_path / "run") as run:
+            run.start({})
+            raise Interrupted(signal.SIGINT)
+
+    with pytest.raises(Interrupted) as stop:
+        work()
+    assert not (tmp_path / "run").exists()
+    assert not hasattr(stop.value, "__notes__")
 
 
 def test_a_folder_that_a_living_process_writes_is_refused(tmp_path: Path, other_process: subprocess.Popen[str]) -> None:

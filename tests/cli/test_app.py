@@ -1,0 +1,144 @@
+"""How the program ends: exit codes, messages, colours, pipes, signals."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headlens.errors import Interrupted, OptionError, SelfCheckError
+
+Headlens = Callable[..., Any]
+
+
+def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
+    """Make the recipe of `classify` raise."""
+
+    def broken(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("headlens.experiments.run_classify.run_classify", broken)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (OptionError("--limit is odd.", "Give an even one."), 2, "Error: --limit is odd.\nGive an even one.\n"),
+        (SelfCheckError("a mask was ignored."), 1, "Error: a mask was ignored.\n"),
+        (ZeroDivisionError("by zero"), 1, "Unexpected ZeroDivisionError: by zero\nRun again with --debug"),
+        (Interrupted(signal.SIGINT), 130, "Interrupted.\n"),
+        (Interrupted(signal.SIGTERM), 143, "Interrupted.\n"),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+)
+def test_exit_codes(
+    headlens: Headlens, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
+) -> None:
+    fail_with(monkeypatch, error)
+    done = headlens("classify")
+    assert done.code == code
+    assert done.err.startswith(message)
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+def test_what_is_noted_on_an_error_is_said(headlens: Headlens, monkeypatch: pytest.MonkeyPatch) -> None:
+    error = Interrupted(signal.SIGINT)
+    error.add_note("Go on with: headlens classify --resume runs/x")
+    fail_with(monkeypatch, error)
+    assert headlens("classify").err == "Interrupted.\nGo on with: headlens classify --resume runs/x\n"
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_debug_shows_the_traceback(headlens: Headlens, place: str) -> None:
+    arguments = ["classify", "demo", "--corpus", "nowhere.conllu"]
+    with pytest.raises(Exception, match="nowhere"):
+        headlens(*(["--debug", *arguments] if place == "before" else [*arguments, "--debug"]))
+
+
+def program(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "headlens_cli", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.mark.parametrize("arguments", [("classify", "--corpus", "nowhere.txt"), ("models",)])
+def test_no_colours_in_a_pipe(arguments: tuple[str, ...]) -> None:
+    with program(*arguments) as process:
+        out, err = process.communicate()
+    assert b"\x1b" not in out + err
+    assert out + err
+
+
+def on_a_terminal(*arguments: str, **environment: str) -> bytes:
+    """What the program shows on a terminal."""
+    pty = pytest.importorskip("pty", reason="needs pseudo-terminals")
+    main, other = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headlens_cli", *arguments],
+        stdout=other,
+        stderr=other,
+        env={**os.environ, "TERM": "xterm-256color", **environment},
+    )
+    os.close(other)
+    shown = b""
+    while True:
+        try:
+            part = os.read(main, 65536)
+        except OSError:  # Linux says so at the end
+            break
+        if not part:
+            break
+        shown += part
+    os.close(main)
+    process.wait()
+    return shown
+
+
+@pytest.mark.parametrize("arguments", [("classify", "--corpus", "nowhere.txt"), ("models",)])
+def test_colours_on_a_terminal_unless_no_color(arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    colour = re.compile(rb"\x1b\[(?:[0-9;]*;)?(?:3[0-7]|9[0-7]|38)(?:;[0-9;]*)?m")
+    assert b"\x1b[" in on_a_terminal(*arguments)
+    assert not colour.search(on_a_terminal(*arguments, NO_COLOR="1"))
+
+
+def test_a_closed_pipe_is_no_error() -> None:
+    with program("models", "--all") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        err = process.stderr.read()
+        process.wait()
+    assert b"Traceback" not in err
+    assert b"Broken" not in err
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_before_anything_was_done_leaves_nothing(tmp_path: Path, number: int, code: int) -> None:
+    with program("classify", "--out", str(tmp_path / "run")) as process:
+        while not (tmp_path / "run" / "run.json").exists():
+            time.sleep(0.01)
+        process.send_signal(number)
+        out, err = process.communicate()
+    assert process.returncode == code
+    assert (out, err) == (b"", b"Interrupted.\n")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("arguments", [("classify", "--no-such-option"), ("nosuch",), ("classify", "--limit", "many")])
+def test_what_cannot_be_parsed(headlens: Headlens, arguments: tuple[str, ...]) -> None:
+    done = headlens(*arguments)
+    assert done.code == 2
+    assert arguments[-1].removeprefix("--") in done.err or "--limit" in done.err

@@ -1,0 +1,130 @@
+"""`--config`: options from a file; a run repeated from its own record."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from headlens.experiments.requests import arguments
+from headlens.experiments.run_attend import AttendRequest
+from headlens.experiments.run_classify import ClassifyRequest
+from headlens_cli.app import app
+
+Headlens = Callable[..., Any]
+TABLES = ("heads", "positions", "syntax", "rare", "similarity")
+# Of commands that write a run folder; their requests hold every option.
+REQUESTS = {"classify": ClassifyRequest(), "attend": AttendRequest(("A sentence.",))}
+
+
+def recorded(folder: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(Path(folder, "run.json").read_text())["arguments"]
+    return found
+
+
+def test_a_run_is_repeated_from_its_record(headlens: Headlens, tiny_bert: Path) -> None:
+    options = [
+        "--limit",
+        40,
+        "--relations",
+        "nsubj,det",
+        "--exclude-self",
+        "--margin-kind",
+        "relative",
+        "--level",
+        "word",
+    ]
+    first = headlens("classify", tiny_bert, *options, "--similarity", "all", "--rare", 0.4, "--out", "first")
+    assert first.code == 0, first.err
+    again = headlens("classify", "--config", "first/run.json", "--out", "again")
+    assert again.code == 0, again.err
+    for name in TABLES:
+        assert Path(f"again/{name}.csv").read_bytes() == Path(f"first/{name}.csv").read_bytes(), name
+    assert recorded("again") == recorded("first")
+    assert recorded("first")["relations"] == ["nsubj", "det"]
+
+
+def test_the_command_line_overrules_the_file(headlens: Headlens, tiny_bert: Path) -> None:
+    Path("options.toml").write_text(
+        f'models = ["{tiny_bert}"]\nlimit = 30\nbatch-tokens = 500\n'
+        '[classify]\nrelations = ["nsubj", "obj"]\nexclude-self = true\n[attend]\nlayer = 1\n'
+    )
+    done = headlens("classify", "--config", "options.toml", "--limit", 20, "--no-figures", "--out", "run")
+    assert done.code == 0, done.err
+    found = recorded("run")
+    assert (found["limit"], found["batch_tokens"], found["exclude_self"]) == (20, 500, True)
+    assert (found["relations"], found["models"]) == (["nsubj", "obj"], [str(tiny_bert)])
+
+
+def test_options_before_or_after_the_file_are_the_same(headlens: Headlens, tiny_bert: Path) -> None:
+    Path("options.toml").write_text("limit = 30\n")
+    for place, order in enumerate(
+        (["--limit", 20, "--config", "options.toml"], ["--config", "options.toml", "--limit", 20])
+    ):
+        assert headlens("classify", tiny_bert, *order, "--no-figures", "--out", place).code == 0
+        assert recorded(str(place))["limit"] == 20
+
+
+BAD = {
+    "unknown option": ("limt = 3\n", "options.toml: there is no option 'limt' of classify.\nDid you mean limit?"),
+    "nothing alike": ("zzz = 3\n", "classify --help lists all"),
+    "not TOML": ("limit = = 3\n", "options.toml is no TOML: Invalid value (at line 1"),
+    "wrong kind of value": ('limit = "many"\n', "--limit"),
+    "out of range": ("limit = 0\n", "--limit"),
+    "not one of the choices": ('level = "letter"\n', "--level"),
+    "a file within": ('config = "other.toml"\n', "no option 'config'"),
+}
+
+
+@pytest.mark.parametrize(("content", "message"), BAD.values(), ids=list(BAD))
+def test_bad_files(headlens: Headlens, content: str, message: str) -> None:
+    Path("options.toml").write_text(content)
+    done = headlens("classify", "--config", "options.toml")
+    assert done.code == 2
+    assert message in done.err
+    assert "Traceback" not in done.err
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("nowhere.toml", None, "nowhere.toml cannot be read: No such file"),
+        ("latin.toml", "corpus = 'na\xefve'".encode("latin-1"), "latin.toml is not UTF-8"),
+        ("run.json", b"{", "run.json is not the run.json of a run"),
+        ("run.json", b"[1]", "run.json is not the run.json of a run"),
+        ("run.json", b'{"command": "attend", "arguments": {}}', "a run of attend, not of classify"),
+    ],
+)
+def test_files_that_are_none(headlens: Headlens, name: str, content: bytes | None, message: str) -> None:
+    if content is not None:
+        Path(name).write_bytes(content)
+    done = headlens("classify", "--config", name)
+    assert done.code == 2
+    assert f"--config: {name}"[:12] in done.err
+    assert message in done.err
+
+
+@pytest.mark.parametrize("command", REQUESTS)
+def test_every_argument_of_a_run_is_an_option(command: str) -> None:
+    group: Any = typer.main.get_command(app)
+    options = {p.name for p in group.commands[command].params}
+    assert set(arguments(REQUESTS[command])) <= options
+
+
+@pytest.mark.parametrize("command", REQUESTS)
+def test_every_option_of_a_command_is_recorded(command: str) -> None:
+    group: Any = typer.main.get_command(app)
+    options = {p.name for p in group.commands[command].params}
+    printed = {"out", "overwrite", "resume", "config", "json", "quiet", "debug", "help"}
+    assert options - printed == set(arguments(REQUESTS[command]))
+
+
+def test_defaults_of_the_command_line_are_those_of_the_package(headlens: Headlens) -> None:
+    done = headlens("classify", "--limit", 3, "--out", "run", "--quiet", "--no-figures")
+    assert done.code == 0, done.err
+    assert {**recorded("run"), "limit": None, "figures": True} == json.loads(json.dumps(arguments(ClassifyRequest())))

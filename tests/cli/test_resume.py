@@ -1,0 +1,297 @@
+"""Runs that are interrupted, killed, shared: `--resume` and torchrun give the CSVs of an undisturbed run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+Headlens = Callable[..., Any]
+TABLES = ("heads", "positions", "syntax", "rare", "similarity")
+# `HEADLENS_KILLS=200 pytest tests/cli/test_resume.py` looks more closely.
+KILLS = int(os.environ.get("HEADLENS_KILLS", "20"))
+
+# Starts runs in forks of itself: torch and transformers are imported once, not at every run.
+FORKS = """
+import json, os, sys
+os.environ["OMP_NUM_THREADS"] = "1"
+import headlens.experiments.run_classify, headlens.corpora.sources, headlens_cli.screen, headlens_cli.tables
+from headlens_cli.app import main
+print("ready", flush=True)
+for line in sys.stdin:
+    child = os.fork()
+    if not child:
+        sys.argv = ["headlens", *json.loads(line)]
+        main()
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+class Forks:
+    """Runs of headlens, one at a time, each in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self.process = process
+
+    def start(self, *arguments: object) -> int:
+        """The new process's number."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps([str(a) for a in arguments]) + "\n")
+        self.process.stdin.flush()
+        return int(self._line())
+
+    def wait(self) -> int:
+        """Its exit code, negative for the signal that ended it."""
+        return int(self._line())
+
+    def run(self, *arguments: object) -> int:
+        self.start(*arguments)
+        return self.wait()
+
+    def _line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline()
+
+
+@pytest.fixture(scope="module")
+def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
+    folder = tmp_path_factory.mktemp("forks")
+    with (
+        (folder / "stderr").open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, "-c", FORKS],
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            cwd=folder,
+        ) as process,
+    ):
+        found = Forks(process)
+        assert found._line() == "ready\n"
+        yield found
+        process.kill()
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The embedded treebank, several times: long enough to be interrupted."""
+    from headlens.corpora.conllu import write_conllu
+    from headlens.corpora.demo import demo_corpus
+
+    path = tmp_path_factory.mktemp("corpus") / "long.conllu"
+    write_conllu([e.source for _ in range(3) for e in demo_corpus()], path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def options(corpus: Path, tiny_bert: Path) -> list[object]:
+    return ["classify", tiny_bert, "--corpus", corpus, "--batch-tokens", 300, "--quiet", "--no-figures"]
+
+
+@pytest.fixture(scope="module")
+def expected(forks: Forks, options: list[object], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """A run that nobody disturbs, and how long it takes."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    begun = time.monotonic()
+    assert forks.run(*options, "--out", folder) == 0
+    return folder, time.monotonic() - begun
+
+
+def assert_same_tables(found: Path, expected: Path) -> None:
+    for name in TABLES:
+        assert (found / f"{name}.csv").read_bytes() == (expected / f"{name}.csv").read_bytes(), name
+
+
+def kill(child: int, number: int) -> None:
+    """Send a signal, if it is not too late."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(child, number)
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [p.name for p in folder.rglob(".*")]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.parametrize("attempt", range(KILLS))
+def test_a_killed_run_is_resumed(
+    forks: Forks, options: list[object], expected: tuple[Path, float], tmp_path: Path, attempt: int
+) -> None:
+    undisturbed, seconds = expected
+    folder = tmp_path / "run"
+    child = forks.start(*options, "--out", folder)
+    # spread evenly over the run, at random within each part
+    time.sleep(seconds * (attempt + random.random()) / KILLS)
+    kill(child, signal.SIGKILL)
+    code = forks.wait()
+    assert code in (-signal.SIGKILL, 0)
+    for table in folder.glob("*.csv"):
+        pd.read_csv(table)  # whole, or not there
+    if (folder / "run.json").exists() and json.loads((folder / "run.json").read_text())["status"] == "finished":
+        assert forks.run("classify", "--resume", folder) == 2
+    elif (folder / "run.json").exists():
+        assert forks.run("classify", "--resume", folder, "--quiet") == 0
+    else:  # before there was anything to resume
+        assert forks.run(*options, "--out", folder) == 0
+    assert_same_tables(folder, undisturbed)
+    assert leftovers(folder) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_a_run_killed_again_and_again_comes_to_its_end(
+    forks: Forks, options: list[object], expected: tuple[Path, float], tmp_path: Path
+) -> None:
+    undisturbed, seconds = expected
+    folder = tmp_path / "run"
+    child = forks.start(*options, "--figures", "--out", folder)
+    time.sleep(seconds / 3)
+    for _ in range(8):
+        kill(child, signal.SIGKILL)
+        if forks.wait() == 0:
+            break
+        child = forks.start("classify", "--resume", folder, "--quiet")
+        time.sleep(seconds * random.uniform(0.1, 0.4))
+    else:
+        assert forks.wait() == 0
+    assert_same_tables(folder, undisturbed)
+    assert len(json.loads((folder / "run.json").read_text())["resumed"]) >= 1
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_signals_end_a_run_that_can_be_resumed(
+    forks: Forks, options: list[object], expected: tuple[Path, float], tmp_path: Path, number: int, code: int
+) -> None:
+    undisturbed, _ = expected
+    folder = tmp_path / "run"
+    child = forks.start(*options, "--out", folder)
+    kept = folder / ".resume"
+    while not list(kept.glob("*.npz")):
+        time.sleep(0.005)
+    os.kill(child, number)
+    assert forks.wait() == code
+    assert json.loads((folder / "run.json").read_text())["status"] == "interrupted"
+    assert not (folder / ".headlens.lock").exists()
+    assert not (folder / "heads.csv").exists(), "it must have been interrupted half-way"
+    refused = forks.run(*options, "--out", folder)
+    assert refused == 2
+    assert forks.run("classify", "--resume", folder, "--quiet") == 0
+    assert_same_tables(folder, undisturbed)
+    assert leftovers(folder) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
+def test_two_runs_into_one_folder_refuse_each_other(
+    forks: Forks, options: list[object], headlens: Headlens, tmp_path: Path
+) -> None:
+    folder = tmp_path / "run"
+    child = forks.start(*options, "--out", folder)
+    while not (folder / "run.json").exists():
+        time.sleep(0.005)
+    os.kill(child, signal.SIGSTOP)
+    try:
+        for more in (["--out", folder], ["--out", folder, "--overwrite"]):
+            done = headlens(*options, *more)
+            assert done.code == 2
+            assert f"is being written by another headlens (process {child})" in done.err
+        done = headlens("classify", "--resume", folder)
+        assert done.code == 2
+        assert "being written" in done.err
+    finally:
+        os.kill(child, signal.SIGCONT)
+    assert forks.wait() == 0
+
+
+def test_what_cannot_be_resumed(headlens: Headlens, tiny_bert: Path) -> None:
+    assert headlens("classify", tiny_bert, "--limit", 20, "--out", "done", "--quiet").code == 0
+    assert headlens("attend", tiny_bert, "--out", "other", "--quiet").code == 0
+    for arguments, message in (
+        (["--resume", "nowhere"], "nowhere holds no run"),
+        (["--resume", "done"], "nothing is left to be done"),
+        (["--resume", "other"], "--resume: other/run.json records a run of attend"),
+        (["--resume", "done", "--out", "elsewhere"], "Leave --out and --overwrite out"),
+        (["--resume", "done", "--overwrite"], "Leave --out and --overwrite out"),
+    ):
+        refused = headlens("classify", *arguments)
+        assert refused.code == 2, arguments
+        assert message in refused.err
+    assert not Path("nowhere").exists()
+
+
+def test_a_resumed_run_takes_no_other_options(headlens: Headlens, tiny_bert: Path) -> None:
+    assert headlens("classify", tiny_bert, "--limit", 20, "--out", "run", "--quiet").code == 0
+    record = json.loads(Path("run/run.json").read_text())
+    Path("run/run.json").write_text(json.dumps(record | {"status": "interrupted"}))
+    refused = headlens("classify", "--resume", "run", "--limit", 10)
+    assert refused.code == 2
+    assert "limit was 20 and is 10" in refused.err
+
+
+# --- several processes
+
+
+def torchrun(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "headlens_cli"]
+    return subprocess.run(
+        [*command, *map(str, arguments)],
+        cwd=folder,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("limit", [1, 257], ids=["an empty shard", "uneven shards"])
+def test_two_processes_give_the_tables_of_one(headlens: Headlens, tiny_bert: Path, tmp_path: Path, limit: int) -> None:
+    options = ["classify", tiny_bert, "--limit", limit, "--batch-tokens", 500]
+    one = headlens(*options, "--out", tmp_path / "one", "--json")
+    assert one.code == 0, one.err
+    two = torchrun(tmp_path, *options, "--out", "two", "--json")
+    assert two.returncode == 0, two.stderr
+    assert json.loads(two.stdout)["corpus"] == json.loads(one.out)["corpus"], "only the first process prints"
+    for name in TABLES:
+        if not (tmp_path / f"one/{name}.csv").exists():
+            assert not (tmp_path / f"two/{name}.csv").exists()
+            continue
+        first, second = (pd.read_csv(tmp_path / f"{n}/{name}.csv") for n in ("one", "two"))
+        assert list(first) == list(second)
+        for column in first:
+            if first[column].dtype == float:
+                np.testing.assert_allclose(second[column], first[column], rtol=0, atol=1e-6, err_msg=f"{name}.{column}")
+            else:
+                assert second[column].astype(str).tolist() == first[column].astype(str).tolist(), f"{name}.{column}"
+    record = json.loads((tmp_path / "two/run.json").read_text())
+    assert (record["processes"], record["models"][0]["encoding"]["sentences"]) == (2, limit)
+
+
+def test_an_error_in_two_processes_is_said_once(tiny_bert: Path, tmp_path: Path) -> None:
+    done = torchrun(tmp_path, "classify", tiny_bert, "--corpus", "nowhere.txt")
+    assert done.returncode != 0
+    assert done.stderr.count("nowhere.txt: no such file") == 1
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
+
+
+def test_as_many_processes_resume_as_began(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
+    options = ["classify", tiny_bert, "--limit", 30, "--out", tmp_path / "run"]
+    assert headlens(*options, "--quiet").code == 0
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    (tmp_path / "run/run.json").write_text(json.dumps(record | {"status": "interrupted", "processes": 2}))
+    refused = headlens("classify", "--resume", tmp_path / "run")
+    assert refused.code == 2
+    assert "processes was 2 and is 1" in refused.err
