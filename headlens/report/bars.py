@@ -95,8 +95,8 @@ def _twins(part: Part) -> dict[str, str]:
     for first, second in SAME:
         masses = numbers(part.rows, first)
         same = np.array_equal(masses, numbers(part.rows, second), equal_nan=True)
-        if same and first not in found and np.isfinite(masses).any():
-            found[second] = first
+        if same and second not in found and np.isfinite(masses).any():
+            found[second] = found.get(first, first)
     return found
 
 

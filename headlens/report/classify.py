@@ -76,6 +76,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 
 _SITE = {"model": (), "stack": STACKS}
+_HEAD = ("model", "stack", "layer", "head")
 _CAPTIONS = {
     "functions": Caption(
         "Functions of attention heads",
@@ -145,15 +146,20 @@ CLASSIFY = Kind(
                 "rare_top1", "rare_top2", "rare_chance",
             ),
             words={**_SITE, "role": (), "roles": ()},
+            identity=_HEAD,
         ),
-        "positions": Columns(("layer", "head"), ("share",), {**_SITE, "offset": OFFSETS}),
+        "positions": Columns(
+            ("layer", "head"), ("share",), {**_SITE, "offset": OFFSETS}, (*_HEAD, "offset")
+        ),
         "syntax": Columns(
             ("layer", "head"),
             ("n", "accuracy", "ci_low", "ci_high", "baseline"),
             {**_SITE, "relation": (), "direction": DIRECTIONS, "syntactic": (), "significant": ()},
+            (*_HEAD, "relation", "direction"),
         ),
         "similarity": Columns(
-            ("layer", "head", "other_layer", "other_head"), ("js_distance",), {"model": (), "stack": STACKS}
+            ("layer", "head", "other_layer", "other_head"), ("js_distance",), _SITE,
+            (*_HEAD, "other_layer", "other_head"),
         ),
     },
     needed=("heads", "positions"),

@@ -27,32 +27,36 @@ class Columns:
 
     Args:
         keys: columns of whole numbers from 0, such as layer and head.
-        numbers: columns of numbers, which may be empty.
+        numbers: columns of finite numbers, which may be empty.
         words: columns of words, with the words that are allowed; none for any.
+        identity: columns that tell one row from another.
     """
 
     keys: tuple[str, ...] = ()
     numbers: tuple[str, ...] = ()
     words: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    identity: tuple[str, ...] = ()
 
     def check(self, frame: pd.DataFrame, path: Path) -> None:
         """Look through a table.
 
         Raises:
-            InputError: if a column is missing or has a cell that cannot be meant; names the file, column and row.
+            InputError: if a column is missing or has a cell that cannot be meant, or a row is there twice; names the
+                file, column and row.
         """
         missing = [name for name in (*self.keys, *self.words, *self.numbers) if name not in frame]
         if missing:
             raise InputError(f"{path}: no column {', '.join(missing)}.", _MEND)
         for name in (*self.keys, *self.numbers):
             values = pd.to_numeric(frame[name], errors="coerce")
-            wrong = values.isna() & frame[name].notna()
+            wrong = (values.isna() & frame[name].notna()) | np.isinf(values)
             if name in self.keys:
                 wrong |= ~values.between(0, _LARGEST_INDEX) | (values % 1 != 0)
             _refuse(frame, name, wrong, path)
         for name, allowed in self.words.items():
             if allowed:
                 _refuse(frame, name, ~frame[name].isin(allowed), path)
+        _refuse_twins(frame, self.identity, path)
 
 
 def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], path: Path) -> None:
@@ -61,6 +65,16 @@ def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], path: Path) 
         cell = frame[name].iloc[row]
         shown = "is empty" if pd.isna(cell) else f"holds {str(cell)[:60]!r}, which cannot be"
         raise InputError(f"{path}: column {name} {shown} (row {row + 1} of {len(frame)}).", _MEND)
+
+
+def _refuse_twins(frame: pd.DataFrame, identity: Sequence[str], path: Path) -> None:
+    if not identity:
+        return
+    twice = np.flatnonzero(frame.duplicated(list(identity)))
+    if twice.size:
+        row = int(twice[0])
+        what = ", ".join(str(frame[name].iloc[row]) for name in identity)
+        raise InputError(f"{path}: row {row + 1} of {len(frame)} is there twice ({what}).", _MEND)
 
 
 @dataclass(frozen=True)

@@ -67,6 +67,8 @@ def test_a_target_that_a_stack_lacks_has_no_panel(make_heads: Make) -> None:
         ({"to_bos": "to_cls", "to_eos": "to_sep"}, ["to [CLS] = BOS", "to [SEP] = EOS"]),
         ({"to_bos": "to_cls"}, ["to [CLS] = BOS", "to [SEP]"]),
         ({"to_cls": None, "to_sep": None, "to_bos": "x", "to_eos": "x"}, ["to BOS = EOS"]),
+        ({"to_bos": "to_cls", "to_eos": "to_cls", "to_sep": None}, ["to [CLS] = BOS = EOS"]),
+        ({"to_bos": "to_cls", "to_eos": "to_cls", "to_sep": "to_cls"}, ["to [CLS] = BOS", "to [SEP] = EOS"]),
         ({"to_bos": "x"}, ["to [CLS]", "to [SEP]", "to BOS"]),
     ],
 )

@@ -5,6 +5,7 @@ import hashlib
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from importlib import resources
 from pathlib import Path
 
 import pytest
@@ -141,7 +142,10 @@ def test_runs_stand_side_by_side(tmp_path: Path) -> None:
     found = Elements(html)
     assert found.text["title"] == ["Attention heads: first, second, third · headlens"]
     assert "What differs" in found.text["h2"]
-    assert "Something." in "".join(found.text["li"])
+    assert re.findall(r"<li><b><bdi>(.*?)</bdi></b>: (.*?)</li>", html) == [
+        ("first", "34 words share a token."),
+        ("second", "Something."),
+    ]
     # figures of one name and command share a heading
     assert len(found.attributes("figure")) == 2
     assert [t for t in found.text["bdi"] if t.endswith("heads.csv of first")] == ["heads.csv of first"]
@@ -185,6 +189,11 @@ def test_nothing_from_a_run_becomes_an_element(tmp_path: Path, page: str) -> Non
 )
 def test_what_hides_is_spelled_out(text: object, shown_text: str) -> None:
     assert visible(text) == shown_text
+
+
+def test_nothing_is_called_safe() -> None:
+    template = resources.files("headlens.report").joinpath("templates", "report.html").read_text(encoding="utf-8")
+    assert not re.search(r"\bsafe\b|autoescape|\braw\b", template)
 
 
 def test_our_own_parts_are_left_as_they_are() -> None:

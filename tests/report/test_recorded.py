@@ -3,6 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from made_runs import change_record, classify_tables, write_classification, write_other
@@ -147,6 +148,7 @@ GOOD = pd.DataFrame({"model": ["a", "b"], "stack": ["encoder", "cross"], "layer"
         ({"layer": [0, None]}, "column layer is empty (row 2 of 2)"),
         ({"layer": [0, 10**12]}, "column layer holds '1000000000000'"),
         ({"layer": ["x", "y"]}, "column layer holds 'x'"),
+        ({"share": [0.5, -np.inf]}, "column share holds '-inf'"),
         ({"share": [0.5, "abc"]}, "column share holds 'abc'"),
         ({"stack": ["encoder", "upper"]}, "column stack holds 'upper'"),
         ({"stack": [None, "cross"]}, "column stack is empty (row 1 of 2)"),
@@ -164,6 +166,14 @@ def test_cells_that_cannot_be(change: dict[str, Any], words: str) -> None:
 def test_missing_columns_are_named() -> None:
     with pytest.raises(InputError, match=r"^x\.csv: no column layer, model\."):
         COLUMNS.check(GOOD.drop(columns=["layer", "model"]), Path("x.csv"))
+
+
+def test_a_row_is_there_once() -> None:
+    columns = Columns(("layer",), identity=("model", "layer"))
+    twice = pd.DataFrame({"model": ["a", "b", "a"], "layer": [0, 0, 0]})
+    columns.check(twice.iloc[:2], Path("x.csv"))
+    with pytest.raises(InputError, match=r"^x\.csv: row 3 of 3 is there twice \(a, 0\)\."):
+        columns.check(twice, Path("x.csv"))
 
 
 def test_an_empty_table_is_fine() -> None:
