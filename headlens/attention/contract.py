@@ -117,7 +117,8 @@ class Observer:
     """Watches attention calls of a session; it must reduce at once and keep no attention maps.
 
     What a forward pass brought is pending until `commit`; a pass that failed half-way ends in `discard`, so
-    that a repeated batch is not counted twice.
+    that a repeated batch is not counted twice. All observers are asked to `prepare` before the first one commits: if
+    one cannot, none counts the pass.
     """
 
     needs_weights: bool = True
@@ -126,11 +127,14 @@ class Observer:
         """See one call; a forward pass has one per site."""
         raise NotImplementedError
 
+    def prepare(self) -> None:
+        """The forward pass succeeded: do what may still fail, such as fetching sums from the device."""
+
     def commit(self) -> None:
-        """The forward pass succeeded: what was observed since the last commit counts."""
+        """What was observed since the last commit counts; nothing that may fail is left to be done."""
 
     def discard(self) -> None:
-        """The forward pass failed: forget what was observed since the last commit."""
+        """The forward pass, or some observer's `prepare`, failed: forget what was observed since the last commit."""
 
 
 class Edit:

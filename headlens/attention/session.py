@@ -118,6 +118,12 @@ class AttentionSession:
         self._unchecked = set(self._modules) if self.normalizer is not None else set()
 
     def _finish(self, *, succeeded: bool) -> None:
+        try:
+            for observer in self.observers if succeeded else ():
+                observer.prepare()
+        except BaseException:
+            self._finish(succeeded=False)
+            raise
         for observer in self.observers:
             observer.commit() if succeeded else observer.discard()
 

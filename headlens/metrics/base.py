@@ -73,6 +73,10 @@ class Statistics(Observer):
             if call.site.stack in metric.stacks:
                 self.totals.add(metric.name, str(call.site), metric.measure(view))
 
+    def prepare(self) -> None:
+        """Fetch the sums of the pass."""
+        self.totals.fetch()
+
     def commit(self) -> None:
         """Count the pass."""
         self.totals.commit()

@@ -42,14 +42,19 @@ class Similarity(Observer):
             query = sampled[batch]
         self._rows[str(call.site)] = call.weights[batch, :, query].float().transpose(0, 1)
 
-    def commit(self) -> None:
-        """Count the pass."""
+    def prepare(self) -> None:
+        """Compare the heads of the pass."""
         for stack in STACKS:
             places = [str(s) for s in self.sites if s.stack == stack]
             if places and all(p in self._rows for p in places):
                 rows = torch.cat([self._rows[p] for p in places])  # (heads of the stack, queries, key)
                 self.totals.add("similarity", stack, {"divergence": _divergence(rows), "tokens": _count(rows)})
         self._rows = {}
+        self.totals.fetch()
+
+    def commit(self) -> None:
+        """Count the pass."""
+        self.prepare()
         self.totals.commit()
 
     def discard(self) -> None:

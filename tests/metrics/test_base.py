@@ -13,11 +13,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import zoo
 from handmade import Padding, Row, Setting, assert_same_sums, call, measured, observed, random_maps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
+from watching import run
 
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
 from headlens.heads import STACKS, HeadTable, Stack
 from headlens.metrics import TOKEN_METRICS
 from headlens.metrics.base import Metric, Statistics
@@ -219,6 +223,26 @@ def test_what_is_discarded_never_counts() -> None:
         disturbed.discard()
         disturbed.commit()
         assert_same_sums(flat(clean), flat(disturbed), within=0)
+
+
+class _Full:
+    def __init__(self) -> None:
+        raise torch.OutOfMemoryError("full")
+
+
+def test_a_pass_whose_comparison_runs_out_of_memory_is_counted_by_no_observer(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = zoo.ZOO["bert"].build()
+    sites = find_sites(model)
+    observers = [Statistics(TOKEN_METRICS, sites), Similarity(sites)]
+    with AttentionSession(model, observers=observers) as session, session.batch(zoo.batch_tokens(zoo.ZOO["bert"])):
+        with monkeypatch.context() as full, pytest.raises(torch.OutOfMemoryError):
+            full.setattr("headlens.metrics.similarity._divergence", lambda rows: _Full())
+            run(model, zoo.padded(zoo.ZOO["bert"]))
+        assert [list(o.totals) for o in observers] == [[], []]
+        run(model, zoo.padded(zoo.ZOO["bert"]))
+    n_tokens = sum(zoo.LENGTHS)
+    assert observers[0].tables()["confidence"].rows["tokens"].unique().tolist() == [n_tokens]
+    assert flat(observers[1])["similarity", "encoder", "tokens"] == n_tokens
 
 
 def test_what_is_not_committed_does_not_count() -> None:
