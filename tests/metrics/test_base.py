@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Never
 
 import naive_metrics
 import naive_words
@@ -225,9 +225,8 @@ def test_what_is_discarded_never_counts() -> None:
         assert_same_sums(flat(clean), flat(disturbed), within=0)
 
 
-class _Full:
-    def __init__(self) -> None:
-        raise torch.OutOfMemoryError("full")
+def out_of_memory(rows: torch.Tensor) -> Never:
+    raise torch.OutOfMemoryError
 
 
 def test_a_pass_whose_comparison_runs_out_of_memory_is_counted_by_no_observer(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -235,9 +234,10 @@ def test_a_pass_whose_comparison_runs_out_of_memory_is_counted_by_no_observer(mo
     sites = find_sites(model)
     observers = [Statistics(TOKEN_METRICS, sites), Similarity(sites)]
     with AttentionSession(model, observers=observers) as session, session.batch(zoo.batch_tokens(zoo.ZOO["bert"])):
-        with monkeypatch.context() as full, pytest.raises(torch.OutOfMemoryError):
-            full.setattr("headlens.metrics.similarity._divergence", lambda rows: _Full())
-            run(model, zoo.padded(zoo.ZOO["bert"]))
+        with monkeypatch.context() as full:
+            full.setattr("headlens.metrics.similarity._divergence", out_of_memory)
+            with pytest.raises(torch.OutOfMemoryError):
+                run(model, zoo.padded(zoo.ZOO["bert"]))
         assert [list(o.totals) for o in observers] == [[], []]
         run(model, zoo.padded(zoo.ZOO["bert"]))
     n_tokens = sum(zoo.LENGTHS)
