@@ -127,7 +127,7 @@ def classify(
     feed = Feed.of(loaded, _first(corpus))
     annotator = Annotator(options.relations, frequencies.source, frequencies.target, options.similarity == "sample")
     baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)
-    session = AttentionSession(feed.model, observers=_observers(feed, options, baseline))
+    session = AttentionSession(feed.model, observers=_observers(feed, options, baseline), kernel="fast")
     statistics, similarity = session.observers[0], session.observers[-1]
     assert isinstance(statistics, Statistics)
     encoding, annotation = EncodingCounts(), AnnotationCounts()
