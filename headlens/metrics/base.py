@@ -60,6 +60,8 @@ class Statistics(Observer):
         level: token- or word-level attention for metrics that are not about words anyway.
     """
 
+    parts = True
+
     def __init__(self, metrics: Sequence[Metric], sites: Sequence[Site], *, level: Level = "token") -> None:
         self.metrics = tuple(metrics)
         self.sites = tuple(sites)

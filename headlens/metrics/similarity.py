@@ -25,6 +25,8 @@ class Similarity(Observer):
     (`Tokens.sampled`), one query token of each sentence is used instead of all.
     """
 
+    parts = True
+
     def __init__(self, sites: Sequence[Site]) -> None:
         self.sites = tuple(sites)
         self.totals = Totals()

@@ -1,0 +1,35 @@
+"""Reductions over keys that are slow in torch on processors: numpy does them on the same memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+# From how many keys on numpy's argmax is faster than torch's.
+_LONG = 32
+
+
+def largest(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest number along the last axis and the place of the first one that is so large."""
+    if values.device.type != "cpu" or values.shape[-1] < _LONG:
+        found = values.max(dim=-1)
+        return found.values, found.indices
+    index = torch.from_numpy(values.numpy().argmax(-1))
+    return values.gather(-1, index[..., None])[..., 0], index
+
+
+def dot(first: Tensor, second: Tensor) -> Tensor:
+    """Sum of products along the last axis; axes in front of it are broadcast."""
+    if first.device.type != "cpu":
+        return (first * second).sum(-1)
+    return torch.from_numpy(np.einsum("...k,...k->...", first.numpy(), second.numpy()))
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """Entropy in nats along the last axis."""
+    if weights.device.type != "cpu":
+        return torch.special.entr(weights).sum(-1)
+    # Zeros: 0 times the logarithm of the smallest number is 0.
+    logarithm = weights.clamp(min=torch.finfo(weights.dtype).tiny).log_()
+    return dot(weights, logarithm).neg_()
