@@ -31,11 +31,13 @@ class AttentionSession:
                 model(**inputs)
 
     Inside, results equal those of the model's own attention of the same kernel bit for bit as long as no edit and
-    no normaliser is given. The kernel "fast" gives that up: it equals eager attention up to rounding (about 1e-6 of
-    the largest number), hands no weights on to the model, and observers with `parts` see long batches in parts. It is
-    used where the first call of a module shows that it agrees with the model's own attention, outside of training
-    and without gradients; everywhere else eager attention takes its place. On leaving, also after an exception, the model is as it was. A model can be inside one
+    no normaliser is given. On leaving, also after an exception, the model is as it was. A model can be inside one
     session at a time and run one forward pass at a time; copies made inside a session are outside of it.
+
+    The kernel "fast" is for observers, and gives bit-equality up: outputs equal those of eager attention to about
+    1e-6 of the largest, the model gets no weights, and observers with `parts` see long batches in parts. It computes
+    modules whose first call shows that they do nothing but a softmax of scores, outside of training and where no
+    gradients are asked for; everything else is left to eager attention.
 
     Observers see the forward passes of the model and of the models within it (`model.get_encoder()`). Gradient
     checkpoints that are recomputed are edited in the same way but not seen again; the session has to be open still.
@@ -45,7 +47,8 @@ class AttentionSession:
         observers: see every call after it was computed.
         edits: change masks and head outputs, in order.
         normalizer: replaces the softmax of every site.
-        kernel: "eager", "sdpa", "fast", or "auto": sdpa if nobody needs weights and the model does not use eager itself.
+        kernel: "eager", "sdpa", "fast", or "auto": eager if somebody needs weights or the model uses it itself, else
+            sdpa.
 
     Raises:
         UnsupportedModelError: if the model's attention cannot be reached, or not with this kernel.

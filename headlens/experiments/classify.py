@@ -196,7 +196,7 @@ def _baseline(feed: Feed, corpus: Corpus, options: ClassifyOptions) -> dict[Stac
         sides: dict[Stack, Tokens | None] = {"encoder": tokens.encoder, "decoder": tokens.decoder}
         for stack, side in sides.items():
             if side is not None and side.arcs is not None:
-                found[stack] = count_offsets(side.arcs, len(options.relations))[0] + found.get(stack, 0)
+                found[stack] = count_offsets(side.arcs, len(options.relations)) + found.get(stack, 0)
     if not counts.arcs:
         raise CorpusError("the baseline corpus has no instance of the relations.", "It needs trees.", path=corpus.name)
     return {stack: most_frequent_offsets(n.cpu().numpy()) for stack, n in found.items()}

@@ -26,3 +26,17 @@ def once_per_batch(function: Callable[[Tokens], T]) -> Callable[[Tokens], T]:
         return kept[tokens]
 
     return remembered
+
+
+def once_per_pair(function: Callable[[Tokens, Tokens], T]) -> Callable[[Tokens, Tokens], T]:
+    """The same for functions of the tokens of queries and keys, which may be one object."""
+    kept: WeakKeyDictionary[Tokens, WeakKeyDictionary[Tokens, T]] = WeakKeyDictionary()
+
+    @wraps(function)
+    def remembered(queries: Tokens, keys: Tokens) -> T:
+        found = kept.setdefault(queries, WeakKeyDictionary())
+        if keys not in found:
+            found[keys] = function(queries, keys)
+        return found[keys]
+
+    return remembered

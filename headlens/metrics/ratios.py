@@ -28,8 +28,17 @@ def ratio_sums(name: str, view: CallView, values: Tensor, counted: Tensor) -> di
         with n > 0; (heads,) each.
     """
     mask = counted if counted.dim() == 3 else counted[:, None]
-    x = values.masked_fill(~mask, 0).sum(-1, dtype=view.sums_dtype)  # (batch, heads)
-    n = mask.sum(-1)  # (batch, heads or 1)
+    return sentence_sums(name, values.masked_fill(~mask, 0).sum(-1, dtype=view.sums_dtype), mask.sum(-1))
+
+
+def sentence_sums(name: str, x: Tensor, n: Tensor) -> dict[str, Tensor]:
+    """The same from the sums of every sentence.
+
+    Args:
+        name: prefix of the sums.
+        x: sum of the values of every sentence; (batch, heads).
+        n: how many they are; (batch, heads), or (batch, 1) if the heads do not differ.
+    """
     moments = (x, n, x * x, x * n, n * n, (n > 0).long())
     return {f"{name}.{key}": m.sum(0).expand(x.shape[1]) for key, m in zip(_MOMENTS, moments, strict=True)}
 

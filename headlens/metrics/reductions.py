@@ -23,7 +23,8 @@ def dot(first: Tensor, second: Tensor) -> Tensor:
     """Sum of products along the last axis; axes in front of it are broadcast."""
     if first.device.type != "cpu":
         return (first * second).sum(-1)
-    return torch.from_numpy(np.einsum("...k,...k->...", first.numpy(), second.numpy()))
+    products: Tensor = torch.from_numpy(np.einsum("...k,...k->...", first.numpy(), second.numpy()))
+    return products
 
 
 def entropy(weights: Tensor) -> Tensor:
@@ -33,3 +34,12 @@ def entropy(weights: Tensor) -> Tensor:
     # Zeros: 0 times the logarithm of the smallest number is 0.
     logarithm = weights.clamp(min=torch.finfo(weights.dtype).tiny).log_()
     return dot(weights, logarithm).neg_()
+
+
+def count(slots: Tensor, size: int) -> Tensor:
+    """How often every number below `size` occurs; (size,)."""
+    flat = slots.reshape(-1)
+    if flat.device.type == "cpu":
+        return torch.bincount(flat, minlength=size)
+    # Unlike a bincount this does not wait for the device to tell the largest number.
+    return torch.zeros(size, dtype=torch.int64, device=flat.device).scatter_add_(0, flat, torch.ones_like(flat))
