@@ -34,7 +34,7 @@ class Core:
 
     def serves(self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]) -> bool:
         """Whether this call can be computed here: no gradients, no dropout, nothing but a softmax of scores."""
-        learns = torch.is_grad_enabled() and (context.query.requires_grad or context.key.requires_grad)
+        learns = torch.is_grad_enabled() and any(t.requires_grad for t in (context.query, context.key, context.value))
         autocast = torch.is_autocast_enabled(context.query.device.type)
         if learns or autocast or module.training or kwargs.get("output_attentions") or unknown_arguments(kwargs):
             return False
@@ -103,7 +103,9 @@ def attend(context: CallContext, terms: tuple[Tensor | None, ...], scaling: floa
     # (batch, heads, key, d) from (batch, key heads, key, d)
     key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (context.key, context.value))
     factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-    scores = torch.bmm(_flat(query), _flat(key).transpose(1, 2)).mul_(factor).view(*query.shape[:3], key.shape[2])
+    # Scaled on the way to memory of its own, which bmm needs anyway.
+    scaled = torch.mul(query, factor, out=query.new_empty(query.shape))
+    scores = torch.bmm(_flat(scaled), _flat(key).transpose(1, 2)).view(*query.shape[:3], key.shape[2])
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     for term in terms:
         if term is not None:

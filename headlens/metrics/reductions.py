@@ -21,9 +21,10 @@ def largest(values: Tensor) -> tuple[Tensor, Tensor]:
 
 def dot(first: Tensor, second: Tensor) -> Tensor:
     """Sum of products along the last axis; axes in front of it are broadcast."""
+    products: Tensor
     if first.device.type != "cpu":
         return (first * second).sum(-1)
-    products: Tensor = torch.from_numpy(np.einsum("...k,...k->...", first.numpy(), second.numpy()))
+    products = torch.from_numpy(np.einsum("...k,...k->...", first.numpy(), second.numpy()))
     return products
 
 

@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
 from watching import run
 
+from headlens.attention import core
+from headlens.attention.contract import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import STACKS, HeadTable, Stack
@@ -243,6 +245,33 @@ def test_a_pass_whose_comparison_runs_out_of_memory_is_counted_by_no_observer(mo
     n_tokens = sum(zoo.LENGTHS)
     assert observers[0].tables()["confidence"].rows["tokens"].unique().tolist() == [n_tokens]
     assert flat(observers[1])["similarity", "encoder", "tokens"] == n_tokens
+
+
+def annotated(tokens: Tokens | None) -> Tokens | None:
+    """With a tree, rare words and a sampled query."""
+    if tokens is None:
+        return None
+    arcs = [(b, d, 0, d % 2) for b, n in enumerate(tokens.n_words.tolist()) for d in range(1, n)]
+    ranks = torch.arange(tokens.n_pieces.shape[1]).clamp(max=2).expand_as(tokens.n_pieces) * (tokens.n_pieces > 0)
+    sampled = torch.arange(len(arcs) + 1)[: len(tokens.real)]
+    return dataclasses.replace(tokens, arcs=torch.tensor(arcs), rarity=ranks, sampled=sampled)
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "llama", "marian", *(["t5"] if "t5" in zoo.ZOO else [])])
+def test_the_fast_kernel_in_parts_gives_the_same_sums(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = zoo.ZOO[name]
+    model, declared = entry.build(), zoo.batch_tokens(entry)
+    tokens = BatchTokens(annotated(declared.encoder), annotated(declared.decoder))
+    found = []
+    for kernel, most in (("eager", 1), ("fast", 10**6), ("fast", 1)):
+        monkeypatch.setattr(core, "BLOCK", {"cpu": most, "other": most})
+        observers = [Statistics(METRICS, find_sites(model)), Similarity(find_sites(model))]
+        with AttentionSession(model, observers=observers, kernel=kernel) as session, session.batch(tokens):
+            run(model, zoo.padded(entry))
+        found.append([flat(o) for o in observers])
+    for other in found[1:]:
+        for expected, own in zip(found[0], other, strict=True):
+            assert_same_sums(expected, own, within=1e-5)
 
 
 def test_what_is_not_committed_does_not_count() -> None:
