@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -21,17 +24,17 @@ def largest(values: Tensor) -> tuple[Tensor, Tensor]:
 
 def dot(first: Tensor, second: Tensor) -> Tensor:
     """Sum of products along the last axis; axes in front of it are broadcast."""
-    products: Tensor
     if first.device.type != "cpu":
         return (first * second).sum(-1)
-    products = torch.from_numpy(np.einsum("...k,...k->...", first.numpy(), second.numpy()))
-    return products
+    products: npt.NDArray[np.floating[Any]] = np.einsum("...k,...k->...", first.numpy(), second.numpy())
+    return torch.from_numpy(products)
 
 
 def entropy(weights: Tensor) -> Tensor:
     """Entropy in nats along the last axis."""
     if weights.device.type != "cpu":
-        return torch.special.entr(weights).sum(-1)
+        terms: Tensor = torch.special.entr(weights)
+        return terms.sum(-1)
     # Zeros: 0 times the logarithm of the smallest number is 0.
     logarithm = weights.clamp(min=torch.finfo(weights.dtype).tiny).log_()
     return dot(weights, logarithm).neg_()
