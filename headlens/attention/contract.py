@@ -146,7 +146,8 @@ class Observer:
     def observe(self, call: AttentionCall) -> None:
         """See one call; a forward pass has one per site.
 
-        With `parts`, the fast kernel may show a call in several parts, some sentences of the batch in each.
+        With `parts`, the fast kernel may show a call in several parts, some sentences of the batch in each, and the
+        memory of the weights is used again afterwards.
         """
         raise NotImplementedError
 

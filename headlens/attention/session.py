@@ -149,7 +149,7 @@ class AttentionSession:
         if self._core is not None:
             mask = additive(mask, query.dtype)
             if self._core.serves(module, context, mask, kwargs):
-                return self._attend_fast(context, self._core.needed(mask), kwargs), None
+                return self._attend_fast(self._core, context, self._core.needed(mask), kwargs), None
         output, weights = self._compute(module, context, mask, kwargs)
         if query.shape[1] != site.n_heads or output.shape[:3] != (query.shape[0], query.shape[2], site.n_heads):
             raise SelfCheckError(
@@ -163,12 +163,13 @@ class AttentionSession:
                 self._show(context, self._clean(module, context, mask, weights, kwargs), output)
         return output, weights
 
-    def _attend_fast(self, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
+    def _attend_fast(self, core: Core, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
         observes = self._observes(context.site)
         divisible = not self.edits and all(o.parts for o in self.observers)
         outputs = []
         for rows, part in blocks(context, divisible=divisible):
-            output, weights = attend(part, terms_of(rows, mask, kwargs), kwargs.get("scaling"))
+            room = core.room(part) if divisible else None
+            output, weights = attend(part, terms_of(rows, mask, kwargs), kwargs.get("scaling"), room)
             for edit in self.edits:
                 output = edit.output(part, output)
             if observes:

@@ -11,6 +11,8 @@ from torch import Tensor
 
 # From how many keys on numpy's argmax is faster than torch's.
 _LONG = 32
+# Numbers that are worked on at a time on processors: intermediate results stay in the cache.
+_CHUNK = 2**17
 
 
 def largest(values: Tensor) -> tuple[Tensor, Tensor]:
@@ -35,9 +37,40 @@ def entropy(weights: Tensor) -> Tensor:
     if weights.device.type != "cpu":
         terms: Tensor = torch.special.entr(weights)
         return terms.sum(-1)
-    # Zeros: 0 times the logarithm of the smallest number is 0.
-    logarithm = weights.clamp(min=torch.finfo(weights.dtype).tiny).log_()
-    return dot(weights, logarithm).neg_()
+    smallest = torch.finfo(weights.dtype).tiny
+
+    def of_rows(rows: Tensor) -> Tensor:
+        # Zeros: 0 times the logarithm of the smallest number is 0.
+        return dot(rows, rows.clamp(min=smallest).log_()).neg_()
+
+    flat = weights.reshape(-1, weights.shape[-1])
+    return torch.cat([of_rows(rows) for rows in flat.split(_rows_at_once(weights))]).view(weights.shape[:-1])
+
+
+def largest_among(weights: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    """The same as `largest`, with 0 for the weights of keys that are no candidates.
+
+    Args:
+        weights: (batch, heads, query, key), not negative.
+        candidates: (batch, key).
+    """
+    kept = candidates.to(weights.dtype)[:, None]
+    if weights.device.type != "cpu":
+        return largest(weights * kept[:, None])
+    sentences = weights.reshape(len(weights), -1, weights.shape[-1])  # (batch, heads x query, key)
+    n_rows = _rows_at_once(weights)
+    if sentences.shape[1] < n_rows:
+        several = n_rows // max(1, sentences.shape[1])
+        parts = list(zip(sentences.split(several), kept.split(several), strict=True))
+    else:
+        parts = [(rows[None], own) for s, own in zip(sentences, kept, strict=True) for rows in s.split(n_rows)]
+    found = [largest(rows * own) for rows, own in parts]
+    values, places = (torch.cat([f[i].flatten() for f in found]) for i in (0, 1))
+    return values.view(weights.shape[:-1]), places.view(weights.shape[:-1])
+
+
+def _rows_at_once(weights: Tensor) -> int:
+    return max(1, _CHUNK // max(1, weights.shape[-1]))
 
 
 def count(slots: Tensor, size: int) -> Tensor:

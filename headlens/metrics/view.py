@@ -13,7 +13,7 @@ from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.metrics.batchwise import once_per_batch
 from headlens.metrics.pointing import Plan, plan, pointed_at, word_rows
-from headlens.metrics.reductions import largest
+from headlens.metrics.reductions import largest_among
 from headlens.metrics.words import WordLevel, word_level, word_weights
 
 # Columns that are cheaper to fetch one by one than with a pass over all weights.
@@ -98,7 +98,7 @@ class CallView:
     @cached_property
     def peak(self) -> Peak:
         """The most attended key that is not special; the first one of several equal. A `weight` is never below 0."""
-        weight, key = largest(self.weights * (~self.keys.special).to(self.weights.dtype)[:, None, None])
+        weight, key = largest_among(self.weights, ~self.keys.special)
         return Peak(weight, key.masked_fill(weight <= 0, -1))
 
     @cached_property

@@ -25,6 +25,10 @@ class WatchParts(Watch):
 
     parts = True
 
+    def observe(self, call: AttentionCall) -> None:
+        # The memory of the weights is used again.
+        super().observe(replace(call, weights=call.weights.clone()))
+
     def whole(self) -> dict[Site, torch.Tensor]:
         sites = dict.fromkeys(c.site for c in self.calls)
         return {s: torch.cat([c.weights for c in self.calls if c.site == s]) for s in sites}
