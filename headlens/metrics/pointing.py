@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headlens.attention.contract import Tokens
 from headlens.metrics.batchwise import once_per_batch, once_per_pair
-from headlens.metrics.reductions import largest
+from headlens.metrics.reductions import at_once, largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,10 +143,22 @@ def word_rows(weights: Tensor, chosen: Plan) -> Tensor:
     return rows.mul_(chosen.words)
 
 
-def pointed_at(rows: Tensor) -> Tensor:
+def pointed_at(weights: Tensor, chosen: Plan, *, others: bool = False) -> Tensor:
     """First token of the most attended word of every row, -1 where a head gives all words exactly 0; (rows, heads).
 
     The first one of several equal words wins.
+
+    Args:
+        weights: (batch, heads, query, key).
+        chosen: which rows.
+        others: leave attention of a word to itself out.
     """
-    weight, token = largest(rows)
-    return token.masked_fill_(weight <= 0, -1)
+    size = len(chosen.token) * weights.shape[3]
+    found = []
+    for some in weights.split(at_once(weights, size), dim=1):
+        rows = word_rows(some, chosen)
+        if others:
+            rows[torch.arange(len(rows), device=rows.device), :, chosen.token] = 0
+        weight, token = largest(rows)
+        found.append(token.masked_fill_(weight <= 0, -1))
+    return torch.cat(found, dim=1)

@@ -44,7 +44,9 @@ def entropy(weights: Tensor) -> Tensor:
         return dot(rows, rows.clamp(min=smallest).log_()).neg_()
 
     flat = weights.reshape(-1, weights.shape[-1])
-    return torch.cat([of_rows(rows) for rows in flat.split(_rows_at_once(weights))]).view(weights.shape[:-1])
+    return torch.cat([of_rows(rows) for rows in flat.split(at_once(weights, weights.shape[-1]))]).view(
+        weights.shape[:-1]
+    )
 
 
 def largest_among(weights: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
@@ -58,7 +60,7 @@ def largest_among(weights: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
     if weights.device.type != "cpu":
         return largest(weights * kept[:, None])
     sentences = weights.reshape(len(weights), -1, weights.shape[-1])  # (batch, heads x query, key)
-    n_rows = _rows_at_once(weights)
+    n_rows = at_once(weights, weights.shape[-1])
     if sentences.shape[1] < n_rows:
         several = n_rows // max(1, sentences.shape[1])
         parts = list(zip(sentences.split(several), kept.split(several), strict=True))
@@ -69,8 +71,9 @@ def largest_among(weights: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
     return values.view(weights.shape[:-1]), places.view(weights.shape[:-1])
 
 
-def _rows_at_once(weights: Tensor) -> int:
-    return max(1, _CHUNK // max(1, weights.shape[-1]))
+def at_once(weights: Tensor, size: int) -> int:
+    """How many parts of a size to work on at a time; on a GPU all."""
+    return max(1, (_CHUNK if weights.device.type == "cpu" else weights.numel()) // max(1, size))
 
 
 def count(slots: Tensor, size: int) -> Tensor:

@@ -12,7 +12,7 @@ from headlens.attention.contract import AttentionCall, Tokens
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.metrics.batchwise import once_per_batch
-from headlens.metrics.pointing import Plan, plan, pointed_at, word_rows
+from headlens.metrics.pointing import Plan, plan, pointed_at
 from headlens.metrics.reductions import largest_among
 from headlens.metrics.words import WordLevel, word_level, word_weights
 
@@ -130,24 +130,14 @@ class CallView:
         return Asked(self._queries, self._keys, plan(self._queries, self._keys))
 
     @cached_property
-    def _word_rows(self) -> Tensor:
-        return word_rows(self._weights, self.asked.plan)
-
-    @cached_property
     def word_targets(self) -> Tensor:
         """First token of the word that every word asked about attends to most, -1 for none; (rows, heads)."""
-        return pointed_at(self._word_rows)
+        return pointed_at(self._weights, self.asked.plan)
 
     @cached_property
     def other_targets(self) -> Tensor:
         """The same among the other words."""
-        rows, own = self._word_rows, self.asked.plan.token
-        number = torch.arange(len(own), device=own.device)
-        kept = rows[number, :, own]
-        rows[number, :, own] = 0
-        targets = pointed_at(rows)
-        rows[number, :, own] = kept
-        return targets
+        return pointed_at(self._weights, self.asked.plan, others=True)
 
     @cached_property
     def available(self) -> Tensor:
