@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headlens.attention.contract import Tokens
 from headlens.metrics.batchwise import once_per_batch, once_per_pair
-from headlens.metrics.reductions import at_once, largest
+from headlens.metrics.reductions import at_once, cut, largest
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,7 +119,7 @@ def _pairs(sentence: Tensor, there: Places) -> tuple[Tensor, Tensor]:
     return row, begin[sentence][row] + within
 
 
-def word_rows(weights: Tensor, chosen: Plan) -> Tensor:
+def word_rows(weights: Tensor, chosen: Plan, heads: Tensor) -> Tensor:
     """Attention from words to words, each at its first token and 0 elsewhere.
 
     Sums over the pieces of both, in float64 where the device has it: adding pieces in float32 would round, and
@@ -128,14 +128,22 @@ def word_rows(weights: Tensor, chosen: Plan) -> Tensor:
     Args:
         weights: (batch, heads, query, key).
         chosen: which rows.
+        heads: numbers of the heads wanted.
 
     Returns:
         (rows, heads, key).
     """
     kind = torch.float32 if weights.device.type == "mps" else torch.float64
-    rows = weights[chosen.sentence, :, chosen.token].to(kind)
+    _, n_heads, n_queries, n_keys = weights.shape
+    flat = weights.reshape(-1, n_keys)
+
+    def fetch(sentence: Tensor, token: Tensor) -> Tensor:
+        place = (sentence[:, None] * n_heads + heads) * n_queries + token[:, None]
+        return flat.index_select(0, place.flatten()).to(kind).view(len(token), len(heads), n_keys)
+
+    rows = fetch(chosen.sentence, chosen.token)
     row, sentence, token = chosen.piece
-    rows.index_add_(0, row, weights[sentence, :, token].to(kind))
+    rows.index_add_(0, row, fetch(sentence, token))
     number, row, token = chosen.added
     row_of_sum, first = chosen.sums
     sums = rows[row_of_sum, :, first]  # (sums, heads)
@@ -155,8 +163,8 @@ def pointed_at(weights: Tensor, chosen: Plan, *, others: bool = False) -> Tensor
     """
     size = len(chosen.token) * weights.shape[3]
     found = []
-    for some in weights.split(at_once(weights, size), dim=1):
-        rows = word_rows(some, chosen)
+    for heads in cut(torch.arange(weights.shape[1], device=weights.device), at_once(weights, size)):
+        rows = word_rows(weights, chosen, heads)
         if others:
             rows[torch.arange(len(rows), device=rows.device), :, chosen.token] = 0
         weight, token = largest(rows)

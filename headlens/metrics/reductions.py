@@ -44,9 +44,8 @@ def entropy(weights: Tensor) -> Tensor:
         return dot(rows, rows.clamp(min=smallest).log_()).neg_()
 
     flat = weights.reshape(-1, weights.shape[-1])
-    return torch.cat([of_rows(rows) for rows in flat.split(at_once(weights, weights.shape[-1]))]).view(
-        weights.shape[:-1]
-    )
+    parts = cut(flat, at_once(weights, weights.shape[-1]))
+    return torch.cat([of_rows(rows) for rows in parts]).view(weights.shape[:-1])
 
 
 def largest_among(weights: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,9 +62,9 @@ def largest_among(weights: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
     n_rows = at_once(weights, weights.shape[-1])
     if sentences.shape[1] < n_rows:
         several = n_rows // max(1, sentences.shape[1])
-        parts = list(zip(sentences.split(several), kept.split(several), strict=True))
+        parts = list(zip(cut(sentences, several), cut(kept, several), strict=True))
     else:
-        parts = [(rows[None], own) for s, own in zip(sentences, kept, strict=True) for rows in s.split(n_rows)]
+        parts = [(rows[None], own) for s, own in zip(sentences, kept, strict=True) for rows in cut(s, n_rows)]
     found = [largest(rows * own) for rows, own in parts]
     values, places = (torch.cat([f[i].flatten() for f in found]) for i in (0, 1))
     return values.view(weights.shape[:-1]), places.view(weights.shape[:-1])
@@ -74,6 +73,11 @@ def largest_among(weights: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
 def at_once(weights: Tensor, size: int) -> int:
     """How many parts of a size to work on at a time; on a GPU all."""
     return max(1, (_CHUNK if weights.device.type == "cpu" else weights.numel()) // max(1, size))
+
+
+def cut(tensor: Tensor, size: int) -> list[Tensor]:
+    """Parts of at most `size` rows; one at least."""
+    return [tensor[i : i + size] for i in range(0, max(1, len(tensor)), size)]
 
 
 def count(slots: Tensor, size: int) -> Tensor:
