@@ -72,6 +72,11 @@ def places(tokens: Tokens) -> Places:
     return Places(first.where(first < tokens.shape[1], 0), starts, sentence[order], word[order], token[order])
 
 
+def exact(tensor: Tensor) -> torch.dtype:
+    """float64, or float32 on devices that have no more."""
+    return torch.float32 if tensor.device.type == "mps" else torch.float64
+
+
 @once_per_pair
 def plan(queries: Tokens, keys: Tokens) -> Plan:
     """Prepare `word_rows` for the words of dependency arcs, and all words of sentences with rare words."""
@@ -93,7 +98,7 @@ def plan(queries: Tokens, keys: Tokens) -> Plan:
         piece=piece,
         added=torch.stack([number, into, there.token[added]]),
         sums=torch.stack([distinct // keys.shape[1], distinct % keys.shape[1]]),
-        words=there.starts[sentence][:, None],
+        words=there.starts[sentence][:, None].to(exact(wanted)),
     )
 
 
@@ -133,7 +138,7 @@ def word_rows(weights: Tensor, chosen: Plan, heads: Tensor) -> Tensor:
     Returns:
         (rows, heads, key).
     """
-    kind = torch.float32 if weights.device.type == "mps" else torch.float64
+    kind = exact(weights)
     _, n_heads, n_queries, n_keys = weights.shape
     flat = weights.reshape(-1, n_keys)
 
