@@ -57,6 +57,25 @@ class Tokens:
         """End-of-sentence and separator tokens, which `confidence` leaves out."""
         return self.sep | self.eos
 
+    def rows(self, rows: slice) -> Tokens:
+        """Some sentences of the batch, without gaps; the same object every time."""
+        start, stop, _ = rows.indices(self.shape[0])
+        if (start, stop) not in self._parts:
+            self._parts[start, stop] = self._cut(start, stop)
+        return self._parts[start, stop]
+
+    @cached_property
+    def _parts(self) -> dict[tuple[int, int], Tokens]:
+        return {}
+
+    def _cut(self, start: int, stop: int) -> Tokens:
+        own = {k: v[start:stop] for k, v in vars(self).items() if k in self.__match_args__ and v is not None}
+        if self.arcs is not None:
+            inside = (self.arcs[:, 0] >= start) & (self.arcs[:, 0] < stop)
+            shift = torch.tensor([start, 0, 0, 0], device=self.arcs.device)
+            own["arcs"] = self.arcs[inside] - shift
+        return Tokens(**own)
+
     def to(self, device: torch.device | str) -> Tokens:
         """The same on another device."""
         return replace(
@@ -117,20 +136,29 @@ class Observer:
     """Watches attention calls of a session; it must reduce at once and keep no attention maps.
 
     What a forward pass brought is pending until `commit`; a pass that failed half-way ends in `discard`, so
-    that a repeated batch is not counted twice.
+    that a repeated batch is not counted twice. All observers are asked to `prepare` before the first one commits: if
+    one cannot, none counts the pass.
     """
 
     needs_weights: bool = True
+    parts: bool = False
 
     def observe(self, call: AttentionCall) -> None:
-        """See one call; a forward pass has one per site."""
+        """See one call; a forward pass has one per site.
+
+        With `parts`, the fast kernel may show a call in several parts, some sentences of the batch in each, and the
+        memory of the weights is used again afterwards.
+        """
         raise NotImplementedError
 
+    def prepare(self) -> None:
+        """The forward pass succeeded: do what may still fail, such as fetching sums from the device."""
+
     def commit(self) -> None:
-        """The forward pass succeeded: what was observed since the last commit counts."""
+        """What was observed since the last commit counts; nothing that may fail is left to be done."""
 
     def discard(self) -> None:
-        """The forward pass failed: forget what was observed since the last commit."""
+        """The forward pass, or some observer's `prepare`, failed: forget what was observed since the last commit."""
 
 
 class Edit:

@@ -17,7 +17,7 @@ from transformers.masking_utils import eager_mask, sdpa_mask
 
 from headlens.attention.sites import eager_function, sdpa_function
 
-Kernel = Literal["eager", "sdpa"]
+Kernel = Literal["eager", "sdpa", "fast"]
 EAGER = "headlens"
 SDPA = "headlens_sdpa"
 NAMES = (EAGER, SDPA)
@@ -30,7 +30,7 @@ Attend = Callable[..., tuple[Tensor, Tensor | None]]
 
 def own_attention(kernel: Kernel, module: nn.Module) -> Attend:
     """The function the model itself computes this module's attention with."""
-    return eager_function(module) if kernel == "eager" else sdpa_function(module)
+    return sdpa_function(module) if kernel == "sdpa" else eager_function(module)
 
 
 def _attention(kernel: Kernel, module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:

@@ -96,7 +96,7 @@ def attend_with(
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     bias = kwargs.get("position_bias")
     scores = scores if bias is None else scores + bias
-    weights = normalizer(scores if mask is None else scores + _lowest_kept(mask, scores.dtype))
+    weights = normalizer(scores if mask is None else scores + lowest_kept(mask, scores.dtype))
     dropped = nn.functional.dropout(weights, p=kwargs.get("dropout") or 0.0, training=module.training)
     return torch.matmul(dropped.to(value.dtype), value).transpose(1, 2).contiguous(), weights
 
@@ -119,9 +119,14 @@ def check_core(context: CallContext, module: nn.Module, mask: Tensor | None, **k
         )
 
 
-def _refuse_unknown(module: nn.Module, kwargs: Mapping[str, object]) -> None:
+def unknown_arguments(kwargs: Mapping[str, object]) -> list[str]:
+    """Arguments of a model's attention that a core of our own would lose."""
     known = _HARMLESS | {"scaling", "dropout", "position_bias"}
-    unknown = sorted(k for k, v in kwargs.items() if k not in known and v is not None and v is not False)
+    return sorted(k for k, v in kwargs.items() if k not in known and v is not None and v is not False)
+
+
+def _refuse_unknown(module: nn.Module, kwargs: Mapping[str, object]) -> None:
+    unknown = unknown_arguments(kwargs)
     if unknown:
         raise SelfCheckError(
             f"{type(module).__name__} hands arguments to its attention that another normaliser would lose: "
@@ -130,7 +135,7 @@ def _refuse_unknown(module: nn.Module, kwargs: Mapping[str, object]) -> None:
         )
 
 
-def _lowest_kept(mask: Tensor, dtype: torch.dtype) -> Tensor:
+def lowest_kept(mask: Tensor, dtype: torch.dtype) -> Tensor:
     """The mask in another dtype, whose lowest number still means masked."""
     if mask.dtype == dtype:
         return mask

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
+from headlens.attention.core import Core, attend, blocks, terms_of
 from headlens.attention.installation import implementations, install, recomputes, supports_sdpa
 from headlens.attention.interface import EAGER, SDPA, Kernel, additive, causal_mask, own_attention
 from headlens.attention.normalizers import Normalizer, attend_with, check_core
@@ -33,6 +34,11 @@ class AttentionSession:
     no normaliser is given. On leaving, also after an exception, the model is as it was. A model can be inside one
     session at a time and run one forward pass at a time; copies made inside a session are outside of it.
 
+    The kernel "fast" is for observers, and gives bit-equality up: outputs equal those of eager attention to about
+    1e-6 of the largest, the model gets no weights, and observers with `parts` see long batches in parts. It computes
+    modules whose first call shows that they do nothing but a softmax of scores, outside of training and where no
+    gradients are asked for; everything else is left to eager attention.
+
     Observers see the forward passes of the model and of the models within it (`model.get_encoder()`). Gradient
     checkpoints that are recomputed are edited in the same way but not seen again; the session has to be open still.
 
@@ -41,7 +47,8 @@ class AttentionSession:
         observers: see every call after it was computed.
         edits: change masks and head outputs, in order.
         normalizer: replaces the softmax of every site.
-        kernel: "eager", "sdpa", or "auto": sdpa if nobody needs weights and the model does not use eager itself.
+        kernel: "eager", "sdpa", "fast", or "auto": eager if somebody needs weights or the model uses it itself, else
+            sdpa.
 
     Raises:
         UnsupportedModelError: if the model's attention cannot be reached, or not with this kernel.
@@ -72,6 +79,7 @@ class AttentionSession:
         self._passes = Passes(model, self.sites, self._finish)
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
+        self._core = Core() if self.kernel == "fast" else None
         self._undo: ExitStack | None = None
 
     def __enter__(self) -> Self:
@@ -100,6 +108,8 @@ class AttentionSession:
         needed = self._needs_weights or self.normalizer is not None
         if wanted == "auto":
             return "eager" if needed or implementations(self._modules) & {"eager", EAGER} else "sdpa"
+        if wanted == "fast" and self.normalizer is not None:
+            raise ValueError("the fast kernel is a softmax and takes no other normaliser")
         if wanted == "sdpa" and needed:
             raise ValueError("the sdpa kernel never has the weights that an observer or normaliser needs")
         if wanted == "sdpa" and not supports_sdpa(self.model, self._modules):
@@ -113,11 +123,19 @@ class AttentionSession:
                 "pass (gradient checkpointing): the layer of a recomputed call cannot be told.",
                 "Switch its gradient checkpointing off.",
             )
-        install(self.model, EAGER if self.kernel == "eager" else SDPA, Link(self._attend, self._passes), undo)
+        install(self.model, SDPA if self.kernel == "sdpa" else EAGER, Link(self._attend, self._passes), undo)
         undo.enter_context(self._passes.hooks())
         self._unchecked = set(self._modules) if self.normalizer is not None else set()
 
     def _finish(self, *, succeeded: bool) -> None:
+        if self._core is not None:
+            self._core.forget()
+        try:
+            for observer in self.observers if succeeded else ():
+                observer.prepare()
+        except BaseException:
+            self._finish(succeeded=False)
+            raise
         for observer in self.observers:
             observer.commit() if succeeded else observer.discard()
 
@@ -128,6 +146,10 @@ class AttentionSession:
         queries, keys = self._tokens_of(site, query, key)
         context = CallContext(site, query, key, value, queries, keys, causal=site.stack == "decoder")
         mask = self._edited_mask(module, context, attention_mask, kwargs)
+        if self._core is not None:
+            mask = additive(mask, query.dtype)
+            if self._core.serves(module, context, mask, kwargs):
+                return self._attend_fast(self._core, context, self._core.needed(mask), kwargs), None
         output, weights = self._compute(module, context, mask, kwargs)
         if query.shape[1] != site.n_heads or output.shape[:3] != (query.shape[0], query.shape[2], site.n_heads):
             raise SelfCheckError(
@@ -140,6 +162,21 @@ class AttentionSession:
             with torch.no_grad():
                 self._show(context, self._clean(module, context, mask, weights, kwargs), output)
         return output, weights
+
+    def _attend_fast(self, core: Core, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
+        observes = self._observes(context.site)
+        divisible = not self.edits and all(o.parts for o in self.observers)
+        outputs = []
+        for rows, part in blocks(context, divisible=divisible):
+            room = core.room(part) if divisible else None
+            output, weights = attend(part, terms_of(rows, mask, kwargs), kwargs.get("scaling"), room)
+            for edit in self.edits:
+                output = edit.output(part, output)
+            if observes:
+                with torch.no_grad():
+                    self._show(part, weights, output)
+            outputs.append(output)
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _observes(self, site: Site) -> bool:
         if self.observers and not self._passes.running and not recomputes(self.model):
@@ -167,7 +204,7 @@ class AttentionSession:
             return None
         # Two lowest numbers add up to -inf, and a row of those to NaN.
         floored = mask.clamp(min=torch.finfo(query.dtype).min)
-        if self.kernel == "eager" and torch.is_autocast_enabled(query.device.type):
+        if self.kernel != "sdpa" and torch.is_autocast_enabled(query.device.type):
             return floored
         # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.
         return floored.to(query.dtype)[(None,) * (4 - mask.dim())]
@@ -175,7 +212,7 @@ class AttentionSession:
     def _compute(
         self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]
     ) -> tuple[Tensor, Tensor | None]:
-        if self.kernel == "eager":
+        if self.kernel != "sdpa":
             mask = additive(mask, context.query.dtype)
         if self.normalizer is not None:
             if module in self._unchecked:

@@ -135,7 +135,7 @@ def classify(
     sample = options.similarity == "sample"
     annotator = Annotator(options.relations, frequencies.source, frequencies.target, sample, options.seed)
     baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)
-    session = AttentionSession(feed.model, observers=_observers(feed, options, baseline))
+    session = AttentionSession(feed.model, observers=_observers(feed, options, baseline), kernel="fast")
     statistics, similarity = session.observers[0], session.observers[-1]
     assert isinstance(statistics, Statistics)
     tally = Tally({"statistics": statistics.totals})
@@ -211,7 +211,7 @@ def _baseline(feed: Feed, corpus: Corpus, options: ClassifyOptions) -> dict[Stac
         sides: dict[Stack, Tokens | None] = {"encoder": tokens.encoder, "decoder": tokens.decoder}
         for stack, side in sides.items():
             if side is not None and side.arcs is not None:
-                found[stack] = count_offsets(side.arcs, len(options.relations))[0] + found.get(stack, 0)
+                found[stack] = count_offsets(side.arcs, len(options.relations)) + found.get(stack, 0)
     if not counts.arcs:
         raise CorpusError("the baseline corpus has no instance of the relations.", "It needs trees.", path=corpus.name)
     return {stack: most_frequent_offsets(n.cpu().numpy()) for stack, n in found.items()}

@@ -60,6 +60,8 @@ class Statistics(Observer):
         level: token- or word-level attention for metrics that are not about words anyway.
     """
 
+    parts = True
+
     def __init__(self, metrics: Sequence[Metric], sites: Sequence[Site], *, level: Level = "token") -> None:
         self.metrics = tuple(metrics)
         self.sites = tuple(sites)
@@ -72,6 +74,10 @@ class Statistics(Observer):
         for metric in self.metrics:
             if call.site.stack in metric.stacks:
                 self.totals.add(metric.name, str(call.site), metric.measure(view))
+
+    def prepare(self) -> None:
+        """Fetch the sums of the pass."""
+        self.totals.fetch()
 
     def commit(self) -> None:
         """Count the pass."""

@@ -11,7 +11,7 @@ from torch import Tensor
 from headlens.metrics.base import Metric, Sums
 from headlens.metrics.ratios import ratio_interval, ratio_mean, ratio_sums
 from headlens.metrics.totals import Array
-from headlens.metrics.view import CallView, peak_among
+from headlens.metrics.view import CallView
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,12 @@ class Confidence(Metric):
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Sums of the peaks."""
-        highest = peak_among(view.weights, view.keys.real & ~view.keys.separator).weight
-        counted = (view.queries.real & ~view.queries.separator)[:, None] & (highest >= 0)
+        between, everywhere = view.highest
+        someone = (view.keys.real & ~view.keys.separator).any(1, keepdim=True)
+        counted = view.queries.real & ~view.queries.separator & someone
         return {
-            **ratio_sums("confidence", view, highest, counted),
-            **ratio_sums("confidence_all", view, view.weights.amax(-1), view.queries.real),
+            **ratio_sums("confidence", view, between, counted),
+            **ratio_sums("confidence_all", view, everywhere, view.queries.real),
         }
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
 from headlens.metrics.base import Metric, Sums
 from headlens.metrics.ratios import ratio_mean, ratio_sums
+from headlens.metrics.reductions import entropy
 from headlens.metrics.totals import Array
 from headlens.metrics.view import CallView
 
@@ -27,12 +27,12 @@ class Entropy(Metric):
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Sums of entropies."""
-        entropy = torch.special.entr(view.weights).sum(-1)  # (batch, heads, query)
+        values = entropy(view.weights)  # (batch, heads, query)
         several = view.queries.real & (view.available > 1)
-        ceiling = view.available.clamp(min=2).to(entropy.dtype).log()
+        ceiling = view.available.clamp(min=2).to(values.dtype).log()
         return {
-            **ratio_sums("entropy", view, entropy, view.queries.real),
-            **ratio_sums("entropy_norm", view, entropy / ceiling[:, None], several),
+            **ratio_sums("entropy", view, values, view.queries.real),
+            **ratio_sums("entropy_norm", view, values / ceiling[:, None], several),
         }
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from headlens.metrics.base import Metric, Sums
+from headlens.metrics.reductions import dot
 from headlens.metrics.totals import Array
 from headlens.metrics.view import CallView
 
@@ -31,15 +32,15 @@ class Mass(Metric):
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Sums of masses over real queries."""
         real = view.queries.real
-        weights = view.weights.masked_fill(~real[:, None, :, None], 0)
-        received = weights.sum(2, dtype=view.sums_dtype)  # (batch, heads, key)
+        flags = real.to(view.weights.dtype)
+        received = torch.matmul(flags[:, None, None], view.weights)[:, :, 0].to(view.sums_dtype)  # (batch, heads, key)
         sums = {"n": real.sum(), "first": received[:, :, 0].sum(0)}
         for kind in KINDS:
             flag = getattr(view.keys, kind)
             sums[kind] = (received * flag[:, None]).sum((0, 2))
             sums[f"{kind}.keys"] = flag.sum()
         if not view.crosses:
-            sums |= _by_position(weights, view.sums_dtype)
+            sums |= _by_position(view.weights, flags, view.sums_dtype)
         return sums
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
@@ -53,11 +54,15 @@ class Mass(Metric):
         return columns
 
 
-def _by_position(weights: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
-    sums = {
-        name: weights.diagonal(offset, dim1=2, dim2=3).sum((0, 2), dtype=dtype) for name, offset in NEIGHBOURS.items()
-    }
-    position = torch.arange(weights.shape[2], device=weights.device, dtype=weights.dtype)
+def _by_position(weights: Tensor, real: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
+    """Masses of neighbours and distance, summed over real queries; `real` is 1 or 0, (batch, query)."""
+    n = weights.shape[2]
+    sums = {}
+    for name, offset in NEIGHBOURS.items():
+        # Queries that have this neighbour: not the first, or not the last.
+        queries = real[:, None, max(0, -offset) : n - max(0, offset)]
+        sums[name] = (weights.diagonal(offset, dim1=2, dim2=3) * queries).sum((0, 2), dtype=dtype)
+    position = torch.arange(n, device=weights.device, dtype=weights.dtype)
     away = (position[:, None] - position[None]).abs()  # (query, key)
-    sums["distance"] = (weights * away).sum((2, 3), dtype=dtype).sum(0)
+    sums["distance"] = (dot(weights, away) * real[:, None]).sum((0, 2), dtype=dtype)
     return sums

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from headlens.metrics.base import Metric, Sums
+from headlens.metrics.reductions import count
 from headlens.metrics.totals import Array
 from headlens.metrics.view import CallView
 
@@ -34,9 +35,10 @@ class Positions(Metric):
         query = torch.arange(view.weights.shape[2], device=view.weights.device)
         offset = (view.peak.key - query).clamp(-REACH - 1, REACH + 1) + REACH + 1  # (batch, heads, query)
         heads = torch.arange(offset.shape[1], device=offset.device)[None, :, None]
-        flat = (heads * len(OFFSETS) + offset)[view.peaked]
-        counts = torch.bincount(flat, minlength=offset.shape[1] * len(OFFSETS))
-        return {"count": counts.view(offset.shape[1], len(OFFSETS))}
+        # What is not counted goes to a column of its own.
+        column = offset.masked_fill(~view.peaked, len(OFFSETS)) + heads * (len(OFFSETS) + 1)
+        counts = count(column, offset.shape[1] * (len(OFFSETS) + 1))
+        return {"count": counts.view(offset.shape[1], -1)[:, :-1]}
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Rows of positions.csv: one per head and offset."""

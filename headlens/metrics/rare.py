@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
+from headlens.attention.contract import Tokens
 from headlens.metrics.base import Metric, Sums
-from headlens.metrics.ratios import ratio_interval, ratio_mean, ratio_sums
+from headlens.metrics.batchwise import once_per_pair
+from headlens.metrics.pointing import places, plan
+from headlens.metrics.ratios import ratio_interval, ratio_mean, sentence_sums
 from headlens.metrics.totals import Array
-from headlens.metrics.view import CallView, peak_among
+from headlens.metrics.view import CallView
 
 
 @dataclass(frozen=True)
@@ -26,24 +30,20 @@ class RareWords(Metric):
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Counts of hits, and chance."""
-        keys, queries = view.key_words, view.query_words.tokens
-        rarity = keys.tokens.rarity
-        if rarity is None:
+        asked = view.asked
+        if asked.keys.rarity is None:
             return {}
-        # From words to units: (batch, key units); special tokens have rarity 0.
-        words = keys.tokens.word
-        rank = rarity.gather(1, words.clamp(min=0)) * (words >= 0)
-        target = peak_among(view.word_weights, words >= 0).key  # (batch, heads, query units)
-        eligible = (rarity > 0).any(1)
-        counted = (queries.word >= 0) & eligible[:, None]
-        hit = rank[:, None].expand(-1, target.shape[1], -1).gather(2, target.clamp(min=0)) * (target >= 0)
-        n_words = (words >= 0).sum(1).clamp(min=1)
+        facts = rare_facts(asked.queries, asked.keys)
+        target = view.word_targets  # (rows, heads)
+        hit = facts.rank[asked.plan.sentence[:, None], target.clamp(min=0)] * (target >= 0)
+        hit = hit.masked_fill(~facts.counted[:, None], 0)
         sums: dict[str, Tensor] = {}
-        for name, least in (("rare_top1", 2), ("rare_top2", 1)):
-            value = (hit >= least).to(view.weights.dtype)
-            chance = ((rank >= least).sum(1) / n_words).to(view.weights.dtype)[:, None, None].expand_as(value)
-            sums |= ratio_sums(name, view, value, counted)
-            sums |= ratio_sums(name.replace("top", "chance"), view, chance, counted)
+        for name, least, chance in (("rare_top1", 2, facts.chance1), ("rare_top2", 1, facts.chance2)):
+            hits = torch.zeros((len(facts.rank), target.shape[1]), dtype=view.sums_dtype, device=target.device)
+            hits.index_add_(0, asked.plan.sentence, (hit >= least).to(hits.dtype))
+            sums |= sentence_sums(name, hits, facts.n)
+            by_chance = (chance.to(hits.dtype) * facts.n).expand_as(hits)
+            sums |= sentence_sums(name.replace("top", "chance"), by_chance, facts.n)
         return sums
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
@@ -56,3 +56,33 @@ class RareWords(Metric):
         columns["rare_chance2"] = ratio_mean("rare_chance2", sums)
         columns["rare_words"] = sums["rare_top1.n"]
         return columns
+
+
+@dataclass(frozen=True, eq=False)
+class RareFacts:
+    """What the metric needs to know about a batch.
+
+    Args:
+        rank: rarity of the word that begins at a token, 0 where none does; (batch, length of the keys).
+        counted: whether a row of `pointing.Plan` is a query word of a sentence with rare words; (rows,).
+        n: such words of every sentence; (batch, 1).
+        chance1, chance2: share of words that are the rarest, or among the two rarest; (batch, 1) each.
+    """
+
+    rank: Tensor
+    counted: Tensor
+    n: Tensor
+    chance1: Tensor
+    chance2: Tensor
+
+
+@once_per_pair
+def rare_facts(queries: Tokens, keys: Tokens) -> RareFacts:
+    """Facts of a batch whose keys have `rarity`."""
+    assert keys.rarity is not None
+    eligible = (keys.rarity > 0).any(1)
+    rank = keys.rarity.gather(1, keys.word.clamp(min=0)) * places(keys).starts
+    n_words = (keys.n_pieces > 0).sum(1, keepdim=True).clamp(min=1)
+    chance1, chance2 = ((rank >= least).sum(1, keepdim=True) / n_words for least in (2, 1))
+    n = ((queries.n_pieces > 0) & eligible[:, None]).sum(1, keepdim=True)
+    return RareFacts(rank, eligible[plan(queries, keys).sentence], n, chance1, chance2)

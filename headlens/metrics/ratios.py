@@ -27,12 +27,20 @@ def ratio_sums(name: str, view: CallView, values: Tensor, counted: Tensor) -> di
         Per head: sums over sentences of x (sum of values), n (count), x², xn, n², and the number of sentences
         with n > 0; (heads,) each.
     """
-    mask = counted if counted.dim() == 3 else counted[:, None].expand_as(values)
-    x = values.masked_fill(~mask, 0).sum(-1, dtype=view.sums_dtype)  # (batch, heads)
-    n = mask.sum(-1)
-    real = n.to(view.sums_dtype)
-    moments = (x, n, x * x, x * real, n * n, (n > 0).long())
-    return {f"{name}.{key}": moment.sum(0) for key, moment in zip(_MOMENTS, moments, strict=True)}
+    mask = counted if counted.dim() == 3 else counted[:, None]
+    return sentence_sums(name, values.masked_fill(~mask, 0).sum(-1, dtype=view.sums_dtype), mask.sum(-1))
+
+
+def sentence_sums(name: str, x: Tensor, n: Tensor) -> dict[str, Tensor]:
+    """The same from the sums of every sentence.
+
+    Args:
+        name: prefix of the sums.
+        x: sum of the values of every sentence; (batch, heads).
+        n: how many they are; (batch, heads), or (batch, 1) if the heads do not differ.
+    """
+    moments = (x, n, x * x, x * n, n * n, (n > 0).long())
+    return {f"{name}.{key}": m.sum(0).expand(x.shape[1]) for key, m in zip(_MOMENTS, moments, strict=True)}
 
 
 def ratio_mean(name: str, sums: Mapping[str, Array]) -> Array:

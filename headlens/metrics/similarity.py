@@ -11,9 +11,11 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from headlens.attention.contract import AttentionCall, Observer
+from headlens.attention.contract import AttentionCall, Observer, Tokens
 from headlens.attention.sites import Site
 from headlens.heads import STACKS, Head, HeadTable, Stack
+from headlens.metrics.batchwise import once_per_batch
+from headlens.metrics.reductions import entropy
 from headlens.metrics.totals import Array, Totals
 
 
@@ -25,31 +27,35 @@ class Similarity(Observer):
     (`Tokens.sampled`), one query token of each sentence is used instead of all.
     """
 
+    parts = True
+
     def __init__(self, sites: Sequence[Site]) -> None:
         self.sites = tuple(sites)
         self.totals = Totals()
-        self._rows: dict[str, Tensor] = {}
+        self._rows: dict[str, list[Tensor]] = {}
 
     def observe(self, call: AttentionCall) -> None:
         """Keep the rows of the chosen queries: (heads, queries, key)."""
         if call.weights is None or call.queries is None:
             return
-        sampled = call.queries.sampled
-        if sampled is None:
-            batch, query = call.queries.real.nonzero(as_tuple=True)
-        else:
-            batch = (sampled >= 0).nonzero(as_tuple=True)[0]
-            query = sampled[batch]
-        self._rows[str(call.site)] = call.weights[batch, :, query].float().transpose(0, 1)
+        batch, query = _chosen(call.queries)
+        rows = call.weights[batch, :, query].float().transpose(0, 1)
+        self._rows.setdefault(str(call.site), []).append(rows)
 
-    def commit(self) -> None:
-        """Count the pass."""
+    def prepare(self) -> None:
+        """Compare the heads of the pass."""
         for stack in STACKS:
             places = [str(s) for s in self.sites if s.stack == stack]
             if places and all(p in self._rows for p in places):
-                rows = torch.cat([self._rows[p] for p in places])  # (heads of the stack, queries, key)
+                # (heads of the stack, queries, key)
+                rows = torch.cat([torch.cat(self._rows[p], dim=1) for p in places])
                 self.totals.add("similarity", stack, {"divergence": _divergence(rows), "tokens": _count(rows)})
         self._rows = {}
+        self.totals.fetch()
+
+    def commit(self) -> None:
+        """Count the pass."""
+        self.prepare()
         self.totals.commit()
 
     def discard(self) -> None:
@@ -115,6 +121,16 @@ class Similarity(Observer):
         )
 
 
+@once_per_batch
+def _chosen(queries: Tokens) -> tuple[Tensor, Tensor]:
+    """Sentence and place of the queries that are compared."""
+    if queries.sampled is None:
+        batch, query = queries.real.nonzero(as_tuple=True)
+        return batch, query
+    batch = (queries.sampled >= 0).nonzero(as_tuple=True)[0]
+    return batch, queries.sampled[batch]
+
+
 def _count(rows: Tensor) -> Tensor:
     return torch.tensor(rows.shape[1])
 
@@ -122,11 +138,10 @@ def _count(rows: Tensor) -> Tensor:
 def _divergence(rows: Tensor) -> Tensor:
     """Sum over queries of the Jensen-Shannon divergence of every pair: (heads, queries, key) -> (heads, heads)."""
     kind = torch.float32 if rows.device.type == "mps" else torch.float64
-    own = torch.special.entr(rows).sum((1, 2), dtype=kind)
+    own = entropy(rows).sum(1, dtype=kind)
     total = torch.zeros(len(rows), len(rows), dtype=kind, device=rows.device)
     for i in range(len(rows) - 1):
-        middle = (rows[i] + rows[i + 1 :]) / 2
-        mixed = torch.special.entr(middle).sum((1, 2), dtype=kind)
+        mixed = entropy((rows[i] + rows[i + 1 :]) / 2).sum(1, dtype=kind)
         total[i, i + 1 :] = mixed - (own[i] + own[i + 1 :]) / 2
     # Rounding can leave a tiny negative divergence between equal heads.
     return (total + total.T).clamp(min=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
@@ -11,17 +12,22 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from headlens.attention.contract import Tokens
 from headlens.attention.sites import Site
 from headlens.heads import HeadTable, Stack
 from headlens.metrics.base import Metric, Sums
+from headlens.metrics.batchwise import once_per_batch
+from headlens.metrics.pointing import places, plan
+from headlens.metrics.reductions import count
 from headlens.metrics.statistics import holm, mcnemar_greater, wilson
 from headlens.metrics.totals import Array
-from headlens.metrics.view import CallView, peak_among
+from headlens.metrics.view import CallView
 
 DIRECTIONS = ("dep->head", "head->dep")
 DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")
 # Word offsets beyond this are counted together and cannot be the baseline's.
 _REACH = 63
+_WIDTH = 2 * _REACH + 3
 
 
 @dataclass(frozen=True)
@@ -46,30 +52,15 @@ class Syntax(Metric):
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """`n`: (relation, direction, offset); `correct`: (heads, relation, direction, offset)."""
-        words = view.key_words
-        arcs = words.tokens.arcs
-        if arcs is None:
+        if view.asked.keys.arcs is None:
             return {}
-        n, slots = count_offsets(arcs, len(self.relations))
-        target = self._targets(view)
-        n_heads, size = target.shape[1], len(self.relations) * n.shape[2]
-        correct = torch.zeros((n_heads, *n.shape), dtype=torch.int64, device=arcs.device)
-        sentence, dependent, head, _ = arcs.unbind(1)
-        for direction, (source, goal) in enumerate(((dependent, head), (head, dependent))):
-            unit = words.of_word[sentence, source]
-            right = target[sentence, :, unit] == words.of_word[sentence, goal][:, None]  # (arcs, heads)
-            flat = (torch.arange(n_heads, device=arcs.device) * size + slots[direction][:, None])[right]
-            counts = torch.bincount(flat, minlength=n_heads * size)
-            correct[:, :, direction] = counts.view(n_heads, len(self.relations), -1)
-        return {"n": n, "correct": correct}
-
-    def _targets(self, view: CallView) -> Tensor:
-        """Most attended word of every word: (batch, heads, query units)."""
-        candidates = view.key_words.tokens.word >= 0
-        if self.exclude_self:
-            other = ~torch.eye(candidates.shape[1], dtype=torch.bool, device=candidates.device)
-            candidates = candidates[:, None] & other
-        return peak_among(view.word_weights, candidates).key
+        arcs = arc_facts(view.asked.keys)
+        target = view.other_targets if self.exclude_self else view.word_targets  # (rows, heads)
+        right = target[arcs.row] == arcs.goal[:, None]  # (2 x arcs, heads)
+        shape = len(self.relations), len(DIRECTIONS), _WIDTH
+        counts = torch.zeros((math.prod(shape), right.shape[1]), dtype=torch.int64, device=right.device)
+        correct = counts.index_add_(0, arcs.slot, right.long()).T.view(-1, *shape)
+        return {"n": count(arcs.slot, math.prod(shape)).view(shape), "correct": correct}
 
     def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """Rows of syntax.csv without the roles: one per head, relation and direction.
@@ -116,7 +107,44 @@ class Syntax(Metric):
         )
 
 
-def count_offsets(arcs: Tensor, n_relations: int) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+@dataclass(frozen=True, eq=False)
+class ArcFacts:
+    """The relation instances of a batch, first all from dependent to head, then all from head to dependent.
+
+    Args:
+        row: row of the source word in `pointing.Plan`.
+        goal: first token of the target word.
+        slot: relation, direction and offset as one number.
+    """
+
+    row: Tensor
+    goal: Tensor
+    slot: Tensor
+
+
+@once_per_batch
+def arc_facts(tokens: Tokens) -> ArcFacts:
+    """Facts of a batch that has `arcs`."""
+    assert tokens.arcs is not None
+    sentence, dependent, head, _ = tokens.arcs.unbind(1)
+    rows, first = plan(tokens, tokens).row_of_word, places(tokens).first
+    return ArcFacts(
+        row=torch.cat([rows[sentence, dependent], rows[sentence, head]]),
+        goal=torch.cat([first[sentence, head], first[sentence, dependent]]),
+        slot=_slots(tokens.arcs),
+    )
+
+
+def _slots(arcs: Tensor) -> Tensor:
+    """Relation, direction and offset of all arcs in one direction, then of all in the other, as one number."""
+    _, dependent, head, relation = arcs.unbind(1)
+    offsets = torch.stack([head - dependent, dependent - head])
+    direction = torch.arange(len(DIRECTIONS), device=arcs.device)[:, None]
+    column = offsets.clamp(-_REACH - 1, _REACH + 1) + _REACH + 1
+    return ((relation * len(DIRECTIONS) + direction) * _WIDTH + column).flatten()
+
+
+def count_offsets(arcs: Tensor, n_relations: int) -> Tensor:
     """Count relation instances by direction and word offset (target - source).
 
     Args:
@@ -124,17 +152,10 @@ def count_offsets(arcs: Tensor, n_relations: int) -> tuple[Tensor, tuple[Tensor,
         n_relations: how many relations are numbered.
 
     Returns:
-        Counts (relation, direction, offset), and for each direction the flat (relation, offset) slot of every arc.
+        Counts (relation, direction, offset).
     """
-    _, dependent, head, relation = arcs.unbind(1)
-    width = 2 * _REACH + 3
-    n = torch.zeros((n_relations, len(DIRECTIONS), width), dtype=torch.int64, device=arcs.device)
-    slots = []
-    for direction, offset in enumerate((head - dependent, dependent - head)):
-        slot = relation * width + offset.clamp(-_REACH - 1, _REACH + 1) + _REACH + 1
-        n[:, direction] = torch.bincount(slot, minlength=n_relations * width).view(n_relations, width)
-        slots.append(slot)
-    return n, (slots[0], slots[1])
+    shape = n_relations, len(DIRECTIONS), _WIDTH
+    return count(_slots(arcs), math.prod(shape)).view(shape)
 
 
 def most_frequent_offsets(n: Array) -> Array:

@@ -24,20 +24,28 @@ class Totals:
     def __init__(self) -> None:
         self._done: dict[Key, Array] = {}
         self._pending: list[tuple[Key, Tensor]] = []
+        self._next: dict[Key, Array] = {}
 
     def add(self, metric: str, place: str, sums: Mapping[str, Tensor]) -> None:
-        """Add sums, on any device; they are fetched when committed."""
+        """Add sums, on any device; they are fetched later."""
         self._pending += [((metric, place, name), value) for name, value in sums.items()]
+
+    def fetch(self) -> None:
+        """Do everything about what was added that may fail: get it from its device and add it up."""
+        grown = dict(self._next)
+        for key, value in self._pending:
+            _grow(grown, key, _array(value), self._done)
+        self._next, self._pending = grown, []
 
     def commit(self) -> None:
         """What was added counts."""
-        pending, self._pending = self._pending, []
-        for key, value in pending:
-            self._grow(key, _array(value))
+        self.fetch()
+        self._done.update(self._next)
+        self._next = {}
 
     def discard(self) -> None:
         """What was added since the last commit is forgotten."""
-        self._pending = []
+        self._pending, self._next = [], {}
 
     def merge(self, other: Totals) -> None:
         """Add what another part of the corpus gave."""
@@ -57,20 +65,24 @@ class Totals:
 
     def add_arrays(self, arrays: Mapping[str, Array]) -> None:
         """Add what `arrays` of another part of the corpus gave."""
+        grown: dict[Key, Array] = {}
         for name, value in arrays.items():
             metric, place, part = name.split("|")
-            self._grow((metric, place, part), value)
+            _grow(grown, (metric, place, part), value, self._done)
+        self._done.update(grown)
 
     def clear(self) -> None:
         """Forget everything."""
-        self._done, self._pending = {}, []
+        self._done, self._pending, self._next = {}, [], {}
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._done)
 
-    def _grow(self, key: Key, value: Array) -> None:
-        before = self._done.get(key)
-        self._done[key] = value.copy() if before is None else before + value
+
+def _grow(grown: dict[Key, Array], key: Key, value: Array, done: Mapping[Key, Array]) -> None:
+    """Add a value to what was grown so far, or else to what is done."""
+    before = grown.get(key, done.get(key))
+    grown[key] = value.copy() if before is None else before + value
 
 
 def _array(value: Tensor) -> Array:

@@ -11,7 +11,13 @@ from torch import Tensor
 from headlens.attention.contract import AttentionCall, Tokens
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
+from headlens.metrics.batchwise import once_per_batch
+from headlens.metrics.pointing import Plan, plan, pointed_at
+from headlens.metrics.reductions import largest_among
 from headlens.metrics.words import WordLevel, word_level, word_weights
+
+# Columns that are cheaper to fetch one by one than with a pass over all weights.
+MOST_SPECIAL = 8
 
 Level = Literal["token", "word"]
 
@@ -24,6 +30,14 @@ class Peak(NamedTuple):
 
     weight: Tensor
     key: Tensor
+
+
+class Asked(NamedTuple):
+    """Tokens of both sides, and the words of the queries that somebody asks about."""
+
+    queries: Tokens
+    keys: Tokens
+    plan: Plan
 
 
 class CallView:
@@ -83,13 +97,47 @@ class CallView:
 
     @cached_property
     def peak(self) -> Peak:
-        """The most attended key that is not special; the first one of several equal."""
-        return peak_among(self.weights, ~self.keys.special)
+        """The most attended key that is not special; the first one of several equal. A `weight` is never below 0."""
+        weight, key = largest_among(self.weights, ~self.keys.special)
+        return Peak(weight, key.masked_fill(weight <= 0, -1))
+
+    @cached_property
+    def highest(self) -> tuple[Tensor, Tensor]:
+        """The largest weight among real keys that are no separators, and among all keys; (batch, heads, query).
+
+        What is not special was looked through for the peak; of the special keys there are few.
+        """
+        special = special_keys(self.keys)
+        if special is None:
+            between = self.keys.real & ~self.keys.separator
+            return peak_among(self.weights, between).weight.clamp(min=0), self.weights.amax(-1)
+        index, is_separator = special
+        if not index.shape[1]:
+            return self.peak.weight, self.peak.weight
+        columns = index[:, None, None].expand(*self.weights.shape[:3], -1)
+        found = self.weights.gather(3, columns)  # (batch, heads, query, special keys)
+        between = torch.maximum(self.peak.weight, found.masked_fill(is_separator[:, None, None], 0).amax(-1))
+        return between, torch.maximum(self.peak.weight, found.amax(-1))
 
     @cached_property
     def peaked(self) -> Tensor:
         """Queries that are not special and point somewhere; (batch, heads, query)."""
         return ~self.queries.special[:, None] & (self.peak.key >= 0)
+
+    @property
+    def asked(self) -> Asked:
+        """The words that somebody asks about, whatever the level of the view."""
+        return Asked(self._queries, self._keys, plan(self._queries, self._keys))
+
+    @cached_property
+    def word_targets(self) -> Tensor:
+        """First token of the word that every word asked about attends to most, -1 for none; (rows, heads)."""
+        return pointed_at(self._weights, self.asked.plan)
+
+    @cached_property
+    def other_targets(self) -> Tensor:
+        """The same among the other words."""
+        return pointed_at(self._weights, self.asked.plan, others=True)
 
     @cached_property
     def available(self) -> Tensor:
@@ -98,6 +146,23 @@ class CallView:
         if not self.causal:
             return keys
         return torch.minimum(keys, torch.arange(1, self.queries.shape[1] + 1, device=keys.device))
+
+
+@once_per_batch
+def special_keys(keys: Tokens) -> tuple[Tensor, Tensor] | None:
+    """Where the special tokens of every sentence stand, and which of them are separators; (batch, most) each.
+
+    Sentences with fewer repeat their last one. None where they are many, or where a separator is not special.
+    """
+    special = keys.real & keys.special
+    most = int(special.sum(1).max())
+    if most > MOST_SPECIAL or bool((keys.separator & ~keys.special).any()):
+        return None
+    # Special tokens to the front, in order.
+    index = (~special).long().argsort(dim=1, stable=True)[:, :most]
+    inside = special.gather(1, index)
+    index = torch.where(inside, index, index[:, :1])
+    return index, keys.separator.gather(1, index)
 
 
 def peak_among(weights: Tensor, candidates: Tensor) -> Peak:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from headlens.attention.contract import Tokens
+from headlens.metrics.batchwise import once_per_batch
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class WordLevel:
         return (self.unit[:, :, None] == units).to(dtype)
 
 
-@lru_cache(maxsize=4)  # The same batch comes by once per layer.
+@once_per_batch
 def word_level(tokens: Tokens) -> WordLevel:
     """Group the tokens of a batch into words."""
     unit = _units(tokens)

@@ -81,6 +81,44 @@ def test_a_failing_observer_or_edit_fails_the_pass(culprit: str) -> None:
     assert (watch.calls, watch.pending) == ([], [])
 
 
+class CannotPrepare(Watch):
+    """Runs out of memory once, after the pass."""
+
+    def __init__(self, error: BaseException | None) -> None:
+        super().__init__()
+        self.error = error
+        self.prepared = 0
+
+    def prepare(self) -> None:
+        self.prepared += 1
+        error, self.error = self.error, None
+        if error is not None:
+            raise error
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError("full"), RuntimeError("CUDA error"), KeyboardInterrupt()])
+def test_no_observer_counts_a_pass_that_one_of_them_cannot_prepare(error: BaseException, place: int) -> None:
+    entry = zoo.ZOO["bert"]
+    model, inputs = entry.build(), zoo.padded(entry)
+    watches = [CannotPrepare(error if i == place else None) for i in range(3)]
+    with AttentionSession(model, observers=watches) as session:
+        with pytest.raises(type(error)):
+            run(model, inputs)
+        assert [(w.calls, w.pending, w.discarded) for w in watches] == [([], [], 1)] * 3
+        run(model, inputs)
+    assert [w.counts() for w in watches] == [dict.fromkeys(map(str, session.sites), 1)] * 3
+    assert [w.prepared for w in watches] == [2] * (place + 1) + [1] * (2 - place)
+
+
+def test_nothing_is_prepared_after_a_failed_pass() -> None:
+    model, watch = zoo.ZOO["bert"].build(), CannotPrepare(None)
+    fail_once(model.encoder.layer[1], RuntimeError())
+    with AttentionSession(model, observers=[watch]), pytest.raises(RuntimeError):
+        run(model, zoo.padded(zoo.ZOO["bert"]))
+    assert (watch.prepared, watch.discarded) == (0, 1)
+
+
 class Twice(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()

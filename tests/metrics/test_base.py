@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import pairwise
-from typing import Any
+from typing import Any, Never
 
 import naive_metrics
 import naive_words
@@ -12,11 +12,17 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import zoo
 from handmade import Padding, Row, Setting, assert_same_sums, call, measured, observed, random_maps
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
+from watching import run
 
+from headlens.attention import core
+from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
 from headlens.heads import STACKS, HeadTable, Stack
 from headlens.metrics import TOKEN_METRICS
 from headlens.metrics.base import Metric, Statistics
@@ -217,6 +223,53 @@ def test_what_is_discarded_never_counts() -> None:
         disturbed.discard()
         disturbed.commit()
         assert_same_sums(flat(clean), flat(disturbed), within=0)
+
+
+def out_of_memory(rows: torch.Tensor) -> Never:
+    raise torch.OutOfMemoryError
+
+
+def test_a_pass_whose_comparison_runs_out_of_memory_is_counted_by_no_observer(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = zoo.ZOO["bert"].build()
+    sites = find_sites(model)
+    observers = [Statistics(TOKEN_METRICS, sites), Similarity(sites)]
+    with AttentionSession(model, observers=observers) as session, session.batch(zoo.batch_tokens(zoo.ZOO["bert"])):
+        with monkeypatch.context() as full:
+            full.setattr("headlens.metrics.similarity._divergence", out_of_memory)
+            with pytest.raises(torch.OutOfMemoryError):
+                run(model, zoo.padded(zoo.ZOO["bert"]))
+        assert [list(o.totals) for o in observers] == [[], []]
+        run(model, zoo.padded(zoo.ZOO["bert"]))
+    n_tokens = sum(zoo.LENGTHS)
+    assert observers[0].tables()["confidence"].rows["tokens"].unique().tolist() == [n_tokens]
+    assert flat(observers[1])["similarity", "encoder", "tokens"] == n_tokens
+
+
+def annotated(tokens: Tokens | None) -> Tokens | None:
+    """With a tree, rare words and a sampled query."""
+    if tokens is None:
+        return None
+    arcs = [(b, d, 0, d % 2) for b, n in enumerate(tokens.n_words.tolist()) for d in range(1, n)]
+    ranks = torch.arange(tokens.n_pieces.shape[1]).clamp(max=2).expand_as(tokens.n_pieces) * (tokens.n_pieces > 0)
+    sampled = torch.arange(len(arcs) + 1)[: len(tokens.real)]
+    return dataclasses.replace(tokens, arcs=torch.tensor(arcs), rarity=ranks, sampled=sampled)
+
+
+@pytest.mark.parametrize("name", ["bert", "albert", "llama", "marian", *(["t5"] if "t5" in zoo.ZOO else [])])
+def test_the_fast_kernel_in_parts_gives_the_same_sums(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = zoo.ZOO[name]
+    model, declared = entry.build(), zoo.batch_tokens(entry)
+    tokens = BatchTokens(annotated(declared.encoder), annotated(declared.decoder))
+    found = []
+    for kernel, most in (("eager", 1), ("fast", 10**6), ("fast", 1)):
+        monkeypatch.setattr(core, "BLOCK", {"cpu": most, "other": most})
+        observers = [Statistics(METRICS, find_sites(model)), Similarity(find_sites(model))]
+        with AttentionSession(model, observers=observers, kernel=kernel) as session, session.batch(tokens):
+            run(model, zoo.padded(entry))
+        found.append([flat(o) for o in observers])
+    for other in found[1:]:
+        for expected, own in zip(found[0], other, strict=True):
+            assert_same_sums(expected, own, within=1e-5)
 
 
 def test_what_is_not_committed_does_not_count() -> None:

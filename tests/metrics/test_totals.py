@@ -37,6 +37,22 @@ def test_discard_forgets_what_is_pending_only() -> None:
     assert found.of("metric")["encoder.0"]["n"] == 1
 
 
+def test_what_is_fetched_counts_only_when_committed() -> None:
+    found = totals(n=torch.tensor(1))
+    found.add("metric", "encoder.0", {"n": torch.tensor(5)})
+    found.fetch()
+    assert found.of("metric")["encoder.0"]["n"] == 1
+    found.add("metric", "encoder.0", {"n": torch.tensor(2)})
+    found.commit()
+    found.commit()
+    assert found.of("metric")["encoder.0"]["n"] == 8
+    found.add("metric", "encoder.0", {"n": torch.tensor(9)})
+    found.fetch()
+    found.discard()
+    found.commit()
+    assert found.of("metric")["encoder.0"]["n"] == 8
+
+
 def test_merge_takes_new_names_and_leaves_the_other_alone() -> None:
     first, second = totals(n=torch.tensor([1, 2])), totals(n=torch.tensor([3, 4]), x=torch.tensor([0.5]))
     first.merge(second)

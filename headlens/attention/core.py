@@ -1,0 +1,165 @@
+"""Softmax attention of our own: the weights as soon as there are any, a few sentences at a time.
+
+Eager attention writes all weights of a layer to memory several times before anybody can look at them. This core hands
+them on while they are in the processor's cache, and never holds more than a block of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headlens.attention.contract import CallContext
+from headlens.attention.normalizers import lowest_kept, unknown_arguments
+from headlens.attention.sites import eager_function
+
+# Weights of a block: small enough for the caches of a processor, large enough for a GPU.
+BLOCK = {"cpu": 2**22, "other": 2**25}
+# Queries of a sentence that are compared with eager attention.
+CHECKED = 32
+
+
+class Core:
+    """Decides for every call whether this core computes what the model does, and computes it.
+
+    A module is trusted when, at its first call, two sentences come out as from the model's own eager attention.
+    """
+
+    def __init__(self) -> None:
+        self._trusted: dict[nn.Module, bool] = {}
+        self._mask: Tensor | None = None
+        self._mask_is_zero = False
+        self._room: Tensor | None = None
+
+    def serves(self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]) -> bool:
+        """Whether this call can be computed here: no gradients, no dropout, nothing but a softmax of scores."""
+        learns = torch.is_grad_enabled() and any(t.requires_grad for t in (context.query, context.key, context.value))
+        autocast = torch.is_autocast_enabled(context.query.device.type)
+        if learns or autocast or module.training or kwargs.get("output_attentions") or unknown_arguments(kwargs):
+            return False
+        if module not in self._trusted:
+            self._trusted[module] = agrees(module, context, mask, kwargs)
+        return self._trusted[module]
+
+    def needed(self, mask: Tensor | None) -> Tensor | None:
+        """The mask, or None where it adds nothing, as in a batch without padding."""
+        # Asked on the processor only: elsewhere the answer would hold up the queue, and adding costs little.
+        if mask is None or mask.device.type != "cpu":
+            return mask
+        if mask is not self._mask:
+            self._mask, self._mask_is_zero = mask, not mask.any()
+        return None if self._mask_is_zero else mask
+
+    def room(self, context: CallContext) -> Tensor | None:
+        """Memory for the weights of a call that the next one takes again: new memory costs more than filling it."""
+        query = context.query
+        if query.device.type != "cpu" or query.dtype.itemsize < 4:
+            return None
+        size = query.shape[:3].numel() * context.key.shape[2]
+        if self._room is None or self._room.dtype != query.dtype or len(self._room) < size:
+            self._room = query.new_empty(size)
+        return self._room
+
+    def forget(self) -> None:
+        """Let go of the last mask."""
+        self._mask = None
+
+
+def blocks(context: CallContext, *, divisible: bool) -> Iterator[tuple[slice, CallContext]]:
+    """Cut a call into parts of whole sentences, of about `BLOCK` weights each.
+
+    Args:
+        context: the call.
+        divisible: whether it may be cut at all.
+    """
+    sentences, n_heads, n_queries, _ = context.query.shape
+    each = n_heads * n_queries * context.key.shape[2]
+    most = BLOCK.get(context.query.device.type, BLOCK["other"])
+    size = max(1, most // max(1, each))
+    if not divisible or size >= sentences:
+        yield slice(0, sentences), context
+        return
+    for start in range(0, sentences, size):
+        rows = slice(start, min(start + size, sentences))
+        yield rows, part_of(context, rows)
+
+
+def part_of(context: CallContext, rows: slice) -> CallContext:
+    """Some sentences of a call."""
+    return replace(
+        context,
+        query=context.query[rows],
+        key=context.key[rows],
+        value=context.value[rows],
+        queries=None if context.queries is None else context.queries.rows(rows),
+        keys=None if context.keys is None else context.keys.rows(rows),
+    )
+
+
+def attend(
+    context: CallContext, terms: tuple[Tensor | None, ...], scaling: float | None, room: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Scaled dot-product attention without dropout.
+
+    Args:
+        context: the call.
+        terms: masks and biases, added to the scores; each broadcastable to (batch, heads, query, key).
+        scaling: factor of the scores; by default the root of 1 / d.
+        room: memory for the weights, of the query's type and at least as large; new memory by default.
+
+    Returns:
+        Head outputs (batch, query, heads, d), and weights (batch, heads, query, key) of at least single precision.
+    """
+    query = context.query
+    groups = query.shape[1] // max(1, context.key.shape[1])
+    # (batch, heads, key, d) from (batch, key heads, key, d)
+    key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (context.key, context.value))
+    factor = query.shape[-1] ** -0.5 if scaling is None else scaling
+    # Scaled on the way to memory of its own, which bmm needs anyway.
+    scaled = torch.mul(query, factor, out=query.new_empty(query.shape))
+    shape = (*query.shape[:3], key.shape[2])
+    out = query.new_empty(shape) if room is None else room[: math.prod(shape)].view(shape)
+    torch.bmm(_flat(scaled), _flat(key).transpose(1, 2), out=_flat(out))
+    scores = out.to(torch.promote_types(out.dtype, torch.float32))
+    for term in terms:
+        if term is not None:
+            scores += lowest_kept(term, scores.dtype)
+    # In place: every row is read before it is written.
+    weights = torch.softmax(scores, dim=-1, out=scores)
+    output = torch.bmm(_flat(weights).to(value.dtype), _flat(value)).view(*query.shape[:3], value.shape[3])
+    return output.transpose(1, 2), weights
+
+
+def terms_of(rows: slice, mask: Tensor | None, kwargs: Mapping[str, Any]) -> tuple[Tensor | None, ...]:
+    """What is added to the scores of some sentences."""
+    return tuple(t if t is None or t.shape[0] == 1 else t[rows] for t in (kwargs.get("position_bias"), mask))
+
+
+def agrees(module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]) -> bool:
+    """Whether the last queries of the first and last sentence come out as from the model's own attention."""
+    rows = slice(0, None, max(1, context.query.shape[0] - 1))
+    part = part_of(replace(context, query=context.query[:, :, -CHECKED:], queries=None, keys=None), rows)
+    bias, mask = (t if t is None or t.shape[2] == 1 else t[:, :, -CHECKED:] for t in terms_of(rows, mask, kwargs))
+    # T5 wants its bias as an argument, others do not know one.
+    own = {**kwargs, "dropout": 0.0} | ({} if bias is None else {"position_bias": bias})
+    with torch.no_grad():
+        ours = attend(part, (bias, mask), kwargs.get("scaling"))
+        theirs = eager_function(module)(module, part.query, part.key, part.value, mask, **own)
+    return all(t is not None and _close(o, t) for o, t in zip(ours, theirs, strict=True))
+
+
+def _close(ours: Tensor, theirs: Tensor) -> bool:
+    if ours.shape != theirs.shape or not theirs.numel():
+        return ours.shape == theirs.shape
+    tolerance = 100 * torch.finfo(theirs.dtype).eps * float(theirs.abs().max())
+    return float((ours.float() - theirs.float()).abs().max()) <= tolerance
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """(batch, heads, length, d) -> (batch x heads, length, d)."""
+    return tensor.reshape(-1, *tensor.shape[2:])

@@ -1,0 +1,89 @@
+"""Reductions over keys that are slow in torch on processors: numpy does them on the same memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+# From how many keys on numpy's argmax is faster than torch's.
+_LONG = 32
+# Numbers that are worked on at a time on processors: intermediate results stay in the cache.
+_CHUNK = 2**17
+
+
+def largest(values: Tensor) -> tuple[Tensor, Tensor]:
+    """The largest number along the last axis and the place of the first one that is so large."""
+    if values.device.type != "cpu" or values.shape[-1] < _LONG:
+        found = values.max(dim=-1)
+        return found.values, found.indices
+    index = torch.from_numpy(values.numpy().argmax(-1))
+    return values.gather(-1, index[..., None])[..., 0], index
+
+
+def dot(first: Tensor, second: Tensor) -> Tensor:
+    """Sum of products along the last axis; axes in front of it are broadcast."""
+    if first.device.type != "cpu":
+        return (first * second).sum(-1)
+    products: npt.NDArray[np.floating[Any]] = np.einsum("...k,...k->...", first.numpy(), second.numpy())
+    return torch.from_numpy(products)
+
+
+def entropy(weights: Tensor) -> Tensor:
+    """Entropy in nats along the last axis."""
+    if weights.device.type != "cpu":
+        terms: Tensor = torch.special.entr(weights)
+        return terms.sum(-1)
+    smallest = torch.finfo(weights.dtype).tiny
+
+    def of_rows(rows: Tensor) -> Tensor:
+        # Zeros: 0 times the logarithm of the smallest number is 0.
+        return dot(rows, rows.clamp(min=smallest).log_()).neg_()
+
+    flat = weights.reshape(-1, weights.shape[-1])
+    parts = cut(flat, at_once(weights, weights.shape[-1]))
+    return torch.cat([of_rows(rows) for rows in parts]).view(weights.shape[:-1])
+
+
+def largest_among(weights: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
+    """The same as `largest`, with 0 for the weights of keys that are no candidates.
+
+    Args:
+        weights: (batch, heads, query, key), not negative.
+        candidates: (batch, key).
+    """
+    kept = candidates.to(weights.dtype)[:, None]
+    if weights.device.type != "cpu":
+        return largest(weights * kept[:, None])
+    sentences = weights.reshape(len(weights), -1, weights.shape[-1])  # (batch, heads x query, key)
+    n_rows = at_once(weights, weights.shape[-1])
+    if sentences.shape[1] < n_rows:
+        several = n_rows // max(1, sentences.shape[1])
+        parts = list(zip(cut(sentences, several), cut(kept, several), strict=True))
+    else:
+        parts = [(rows[None], own) for s, own in zip(sentences, kept, strict=True) for rows in cut(s, n_rows)]
+    found = [largest(rows * own) for rows, own in parts]
+    values, places = (torch.cat([f[i].flatten() for f in found]) for i in (0, 1))
+    return values.view(weights.shape[:-1]), places.view(weights.shape[:-1])
+
+
+def at_once(weights: Tensor, size: int) -> int:
+    """How many parts of a size to work on at a time; on a GPU all."""
+    return max(1, (_CHUNK if weights.device.type == "cpu" else weights.numel()) // max(1, size))
+
+
+def cut(tensor: Tensor, size: int) -> list[Tensor]:
+    """Parts of at most `size` rows; one at least."""
+    return [tensor[i : i + size] for i in range(0, max(1, len(tensor)), size)]
+
+
+def count(slots: Tensor, size: int) -> Tensor:
+    """How often every number below `size` occurs; (size,)."""
+    flat = slots.reshape(-1)
+    if flat.device.type == "cpu":
+        return torch.bincount(flat, minlength=size)
+    # Unlike a bincount this does not wait for the device to tell the largest number.
+    return torch.zeros(size, dtype=torch.int64, device=flat.device).scatter_add_(0, flat, torch.ones_like(flat))

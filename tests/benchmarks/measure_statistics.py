@@ -1,0 +1,244 @@
+"""What the statistics of all heads cost: python tests/benchmarks/measure_statistics.py [--model demo|bert-base-random].
+
+Time is CPU time (of all threads; on a GPU the time between two events), as a ratio to a plain forward pass with sdpa
+over the same batches; all ways take turns in one process. Memory is the peak of a process of its own, less that of a
+plain forward pass over the same corpus.
+"""
+
+from __future__ import annotations
+
+import os
+
+# torch's threads would otherwise spin while they wait, which counts as CPU time. Before torch is imported.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import argparse
+import datetime
+import importlib.metadata
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+
+import contenders
+import inputs
+import torch
+
+from headlens.attention.session import AttentionSession
+from headlens.corpora.annotations import AnnotationCounts, Annotator
+from headlens.corpora.batches import Batch
+from headlens.corpora.frequency import WordfreqFrequency
+from headlens.experiments.feeding import Feed
+from headlens.metrics import TOKEN_METRICS
+from headlens.metrics.base import Statistics
+from headlens.metrics.rare import RareWords
+from headlens.metrics.similarity import Similarity
+from headlens.metrics.syntax import DEFAULT_RELATIONS, Syntax
+
+TIERS = {
+    "headlens: confidence, positions, entropy": 3,
+    "headlens: all token metrics": 5,
+    "headlens: + syntax, rare words": 6,
+    "headlens: + similarity (classify)": 7,
+}
+KEEPING = "output_attentions kept, then numpy"
+PLAIN = "plain forward (sdpa)"
+TIMES = (1, 4, 16)
+
+
+def headlens_way(feed: Feed, tier: int) -> Callable[[Iterable[Batch]], Statistics]:
+    """Everything `classify` does with the batches of a corpus, up to a tier."""
+    words = [RareWords(), Syntax()] if tier > 5 else []
+    frequency = WordfreqFrequency("en") if words else None
+
+    def way(batches: Iterable[Batch]) -> Statistics:
+        watching = Statistics([*TOKEN_METRICS[:tier], *words], feed.sites)
+        observers = [watching, Similarity(feed.sites)] if tier > 6 else [watching]
+        annotator = Annotator(DEFAULT_RELATIONS if words else (), frequency, sample=tier > 6)
+        with AttentionSession(feed.model, observers=observers, kernel="fast") as session:
+            for batch in batches:
+                with session.batch(annotator.annotate(batch, AnnotationCounts(), decoder_only=False)):
+                    feed.model(**batch.inputs)
+        return watching
+
+    return way
+
+
+def plain_way(feed: Feed) -> Callable[[Iterable[Batch]], None]:
+    def way(batches: Iterable[Batch]) -> None:
+        for batch in batches:
+            feed.model(**batch.inputs)
+
+    return way
+
+
+def ways(feed: Feed) -> dict[str, Callable[[Iterable[Batch]], object]]:
+    """All that is measured, by name; the plain forward pass first."""
+    return {
+        PLAIN: plain_way(feed),
+        **{name: headlens_way(feed, tier) for name, tier in TIERS.items()},
+        **contenders.others(feed.model, feed.encoder.tokenizer),
+    }
+
+
+def as_sums(found: object, feed: Feed) -> contenders.Sums:
+    """What headlens found, as the others write it."""
+    if isinstance(found, contenders.Sums):
+        return found
+    assert isinstance(found, Statistics)
+    sums = contenders.empty(feed.model)
+    confidence, positions, entropy = (found.sums(m) for m in TOKEN_METRICS[:3])
+    for layer, site in enumerate(found.sites):
+        sums.peaks[layer] = confidence[site]["confidence_all.x"]
+        sums.entropies[layer] = entropy[site]["entropy.x"]
+        sums.offsets[layer] = positions[site]["count"]
+        sums.tokens = int(confidence[site]["confidence_all.n"][0])
+    return sums
+
+
+def seconds(work: Callable[[], object], device: str) -> float:
+    if device == "cpu":
+        start = time.process_time()
+        work()
+        return time.process_time() - start
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    torch.cuda.synchronize()
+    begin.record()
+    work()
+    end.record()
+    torch.cuda.synchronize()
+    return begin.elapsed_time(end) / 1000
+
+
+def measure_time(work: inputs.Work, rounds: int, device: str) -> None:
+    """Print a row per way: median and range of the ratios, and tokens per second."""
+    batches = list(work.batches())
+    tokens = sum(int(b.source.real.sum()) for b in batches)
+    todo = ways(work.feed)
+    found = {name: as_sums(way(batches), work.feed) for name, way in todo.items() if name != PLAIN}
+    first = next(iter(found.values()))
+    differing = [name for name, sums in found.items() if not (sums.agree(first) and sums.tokens == tokens)]
+    times: dict[str, list[float]] = {name: [] for name in todo}
+    for _ in range(rounds):
+        for name, way in todo.items():
+            times[name].append(seconds(partial(way, batches), device))
+    longest = max(b.source.shape[1] for b in batches)
+    print(
+        f"\n{work.name}: {len(work.examples)} texts, {tokens} tokens in {len(batches)} batches of at most "
+        f"{work.batch_tokens}, longest {longest}; same numbers: {'no: ' + ', '.join(differing) if differing else 'yes'}"
+    )
+    print(f"\n| {work.name} | ratio | range | tokens/s |\n|---|---:|---:|---:|")
+    for name, own in times.items():
+        ratios = sorted(a / b for a, b in zip(own, times[PLAIN], strict=True))
+        speed = tokens / statistics.median(own)
+        print(f"| {name} | {statistics.median(ratios):.2f} | {ratios[0]:.2f}-{ratios[-1]:.2f} | {speed:,.0f} |")
+
+
+def peak_megabytes(device: str) -> float:
+    if device != "cpu":
+        return torch.cuda.max_memory_allocated() / 2**20
+    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("VmHWM"))
+    return int(line.split()[1]) / 1024
+
+
+def forget_peak(device: str) -> None:
+    """Start from what the process holds now: loading a model takes more memory than running it."""
+    if device != "cpu":
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        Path("/proc/self/clear_refs").write_text("5")
+
+
+def print_peak(work: inputs.Work, name: str, times: int, device: str) -> None:
+    """One way over a corpus repeated several times, in this process."""
+    own = {KEEPING: partial(contenders.naive, work.feed.model, keep=True)}
+    way = own[name]() if name in own else ways(work.feed)[name]
+    forget_peak(device)
+    way(work.batches(times))
+    print(peak_megabytes(device))
+
+
+def measure_memory(arguments: list[str], name: str) -> None:
+    """Print extra megabytes per way and size of the corpus, each from a process of its own."""
+    sizes = " | ".join(f"x{t}" for t in TIMES)
+    print(f"\n| {name}: MB beyond a plain forward, by size of the corpus | {sizes} |\n|---|---:|---:|---:|")
+    base: list[float] = []
+    for way in (PLAIN, *TIERS, "output_attentions + numpy", KEEPING):
+        peaks = []
+        for times in TIMES:
+            command = [sys.executable, __file__, *arguments, "--peak", way, "--times", str(times), "--work", name]
+            done = subprocess.run(command, capture_output=True, text=True, check=True)
+            peaks.append(float(done.stdout.split()[-1]))
+        base = base or peaks
+        if way != PLAIN:
+            print(f"| {way} | {' | '.join(f'{p - b:+.0f}' for p, b in zip(peaks, base, strict=True))} |", flush=True)
+
+
+def help_seconds() -> float:
+    """Wall time of `headlens --help`, best of five."""
+    times = []
+    for _ in range(5):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "headlens_cli", "--help"], capture_output=True, check=True)
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", choices=["demo", "bert-base-random"], default="demo")
+    parser.add_argument("--corpus", type=Path, help="a CoNLL-U file instead of UD EWT's test set")
+    parser.add_argument("--sentences", type=int, default=520, help="how many, spread over the corpus")
+    parser.add_argument("--batch-tokens", type=int, default=2048)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--work", choices=["sentences", "n=512"], help="only one of the two")
+    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--peak", help=argparse.SUPPRESS)
+    parser.add_argument("--times", type=int, default=1, help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+def works(options: argparse.Namespace) -> list[inputs.Work]:
+    """What is to be measured."""
+    loaded = inputs.loaded_model(options.model, options.device)
+    texts = inputs.sentences(options.corpus, options.sentences)
+    feed = Feed.of(loaded, texts[0])
+    both = [("sentences", texts), ("n=512", inputs.joined(texts, feed))]
+    chosen = [b for b in both if options.work in (None, b[0])]
+    return [inputs.Work(name, feed, tuple(found), options.batch_tokens) for name, found in chosen]
+
+
+def print_machine(options: argparse.Namespace) -> None:
+    names = ["torch", "transformers", "numpy", "nnsight", "transformer-lens"]
+    there = [n for n in names if contenders.find_spec(n.replace("-", "_"))]
+    versions = ", ".join(f"{n} {importlib.metadata.version(n)}" for n in there)
+    device = torch.cuda.get_device_name() if options.device == "cuda" else f"{os.cpu_count()} CPU cores"
+    print(f"{datetime.datetime.now(datetime.UTC).date()}, {options.model}, {device}, {options.threads} thread(s)")
+    print(f"{platform.platform()}, Python {platform.python_version()}, {versions}")
+
+
+def main() -> None:
+    """Measure and print."""
+    options = parse()
+    torch.set_num_threads(options.threads)
+    with torch.inference_mode():
+        if options.peak:
+            print_peak(works(options)[0], options.peak, options.times, options.device)
+            return
+        print_machine(options)
+        for work in works(options):
+            measure_time(work, options.rounds, options.device)
+            if not options.no_memory:
+                measure_memory(sys.argv[1:], work.name)
+    print(f"\nheadlens --help: {help_seconds():.2f} s")
+
+
+if __name__ == "__main__":
+    main()
