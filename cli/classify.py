@@ -40,6 +40,7 @@ def classify(
     similarity: o.SimilarityOption = "sample",
     batch_tokens: o.BatchTokensOption = 2048,
     seed: o.SeedOption = 0,
+    kernel: o.KernelOption = "fast",
     figures: o.FiguresOption = True,
 ) -> None:
     """Tell what every attention head does: confidence, positions, syntax, rare words; and name its role.
@@ -67,6 +68,7 @@ def classify(
             similarity=similarity,
             batch_tokens=batch_tokens,
             seed=seed,
+            kernel=kernel,
             long_sentences=long_sentences,
         ),
         model_options=load.options(),

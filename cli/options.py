@@ -198,6 +198,10 @@ SimilarityOption = Annotated[
     Literal["sample", "all", "off"],
     typer.Option(help="Head distances from one query token a sentence, from all, or none.", rich_help_panel=STATISTICS),
 ]
+KernelOption = Annotated[
+    Literal["fast", "eager"],
+    typer.Option(help="fast, or the model's own attention bit for bit, slower.", rich_help_panel=MODEL),
+]
 SeedOption = Annotated[
     int, typer.Option(min=0, max=2**32 - 1, help="Chooses the sampled query tokens.", rich_help_panel=STATISTICS)
 ]

@@ -58,6 +58,8 @@ class ClassifyOptions:
         batch_tokens: tokens of a batch, padding included.
         seed: chooses the query tokens of sampled similarity.
         long_sentences: whether sentences longer than the model reads are left out or cut into windows.
+        kernel: "eager" runs the model's own attention, bit for bit; "fast" differs from it by rounding, so that a head
+            that attends to two tokens equally to the seventh digit may point at the other one.
     """
 
     relations: tuple[str, ...] = DEFAULT_RELATIONS
@@ -68,6 +70,7 @@ class ClassifyOptions:
     batch_tokens: int = 2048
     seed: int = 0
     long_sentences: LongSentences = "skip"
+    kernel: Literal["fast", "eager"] = "fast"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
@@ -135,7 +138,7 @@ def classify(
     sample = options.similarity == "sample"
     annotator = Annotator(options.relations, frequencies.source, frequencies.target, sample, options.seed)
     baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)
-    session = AttentionSession(feed.model, observers=_observers(feed, options, baseline), kernel="fast")
+    session = AttentionSession(feed.model, observers=_observers(feed, options, baseline), kernel=options.kernel)
     statistics, similarity = session.observers[0], session.observers[-1]
     assert isinstance(statistics, Statistics)
     tally = Tally({"statistics": statistics.totals})
