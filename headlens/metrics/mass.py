@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
@@ -62,7 +63,13 @@ def _by_position(weights: Tensor, real: Tensor, dtype: torch.dtype) -> dict[str,
         # Queries that have this neighbour: not the first, or not the last.
         queries = real[:, None, max(0, -offset) : n - max(0, offset)]
         sums[name] = (weights.diagonal(offset, dim1=2, dim2=3) * queries).sum((0, 2), dtype=dtype)
-    position = torch.arange(n, device=weights.device, dtype=weights.dtype)
-    away = (position[:, None] - position[None]).abs()  # (query, key)
+    away = _away(n, weights.device, weights.dtype)
     sums["distance"] = (dot(weights, away) * real[:, None]).sum((0, 2), dtype=dtype)
     return sums
+
+
+@lru_cache(maxsize=2)  # The same for all layers of a batch.
+def _away(n: int, device: torch.device, dtype: torch.dtype) -> Tensor:
+    """How many tokens every key is away from every query; (query, key)."""
+    position = torch.arange(n, device=device, dtype=dtype)
+    return (position[:, None] - position[None]).abs()

@@ -38,36 +38,15 @@ def entropy(weights: Tensor) -> Tensor:
         terms: Tensor = torch.special.entr(weights)
         return terms.sum(-1)
     smallest = torch.finfo(weights.dtype).tiny
-
-    def of_rows(rows: Tensor) -> Tensor:
-        # Zeros: 0 times the logarithm of the smallest number is 0.
-        return dot(rows, rows.clamp(min=smallest).log_()).neg_()
-
     flat = weights.reshape(-1, weights.shape[-1])
-    parts = cut(flat, at_once(weights, weights.shape[-1]))
-    return torch.cat([of_rows(rows) for rows in parts]).view(weights.shape[:-1])
-
-
-def largest_among(weights: Tensor, candidates: Tensor) -> tuple[Tensor, Tensor]:
-    """The same as `largest`, with 0 for the weights of keys that are no candidates.
-
-    Args:
-        weights: (batch, heads, query, key), not negative.
-        candidates: (batch, key).
-    """
-    kept = candidates.to(weights.dtype)[:, None]
-    if weights.device.type != "cpu":
-        return largest(weights * kept[:, None])
-    sentences = weights.reshape(len(weights), -1, weights.shape[-1])  # (batch, heads x query, key)
+    found = flat.new_empty(len(flat))
     n_rows = at_once(weights, weights.shape[-1])
-    if sentences.shape[1] < n_rows:
-        several = n_rows // max(1, sentences.shape[1])
-        parts = list(zip(cut(sentences, several), cut(kept, several), strict=True))
-    else:
-        parts = [(rows[None], own) for s, own in zip(sentences, kept, strict=True) for rows in cut(s, n_rows)]
-    found = [largest(rows * own) for rows, own in parts]
-    values, places = (torch.cat([f[i].flatten() for f in found]) for i in (0, 1))
-    return values.view(weights.shape[:-1]), places.view(weights.shape[:-1])
+    room = flat.new_empty((min(n_rows, len(flat)), weights.shape[-1]))
+    for rows, own in zip(cut(flat, n_rows), cut(found, n_rows), strict=True):
+        # Zeros: 0 times the logarithm of the smallest number is 0.
+        logarithm = torch.clamp(rows, min=smallest, out=room[: len(rows)]).log_()
+        np.einsum("rk,rk->r", rows.numpy(), logarithm.numpy(), out=own.numpy())
+    return found.neg_().view(weights.shape[:-1])
 
 
 def at_once(weights: Tensor, size: int) -> int:

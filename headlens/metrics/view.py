@@ -13,7 +13,7 @@ from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.metrics.batchwise import once_per_batch
 from headlens.metrics.pointing import Plan, plan, pointed_at
-from headlens.metrics.reductions import largest_among
+from headlens.metrics.reductions import largest
 from headlens.metrics.words import WordLevel, word_level, word_weights
 
 # Columns that are cheaper to fetch one by one than with a pass over all weights.
@@ -98,8 +98,28 @@ class CallView:
     @cached_property
     def peak(self) -> Peak:
         """The most attended key that is not special; the first one of several equal. A `weight` is never below 0."""
-        weight, key = largest_among(self.weights, ~self.keys.special)
-        return Peak(weight, key.masked_fill(weight <= 0, -1))
+        weight, key = self._largest
+        # Rows that are masked throughout weigh padding as they do everything else.
+        special = self.keys.special.gather(1, key.flatten(1)).view(key.shape)
+        return Peak(weight, key.masked_fill((weight <= 0) | special, -1))
+
+    @cached_property
+    def _columns(self) -> Tensor | None:
+        """Weights of the special keys: (batch, special keys, heads, query); None where there are too many."""
+        special = special_keys(self.keys)
+        return None if special is None else self.weights[special.sentence, :, :, special.token]
+
+    @cached_property
+    def _largest(self) -> tuple[Tensor, Tensor]:
+        """Weight and place of the largest one among keys that are not special."""
+        special, columns = special_keys(self.keys), self._columns
+        if special is None or columns is None or self.weights.requires_grad:
+            return largest(self.weights * (~self.keys.special).to(self.weights.dtype)[:, None, None])
+        # Special keys are taken out for a moment: a copy of all weights without them would cost more than the search.
+        self.weights[special.sentence, :, :, special.token] = 0
+        found = largest(self.weights)
+        self.weights[special.sentence, :, :, special.token] = columns
+        return found
 
     @cached_property
     def highest(self) -> tuple[Tensor, Tensor]:
@@ -107,17 +127,14 @@ class CallView:
 
         What is not special was looked through for the peak; of the special keys there are few.
         """
-        special = special_keys(self.keys)
-        if special is None:
+        special, columns = special_keys(self.keys), self._columns
+        if special is None or columns is None:
             between = self.keys.real & ~self.keys.separator
             return peak_among(self.weights, between).weight.clamp(min=0), self.weights.amax(-1)
-        index, is_separator = special
-        if not index.shape[1]:
+        if not columns.shape[1]:
             return self.peak.weight, self.peak.weight
-        columns = index[:, None, None].expand(*self.weights.shape[:3], -1)
-        found = self.weights.gather(3, columns)  # (batch, heads, query, special keys)
-        between = torch.maximum(self.peak.weight, found.masked_fill(is_separator[:, None, None], 0).amax(-1))
-        return between, torch.maximum(self.peak.weight, found.amax(-1))
+        others = columns.masked_fill(special.separator[:, :, None, None], 0).amax(1)
+        return torch.maximum(self.peak.weight, others), torch.maximum(self.peak.weight, columns.amax(1))
 
     @cached_property
     def peaked(self) -> Tensor:
@@ -148,21 +165,33 @@ class CallView:
         return torch.minimum(keys, torch.arange(1, self.queries.shape[1] + 1, device=keys.device))
 
 
-@once_per_batch
-def special_keys(keys: Tokens) -> tuple[Tensor, Tensor] | None:
-    """Where the special tokens of every sentence stand, and which of them are separators; (batch, most) each.
+class SpecialKeys(NamedTuple):
+    """Where the special tokens of every sentence stand; (batch, most) each, but for `sentence`.
 
-    Sentences with fewer repeat their last one. None where they are many, or where a separator is not special.
+    Args:
+        sentence: (batch, 1), to index with.
+        token: which they are; sentences with fewer repeat their first one.
+        separator: which of them are separators.
     """
+
+    sentence: Tensor
+    token: Tensor
+    separator: Tensor
+
+
+@once_per_batch
+def special_keys(keys: Tokens) -> SpecialKeys | None:
+    """The special tokens of a batch; None where they are many, or where a separator is not special."""
     special = keys.real & keys.special
     most = int(special.sum(1).max())
-    if most > MOST_SPECIAL or bool((keys.separator & ~keys.special).any()):
+    enough = special.any(1).all() or not most
+    if most > MOST_SPECIAL or not enough or bool((keys.separator & ~keys.special).any()):
         return None
     # Special tokens to the front, in order.
     index = (~special).long().argsort(dim=1, stable=True)[:, :most]
-    inside = special.gather(1, index)
-    index = torch.where(inside, index, index[:, :1])
-    return index, keys.separator.gather(1, index)
+    index = torch.where(special.gather(1, index), index, index[:, :1])
+    sentence = torch.arange(len(index), device=index.device)[:, None]
+    return SpecialKeys(sentence, index, keys.separator.gather(1, index))
 
 
 def peak_among(weights: Tensor, candidates: Tensor) -> Peak:
