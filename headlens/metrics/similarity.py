@@ -15,7 +15,6 @@ from headlens.attention.contract import AttentionCall, Observer, Tokens
 from headlens.attention.sites import Site
 from headlens.heads import STACKS, Head, HeadTable, Stack
 from headlens.metrics.batchwise import once_per_batch
-from headlens.metrics.reductions import entropy
 from headlens.metrics.totals import Array, Totals
 
 
@@ -138,13 +137,23 @@ def _count(rows: Tensor) -> Tensor:
 def _divergence(rows: Tensor) -> Tensor:
     """Sum over queries of the Jensen-Shannon divergence of every pair: (heads, queries, key) -> (heads, heads)."""
     kind = torch.float32 if rows.device.type == "mps" else torch.float64
-    own = entropy(rows).sum(1, dtype=kind)
+    own = _entropies(rows, kind)
     total = torch.zeros(len(rows), len(rows), dtype=kind, device=rows.device)
     for i in range(len(rows) - 1):
-        mixed = entropy((rows[i] + rows[i + 1 :]) / 2).sum(1, dtype=kind)
+        mixed = _entropies((rows[i] + rows[i + 1 :]) / 2, kind)
         total[i, i + 1 :] = mixed - (own[i] + own[i + 1 :]) / 2
     # Rounding can leave a tiny negative divergence between equal heads.
     return (total + total.T).clamp(min=0)
+
+
+def _entropies(rows: Tensor, kind: torch.dtype) -> Tensor:
+    """Entropy of every head, summed over queries: (heads, queries, key) -> (heads,).
+
+    Added up in double precision at once: of two heads that are nearly alike little is left of their entropies.
+    """
+    # Zeros: 0 times the logarithm of the smallest number is 0.
+    logarithm = rows.clamp(min=torch.finfo(rows.dtype).tiny).log_()
+    return logarithm.mul_(rows).sum((1, 2), dtype=kind).neg_()
 
 
 def classical_mds(distance: Array) -> Array:
