@@ -15,7 +15,6 @@ from headlens.attention.contract import AttentionCall, Observer, Tokens
 from headlens.attention.sites import Site
 from headlens.heads import STACKS, Head, HeadTable, Stack
 from headlens.metrics.batchwise import once_per_batch
-from headlens.metrics.reductions import entropy
 from headlens.metrics.totals import Array, Totals
 
 
@@ -138,11 +137,17 @@ def _count(rows: Tensor) -> Tensor:
 def _divergence(rows: Tensor) -> Tensor:
     """Sum over queries of the Jensen-Shannon divergence of every pair: (heads, queries, key) -> (heads, heads)."""
     kind = torch.float32 if rows.device.type == "mps" else torch.float64
-    own = entropy(rows).sum(1, dtype=kind)
+    # Not quite 0, whose logarithm there is none of.
+    half = (rows / 2).clamp_(min=torch.finfo(rows.dtype).tiny)
+
+    def entropy(weights: Tensor) -> Tensor:
+        # Term by term, so that padding and the size of the batch do not decide where sums are rounded.
+        return weights.log().mul_(weights).sum((1, 2), dtype=kind).neg_()
+
+    own = entropy(half + half)
     total = torch.zeros(len(rows), len(rows), dtype=kind, device=rows.device)
     for i in range(len(rows) - 1):
-        mixed = entropy((rows[i] + rows[i + 1 :]) / 2).sum(1, dtype=kind)
-        total[i, i + 1 :] = mixed - (own[i] + own[i + 1 :]) / 2
+        total[i, i + 1 :] = entropy(half[i] + half[i + 1 :]) - (own[i] + own[i + 1 :]) / 2
     # Rounding can leave a tiny negative divergence between equal heads.
     return (total + total.T).clamp(min=0)
 
