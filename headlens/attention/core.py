@@ -120,11 +120,10 @@ def attend(
     # (batch, heads, key, d) from (batch, key heads, key, d)
     key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (context.key, context.value))
     factor = query.shape[-1] ** -0.5 if scaling is None else scaling
-    # Scaled on the way to memory of its own, which bmm needs anyway.
-    scaled = torch.mul(query, factor, out=query.new_empty(query.shape))
     shape = (*query.shape[:3], key.shape[2])
     out = query.new_empty(shape) if room is None else room[: math.prod(shape)].view(shape)
-    torch.bmm(_flat(scaled), _flat(key).transpose(1, 2), out=_flat(out))
+    # Scaled last, as eager attention does: rounded in the same places, near-ties mostly fall the same way.
+    _flat(out).baddbmm_(_flat(query), _flat(key).transpose(1, 2), beta=0, alpha=factor)
     scores = out.to(torch.promote_types(out.dtype, torch.float32))
     for term in terms:
         if term is not None:

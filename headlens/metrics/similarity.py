@@ -137,23 +137,19 @@ def _count(rows: Tensor) -> Tensor:
 def _divergence(rows: Tensor) -> Tensor:
     """Sum over queries of the Jensen-Shannon divergence of every pair: (heads, queries, key) -> (heads, heads)."""
     kind = torch.float32 if rows.device.type == "mps" else torch.float64
-    own = _entropies(rows, kind)
+    # Not quite 0, whose logarithm there is none of.
+    half = (rows / 2).clamp_(min=torch.finfo(rows.dtype).tiny)
+
+    def entropy(weights: Tensor) -> Tensor:
+        # Term by term, so that padding and the size of the batch do not decide where sums are rounded.
+        return weights.log().mul_(weights).sum((1, 2), dtype=kind).neg_()
+
+    own = entropy(half + half)
     total = torch.zeros(len(rows), len(rows), dtype=kind, device=rows.device)
     for i in range(len(rows) - 1):
-        mixed = _entropies((rows[i] + rows[i + 1 :]) / 2, kind)
-        total[i, i + 1 :] = mixed - (own[i] + own[i + 1 :]) / 2
+        total[i, i + 1 :] = entropy(half[i] + half[i + 1 :]) - (own[i] + own[i + 1 :]) / 2
     # Rounding can leave a tiny negative divergence between equal heads.
     return (total + total.T).clamp(min=0)
-
-
-def _entropies(rows: Tensor, kind: torch.dtype) -> Tensor:
-    """Entropy of every head, summed over queries: (heads, queries, key) -> (heads,).
-
-    Added up in double precision at once: of two heads that are nearly alike little is left of their entropies.
-    """
-    # Zeros: 0 times the logarithm of the smallest number is 0.
-    logarithm = rows.clamp(min=torch.finfo(rows.dtype).tiny).log_()
-    return logarithm.mul_(rows).sum((1, 2), dtype=kind).neg_()
 
 
 def classical_mds(distance: Array) -> Array:

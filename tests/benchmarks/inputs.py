@@ -74,7 +74,8 @@ def joined(examples: Iterable[Example], feed: Feed, limit: int = 512) -> list[Ex
         if size <= room:
             held.append(example.source)
             room -= size
-    return found
+    # The rest is shorter than the others.
+    return found or [Example(_side_by_side(held))]
 
 
 def _side_by_side(parts: list[Sentence]) -> Sentence:

@@ -199,7 +199,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--work", choices=["sentences", "n=512"], help="only one of the two")
-    parser.add_argument("--no-memory", action="store_true")
+    parser.add_argument("--memory-sentences", type=int, default=130, help="the same for memory; 0 leaves it out")
     parser.add_argument("--peak", help=argparse.SUPPRESS)
     parser.add_argument("--times", type=int, default=1, help=argparse.SUPPRESS)
     return parser.parse_args()
@@ -235,8 +235,8 @@ def main() -> None:
         print_machine(options)
         for work in works(options):
             measure_time(work, options.rounds, options.device)
-            if not options.no_memory:
-                measure_memory(sys.argv[1:], work.name)
+            if options.memory_sentences:
+                measure_memory([*sys.argv[1:], "--sentences", str(options.memory_sentences)], work.name)
     print(f"\nheadlens --help: {help_seconds():.2f} s")
 
 
