@@ -11,6 +11,7 @@ from torch import Tensor
 from headlens.attention.contract import CallContext, Edit
 from headlens.attention.normalizers import Normalizer, softmax
 from headlens.attention.sites import Site
+from headlens.relevance.ledger import on_gradient
 from headlens.relevance.tracing import Tracer
 
 # constant: all relevance goes to the values; halves: products are shared, the softmax is linearised.
@@ -87,7 +88,7 @@ class HeadOutputs(Edit):
             # Two products and a softmax in between: a half of a half for queries and keys, a half for values.
             for tensor, share in ((context.query, 0.25), (context.key, 0.25), (context.value, 0.5)):
                 if tensor.requires_grad:
-                    tensor.register_hook(_times(share))
+                    on_gradient(tensor, _times(share))
         return mask
 
     def output(self, context: CallContext, output: Tensor) -> Tensor:
@@ -96,7 +97,7 @@ class HeadOutputs(Edit):
         if self._replace is not None:
             output = self._replace(context, output)
         if output.requires_grad:
-            output.register_hook(self._keep(context.site, output.detach()))
+            on_gradient(output, self._keep(context.site, output.detach()))
         return output
 
     def take(self, sites: Sequence[Site], rows: int) -> dict[Site, Tensor]:

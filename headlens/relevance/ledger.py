@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ class Ledger:
 
     def keep(self, output: Tensor, bias: Tensor | float) -> None:
         """A bias that was added to an output takes part in its relevance; ratios c = R / v come by in the backward."""
-        output.register_hook(lambda ratio: self._kept.append(_product(ratio, bias)))
+        on_gradient(output, lambda ratio: self._kept.append(_product(ratio, bias)))
 
     def collect(self, start: Tensor, gradient: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Run the backward pass from `start`; the relevance of all leaves and of all biases, each one number.
@@ -41,11 +42,18 @@ class Ledger:
         """
         begun = torch.ones_like(start) if gradient is None else gradient
         found = torch.autograd.grad(start, self.leaves, begun, allow_unused=True)
-        arrived = [self._read(g, leaf.detach()).sum() for g, leaf in zip(found, self.leaves, strict=True) if g is not None]
-        return _total(arrived, start), _total(self._kept, start)
+        pairs = [(g, leaf.detach()) for g, leaf in zip(found, self.leaves, strict=True) if g is not None]
+        arrived = [self._read(gradient, leaf).sum() for gradient, leaf in pairs]
+        return _total(arrived), _total(self._kept)
 
 
-def _total(parts: list[Tensor], like: Tensor) -> Tensor:
+def on_gradient(tensor: Tensor, hook: Callable[[Tensor], Tensor | None]) -> None:
+    """Call a hook with what the backward pass brings to a tensor; what it returns, if anything, goes on instead."""
+    untyped: Any = tensor
+    untyped.register_hook(hook)
+
+
+def _total(parts: list[Tensor]) -> Tensor:
     # On the CPU, in double precision, which not every device has.
     return torch.stack(parts).cpu().double().sum() if parts else torch.zeros((), dtype=torch.float64)
 

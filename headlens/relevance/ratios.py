@@ -1,8 +1,8 @@
 """Relevance as a gradient: the backward pass carries c = R / v, the relevance of every number over the number.
 
-For v = sum_u W_uv u + b the rule R_u = sum_v W_uv u / v · R_v says c_u = sum_v W_uv c_v: the ordinary gradient, without any
-division, so that no epsilon has to keep a denominator from zero. A number read by several operations adds up what comes
-back, as gradients do. Three operations are not linear, and have a backward of their own.
+For v = sum_u W_uv u + b the rule R_u = sum_v W_uv u / v · R_v says c_u = sum_v W_uv c_v: the ordinary gradient, without
+any division, so that no epsilon has to keep a denominator from zero. A number read by several operations adds up what
+comes back, as gradients do. Three operations are not linear, and have a backward of their own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx
 
 from headlens.relevance.ledger import Ledger
 from headlens.relevance.table import Kind
@@ -47,7 +46,7 @@ class Ratios:
         if kind is Kind.KEEP:
             return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
         if kind is Kind.MULTIPLY and all(map(is_active, args)):
-            return HalfEach.apply(*args)
+            return run(HalfEach, *args)
         if kind is Kind.DIVIDE and is_active(args[1]):
             raise LookupError("division by an activation")
         return function(*args, **kwargs)
@@ -55,8 +54,7 @@ class Ratios:
     @staticmethod
     def keep(x: Tensor, function: Function) -> Tensor:
         """One function of x, number by number, that hands relevance on unchanged."""
-        kept: Tensor = Unchanged.apply(x, function)
-        return kept
+        return run(Unchanged, x, function)
 
     def _linear(self, function: Function, args: Arguments, kwargs: Keywords) -> Tensor:
         output: Tensor = function(*args, **kwargs)
@@ -83,7 +81,7 @@ class Ratios:
         bias: Tensor | None = None,
         eps: float = 1e-5,
     ) -> Tensor:
-        output: Tensor = ConstantDeviation.apply(x, shape, weight, bias, eps)
+        output = run(ConstantDeviation, x, shape, weight, bias, eps)
         if bias is not None:
             self.ledger.keep(output, bias)
         return output
@@ -97,16 +95,16 @@ class ConstantDeviation(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: FunctionCtx, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+        ctx: Any, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
     ) -> Tensor:
         """The same as torch's layer_norm."""
         y, _, inverse = torch.native_layer_norm(x, shape, weight, bias, eps)
         ctx.save_for_backward(inverse)
-        ctx.weight, ctx.axes = weight, tuple(range(-len(shape), 0))  # type: ignore[attr-defined]
+        ctx.weight, ctx.axes = weight, tuple(range(-len(shape), 0))
         return y
 
     @staticmethod
-    def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor | None, ...]:
         """Through the scale, then through x - mean(x)."""
         (inverse,) = ctx.saved_tensors
         scaled = ratio * inverse if ctx.weight is None else (ratio * ctx.weight).mul_(inverse)
@@ -117,7 +115,7 @@ class Unchanged(torch.autograd.Function):
     """y = f(x), number by number: R_x = R_y, so that c_x = c_y · y / x."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, function: Function) -> Tensor:
+    def forward(ctx: Any, x: Tensor, function: Function) -> Tensor:
         """`function(x)`."""
         y: Tensor = function(x)
         # At x = 0 nothing passes whatever the ratio; it must only be finite. A NaN in y shows in the outputs.
@@ -125,7 +123,7 @@ class Unchanged(torch.autograd.Function):
         return y
 
     @staticmethod
-    def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor, None]:
         """Times the factor the numbers changed by."""
         return ratio * ctx.saved_tensors[0], None
 
@@ -134,20 +132,26 @@ class HalfEach(torch.autograd.Function):
     """x · y of two activations: half of the relevance goes to each (Achtibat et al. 2024, proposition 3.3)."""
 
     @staticmethod
-    def forward(ctx: FunctionCtx, x: Tensor, y: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
         """The product."""
         ctx.save_for_backward(x, y)
         return x * y
 
     @staticmethod
-    def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
+    def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor, Tensor]:
         """Half of the gradient, each."""
         x, y = ctx.saved_tensors
         half = ratio / 2
         return (half * y).sum_to_size(x.shape), (half * x).sum_to_size(y.shape)
 
 
+def run(function: type[torch.autograd.Function], *args: Any) -> Tensor:
+    """Apply a function with a backward of its own."""
+    untyped: Any = function
+    result: Tensor = untyped.apply(*args)
+    return result
+
+
 def is_active(value: object) -> bool:
     """Whether a value depends on the model's inputs, so that relevance can pass through it."""
     return isinstance(value, Tensor) and value.requires_grad
-

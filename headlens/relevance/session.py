@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, Self, get_args
 
 import torch
@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
-from headlens.relevance.alpha_beta import Shares, explicit_attention
+from headlens.relevance.alpha_beta import Shares
+from headlens.relevance.attention import explicit_attention
 from headlens.relevance.heads import (
     NORMALIZERS,
     AttentionRule,
@@ -94,9 +95,8 @@ class RelevanceSession:
 
     The rules are those of `headlens.relevance.table`:
 
-    - `epsilon`: R_u = sum_v W_uv u / v · R_v (Bach et al. 2015, equation 56, with a vanishing epsilon), attention
-      weights constant, as Voita et al. 2019 and Ali et al. 2022 use it. What arrives at embeddings and biases is what started, and
-      that is checked.
+    - `epsilon`: R_u = sum_v W_uv u / v · R_v (Bach et al. 2015, equation 58, with a vanishing epsilon) and constant
+      attention weights (Ali et al. 2022). What arrives at embeddings and biases is what started, which is checked.
     - `attnlrp`: the same with halves for products and a linearised softmax (Achtibat et al. 2024).
     - `alpha-beta`: the rule of Voita et al.'s own code (`headlens.relevance.alpha_beta`); slow, for small inputs.
     - `gradxact`: gradient times activation at the head outputs; `taylor`: its magnitude by query, |sum over neurons of
@@ -182,8 +182,8 @@ class RelevanceSession:
             found = self._outputs.take(self.sites, _rows(inputs))
         start = parts.detach().cpu().double().flatten(1).sum(dim=1)
         group = self.target.rows
-        raw = {site: r.unflatten(0, (-1, group)).sum(dim=1) for site, r in found.items()}
-        return HeadRelevance(raw, start.unflatten(0, (-1, group)).sum(dim=1), float(arriving), float(kept))
+        raw = {site: r.view(-1, group, r.shape[1]).sum(dim=1) for site, r in found.items()}
+        return HeadRelevance(raw, start.view(-1, group).sum(dim=1), float(arriving), float(kept))
 
     def _checked(self, found: HeadRelevance) -> HeadRelevance:
         numbers = torch.cat([r.flatten() for r in found.raw.values()])
@@ -230,4 +230,5 @@ def _examples(inputs: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
 def _joined(parts: Sequence[HeadRelevance]) -> HeadRelevance:
     raw = {site: torch.cat([p.raw[site] for p in parts]) for site in parts[0].raw}
     start = torch.cat([p.start for p in parts])
-    return replace(parts[0], raw=raw, start=start, inputs=sum(p.inputs for p in parts), biases=sum(p.biases for p in parts))
+    inputs, biases = sum(p.inputs for p in parts), sum(p.biases for p in parts)
+    return HeadRelevance(raw, start, inputs, biases)

@@ -1,7 +1,7 @@
 """The rules of relevance, one for each kind of operation: the table that decides what a model's parts do.
 
-A model runs as it is; every torch function it calls on something that depends on its inputs is looked up here by what it
-is. What stands in no row has no rule and is refused, with the name of the module that called it.
+A model runs as it is; every torch function it calls on something that depends on its inputs is looked up here. What
+stands in no row has no rule and is refused, with the name of the module that called it.
 
 ======== ================================= ============================================= =========================
 kind     operations                        epsilon, attnlrp                              alpha-beta
@@ -24,8 +24,9 @@ KEEP     activation functions with         unchanged                            
 LOOK_UP  embeddings                        where relevance arrives                       the same
 ======== ================================= ============================================= =========================
 
-Attention is not looked up operation by operation. `epsilon` holds its weights constant: o = sum_k a_k v_k is linear in the
-values. `attnlrp` shares products in halves and linearises the softmax (Achtibat et al. 2024, propositions 3.1 and 3.3).
+Attention is not looked up operation by operation. `epsilon` holds its weights constant: o = sum_k a_k v_k is linear in
+the values. `attnlrp` shares products in halves and linearises the softmax (Achtibat et al. 2024, propositions 3.1 and
+3.3). `alpha-beta` takes it as one function of queries, keys and values with its Jacobian.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ _ROWS: dict[Kind, tuple[Callable[..., Any], ...]] = {
 FUNCTIONS: dict[Callable[..., Any], Kind] = {f: kind for kind, functions in _ROWS.items() for f in functions}
 
 # Modules that put one function of their input together from several operations; all are rows of KEEP.
-ACTIVATIONS = re.compile(r"(New|Fast|Quick|Accurate|Clipped)GELUActivation|GELUTanh|MishActivation|ReLUSquaredActivation")
+ACTIVATIONS = re.compile(
+    r"(New|Fast|Quick|Accurate|Clipped)GELUActivation|GELUTanh|MishActivation|ReLUSquaredActivation"
+)
 SCALES = re.compile(r"\w*RMSNorm|T5LayerNorm")
 
 

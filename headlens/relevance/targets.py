@@ -108,8 +108,9 @@ class EveryPosition(Target):
 class Similarity(Target):
     """The cosine of the mean-pooled embeddings of a pair of sentences, which are rows 2i and 2i + 1.
 
-    cos = sum_i u_i v_i / (|u| |v|). The lengths are held constant, as LayerNorm's deviation is, and of each product half
-    goes to either side: both sentences start with cos / 2, and what arrives at both inputs and biases adds up to cos.
+    cos = sum_i u_i v_i / (|u| |v|). The lengths are held constant, as LayerNorm's deviation is, and of each product
+    half goes to either side: both sentences start with cos / 2, and what arrives at the inputs and biases of both adds
+    up to cos.
     """
 
     name: ClassVar[str] = "similarity"
@@ -120,8 +121,8 @@ class Similarity(Target):
         shares, unit, length = _pooled(outputs, inputs)
         if len(unit) % 2:
             raise OptionError(f"{len(unit)} rows are no pairs of sentences.", "Give both sentences of every pair.")
-        other = unit.unflatten(0, (-1, 2)).flip(1).flatten(0, 1)
-        return shares * (other / length / 2)[:, None]
+        other = unit.view(-1, 2, unit.shape[1]).flip(1).flatten(0, 1)
+        return shares * (other / length / 2)[:, None, :]
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ class OwnEmbedding(Target):
     def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
         """(batch, length, d)."""
         shares, unit, length = _pooled(outputs, inputs)
-        return shares * (unit / length)[:, None]
+        return shares * (unit / length)[:, None, :]
 
 
 def generated(model: PreTrainedModel, inputs: Inputs, limit: int = 256) -> dict[str, Any]:
@@ -147,13 +148,14 @@ def generated(model: PreTrainedModel, inputs: Inputs, limit: int = 256) -> dict[
         inputs: `input_ids` and `attention_mask`.
         limit: most tokens to write.
     """
+    generate: Any = model.generate
     with torch.no_grad():
-        written = model.generate(**inputs, max_new_tokens=limit, num_beams=1, do_sample=False)
-    assert isinstance(written, Tensor)
+        written: Tensor = generate(**inputs, max_new_tokens=limit, num_beams=1, do_sample=False)
     # The last token is nobody's input; what follows an end is padding.
     ids = written[:, :-1]
     ends = model.generation_config.eos_token_id
-    ended = torch.isin(ids[:, 1:], torch.tensor(ends, device=ids.device)).cumsum(dim=1).bool()
+    last = torch.tensor([] if ends is None else ends, device=ids.device)
+    ended = torch.isin(ids[:, 1:], last).cumsum(dim=1).bool()
     real = torch.cat([torch.ones_like(ids[:, :1], dtype=torch.bool), ~ended], dim=1)
     return {**inputs, "decoder_input_ids": ids, "decoder_attention_mask": real.long()}
 

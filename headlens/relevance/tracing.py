@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
@@ -93,8 +92,9 @@ class Tracer(TorchFunctionMode):
 
     def _refusal(self, func: Function, why: str) -> UnsupportedModelError:
         name = resolve_name(func) or getattr(func, "__name__", repr(func))
+        because = f" ({why})" if why else ""
         return UnsupportedModelError(
-            f"There is no rule of relevance for {name}{f' ({why})' if why else ''}, which is called by {self._caller()}.",
+            f"There is no rule of relevance for {name}{because}, which is called by {self._caller()}.",
             "The rules gradxact and taylor need none; headlens/relevance/table.py lists what has one.",
         )
 
@@ -127,11 +127,11 @@ def frozen(model: nn.Module) -> Iterator[None]:
     asking = [p for p in model.parameters() if p.requires_grad]
     try:
         for parameter in asking:
-            parameter.requires_grad_(requires_grad=False)
+            parameter.requires_grad_(mode=False)
         yield
     finally:
         for parameter in asking:
-            parameter.requires_grad_(requires_grad=True)
+            parameter.requires_grad_(mode=True)
 
 
 @contextmanager
