@@ -6,7 +6,7 @@ The backward pass carries relevance itself. An operation with the outputs v give
 
 with z_uv = (dv / du) u + f(0)_v / n: of n inputs each takes an equal share of the bias. Then the inputs' relevance is
 scaled so that the sum of its magnitudes is that of the outputs: per token, position or head, then for the example as a
-whole. A number read by several operations adds up what comes back, scaled to the sum of the parts' magnitudes. Attention
+whole. A number read by several operations adds up what comes back, scaled to the sum of the magnitudes. Attention
 is one function of queries, keys and values with its whole Jacobian; LayerNorm is taken with its Jacobian, too.
 
 What differs from that code: queries, keys and values come from three linear layers, whose magnitudes are kept apart,

@@ -127,11 +127,11 @@ def frozen(model: nn.Module) -> Iterator[None]:
     asking = [p for p in model.parameters() if p.requires_grad]
     try:
         for parameter in asking:
-            parameter.requires_grad_(mode=False)
+            parameter.requires_grad = False
         yield
     finally:
         for parameter in asking:
-            parameter.requires_grad_(mode=True)
+            parameter.requires_grad = True
 
 
 @contextmanager
