@@ -9,6 +9,8 @@ scaled so that the sum of its magnitudes is that of the outputs: per token, posi
 whole. A number read by several operations adds up what comes back, scaled to the sum of the magnitudes. Attention
 is one function of queries, keys and values with its whole Jacobian; LayerNorm is taken with its Jacobian, too.
 
+A head whose output projection is zero has its share of the bias, therefore, and not nothing.
+
 What differs from that code: queries, keys and values come from three linear layers, whose magnitudes are kept apart,
 not from one joined; the Jacobian of LayerNorm has its epsilon in all places; a constant that is added outside of a
 linear layer gets nothing; relevance starts at the value of the logit, not at 1.

@@ -200,7 +200,8 @@ def _pooled(outputs: Any, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
         raise OptionError(
             f"The model gives no embeddings ({type(outputs).__name__}).", "Use --target predicted, masked or positions."
         )
-    real = inputs["attention_mask"][..., None].to(states.dtype)
+    mask = inputs.get("attention_mask")
+    real = (torch.ones_like(inputs["input_ids"]) if mask is None else mask)[..., None].to(states.dtype)
     shares = states * (real / real.sum(dim=1, keepdim=True))
     mean = shares.detach().sum(dim=1)
     length = mean.norm(dim=-1, keepdim=True)
