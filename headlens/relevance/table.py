@@ -57,7 +57,7 @@ class Kind(Enum):
 
 _ROWS: dict[Kind, tuple[Callable[..., Any], ...]] = {
     Kind.MOVE: (
-        *(Tensor.view, Tensor.reshape, Tensor.flatten, Tensor.unflatten, Tensor.squeeze, Tensor.unsqueeze),
+        *(Tensor.view, Tensor.reshape, Tensor.flatten, Tensor.squeeze, Tensor.unsqueeze),
         *(Tensor.transpose, Tensor.permute, Tensor.expand, Tensor.contiguous, Tensor.clone, Tensor.__getitem__),
         *(Tensor.split, Tensor.chunk, Tensor.unbind, Tensor.to, Tensor.float, Tensor.type_as, Tensor.neg),
         *(torch.reshape, torch.flatten, torch.squeeze, torch.unsqueeze, torch.transpose, torch.permute),
@@ -73,7 +73,7 @@ _ROWS: dict[Kind, tuple[Callable[..., Any], ...]] = {
     Kind.NORM: (functional.layer_norm,),
     Kind.KEEP: (
         *(functional.gelu, functional.silu, functional.mish, functional.relu, functional.relu6, functional.leaky_relu),
-        *(functional.tanh, torch.tanh, torch.relu, Tensor.tanh, Tensor.relu, functional.rms_norm),
+        *(torch.tanh, torch.relu, Tensor.tanh, Tensor.relu, functional.rms_norm),
     ),
     Kind.LOOK_UP: (functional.embedding,),
 }
