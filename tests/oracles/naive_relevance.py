@@ -112,15 +112,20 @@ class NaiveBert:
         return self.classifier(self.pooled)[0]
 
 
-def by_gradient(model: NaiveBert, ids: list[int], rule: str) -> Array:
+def starting(logits: Array, *, every: bool) -> Array:
+    """Which logits relevance starts from."""
+    return np.ones(len(logits), dtype=bool) if every else np.arange(len(logits)) == np.argmax(logits)
+
+
+def by_gradient(model: NaiveBert, ids: list[int], rule: str, *, every: bool) -> Array:
     """(layers, heads): sum over queries of gradient times activation, or of its magnitude."""
     n_layers = len(model.layers)
-    best = int(np.argmax(model.forward(ids)))
+    chosen = starting(model.forward(ids), every=every)
     found = np.zeros((n_layers, model.n_heads, len(ids)))
     for place in np.ndindex(found.shape):
         gates = np.ones(found.shape, dtype=complex)
         gates[place] += 1j * STEP
-        found[place] = model.forward(ids, gates)[best].imag / STEP
+        found[place] = model.forward(ids, gates)[chosen].sum().imag / STEP
     return (np.abs(found) if rule == "taylor" else found).sum(axis=2)
 
 
@@ -230,13 +235,16 @@ def jacobian(function: Callable[[Array], Array], x: Array) -> Array:
 RULES = {"epsilon": Epsilon, "attnlrp": AttnLrp, "alpha-beta": AlphaBeta}
 
 
-def relevance(model: NaiveBert, ids: list[int], rule: str) -> tuple[Array, Array]:
-    """(layers, heads), and what arrives at the sum of the embeddings (tokens, hidden)."""
+def relevance(model: NaiveBert, ids: list[int], rule: str, *, every: bool = False) -> tuple[Array, Array]:
+    """(layers, heads), and what arrives at the sum of the embeddings (tokens, hidden).
+
+    Relevance starts from the largest logit, or from every one.
+    """
     if rule in ("gradxact", "taylor"):
-        return by_gradient(model, ids, rule), np.zeros(0)
+        return by_gradient(model, ids, rule, every=every), np.zeros(0)
     rules: Any = RULES[rule]()
     logits = model.forward(ids)
-    start = np.where(np.arange(len(logits)) == np.argmax(logits), logits, 0.0)[None]
+    start = np.where(starting(logits, every=every), logits, 0.0)[None]
     r = np.zeros_like(model.last)
     r[:1] = rules.dense(model.pooler, model.last[:1], rules.dense(model.classifier, model.pooled, start))
     found = np.zeros((len(model.layers), model.n_heads))
