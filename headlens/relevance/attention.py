@@ -21,7 +21,6 @@ class ExplicitAttention(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, computed: Sequence[Tensor]) -> Tensor:
         """The head outputs, computed before: the one element of `computed`, with the graph behind it."""
-        ctx.save_for_backward(query, key, value)
         ctx.inputs, ctx.output = (query, key, value), computed[0]
         return computed[0].detach().clone()
 
@@ -30,17 +29,17 @@ class ExplicitAttention(torch.autograd.Function):
         """Positive and negative parts apart: one row of the Jacobian at a time, for all heads at once."""
         values = _by_head(ctx.inputs).detach()
         found = torch.zeros_like(values)
-        for query, neuron in relevance.ne(0).any(dim=2)[0].nonzero().tolist():
+        for query, neuron in relevance.ne(0).any(dim=2).any(dim=0).nonzero().tolist():
             jacobian = _by_head(_jacobian_row(ctx.output, ctx.inputs, query, neuron))
-            found += distribute((jacobian * values)[:, None, :], relevance[0, query, :, neuron, None])
-        outputs = relevance[0].transpose(0, 1).flatten(1)
+            found += distribute((jacobian * values)[:, None, :], relevance[:, query, :, neuron].reshape(-1, 1))
+        outputs = relevance.transpose(1, 2).flatten(0, 1).flatten(1)
         scaled = rescale_all(rescale(found, outputs, axes=(-1,), reference_axes=(-1,)), outputs)
         parts = torch.split(scaled, [prod(t.shape[2:]) for t in ctx.inputs], dim=1)
         return *(p.reshape(t.shape) for p, t in zip(parts, ctx.inputs, strict=True)), None
 
 
 def explicit_attention(context: CallContext, output: Tensor) -> Tensor:
-    """The same head outputs, (1, query, heads, d), with the backward of `alpha-beta`.
+    """The same head outputs, (batch, query, heads, d), with the backward of `alpha-beta`.
 
     Raises:
         UnsupportedModelError: if several heads share their keys, whose Jacobians could not be told apart.
@@ -53,13 +52,13 @@ def explicit_attention(context: CallContext, output: Tensor) -> Tensor:
 
 
 def _jacobian_row(output: Tensor, inputs: Sequence[Tensor], query: int, neuron: int) -> tuple[Tensor, ...]:
-    """How output[0, query, head, neuron] changes with the inputs of the same head, for every head at once."""
+    """How output[row, query, head, neuron] changes with the inputs of the same head, for every row and head at once."""
     chosen = torch.zeros_like(output)
-    chosen[0, query, :, neuron] = 1
+    chosen[:, query, :, neuron] = 1
     rows = torch.autograd.grad(output, inputs, chosen, retain_graph=True, allow_unused=True)
     return tuple(torch.zeros_like(t) if r is None else r for r, t in zip(rows, inputs, strict=True))
 
 
 def _by_head(tensors: Sequence[Tensor]) -> Tensor:
-    """Queries, keys and values, each (1, heads, tokens, d), as the inputs of every head: (heads, inputs)."""
-    return torch.cat([t[0].flatten(1) for t in tensors], dim=1)
+    """Queries, keys and values, each (batch, heads, tokens, d), as the inputs of heads: (batch · heads, inputs)."""
+    return torch.cat([t.flatten(0, 1).flatten(1) for t in tensors], dim=1)

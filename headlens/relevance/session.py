@@ -173,9 +173,7 @@ class RelevanceSession:
         cache = {"use_cache": False} if any(s.stack == "decoder" for s in self.sites) else {}
         try:
             with self._tracer:
-                outputs = self.model(**{**cache, **given})
-            parts = self.target.parts(outputs, inputs)
-            del outputs
+                parts = self.target.parts(self.model(**{**cache, **given}), inputs)
             explicit = self._plan.attention == "explicit"
             arriving, kept = ledger.collect(parts, parts.detach() if explicit else None)
         finally:

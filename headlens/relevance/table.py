@@ -59,7 +59,17 @@ _ROWS: dict[Kind, tuple[Callable[..., Any], ...]] = {
     Kind.MOVE: (
         *(Tensor.view, Tensor.reshape, Tensor.flatten, Tensor.squeeze, Tensor.unsqueeze),
         *(Tensor.transpose, Tensor.permute, Tensor.expand, Tensor.contiguous, Tensor.clone, Tensor.__getitem__),
-        *(Tensor.split, Tensor.chunk, Tensor.unbind, Tensor.to, Tensor.float, Tensor.type_as, Tensor.neg),
+        *(
+            Tensor.amax,
+            torch.amax,
+            Tensor.split,
+            Tensor.chunk,
+            Tensor.unbind,
+            Tensor.to,
+            Tensor.float,
+            Tensor.type_as,
+            Tensor.neg,
+        ),
         *(torch.reshape, torch.flatten, torch.squeeze, torch.unsqueeze, torch.transpose, torch.permute),
         *(torch.split, torch.chunk, torch.unbind, torch.cat, torch.stack, torch.neg),
         # The session refuses models in training, so that nothing is dropped.

@@ -31,7 +31,7 @@ class Target(ABC):
         """Neurons of the outputs times constants, rows first; everything else of a row is added up.
 
         Only selections and products with constants may lie between the outputs and these, so that every part is the
-        relevance of the neuron it comes from.
+        relevance of the neuron it comes from. The rules hold here as in the model.
 
         Raises:
             OptionError: if the model has no such outputs, or a row nothing to start from.

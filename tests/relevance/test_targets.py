@@ -144,6 +144,19 @@ def test_a_sentence_is_as_similar_to_itself_as_to_its_copy() -> None:
         assert torch.allclose(raw, copied.raw[site], rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("target", [OwnEmbedding(), Similarity()], ids=lambda t: t.name)
+def test_constants_of_a_target_do_not_scale_relevance_that_is_passed_on_as_such(target: Target) -> None:
+    """Under alpha-beta the backward pass carries relevance, which a constant factor leaves as it is."""
+    model, inputs = zoo.ZOO["bert"].build().double(), pairs()
+    with RelevanceSession(model, target, "alpha-beta") as session:
+        found = session.relevance({k: v[:2] for k, v in inputs.items()})
+    with torch.no_grad():
+        parts = target.parts(model(**{k: v[:2] for k, v in inputs.items()}), {k: v[:2] for k, v in inputs.items()})
+    # The largest share a layer's heads can have is all; a factor that got in would leave next to nothing.
+    last = [r.abs().sum() for s, r in found.raw.items()][-1]
+    assert 0.02 * parts.abs().sum() < last <= parts.abs().sum()
+
+
 def test_an_odd_number_of_rows_is_no_pairs() -> None:
     model, inputs = built("bert")
     with pytest.raises(OptionError, match="3 rows are no pairs"):
