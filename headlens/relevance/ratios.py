@@ -88,7 +88,7 @@ class Ratios:
 
 
 class ConstantDeviation(torch.autograd.Function):
-    """LayerNorm whose standard deviation is a constant in the backward (Ali et al. 2022, equation 10).
+    """LayerNorm whose standard deviation is a constant in the backward (Ali et al. 2022).
 
     Its mean is a sum like others, so that without a shift nothing is lost.
     """

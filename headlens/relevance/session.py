@@ -118,7 +118,8 @@ class RelevanceSession:
         plan = _PLANS[rule]
         self.model, self.target, self.rule = model, target, rule
         self._plan = plan
-        self._tracer = Tracer(model, plan.rules(Ledger(plan.read)))
+        self._idle = plan.rules(Ledger(plan.read))
+        self._tracer = Tracer(model, self._idle)
         explicit = explicit_attention if plan.attention == "explicit" else None
         self._outputs = HeadOutputs(plan.attention, plan.reading, self._tracer, explicit)
         self._attention = AttentionSession(
@@ -178,6 +179,8 @@ class RelevanceSession:
             arriving, kept = ledger.collect(parts, parts.detach() if explicit else None)
         finally:
             found = self._outputs.take(self.sites, _rows(inputs))
+            # What the rules noted keeps tensors of the pass alive.
+            self._tracer.start(self._idle)
         start = parts.detach().cpu().double().flatten(1).sum(dim=1)
         group = self.target.rows
         raw = {site: r.view(-1, group, r.shape[1]).sum(dim=1) for site, r in found.items()}

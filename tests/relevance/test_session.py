@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -276,6 +277,32 @@ def test_bfloat16_is_close_to_float32() -> None:
     sharp, coarse = (relevance(entry.build().to(t), zoo.padded(entry)) for t in (torch.float32, torch.bfloat16))
     for site, raw in sharp.raw.items():
         assert torch.allclose(raw, coarse.raw[site], atol=0.15 * float(raw.abs().max()))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("name", ["bert-mlm", "albert", "marian", "llama"])
+def test_cuda_equals_cpu(name: str, rule: Rule) -> None:
+    if name == "llama" and rule == "alpha-beta":
+        pytest.skip("heads that share keys have no rule there")
+    model, inputs = zoo.ZOO[name].build(), zoo.padded(zoo.ZOO[name])
+    cpu = relevance(model, inputs, rule)
+    cuda = relevance(model.cuda(), {k: v.cuda() if isinstance(v, Tensor) else v for k, v in inputs.items()}, rule)
+    for site, raw in cpu.raw.items():
+        assert torch.allclose(raw, cuda.raw[site], rtol=1e-3, atol=1e-4 * float(raw.abs().max()))
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_nothing_of_a_pass_is_kept_between_batches(rule: Rule) -> None:
+    def tensors() -> int:
+        gc.collect()
+        return sum(issubclass(type(o), Tensor) for o in gc.get_objects())
+
+    model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
+    with RelevanceSession(model, FirstNeurons(), rule) as session:
+        before = tensors()
+        session.relevance(inputs)
+        assert tensors() == before
 
 
 def test_tracing_sees_functions_that_are_no_modules() -> None:
