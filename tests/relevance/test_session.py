@@ -26,6 +26,13 @@ from headlens.relevance.session import RULES, HeadRelevance, RelevanceSession, R
 from headlens.relevance.targets import MaskedTokens, OwnEmbedding, PredictedClass, Target
 from headlens.relevance.tracing import Tracer
 
+# T5 is missing from the zoo where it computes its attention itself.
+PADDED = [
+    name
+    for name in ("bert-classifier", "albert", "distilbert", "gpt2", "llama", "modernbert", "marian", "t5")
+    if name in zoo.ZOO
+]
+
 
 def relevance(
     model: PreTrainedModel, inputs: dict[str, Any], rule: Rule = "epsilon", target: Target | None = None
@@ -57,9 +64,7 @@ def test_without_biases_embeddings_get_it_all(name: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize(
-    "name", ["bert-classifier", "albert", "distilbert", "gpt2", "llama", "modernbert", "marian", "t5"]
-)
+@pytest.mark.parametrize("name", PADDED)
 def test_a_padded_batch_is_its_sentences_one_by_one(name: str, rule: Rule) -> None:
     if name == "llama" and rule == "alpha-beta":
         pytest.skip("heads that share keys have no rule there")
