@@ -1,0 +1,1 @@
+"""Head relevance: how much each head contributes to an output neuron, by layer-wise relevance propagation."""

@@ -1,0 +1,102 @@
+"""The rules of relevance, one for each kind of operation: the table that decides what a model's parts do.
+
+A model runs as it is; every torch function it calls on something that depends on its inputs is looked up here. What
+stands in no row has no rule and is refused, with the name of the module that called it.
+
+======== ================================= ============================================= =========================
+kind     operations                        epsilon, attnlrp                              alpha-beta
+======== ================================= ============================================= =========================
+MOVE     reshape, select, stack, cast,     relevance goes where the number came from     the same
+         negate
+LINEAR   fully connected layers            R_u = sum_v W_uv u / v · R_v; the bias keeps  positive and negative
+                                           b / v · R_v                                   parts apart, with the
+                                                                                         bias shared by the inputs
+ADD      sums; a constant is a bias        R_u = u / (sum of all) · R                    parts apart; a constant
+                                                                                         gets nothing
+MULTIPLY a factor; two activations         unchanged; half to each                       the same
+DIVIDE   by a constant                     unchanged                                     the same
+REDUCE   sums and means over an axis       as ADD                                        refused
+NORM     LayerNorm                         linear with the deviation held constant; the  its Jacobian, parts apart
+                                           mean is a sum; the shift is a bias
+KEEP     activation functions with         unchanged                                     unchanged
+         f(0) = 0; RMSNorm, whose scale
+         is held constant
+LOOK_UP  embeddings                        where relevance arrives                       the same
+======== ================================= ============================================= =========================
+
+Attention is not looked up operation by operation. `epsilon` holds its weights constant: o = sum_k a_k v_k is linear in
+the values. `attnlrp` shares products in halves and linearises the softmax (Achtibat et al. 2024, propositions 3.1 and
+3.3). `alpha-beta` takes it as one function of queries, keys and values with its Jacobian.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+class Kind(Enum):
+    """What an operation is to relevance; the rows of the table."""
+
+    MOVE = "move"
+    LINEAR = "linear"
+    ADD = "add"
+    MULTIPLY = "multiply"
+    DIVIDE = "divide"
+    REDUCE = "reduce"
+    NORM = "norm"
+    KEEP = "keep"
+    LOOK_UP = "look up"
+
+
+_ROWS: dict[Kind, tuple[Callable[..., Any], ...]] = {
+    Kind.MOVE: (
+        *(Tensor.view, Tensor.reshape, Tensor.flatten, Tensor.squeeze, Tensor.unsqueeze),
+        *(Tensor.transpose, Tensor.permute, Tensor.expand, Tensor.contiguous, Tensor.clone, Tensor.__getitem__),
+        *(
+            Tensor.amax,
+            torch.amax,
+            Tensor.split,
+            Tensor.chunk,
+            Tensor.unbind,
+            Tensor.to,
+            Tensor.float,
+            Tensor.type_as,
+            Tensor.neg,
+        ),
+        *(torch.reshape, torch.flatten, torch.squeeze, torch.unsqueeze, torch.transpose, torch.permute),
+        *(torch.split, torch.chunk, torch.unbind, torch.cat, torch.stack, torch.neg),
+        # The session refuses models in training, so that nothing is dropped.
+        functional.dropout,
+    ),
+    Kind.LINEAR: (functional.linear, torch.addmm),
+    Kind.ADD: (Tensor.add, Tensor.add_, Tensor.sub, torch.add, torch.sub),
+    Kind.MULTIPLY: (Tensor.mul, Tensor.mul_, torch.mul),
+    Kind.DIVIDE: (Tensor.div, torch.div),
+    Kind.REDUCE: (Tensor.sum, Tensor.mean, torch.sum, torch.mean),
+    Kind.NORM: (functional.layer_norm,),
+    Kind.KEEP: (
+        *(functional.gelu, functional.silu, functional.mish, functional.relu, functional.relu6, functional.leaky_relu),
+        *(torch.tanh, torch.relu, Tensor.tanh, Tensor.relu, functional.rms_norm),
+    ),
+    Kind.LOOK_UP: (functional.embedding,),
+}
+FUNCTIONS: dict[Callable[..., Any], Kind] = {f: kind for kind, functions in _ROWS.items() for f in functions}
+
+# Modules that put one function of their input together from several operations; all are rows of KEEP.
+ACTIVATIONS = re.compile(
+    r"(New|Fast|Quick|Accurate|Clipped)GELUActivation|GELUTanh|MishActivation|ReLUSquaredActivation"
+)
+SCALES = re.compile(r"\w*RMSNorm|T5LayerNorm")
+
+
+def is_kept(module: nn.Module) -> bool:
+    """Whether a module as a whole is a row of KEEP."""
+    name = type(module).__name__
+    return bool(ACTIVATIONS.fullmatch(name) or SCALES.fullmatch(name))

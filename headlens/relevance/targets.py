@@ -1,0 +1,208 @@
+"""Whose relevance is asked for: the output neurons that relevance starts from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from headlens.errors import OptionError
+
+Inputs = Mapping[str, Any]
+
+
+class Target(ABC):
+    """Picks output neurons; an example's relevance starts as their sum.
+
+    Args:
+        rows: rows of the batch that make one example.
+    """
+
+    name: ClassVar[str]
+    rows: ClassVar[int] = 1
+
+    @abstractmethod
+    def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """Neurons of the outputs times constants, rows first; everything else of a row is added up.
+
+        Only selections and products with constants may lie between the outputs and these, so that every part is the
+        relevance of the neuron it comes from. The rules hold here as in the model.
+
+        Raises:
+            OptionError: if the model has no such outputs, or a row nothing to start from.
+        """
+
+
+@dataclass(frozen=True)
+class PredictedClass(Target):
+    """The largest logit of a classifier."""
+
+    name: ClassVar[str] = "predicted"
+
+    def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """(batch, 1)."""
+        del inputs
+        return _class_logits(outputs).amax(dim=-1, keepdim=True)
+
+
+@dataclass(frozen=True)
+class GivenClass(Target):
+    """The logit of one class, whatever is predicted.
+
+    Args:
+        label: number of the class, from 0.
+    """
+
+    label: int
+    name: ClassVar[str] = "class"
+
+    def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """(batch, 1)."""
+        del inputs
+        logits = _class_logits(outputs)
+        if not 0 <= self.label < logits.shape[1]:
+            raise OptionError(f"There is no class {self.label}.", f"The model has classes 0 to {logits.shape[1] - 1}.")
+        return logits[:, self.label, None]
+
+
+@dataclass(frozen=True)
+class MaskedTokens(Target):
+    """The largest logit at every masked position of a masked language model.
+
+    Args:
+        mask_id: id of the mask token.
+    """
+
+    mask_id: int
+    name: ClassVar[str] = "masked"
+
+    def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """(batch, length), 0 where nothing is masked."""
+        masked = inputs["input_ids"] == self.mask_id
+        return _top_logits(outputs, masked, "Mask tokens first.")
+
+
+@dataclass(frozen=True)
+class EveryPosition(Target):
+    """The largest logit at every position of a translation or a decoder's text, teacher-forced or generated.
+
+    With `generated` inputs these are the tokens that greedy search chose.
+    """
+
+    name: ClassVar[str] = "positions"
+
+    def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """(batch, target length), 0 at padding."""
+        side = "decoder_" if "decoder_input_ids" in inputs else ""
+        mask = inputs.get(f"{side}attention_mask")
+        real = torch.ones_like(inputs[f"{side}input_ids"]) if mask is None else mask
+        return _top_logits(outputs, real.bool(), "Empty translations have nothing to start from.")
+
+
+@dataclass(frozen=True)
+class Similarity(Target):
+    """The cosine of the mean-pooled embeddings of a pair of sentences, which are rows 2i and 2i + 1.
+
+    cos = sum_i u_i v_i / (|u| |v|). The lengths are held constant, as LayerNorm's deviation is, and of each product
+    half goes to either side: both sentences start with cos / 2, and what arrives at the inputs and biases of both adds
+    up to cos.
+    """
+
+    name: ClassVar[str] = "similarity"
+    rows: ClassVar[int] = 2
+
+    def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """(batch, length, d)."""
+        shares, unit, length = _pooled(outputs, inputs)
+        if len(unit) % 2:
+            raise OptionError(f"{len(unit)} rows are no pairs of sentences.", "Give both sentences of every pair.")
+        other = unit.view(-1, 2, unit.shape[1]).flip(1).flatten(0, 1)
+        return shares * (other / length / 2)[:, None, :]
+
+
+@dataclass(frozen=True)
+class OwnEmbedding(Target):
+    """A sentence's embedding along itself: the similarity of a sentence with its own, constant embedding, which is 1.
+
+    For embedding models and a corpus of single sentences: which heads make the embedding what it is.
+    """
+
+    name: ClassVar[str] = "embedding"
+
+    def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
+        """(batch, length, d)."""
+        shares, unit, length = _pooled(outputs, inputs)
+        return shares * (unit / length)[:, None, :]
+
+
+def generated(model: PreTrainedModel, inputs: Inputs, limit: int = 256) -> dict[str, Any]:
+    """Inputs with what the model itself writes for them, by greedy search, as the decoder's input.
+
+    Args:
+        model: an encoder-decoder; must not be inside a session.
+        inputs: `input_ids` and `attention_mask`.
+        limit: most tokens to write.
+    """
+    generate: Any = model.generate
+    with torch.no_grad():
+        written: Tensor = generate(**inputs, max_new_tokens=limit, num_beams=1, do_sample=False)
+    # The last token is nobody's input; what follows an end is padding.
+    ids = written[:, :-1]
+    ends = model.generation_config.eos_token_id
+    last = torch.tensor([] if ends is None else ends, device=ids.device)
+    ended = torch.isin(ids[:, 1:], last).cumsum(dim=1).bool()
+    real = torch.cat([torch.ones_like(ids[:, :1], dtype=torch.bool), ~ended], dim=1)
+    return {**inputs, "decoder_input_ids": ids, "decoder_attention_mask": real.long()}
+
+
+def _logits(outputs: Any) -> Tensor:
+    logits = getattr(outputs, "logits", None)
+    if not isinstance(logits, Tensor):
+        raise OptionError(
+            f"The model gives no logits ({type(outputs).__name__}).",
+            "Give a model with a task head, or use --target similarity or embedding for one without.",
+        )
+    return logits
+
+
+def _class_logits(outputs: Any) -> Tensor:
+    logits = _logits(outputs)
+    if logits.dim() != 2:
+        raise OptionError(
+            f"The model is no classifier of sentences: its logits have the shape {tuple(logits.shape)}.",
+            "Use --target masked for masked language models, positions for translation models.",
+        )
+    return logits
+
+
+def _top_logits(outputs: Any, chosen: Tensor, advice: str) -> Tensor:
+    """The largest logits of chosen positions, (batch, length)."""
+    logits = _logits(outputs)
+    if logits.shape[:2] != chosen.shape or logits.dim() != 3:
+        raise OptionError(
+            f"The model gives no logits for every token: their shape is {tuple(logits.shape)}.",
+            "Use --target predicted for a classifier.",
+        )
+    if not chosen.any(dim=1).all():
+        raise OptionError("An example has no position that relevance could start from.", advice)
+    return logits.amax(dim=-1) * chosen
+
+
+def _pooled(outputs: Any, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
+    """Every token's share in the mean (batch, length, d), the mean's direction (batch, d) and length (batch, 1)."""
+    states = getattr(outputs, "last_hidden_state", None)
+    if not isinstance(states, Tensor):
+        raise OptionError(
+            f"The model gives no embeddings ({type(outputs).__name__}).", "Use --target predicted, masked or positions."
+        )
+    mask = inputs.get("attention_mask")
+    real = (torch.ones_like(inputs["input_ids"]) if mask is None else mask)[..., None].to(states.dtype)
+    shares = states * (real / real.sum(dim=1, keepdim=True))
+    mean = shares.detach().sum(dim=1)
+    length = mean.norm(dim=-1, keepdim=True)
+    return shares, mean / length, length
