@@ -56,6 +56,15 @@ def test_entropy_of_one_certain_key_is_exactly_zero_and_of_tiny_weights_finite()
     assert entropy(weights)[0] == 0
 
 
+@pytest.mark.parametrize("place", [0, 49, 99])
+def test_entropy_where_one_weight_of_many_is_zero(place: int) -> None:
+    weights = torch.full((50, 100), 0.01)
+    weights[30, place] = 0
+    expected = torch.full((50,), math.log(100))
+    expected[30] *= 0.99
+    assert torch.allclose(entropy(weights), expected, atol=1e-5)
+
+
 def test_counts_of_every_number_also_of_those_that_do_not_occur() -> None:
     assert count(torch.tensor([[0, 2], [2, 2]]), 5).tolist() == [1, 0, 3, 0, 0]
     assert count(torch.zeros(0, dtype=torch.int64), 2).tolist() == [0, 0]
