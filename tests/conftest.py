@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import warnings
 from itertools import product
 from pathlib import Path
@@ -20,6 +21,12 @@ SENTENCES = [" ".join(parts) for parts in product(SUBJECTS, VERBS, OBJECTS)]
 
 
 SHARED = Path(__file__).resolve().parents[2] / "shared"
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach the programs that tests start, also where pytest runs in the background of a shell."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
