@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Literal
 
 import typer
@@ -50,4 +51,4 @@ def attend(
     screen = output.screen()
     run = run_attend(request, screen)
     screen.notes(run.notes)
-    screen.finish(run.summary(), run.files, f"headlens classify {model}")
+    screen.finish(run.summary(), run.files, shlex.join(["headlens", "classify", model]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -79,5 +80,5 @@ def classify(
     run = run_classify(request, screen)
     screen.show(*classify_tables(run.tables, thresholds.min_instances))
     screen.notes(run.notes)
-    look = f"look at {run.folder}/figures" if figures else f"headlens report {run.folder}"
-    screen.finish(run.summary(), run.files, f"{look}, or headlens attend {request.models[0]}")
+    report = shlex.join(["headlens", "report", str(run.folder)])
+    screen.finish(run.summary(), run.files, f"{report}, or {shlex.join(['headlens', 'attend', request.models[0]])}")

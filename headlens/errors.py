@@ -9,6 +9,7 @@ HeadlensError
 │   ├── ParserError            a dependency parser that is not installed or does not parse
 │   ├── OptionError            an option with a value that cannot be meant
 │   └── OutputError            a folder that cannot be written, or that holds somebody's results
+│       └── ResumeError            an interrupted run that cannot be gone on with, or not like this
 └── SelfCheckError             headlens found itself wrong (a site not reached, a mask ignored); exit 1
 
 Interrupted is no error: the command line raises it when a signal asks the process to stop, as Python raises
@@ -78,6 +79,10 @@ class OptionError(InputError):
 
 class OutputError(InputError):
     """A folder that cannot be written, or that already holds results."""
+
+
+class ResumeError(OutputError):
+    """A run that cannot be resumed, or not with what it was asked for now."""
 
 
 class SelfCheckError(HeadlensError):

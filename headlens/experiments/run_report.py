@@ -15,9 +15,8 @@ from headlens.report.kinds import kind_of
 from headlens.report.page import Shown, render
 from headlens.report.pictures import Picture, picture
 from headlens.report.recorded import RecordedRun, read_recorded
-from headlens.report.runs import RUN_FILE, RunFolder, read_run
+from headlens.report.runs import PAGE, RUN_FILE, RunFolder, read_run
 
-PAGE = "report.html"
 MOST_PICTURES = 24_000_000  # bytes of pictures on a page
 _ENDS = {
     "interrupted": "This run was interrupted: below is what it had written by then.",

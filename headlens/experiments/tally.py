@@ -16,7 +16,7 @@ import numpy as np
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.counts import add_counts
 from headlens.corpora.encoding import EncodingCounts
-from headlens.errors import OutputError
+from headlens.errors import ResumeError
 from headlens.metrics.totals import Array, Totals
 from headlens.report.files import atomic_path
 
@@ -112,10 +112,10 @@ class Keeper:
             content = self.path.read_bytes()
             found = _open(content)[0]["identity"]
         except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
-            raise OutputError(f"{self.path} cannot be read: {error}.", "Start again with --overwrite.") from error
+            raise ResumeError(f"{self.path} cannot be read: {error}.", "Start again with --overwrite.") from error
         differing = [name for name, value in self.identity.items() if found.get(name) != value]
         if differing:
-            raise OutputError(
+            raise ResumeError(
                 f"{' and '.join(differing)} changed since the run was interrupted.",
                 "Resume with what it began with, or start again with --overwrite.",
             )

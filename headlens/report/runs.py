@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import shlex
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -16,7 +17,7 @@ from typing import Any, ClassVar, Literal, Self
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.errors import Interrupted, OptionError, OutputError
+from headlens.errors import Interrupted, OutputError, ResumeError
 from headlens.report.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.report.images import write_figure
 from headlens.report.locks import FolderLock
@@ -25,6 +26,7 @@ from headlens.report.provenance import environment, peak_memory
 Status = Literal["running", "finished", "interrupted", "failed"]
 RUN_FILE = "run.json"
 FIGURES = "figures"
+PAGE = "report.html"
 
 
 class RunFolder:
@@ -117,7 +119,7 @@ class RunFolder:
                 hash and counts, seeds, device, dtype.
 
         Raises:
-            OptionError: if a resumed run began with other arguments.
+            ResumeError: if a resumed run began with other arguments, or with another number of processes.
         """
         now = datetime.now(UTC).isoformat(timespec="seconds")
         if "started" in self._record:
@@ -180,8 +182,9 @@ class RunFolder:
                 return
             stopped = isinstance(problem, (KeyboardInterrupt, Interrupted))
             self.finish(status="interrupted" if stopped else "failed")
-        if problem is not None and self._keeps_something():
-            problem.add_note(f"What was done is kept. Go on with: headlens {self._command} --resume {self.path}")
+        if problem is not None and self._keeps_something() and not isinstance(problem, ResumeError):
+            again = shlex.join(["headlens", self._command, "--resume", str(self.path)])
+            problem.add_note(f"What was done is kept. Go on with: {again}")
 
     def _keeps_something(self) -> bool:
         return bool(self._record["files"]) or any(self.path.glob(f"{self.KEPT}/[!.]*"))
@@ -202,6 +205,8 @@ class RunFolder:
             raise _nothing_left(self.path)
         known = ("started", "resumed", "arguments", "processes")
         self._record.update({k: record[k] for k in known if k in record})
+        with output_errors(self.path):
+            (self.path / PAGE).unlink(missing_ok=True)  # it tells of an interrupted run
         self._record["files"] = [n for n in record.get("files", []) if (self.path / n).is_file()]
 
     def _place(self, name: str, below: str = "") -> Path:
@@ -279,12 +284,16 @@ def _conditions(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    began, have = before.get("processes"), now.get("processes")
+    if began != have:
+        several = f"torchrun --nproc-per-node {began} -m headlens_cli … --resume …"
+        advice = "Leave torchrun out." if began == 1 else several
+        raise ResumeError(f"The run began with {began} processes and has {have} now.", advice)
     differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if differing:
         changes = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
-        raise OptionError(
-            f"The run began with other options: {changes}.",
-            "--resume takes options from the folder: leave them out, and start as many processes as then.",
+        raise ResumeError(
+            f"The run began with other options: {changes}.", "--resume takes options from the folder: leave them out."
         )
 
 
@@ -307,10 +316,16 @@ def _clear(folder: Path, *, overwrite: bool) -> None:
             f"{folder} holds a finished run of {command}.",
             "Name another folder with --out, or give --overwrite to replace it.",
         )
+    if not record and (any(folder.glob("*.csv")) or any(folder.glob(f"{FIGURES}/*"))):
+        raise OutputError(
+            f"{folder} holds tables or figures that are not known to be those of a run.",
+            "Name another folder with --out, or give --overwrite to write among them.",
+        )
     if kept or record.get("files"):
         raise OutputError(
             f"{folder} holds a run of {command} that was interrupted.",
-            f"Go on with it: headlens {command} --resume {folder}; or replace it with --overwrite.",
+            f"Go on with it: {shlex.join(['headlens', command, '--resume', str(folder)])}; "
+            "or replace it with --overwrite.",
         )
 
 

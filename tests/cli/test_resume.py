@@ -294,4 +294,5 @@ def test_as_many_processes_resume_as_began(headlens: Headlens, tiny_bert: Path, 
     (tmp_path / "run/run.json").write_text(json.dumps(record | {"status": "interrupted", "processes": 2}))
     refused = headlens("classify", "--resume", tmp_path / "run")
     assert refused.code == 2
-    assert "processes was 2 and is 1" in refused.err
+    assert "began with 2 processes and has 1 now" in refused.err
+    assert "Go on with" not in refused.err

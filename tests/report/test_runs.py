@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from headlens.errors import Interrupted, OptionError, OutputError
+from headlens.errors import Interrupted, OutputError, ResumeError
 from headlens.report.files import write_json
 from headlens.report.locks import LOCK_NAME
 from headlens.report.runs import RunFolder, default_name, read_run
@@ -204,7 +204,7 @@ def test_a_resumed_run_keeps_its_record_until_it_has_finished(tmp_path: Path) ->
 
 def test_a_run_is_resumed_with_the_arguments_it_began_with(tmp_path: Path) -> None:
     interrupted(tmp_path)
-    with resumed(tmp_path) as run, pytest.raises(OptionError, match=r"(?s)limit was 5 and is 6.*leave them out"):
+    with resumed(tmp_path) as run, pytest.raises(ResumeError, match=r"(?s)limit was 5 and is 6.*leave them out"):
         run.start({"arguments": {"limit": 6}})
 
 
@@ -225,6 +225,54 @@ def test_what_cannot_be_resumed(tmp_path: Path, content: str | None, message: st
     with pytest.raises(OutputError, match=message):
         resumed(folder)
     assert folder.exists() is (content is not None)
+
+
+def test_a_page_about_the_interrupted_run_goes_when_it_is_resumed(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+    write_json({**record(tmp_path), "files": ["heads.csv", "report.html"]}, tmp_path / "run.json")
+    (tmp_path / "report.html").write_text("This run was interrupted.")
+    with resumed(tmp_path) as run:
+        run.start({"arguments": {"limit": 5}})
+    assert record(tmp_path)["files"] == ["heads.csv"]
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_a_run_that_cannot_go_on_does_not_advise_to_go_on(tmp_path: Path) -> None:
+    interrupted(tmp_path)
+
+    def work() -> None:
+        with resumed(tmp_path) as run:
+            run.start({"arguments": {"limit": 6}})
+
+    with pytest.raises(ResumeError) as refused:
+        work()
+    assert not hasattr(refused.value, "__notes__")
+
+
+def test_commands_to_copy_are_quoted(tmp_path: Path) -> None:
+    folder = tmp_path / "my run; rm -rf"
+
+    def work() -> None:
+        with new_run(folder) as run:
+            run.start({})
+            run.table("heads", TABLE)
+            raise Interrupted(signal.SIGINT)
+
+    with pytest.raises(Interrupted) as stop:
+        work()
+    assert stop.value.__notes__[0].endswith(f"--resume '{folder}'")
+
+
+@pytest.mark.parametrize("foreign", ["heads.csv", "figures/mine.png"])
+def test_tables_of_somebody_else_are_not_written_over(tmp_path: Path, foreign: str) -> None:
+    path = tmp_path / foreign
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("mine")
+    with pytest.raises(OutputError, match=r"(?s)not known to be those of a run.*--overwrite"):
+        new_run(tmp_path)
+    assert path.read_text() == "mine"
+    with new_run(tmp_path, overwrite=True):
+        assert path.read_text() == "mine"
 
 
 def test_half_written_files_of_a_killed_process_are_swept_away(tmp_path: Path) -> None:
