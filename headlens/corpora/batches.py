@@ -25,7 +25,7 @@ class Batch:
 
     Args:
         inputs: arguments of the model: `input_ids`, `attention_mask` and, of pairs, `decoder_input_ids`,
-            `decoder_attention_mask`.
+            `decoder_attention_mask`; of pairs in one sequence `token_type_ids`, where the model tells them apart.
         source: what the tokens of `input_ids` are.
         target: what the tokens of `decoder_input_ids` are.
         examples: the rows.
@@ -105,6 +105,8 @@ def _side(rows: Sequence[EncodedSequence], pad_id: int) -> tuple[dict[str, Tenso
     units = _pad([row.units for row in rows], real, -1)
     n_units = np.array([row.n_units for row in rows], dtype=np.int64)
     inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(real.astype(np.int64))}
+    if any(row.segments for row in rows):
+        inputs["token_type_ids"] = torch.from_numpy(_pad([row.segments for row in rows], real, 0))
     return inputs, _tokens(real, kinds, units, n_units)
 
 

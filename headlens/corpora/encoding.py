@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import cached_property
+from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.alignment import Alignment, Span, align
+from headlens.corpora.pairs import join_sentences, tokenize_pair
 from headlens.corpora.pieces import Pieces, Side, is_punctuation, tokenize
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.windows import LongSentences, cut
 
 UNLIMITED = 10**9  # transformers writes "no limit" as a model_max_length of 1e30
 NAMED_TOKENS = ("cls", "sep", "bos", "eos", "pad", "mask")
+# What a model with one stack reads of a pair: the source alone, both as one sequence, or both by themselves.
+Pairing = Literal["alone", "joined", "apart"]
 
 
 class TokenKind(IntFlag):
@@ -40,6 +44,7 @@ class EncodedSequence:
         spans: characters of `sentence.text`, white space trimmed; empty for tokens that stand for no text.
         alignment: the unit of every token and word.
         sentence: where the tokens come from.
+        segments: of two sentences in one sequence, which every token is of (`token_type_ids`); empty otherwise.
     """
 
     ids: tuple[int, ...]
@@ -47,6 +52,7 @@ class EncodedSequence:
     spans: tuple[Span, ...]
     alignment: Alignment
     sentence: Sentence
+    segments: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -69,7 +75,7 @@ class EncodedSequence:
 
 @dataclass(frozen=True, slots=True)
 class EncodedExample:
-    """A sentence, or a sentence and the decoder's input for its translation."""
+    """A sentence, or a sentence and the decoder's input for its translation, or a pair of sentences."""
 
     source: EncodedSequence
     target: EncodedSequence | None = None
@@ -84,6 +90,11 @@ class EncodedExample:
         """Tokens of the longer side."""
         return max(map(len, self.sides))
 
+    @property
+    def key(self) -> str:
+        """What tells the example from others, wherever in a corpus it stands."""
+        return "\x1e".join(f"{side.sentence.id}\x1f{side.sentence.text}" for side in self.sides)
+
 
 @dataclass(frozen=True)
 class SentenceEncoder:
@@ -92,16 +103,22 @@ class SentenceEncoder:
     Args:
         tokenizer: a fast one, or a slow one whose tokens can be found in the text.
         max_length: most tokens per side; None takes the tokenizer's own limit, if it states one.
-        decoder_start_id: first decoder input of an encoder-decoder; None for other models, whose examples are read
-            without their targets.
+        decoder_start_id: first decoder input of an encoder-decoder; None for other models.
         long_sentences: what `encode_corpus` does with sentences that are longer than the limit: leave them out, or
             cut them into windows; pairs are always left out.
+        pairing: what models without a `decoder_start_id` read of a pair.
     """
 
     tokenizer: PreTrainedTokenizerBase
     max_length: int | None = None
     decoder_start_id: int | None = None
     long_sentences: LongSentences = "skip"
+    pairing: Pairing = "alone"
+
+    @property
+    def reads_pairs(self) -> bool:
+        """Whether the target of an example is read, if there is one."""
+        return self.decoder_start_id is not None or self.pairing != "alone"
 
     @property
     def limit(self) -> int | None:
@@ -137,13 +154,18 @@ class SentenceEncoder:
         Raises:
             AlignmentError: if the tokenizer cannot say where its tokens stand.
         """
-        source = self._sequence(example.source, "source")
-        if self._is_alone(example):
-            encoded = EncodedExample(source)
-        else:
-            assert example.target is not None
-            encoded = EncodedExample(source, self._sequence(example.target, "target"))
+        encoded = self._encode(example)
         return encoded if self.limit is None or encoded.length <= self.limit else None
+
+    def _encode(self, example: Example) -> EncodedExample:
+        if example.target is None or not self.reads_pairs:
+            return EncodedExample(self._sequence(example.source, "source"))
+        if self.decoder_start_id is None and self.pairing == "joined":
+            pieces, segments = tokenize_pair(self.tokenizer, example)
+            whole = join_sentences(example.source, example.target)
+            return EncodedExample(_aligned(whole, pieces, self._kinds(pieces, whole.text), segments))
+        side: Side = "source" if self.decoder_start_id is None else "target"
+        return EncodedExample(self._sequence(example.source, "source"), self._sequence(example.target, side))
 
     def windows(self, example: Example) -> tuple[list[EncodedExample], int]:
         """Cut an example that is too long, see `windows.cut`; nothing comes of pairs, whose windows would not match.
@@ -151,15 +173,12 @@ class SentenceEncoder:
         Returns:
             The windows, and how many words are in none of them.
         """
-        if self.long_sentences == "skip" or self.limit is None or not self._is_alone(example):
+        paired = self.reads_pairs and example.target is not None
+        if self.long_sentences == "skip" or self.limit is None or paired:
             return [], 0
         whole = self._sequence(example.source, "source")
         room = self.limit - sum(k & int(TokenKind.SPECIAL) > 0 for k in whole.kinds)
         return cut(example.source, whole.alignment, room, lambda part: self.encode(Example(part)))
-
-    def _is_alone(self, example: Example) -> bool:
-        """Whether the source is all that is read."""
-        return example.target is None or self.decoder_start_id is None
 
     def _sequence(self, sentence: Sentence, side: Side) -> EncodedSequence:
         """Tokenize one side; a target is shifted to the right."""
@@ -169,9 +188,7 @@ class SentenceEncoder:
             start = self.decoder_start_id
             pieces = Pieces((start, *pieces.ids[:-1]), ((0, 0), *pieces.spans[:-1]))
             kinds = [self.special_kinds.get(start, 0) | TokenKind.SPECIAL, *kinds[:-1]]
-        special = [k & int(TokenKind.SPECIAL) > 0 for k in kinds]
-        alignment = align([(w.start, w.end) for w in sentence.words], pieces.spans, special)
-        return EncodedSequence(pieces.ids, tuple(kinds), pieces.spans, alignment, sentence)
+        return _aligned(sentence, pieces, kinds)
 
     def _kinds(self, pieces: Pieces, text: str) -> list[int]:
         """Special tokens by their id, punctuation by what stands in the text."""
@@ -182,84 +199,9 @@ class SentenceEncoder:
         ]
 
 
-@dataclass
-class EncodingCounts:
-    """What became of a corpus; of pairs, both sides are counted.
-
-    Args:
-        sentences: examples that were encoded (a pair counts once).
-        tokens, words: theirs, special tokens among them.
-        too_long: examples left out because a side has more tokens than the model reads.
-        windowed: sentences cut into windows because they have more; each window counts as a sentence.
-        words_too_long: words in no window, because they alone have more.
-        empty: examples left out because a side has no words or no tokens.
-        unaligned_words: words that no token touches.
-        unaligned_tokens: tokens of text that no word covers.
-        merged_words: words read as one unit with another word.
-        sentences_with_unaligned: examples with an unaligned word.
-    """
-
-    sentences: int = 0
-    tokens: int = 0
-    words: int = 0
-    too_long: int = 0
-    windowed: int = 0
-    words_too_long: int = 0
-    empty: int = 0
-    unaligned_words: int = 0
-    unaligned_tokens: int = 0
-    merged_words: int = 0
-    sentences_with_unaligned: int = 0
-
-    def add(self, example: EncodedExample) -> None:
-        """Count an encoded example."""
-        self.sentences += 1
-        self.sentences_with_unaligned += any(side.alignment.unaligned_words for side in example.sides)
-        for side in example.sides:
-            self.tokens += len(side)
-            self.words += len(side.sentence.words)
-            self.unaligned_words += side.alignment.unaligned_words
-            self.unaligned_tokens += side.alignment.unaligned_tokens
-            self.merged_words += side.alignment.merged_words
-
-
-def encode_corpus(
-    corpus: Iterable[Example], encoder: SentenceEncoder, counts: EncodingCounts
-) -> Iterator[EncodedExample]:
-    """Encode the examples that can be read, one at a time; `counts` says what became of all.
-
-    Raises:
-        AlignmentError: if the tokenizer cannot say where its tokens stand.
-    """
-    for example in corpus:
-        if _lacks_words(example, encoder):
-            counts.empty += 1
-        elif (encoded := encoder.encode(example)) is None:
-            yield from _windows(example, encoder, counts)
-        elif not all(encoded.sides):  # no special tokens, and a normaliser that removes all the text
-            counts.empty += 1
-        else:
-            counts.add(encoded)
-            yield encoded
-
-
-def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts) -> Iterator[EncodedExample]:
-    """What of an example that is too long can be read, piece by piece."""
-    windows, lost = encoder.windows(example)
-    windows = [window for window in windows if all(window.sides)]
-    if not windows:
-        counts.too_long += 1
-        return
-    counts.windowed += 1
-    counts.words_too_long += lost
-    for window in windows:
-        counts.add(window)
-        yield window
-
-
-def _lacks_words(example: Example, encoder: SentenceEncoder) -> bool:
-    """Whether a side that would be read has no words."""
-    read: Sequence[Sentence | None] = (
-        (example.source, example.target) if encoder.decoder_start_id is not None else (example.source,)
-    )
-    return any(side is not None and not side.words for side in read)
+def _aligned(
+    sentence: Sentence, pieces: Pieces, kinds: Sequence[int], segments: tuple[int, ...] = ()
+) -> EncodedSequence:
+    special = [k & int(TokenKind.SPECIAL) > 0 for k in kinds]
+    alignment = align([(w.start, w.end) for w in sentence.words], pieces.spans, special)
+    return EncodedSequence(pieces.ids, tuple(kinds), pieces.spans, alignment, sentence, segments)

@@ -15,7 +15,7 @@ from headlens.attention.contract import Observer, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
-from headlens.corpora.encoding import EncodingCounts
+from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import normalise
 from headlens.corpora.sentence import Corpus, Example

@@ -134,5 +134,5 @@ class _Runner:
     def _hopeless(self, row: EncodedExample) -> ModelError:
         return ModelError(
             f"{self.feed.model.device} has no memory for a single sentence of {row.length} tokens.",
-            "Use --device cpu, --dtype bfloat16, or leave out --similarity all.",
+            "Use --device cpu or --dtype bfloat16.",
         )

@@ -6,11 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.attention.sites import Site, find_sites
 from headlens.corpora.batches import Batch, collate, token_budget_batches
-from headlens.corpora.encoding import EncodedExample, EncodingCounts, SentenceEncoder, encode_corpus
+from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
+from headlens.corpora.encoding import EncodedExample, SentenceEncoder
 from headlens.corpora.sentence import Example
 from headlens.corpora.windows import LongSentences
 from headlens.errors import ModelError, OptionError
@@ -46,11 +47,7 @@ class Feed:
             ModelError: if the model has no tokenizer.
             OptionError: if there is a target that the model cannot read.
         """
-        if loaded.tokenizer is None:
-            raise ModelError(
-                f"{loaded.name} has no tokenizer, so it cannot read text.",
-                "Save its tokenizer beside it; models of images or sound can be looked into from Python only.",
-            )
+        tokenizer = tokenizer_of(loaded)
         two_sided = bool(loaded.model.config.is_encoder_decoder)
         if example.target is not None and not two_sided:
             raise OptionError(
@@ -61,11 +58,11 @@ class Feed:
         model = loaded.model.get_encoder() if alone else loaded.model.base_model
         assert isinstance(model, PreTrainedModel)
         decodes = any(s.stack == "decoder" for s in find_sites(model))
-        pad = loaded.tokenizer.pad_token_id
+        pad = tokenizer.pad_token_id
         return cls(
             model=model,
             encoder=SentenceEncoder(
-                loaded.tokenizer, loaded.max_length, None if alone else loaded.decoder_start_id, long_sentences
+                tokenizer, loaded.max_length, None if alone else loaded.decoder_start_id, long_sentences
             ),
             pad_id=0 if pad is None else int(pad),
             decoder_only=decodes and not two_sided,
@@ -100,3 +97,17 @@ class Feed:
     ) -> Iterator[Batch]:
         """`rows`, each collated."""
         return map(self.collate, self.rows(corpus, batch_tokens, counts))
+
+
+def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model that is to read text.
+
+    Raises:
+        ModelError: if it has none.
+    """
+    if loaded.tokenizer is None:
+        raise ModelError(
+            f"{loaded.name} has no tokenizer, so it cannot read text.",
+            "Save its tokenizer beside it; models of images or sound can be looked into from Python only.",
+        )
+    return loaded.tokenizer

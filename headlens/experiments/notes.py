@@ -1,11 +1,17 @@
-"""What the reader of a classification should know about its numbers, in plain words."""
+"""What the reader of a table should know about its numbers, in plain words."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from headlens.corpora.annotations import AnnotationCounts
-from headlens.corpora.encoding import EncodingCounts
+from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.errors import counted
 from headlens.experiments.feeding import Feed
+from headlens.experiments.relevance_feed import RelevanceFeed
+from headlens.heads import HeadTable
+from headlens.relevance.corpus import Conservation
+from headlens.relevance.session import Rule
 
 
 def encoding_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
@@ -16,6 +22,10 @@ def encoding_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
     notes += _long_sentences(feed, counts)
     if counts.empty:
         notes.append(f"{counted(counts.empty, 'sentence')} without words {_were(counts.empty)} left out.")
+    if counts.unmaskable:
+        notes.append(
+            f"{counted(counts.unmaskable, 'sentence')} without a token to mask {_were(counts.unmaskable)} left out."
+        )
     if counts.sentences_with_unaligned:
         words, sentences = counts.unaligned_words, counts.sentences_with_unaligned
         notes.append(
@@ -27,10 +37,19 @@ def encoding_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
     return notes
 
 
+def reading_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
+    """What was left out or cut."""
+    notes = _long_sentences(feed, counts)
+    for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):
+        if number:
+            notes.append(f"{counted(number, 'sentence')} without {lack} {_were(number)} left out.")
+    return notes
+
+
 def _long_sentences(feed: Feed, counts: EncodingCounts) -> list[str]:
     notes, longer = [], f"longer than {feed.encoder.limit} tokens"
     if counts.too_long:
-        in_pairs = feed.encoder.decoder_start_id is not None
+        in_pairs = feed.encoder.reads_pairs
         advice = "" if feed.encoder.long_sentences == "window" else " --long-sentences window cuts them."
         advice = " Pairs are not cut into windows." if in_pairs else advice
         notes.append(f"{counted(counts.too_long, 'sentence')} {longer} {_were(counts.too_long)} left out.{advice}")
@@ -69,3 +88,34 @@ def annotation_notes(counts: AnnotationCounts, relations: tuple[str, ...], min_i
     if few and counts.arcs:
         notes.append(f"Too few instances for a syntactic role (fewer than {min_instances}): {', '.join(few)}.")
     return notes
+
+
+def relevance_notes(feed: RelevanceFeed, table: HeadTable, conservation: Mapping[Rule, Conservation]) -> list[str]:
+    """Where relevance started and went, and in which layers it cancels.
+
+    Args:
+        feed: what was run.
+        table: of one rule, `RelevanceSums.table`.
+        conservation: by rule.
+    """
+    notes = []
+    if feed.generates:
+        notes.append("The corpus has no target side: relevance starts at translations by the model itself (greedy).")
+    for rule, flow in conservation.items():
+        notes.append(
+            f"{rule}: of the relevance that started, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
+            f"in biases, {_share(flow.lost)} was lost."
+        )
+    layers = table.rows.drop_duplicates(["stack", "layer"])
+    layers = layers[layers["cancelled"] > 0]
+    named = [f"{r.stack} {r.layer} ({r.cancelled})" for r in layers.itertuples()]
+    if named:
+        notes.append(
+            "Where positive and negative relevance of a layer's heads all but cancel, an example has no shares and is "
+            f"left out of that layer's means: {', '.join(named)}."
+        )
+    return notes
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}" if abs(value) >= 5e-4 else f"{value:.0e}"

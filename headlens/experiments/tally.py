@@ -15,7 +15,7 @@ import numpy as np
 
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.counts import add_counts
-from headlens.corpora.encoding import EncodingCounts
+from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.errors import ResumeError
 from headlens.metrics.totals import Array, Totals
 from headlens.report.files import atomic_path

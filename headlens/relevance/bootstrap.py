@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
+
+from headlens.corpora.draws import generator_of
 
 Floats = npt.NDArray[np.float64]
 
@@ -18,12 +19,9 @@ def poisson_weights(keys: Sequence[str], replicates: int, seed: int) -> Floats:
     MacGibbon 2006), so that no replicate has to know the corpus. The draws depend on the example's key and on the seed
     alone: batches, shards and interruptions do not change them. Examples with equal keys are drawn together.
     """
-    salt = seed.to_bytes(8, "little", signed=True)
     draws = np.empty((replicates, len(keys)))
     for column, key in enumerate(keys):
-        digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, salt=salt).digest()
-        generator = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
-        draws[:, column] = generator.poisson(1.0, replicates)
+        draws[:, column] = generator_of(key, seed).poisson(1.0, replicates)
     return draws
 
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 
 from headlens.attention.sites import Site
-from headlens.corpora.encoding import EncodedExample
 from headlens.errors import SelfCheckError
 from headlens.heads import Head, HeadTable
 from headlens.metrics.totals import Array, Totals
@@ -21,11 +20,6 @@ from headlens.relevance.session import HeadRelevance
 # Where the heads of a layer cancel to less than this share of their magnitudes, their sum is no unit to measure in.
 CANCELLED = 0.1
 _HEADS, _FLOW = "relevance", "conservation"
-
-
-def example_key(example: EncodedExample) -> str:
-    """What tells an example from others, wherever it stands."""
-    return "\x1e".join(f"{side.sentence.id}\x1f{side.sentence.text}" for side in example.sides)
 
 
 @dataclass(frozen=True)
@@ -72,7 +66,16 @@ class RelevanceSums:
 
         Args:
             found: of the batch.
-            keys: one for each example, the same wherever it is met (`example_key`).
+            keys: one for each example, the same wherever it is met (`EncodedExample.key`).
+
+        Raises:
+            ValueError: if there are not as many keys as examples.
+        """
+        self.hold(found, keys)
+        self.totals.commit()
+
+    def hold(self, found: HeadRelevance, keys: Sequence[str]) -> None:
+        """Do everything of `add` that may fail: the batch counts once `totals.commit` is called.
 
         Raises:
             ValueError: if there are not as many keys as examples.
@@ -84,7 +87,7 @@ class RelevanceSums:
             self.totals.add(_HEADS, str(site), _sums(raw, draws))
         flow = {"start": found.start.sum(), "inputs": torch.tensor(found.inputs), "biases": torch.tensor(found.biases)}
         self.totals.add(_FLOW, "all", {k: v.double() for k, v in flow.items()})
-        self.totals.commit()
+        self.totals.fetch()
 
     def table(self, rule: str, target: str) -> HeadTable:
         """One row per head.
@@ -106,6 +109,21 @@ class RelevanceSums:
         heads: list[Head] = [h for s in present for h in s.heads]
         names = {"rule": [rule] * len(heads), "target": [target] * len(heads)}
         return HeadTable.from_columns(heads, **joined, **names)
+
+    def means(self) -> dict[Site, Array]:
+        """The mean of normalised relevance by site, then its bootstrap replicates: (1 + replicates, heads).
+
+        NaN where no example is left in a mean. Those of two rules over one corpus are paired: a replicate drew the same
+        examples for both.
+        """
+        found = {}
+        for site in self.sites:
+            sums = self.totals.of(_HEADS).get(str(site))
+            if sums is not None:
+                shares = np.vstack([sums["share"], sums["drawn_share"]])
+                counts = np.concatenate([[sums["kept"]], sums["drawn_kept"]])[:, None]
+                found[site] = np.divide(shares, counts, out=np.full_like(shares, np.nan), where=counts > 0)
+        return found
 
     @property
     def conservation(self) -> Conservation:

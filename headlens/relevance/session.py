@@ -32,6 +32,8 @@ from headlens.relevance.tracing import Gradient, Rules, Tracer, frozen, kept_as_
 
 Rule = Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"]
 RULES: tuple[Rule, ...] = get_args(Rule)
+# Those that pass relevance on from output to input; what arrives is to be compared with what started.
+CONSERVING: tuple[Rule, ...] = ("epsilon", "attnlrp")
 
 
 @dataclass(frozen=True)

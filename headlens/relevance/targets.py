@@ -21,10 +21,17 @@ class Target(ABC):
 
     Args:
         rows: rows of the batch that make one example.
+        pooled: whether the outputs are those of a model without a task head.
     """
 
     name: ClassVar[str]
     rows: ClassVar[int] = 1
+    pooled: ClassVar[bool] = False
+
+    @property
+    def label(self) -> str:
+        """What it is called in tables."""
+        return self.name
 
     @abstractmethod
     def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
@@ -55,19 +62,24 @@ class GivenClass(Target):
     """The logit of one class, whatever is predicted.
 
     Args:
-        label: number of the class, from 0.
+        number: of the class, from 0.
     """
 
-    label: int
+    number: int
     name: ClassVar[str] = "class"
+
+    @property
+    def label(self) -> str:
+        """`class:1`."""
+        return f"{self.name}:{self.number}"
 
     def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
         """(batch, 1)."""
         del inputs
         logits = _class_logits(outputs)
-        if not 0 <= self.label < logits.shape[1]:
-            raise OptionError(f"There is no class {self.label}.", f"The model has classes 0 to {logits.shape[1] - 1}.")
-        return logits[:, self.label, None]
+        if not 0 <= self.number < logits.shape[1]:
+            raise OptionError(f"There is no class {self.number}.", f"The model has classes 0 to {logits.shape[1] - 1}.")
+        return logits[:, self.number, None]
 
 
 @dataclass(frozen=True)
@@ -115,6 +127,7 @@ class Similarity(Target):
 
     name: ClassVar[str] = "similarity"
     rows: ClassVar[int] = 2
+    pooled: ClassVar[bool] = True
 
     def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
         """(batch, length, d)."""
@@ -133,6 +146,7 @@ class OwnEmbedding(Target):
     """
 
     name: ClassVar[str] = "embedding"
+    pooled: ClassVar[bool] = True
 
     def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
         """(batch, length, d)."""
@@ -165,7 +179,7 @@ def _logits(outputs: Any) -> Tensor:
     if not isinstance(logits, Tensor):
         raise OptionError(
             f"The model gives no logits ({type(outputs).__name__}).",
-            "Give a model with a task head, or use --target similarity or embedding for one without.",
+            "Give a model with a task head, or use --relevance-target similarity or embedding for one without.",
         )
     return logits
 
@@ -175,7 +189,7 @@ def _class_logits(outputs: Any) -> Tensor:
     if logits.dim() != 2:
         raise OptionError(
             f"The model is no classifier of sentences: its logits have the shape {tuple(logits.shape)}.",
-            "Use --target masked for masked language models, positions for translation models.",
+            "Use --relevance-target masked for masked language models, positions for translation models.",
         )
     return logits
 
@@ -186,7 +200,7 @@ def _top_logits(outputs: Any, chosen: Tensor, advice: str) -> Tensor:
     if logits.shape[:2] != chosen.shape or logits.dim() != 3:
         raise OptionError(
             f"The model gives no logits for every token: their shape is {tuple(logits.shape)}.",
-            "Use --target predicted for a classifier.",
+            "Use --relevance-target predicted for a classifier.",
         )
     if not chosen.any(dim=1).all():
         raise OptionError("An example has no position that relevance could start from.", advice)
@@ -198,7 +212,8 @@ def _pooled(outputs: Any, inputs: Inputs) -> tuple[Tensor, Tensor, Tensor]:
     states = getattr(outputs, "last_hidden_state", None)
     if not isinstance(states, Tensor):
         raise OptionError(
-            f"The model gives no embeddings ({type(outputs).__name__}).", "Use --target predicted, masked or positions."
+            f"The model gives no embeddings ({type(outputs).__name__}).",
+            "Use --relevance-target predicted, masked or positions.",
         )
     mask = inputs.get("attention_mask")
     real = (torch.ones_like(inputs["input_ids"]) if mask is None else mask)[..., None].to(states.dtype)

@@ -26,7 +26,7 @@ from headlens.attention.sites import find_sites
 from headlens.corpora.sources import open_corpus
 from headlens.experiments.feeding import Feed
 from headlens.models.loading import load
-from headlens.relevance.corpus import RelevanceSums, example_key
+from headlens.relevance.corpus import RelevanceSums
 from headlens.relevance.session import RelevanceSession, Rule
 from headlens.relevance.targets import OwnEmbedding
 
@@ -148,7 +148,7 @@ def print_memory(model: PreTrainedModel, batches: list[Any]) -> None:
         with RelevanceSession(model, OwnEmbedding()) as session:
             sums = RelevanceSums(session.sites)
             for i, batch in enumerate(b for _ in range(times) for b in batches):
-                keys = [f"{i}{example_key(e)}" for e in batch.examples]
+                keys = [f"{i}{e.key}" for e in batch.examples]
                 sums.add(session.relevance(batch.inputs), keys)
         held = sum(a.nbytes for a in sums.totals.arrays().values()) / 2**20
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10

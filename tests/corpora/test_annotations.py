@@ -13,7 +13,8 @@ from headlens.corpora.alignment import Alignment
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch, collate
 from headlens.corpora.demo import demo_corpus
-from headlens.corpora.encoding import EncodedExample, EncodedSequence, EncodingCounts, SentenceEncoder, encode_corpus
+from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
+from headlens.corpora.encoding import EncodedExample, EncodedSequence, SentenceEncoder
 from headlens.corpora.sentence import ROOT, Sentence, Word
 
 RELATIONS = ("nsubj", "obj", "amod", "nsubj:pass")

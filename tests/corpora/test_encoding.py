@@ -7,7 +7,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerBase
 
-from headlens.corpora.encoding import EncodingCounts, SentenceEncoder, TokenKind, encode_corpus
+from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
+from headlens.corpora.encoding import SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example, Sentence, Word
 
 EMOJI = ["👩\u200d👩\u200d👧", "👍🏽", "❤\ufe0f", "🇩🇪"]

@@ -15,7 +15,8 @@ from transformers import PreTrainedTokenizerBase
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import collate
 from headlens.corpora.demo import demo_corpus
-from headlens.corpora.encoding import EncodedExample, EncodingCounts, SentenceEncoder, encode_corpus
+from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
+from headlens.corpora.encoding import EncodedExample, SentenceEncoder
 from headlens.corpora.sentence import OUTSIDE, ROOT, Example, Sentence, Word
 
 WORDS = [

@@ -10,7 +10,8 @@ import pytest
 from saved import Memory, build, joined, save, sentence, tree
 from transformers import PreTrainedTokenizerBase
 
-from headlens.corpora.encoding import EncodingCounts, SentenceEncoder, encode_corpus
+from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
+from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError
 from headlens.experiments.classify import ClassifyOptions, Frequencies, classify

@@ -16,7 +16,8 @@ from transformers import PreTrainedTokenizerBase
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch, collate, token_budget_batches
 from headlens.corpora.conllu import ConlluCorpus
-from headlens.corpora.encoding import EncodedExample, EncodingCounts, SentenceEncoder, encode_corpus
+from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
+from headlens.corpora.encoding import EncodedExample, SentenceEncoder
 from headlens.corpora.frequency import FileFrequency
 from headlens.corpora.sentence import ROOT, Example
 from headlens.corpora.text import TextCorpus, plain_sentence

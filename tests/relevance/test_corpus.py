@@ -19,7 +19,7 @@ from headlens.corpora.sources import open_corpus
 from headlens.errors import SelfCheckError
 from headlens.experiments.feeding import Feed
 from headlens.models.loading import load
-from headlens.relevance.corpus import CANCELLED, RelevanceSums, example_key, normalised
+from headlens.relevance.corpus import CANCELLED, RelevanceSums, normalised
 from headlens.relevance.session import HeadRelevance, RelevanceSession
 from headlens.relevance.targets import OwnEmbedding
 
@@ -161,7 +161,7 @@ def test_a_corpus_gives_the_same_in_batches_of_any_size() -> None:
         for size in (128, 2048):
             found = RelevanceSums(session.sites, replicates=100)
             for one in feed.batches(corpus, size):
-                found.add(session.relevance(one.inputs), [example_key(e) for e in one.examples])
+                found.add(session.relevance(one.inputs), [e.key for e in one.examples])
             tables.append(found.table("epsilon", "embedding").rows)
     for column in ("raw", "signed", "signed_low", "signed_high"):
         np.testing.assert_allclose(tables[0][column], tables[1][column], atol=1e-5)
@@ -172,5 +172,5 @@ def test_keys_tell_sides_and_sentences_apart(wordpiece_tokenizer: PreTrainedToke
     one, two = Sentence("a b", words, id="1"), Sentence("a b", words, id="2")
     encoder = SentenceEncoder(wordpiece_tokenizer, decoder_start_id=0)
     examples = [Example(one), Example(two), Example(one, one), Example(one, two), Example(two, one)]
-    keys = [example_key(e) for e in map(encoder.encode, examples) if e is not None]
+    keys = [e.key for e in map(encoder.encode, examples) if e is not None]
     assert len(set(keys)) == 5

@@ -177,7 +177,7 @@ def test_targets_that_do_not_fit_the_model_say_what_does(name: str, target: Targ
     model, inputs = built(name)
     with pytest.raises(OptionError, match=message) as caught:
         values(target, model, inputs)
-    assert "--target" in caught.value.advice
+    assert "--relevance-target" in caught.value.advice
 
 
 def test_generated_translations_are_what_greedy_search_wrote() -> None:

@@ -1,0 +1,19 @@
+"""Random numbers that belong to a sentence: the same in every batch, order and shard of a corpus."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+
+import numpy as np
+
+
+def generator_of(key: str, seed: int) -> np.random.Generator:
+    """A generator that depends on nothing but its arguments.
+
+    Args:
+        key: what tells the sentence from others (`EncodedExample.key`).
+        seed: other numbers for the same sentence.
+    """
+    salt = seed.to_bytes(8, "little", signed=True)
+    digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, salt=salt).digest()
+    return np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))

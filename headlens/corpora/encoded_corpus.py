@@ -1,0 +1,92 @@
+"""A whole corpus encoded, sentence by sentence, with a count of what could not be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from headlens.corpora.encoding import EncodedExample, SentenceEncoder
+from headlens.corpora.sentence import Example, Sentence
+
+
+@dataclass
+class EncodingCounts:
+    """What became of a corpus; of pairs, both sides are counted.
+
+    Args:
+        sentences: examples that were encoded (a pair counts once).
+        tokens, words: theirs, special tokens among them.
+        too_long: examples left out because a side has more tokens than the model reads.
+        windowed: sentences cut into windows because they have more; each window counts as a sentence.
+        words_too_long: words in no window, because they alone have more.
+        empty: examples left out because a side has no words or no tokens.
+        unmaskable: examples left out because no token of text can be masked; they are among `sentences`.
+        unaligned_words: words that no token touches.
+        unaligned_tokens: tokens of text that no word covers.
+        merged_words: words read as one unit with another word.
+        sentences_with_unaligned: examples with an unaligned word.
+    """
+
+    sentences: int = 0
+    tokens: int = 0
+    words: int = 0
+    too_long: int = 0
+    windowed: int = 0
+    words_too_long: int = 0
+    empty: int = 0
+    unmaskable: int = 0
+    unaligned_words: int = 0
+    unaligned_tokens: int = 0
+    merged_words: int = 0
+    sentences_with_unaligned: int = 0
+
+    def add(self, example: EncodedExample) -> None:
+        """Count an encoded example."""
+        self.sentences += 1
+        self.sentences_with_unaligned += any(side.alignment.unaligned_words for side in example.sides)
+        for side in example.sides:
+            self.tokens += len(side)
+            self.words += len(side.sentence.words)
+            self.unaligned_words += side.alignment.unaligned_words
+            self.unaligned_tokens += side.alignment.unaligned_tokens
+            self.merged_words += side.alignment.merged_words
+
+
+def encode_corpus(
+    corpus: Iterable[Example], encoder: SentenceEncoder, counts: EncodingCounts
+) -> Iterator[EncodedExample]:
+    """Encode the examples that can be read, one at a time; `counts` says what became of all.
+
+    Raises:
+        AlignmentError: if the tokenizer cannot say where its tokens stand.
+    """
+    for example in corpus:
+        if _lacks_words(example, encoder):
+            counts.empty += 1
+        elif (encoded := encoder.encode(example)) is None:
+            yield from _windows(example, encoder, counts)
+        elif not all(encoded.sides):  # no special tokens, and a normaliser that removes all the text
+            counts.empty += 1
+        else:
+            counts.add(encoded)
+            yield encoded
+
+
+def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts) -> Iterator[EncodedExample]:
+    """What of an example that is too long can be read, piece by piece."""
+    windows, lost = encoder.windows(example)
+    windows = [window for window in windows if all(window.sides)]
+    if not windows:
+        counts.too_long += 1
+        return
+    counts.windowed += 1
+    counts.words_too_long += lost
+    for window in windows:
+        counts.add(window)
+        yield window
+
+
+def _lacks_words(example: Example, encoder: SentenceEncoder) -> bool:
+    """Whether a side that would be read has no words."""
+    read: Sequence[Sentence | None] = (example.source, example.target) if encoder.reads_pairs else (example.source,)
+    return any(side is not None and not side.words for side in read)

@@ -1,0 +1,66 @@
+"""Masked tokens, as masked language models are asked for them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+
+from headlens.corpora.draws import generator_of
+from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.encoding import EncodedExample, TokenKind
+from headlens.errors import OptionError
+
+
+@dataclass(frozen=True)
+class Masking:
+    """Which tokens of a sentence are masked.
+
+    A sentence whose text holds mask tokens keeps these and gets no others. Else `share` of its tokens of text, rounded
+    and at least one, become mask tokens; which ones depends on the sentence and the seed alone. There are no random or
+    unchanged tokens among them, unlike in BERT's training.
+
+    Args:
+        mask_id: id of the mask token.
+        share: above 0, at most 1.
+        seed: another seed masks other tokens.
+
+    Raises:
+        OptionError: if `share` is out of range.
+    """
+
+    mask_id: int
+    share: float = 0.15
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1:
+            raise OptionError(
+                f"--mask-share {self.share} is not above 0 and at most 1.", "0.15 is the share of BERT's training."
+            )
+
+    def mask(self, example: EncodedExample) -> EncodedExample | None:
+        """The example with masked tokens; None if it has no token of text."""
+        source = example.source
+        if self.mask_id in source.ids:
+            return example
+        text = [i for i, kind in enumerate(source.kinds) if not kind & TokenKind.SPECIAL]
+        if not text:
+            return None
+        count = max(1, round(self.share * len(text)))
+        chosen = generator_of(example.key, self.seed).choice(text, count, replace=False)
+        ids = list(source.ids)
+        for place in chosen:
+            ids[place] = self.mask_id
+        return replace(example, source=replace(source, ids=tuple(ids)))
+
+
+def mask_examples(
+    examples: Iterable[EncodedExample], masking: Masking, counts: EncodingCounts
+) -> Iterator[EncodedExample]:
+    """Mask one example at a time; those without a token of text are left out and counted."""
+    for example in examples:
+        masked = masking.mask(example)
+        if masked is None:
+            counts.unmaskable += 1
+        else:
+            yield masked
