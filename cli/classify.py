@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from . import options as o
-from .groups import LoadGroup, OutputGroup, ThresholdsGroup, grouped
+from .groups import LoadGroup, OutputGroup, RelevanceGroup, ThresholdsGroup, grouped
 
 ModelsArgument = Annotated[
     list[str] | None,
@@ -16,12 +16,17 @@ ModelsArgument = Annotated[
         metavar="[MODEL] [SECOND]", help="Hugging Face id, folder or 'demo'; two go side by side.", show_default="demo"
     ),
 ]
+RelevanceFlag = Annotated[
+    bool,
+    typer.Option("--relevance", help="Measure the relevance of heads too.", rich_help_panel=o.RELEVANCE),
+]
 
 
 @grouped
 def classify(
     load: LoadGroup,
     thresholds: ThresholdsGroup,
+    rule: RelevanceGroup,
     output: OutputGroup,
     models: ModelsArgument = None,
     corpus: o.CorpusOption = "demo",
@@ -42,6 +47,7 @@ def classify(
     batch_tokens: o.BatchTokensOption = 2048,
     seed: o.SeedOption = 0,
     kernel: o.KernelOption = "fast",
+    relevance: RelevanceFlag = False,
     figures: o.FiguresOption = True,
 ) -> None:
     """Tell what every attention head does: confidence, positions, syntax, rare words; and name its role.
@@ -72,6 +78,8 @@ def classify(
             kernel=kernel,
             long_sentences=long_sentences,
         ),
+        relevance=relevance,
+        relevance_options=rule.options(),
         model_options=load.options(),
         figures=figures,
         place=output.place(),

@@ -15,6 +15,7 @@ from . import options as o
 from .processes import rank
 
 if TYPE_CHECKING:
+    from headlens.experiments.relevance import RelevanceOptions
     from headlens.experiments.requests import Place
     from headlens.models.loading import ModelOptions
     from headlens.roles.labels import Thresholds
@@ -70,6 +71,22 @@ class ThresholdsGroup(Group):
         from headlens.roles.labels import Thresholds
 
         return Thresholds(**vars(self))
+
+
+@dataclass(frozen=True)
+class RelevanceGroup(Group):
+    """What relevance is."""
+
+    rule: o.RuleOption = "epsilon"
+    relevance_target: o.RelevanceTargetOption = "auto"
+    mask_share: o.MaskShareOption = 0.15
+    replicates: o.ReplicatesOption = 1000
+
+    def options(self) -> RelevanceOptions:
+        """As the package wants them."""
+        from headlens.experiments.relevance import RelevanceOptions
+
+        return RelevanceOptions(**vars(self))
 
 
 @dataclass(frozen=True)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
 from .config import load_config, load_run
 
-MODEL, CORPUS, STATISTICS, ROLES, OUTPUT = "Model", "Corpus", "Statistics", "Roles", "Output"
+MODEL, CORPUS, STATISTICS, ROLES, RELEVANCE, OUTPUT = "Model", "Corpus", "Statistics", "Roles", "Relevance", "Output"
 
 
 class Device(StrEnum):
@@ -203,8 +203,31 @@ KernelOption = Annotated[
     typer.Option(help="fast, or the model's own attention bit for bit, slower.", rich_help_panel=MODEL),
 ]
 SeedOption = Annotated[
-    int, typer.Option(min=0, max=2**32 - 1, help="Chooses the sampled query tokens.", rich_help_panel=STATISTICS)
+    int, typer.Option(min=0, max=2**32 - 1, help="Of everything that is drawn at random.", rich_help_panel=STATISTICS)
 ]
+RuleOption = Annotated[
+    Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"],
+    typer.Option(help="How relevance is passed back; alpha-beta is slow.", rich_help_panel=RELEVANCE),
+]
+RelevanceTargetOption = Annotated[
+    str,
+    typer.Option(
+        metavar="TARGET",
+        help="Where relevance starts: auto, predicted, class:LABEL, masked, positions, similarity, embedding.",
+        rich_help_panel=RELEVANCE,
+    ),
+]
+MaskShareOption = Annotated[
+    float, typer.Option(help="Share of the tokens that are masked, for masked.", rich_help_panel=RELEVANCE)
+]
+ReplicatesOption = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Bootstrap samples for intervals.", rich_help_panel=RELEVANCE)
+]
+
+
+def rules(text: str) -> tuple[Any, ...]:
+    """Rules of a comma-separated option; none for `none`."""
+    return () if text.strip() == "none" else names(text)
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -31,6 +31,45 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     return shown
 
 
+def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
+    """The most relevant heads of the rule asked for, and how far other rules agree."""
+    from headlens.report.console import summary_table
+
+    heads = tables["relevance"]
+    rule, target = heads["rule"].iloc[0], heads["target"].iloc[0]
+    shown = []
+    for stack, own in heads[heads["rule"] == rule].groupby("stack", sort=False):
+        best = [_relevant(r) for r in own.nlargest(8, "relevance").to_dict("records")]
+        title = f"Most relevant heads, {stack} (rule {rule}, target {target}; an even share is "
+        even = (1 / own.groupby("layer")["head"].transform("count")).mean()
+        shown.append(summary_table(f"{title}{even:.3f})", best))
+    if "correlations" in tables:
+        rows = [_correlation(r) for r in tables["correlations"].to_dict("records")]
+        shown.append(summary_table(f"Does {rule} rank the heads as other rules do? (Spearman)", rows))
+    return shown
+
+
+def _relevant(row: Mapping[Hashable, Any]) -> dict[str, object]:
+    return {
+        "head": f"{row['stack']}.{row['layer']}.{row['head']}",
+        "share of its layer": f"{row['relevance']:.3f}",
+        "95 % CI": f"{row['ci_low']:.3f} to {row['ci_high']:.3f}",
+        "raw": row["raw"],
+        "examples": row["n"],
+    }
+
+
+def _correlation(row: Mapping[Hashable, Any]) -> dict[str, object]:
+    return {
+        "stack": row["stack"],
+        "other rule": row["other_rule"],
+        "of": row["of"],
+        "among": "all heads" if row["scope"] == "heads" else "heads of a layer",
+        "rho": f"{row['spearman']:.2f}",
+        "95 % CI": f"{row['ci_low']:.2f} to {row['ci_high']:.2f}",
+    }
+
+
 def _best(row: Mapping[Hashable, Any]) -> dict[str, object]:
     return {
         "relation": f"{row['relation']} {row['direction']}",

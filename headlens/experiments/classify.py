@@ -23,8 +23,9 @@ from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError, OptionError
 from headlens.experiments.corpus_pass import CorpusPass
 from headlens.experiments.feeding import Feed
-from headlens.experiments.head_tables import head_tables
+from headlens.experiments.head_tables import add_relevance, head_tables
 from headlens.experiments.notes import annotation_notes, encoding_notes
+from headlens.experiments.relevance import HeadRelevances
 from headlens.experiments.tally import Tally
 from headlens.heads import HeadTable, Stack
 from headlens.metrics import TOKEN_METRICS
@@ -89,7 +90,8 @@ class Classification:
     """What `classify` found: tables by the name of their CSV, and what became of the corpus.
 
     Args:
-        tables: `heads`, `positions`, and as far as the corpus allows `syntax`, `rare`, `similarity`.
+        tables: `heads`, `positions`, and as far as the corpus allows `syntax`, `rare`, `similarity`; `relevance` where
+            it was measured.
         encoding: sentences and words read, left out, not aligned.
         annotation: dependency instances read and lost.
         notes: what the user should know about these numbers.
@@ -103,6 +105,15 @@ class Classification:
     def frames(self, model: str) -> dict[str, pd.DataFrame]:
         """The tables as they are written: with the model's name in front."""
         return {name: table.with_model(model) for name, table in self.tables.items()}
+
+    def with_relevance(self, found: HeadRelevances) -> Classification:
+        """The same with the relevance of heads in `heads` and a table of its own."""
+        tables = {
+            **self.tables,
+            "heads": add_relevance(self.tables["heads"], found.of_heads()),
+            "relevance": found.table,
+        }
+        return replace(self, tables=tables, notes=list(dict.fromkeys([*self.notes, *found.notes])))
 
 
 def classify(

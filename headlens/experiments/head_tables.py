@@ -52,6 +52,11 @@ def head_tables(statistics: Statistics, similarity: Similarity | None, threshold
     return {"heads": _ordered(heads, HEAD_COLUMNS), **tables}
 
 
+def add_relevance(heads: HeadTable, relevance: HeadTable) -> HeadTable:
+    """Fill the column `relevance` of `heads`; heads that relevance does not know stay empty."""
+    return _ordered(HeadTable(heads.rows.drop(columns="relevance")).join(relevance), HEAD_COLUMNS)
+
+
 def _positional_columns(statistics: Statistics) -> HeadTable:
     found = []
     for site, sums in statistics.sums(Positions()).items():

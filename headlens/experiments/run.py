@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headlens.corpora.summary import CorpusSummary
 from headlens.errors import OutputError
 from headlens.experiments.corpus_pass import CorpusPass
 from headlens.experiments.processes import Processes, joined
@@ -66,18 +67,22 @@ class Run:
         self.reporter.warn(text)
 
     @contextmanager
-    def corpus_pass(self, name: str, text: str, examples: int, depends: Mapping[str, str]) -> Iterator[CorpusPass]:
+    def corpus_pass(self, name: str, text: str, loaded: LoadedModel, corpus: CorpusSummary) -> Iterator[CorpusPass]:
         """A pass of a corpus that can be interrupted and gone on with.
 
         Args:
             name: of the pass, unique in the run and the same when it is resumed.
             text: what the user is told.
-            examples: size of the whole corpus.
-            depends: what its sums depend on, see `Keeper`.
+            loaded: the model that reads it.
+            corpus: all of it, whatever the number of processes.
         """
-        identity = {**depends, "the number of processes": str(self.processes.count)}
+        identity = {
+            "the weights of the model": loaded.weight_hash,
+            "the corpus": corpus.sha256,
+            "the number of processes": str(self.processes.count),
+        }
         keeper = Keeper(self.kept(f"{name}-{self.processes.rank}.npz"), identity)
-        own = len(range(self.processes.rank, examples, self.processes.count))
+        own = len(range(self.processes.rank, corpus.sentences, self.processes.count))
         with self.reporter.progress(text, own) as advance:
             yield CorpusPass(advance, self.warn, keeper, self.processes)
 

@@ -16,8 +16,11 @@ from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
 from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, check_relations, classify
+from headlens.experiments.facts import model_facts
 from headlens.experiments.feeding import Feed
 from headlens.experiments.parsing import keep_trees
+from headlens.experiments.relevance import ReadingOptions, RelevanceOptions, head_relevance
+from headlens.experiments.relevance_target import choose_target
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
@@ -38,6 +41,8 @@ class ClassifyRequest:
         target_frequency: the same for the target side.
         baseline_corpus: where the syntactic baseline is chosen; None for the corpus itself.
         options: what is measured.
+        relevance: whether relevance is measured too, in a pass of its own.
+        relevance_options: rule and target of relevance.
         model_options: how the models are loaded.
         figures: whether figures are drawn; `headlens report` draws them later from the tables.
         place: where the run goes.
@@ -50,6 +55,8 @@ class ClassifyRequest:
     target_frequency: str = "none"
     baseline_corpus: str | None = None
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
+    relevance: bool = False
+    relevance_options: RelevanceOptions = field(default_factory=RelevanceOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
@@ -88,17 +95,13 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         frequencies = Frequencies(
             _frequency(request.frequency, corpus, "source"), _frequency(request.target_frequency, corpus, "target")
         )
+        read = _Read(corpus, summary, frequencies)
         results: dict[str, Classification] = {}
         facts = []
         for number, name in enumerate(request.models):
             loaded = loaded if number == 0 else run.load(name, request.model_options)
             label = _label(loaded, results)
-            depends = {"the weights of the model": loaded.weight_hash, "the corpus": summary.sha256}
-            text = f"classifying the heads of {label}"
-            with run.corpus_pass(f"classify-{number}", text, summary.sentences, depends) as how:
-                results[label] = classify(
-                    loaded, corpus, request.options, frequencies, baseline_corpus=_baseline(request), how=how
-                )
+            results[label] = _measured(request, run, loaded, f"{number}", read)
             facts.append(_facts(loaded, label, results[label]))
         tables = _stack(results)
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
@@ -111,12 +114,38 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         return ClassifyRun(run.path, run.files, tables, notes, summary)
 
 
+@dataclass(frozen=True)
+class _Read:
+    """What is measured on, the same for all models."""
+
+    corpus: Corpus
+    summary: CorpusSummary
+    frequencies: Frequencies
+
+
+def _measured(request: ClassifyRequest, run: Run, loaded: LoadedModel, number: str, read: _Read) -> Classification:
+    """One model's heads, and their relevance where that was asked for."""
+    relevance = None
+    if request.relevance:
+        # First, for there are models that only relevance refuses.
+        reading = ReadingOptions(request.options.batch_tokens, request.options.seed, request.options.long_sentences)
+        text = f"relevance of the heads of {loaded.short_name}"
+        with run.corpus_pass(f"relevance-{number}", text, loaded, read.summary) as how:
+            relevance = head_relevance(loaded, read.corpus, request.relevance_options, reading=reading, how=how)
+    text, baseline = f"classifying the heads of {loaded.short_name}", _baseline(request)
+    with run.corpus_pass(f"classify-{number}", text, loaded, read.summary) as how:
+        found = classify(loaded, read.corpus, request.options, read.frequencies, baseline_corpus=baseline, how=how)
+    return found if relevance is None else found.with_relevance(relevance)
+
+
 def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Corpus, CorpusSummary]:
     """The corpus, parsed once if it has to be; what the model cannot read is refused before."""
     corpus = open_corpus(request.corpus, request.corpus_options)
     unparsed = corpus.corpus if isinstance(corpus, ParsedCorpus) else corpus
     if (first := next(iter(unparsed), None)) is not None:
         Feed.of(loaded, first)
+        if request.relevance:
+            choose_target(request.relevance_options.relevance_target, loaded, paired=first.target is not None)
     if isinstance(corpus, ParsedCorpus):
         with run.reporter.progress(f"parsing with {request.corpus_options.parser}", None) as advance:
             corpus = keep_trees(corpus, run, advance)
@@ -144,14 +173,7 @@ def _label(loaded: LoadedModel, taken: Mapping[str, object]) -> str:
 
 
 def _facts(loaded: LoadedModel, label: str, result: Classification) -> dict[str, Any]:
-    return {
-        "model": label,
-        "name": loaded.name,
-        "revision": loaded.revision,
-        "weight_hash": loaded.weight_hash,
-        "parameters": loaded.n_parameters,
-        "device": str(loaded.device),
-        "dtype": str(loaded.model.dtype).removeprefix("torch."),
+    return model_facts(loaded, label) | {
         "encoding": asdict(result.encoding),
         "annotation": asdict(result.annotation),
     }

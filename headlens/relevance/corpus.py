@@ -85,8 +85,8 @@ class RelevanceSums:
         draws = torch.from_numpy(poisson_weights(keys, self.replicates, self.seed))
         for site, raw in found.raw.items():
             self.totals.add(_HEADS, str(site), _sums(raw, draws))
-        flow = {"start": found.start.sum(), "inputs": torch.tensor(found.inputs), "biases": torch.tensor(found.biases)}
-        self.totals.add(_FLOW, "all", {k: v.double() for k, v in flow.items()})
+        flow = {"start": found.start.sum(), "inputs": _number(found.inputs), "biases": _number(found.biases)}
+        self.totals.add(_FLOW, "all", flow)
         self.totals.fetch()
 
     def table(self, rule: str, target: str) -> HeadTable:
@@ -177,3 +177,7 @@ def _columns(sums: dict[str, Array], n_heads: int) -> dict[str, Any]:
         "cancelled": np.full(n_heads, examples - kept),
         "negative": np.full(n_heads, int(sums["negative"])),
     }
+
+
+def _number(value: float) -> Tensor:
+    return torch.tensor(value, dtype=torch.float64)

@@ -1,0 +1,66 @@
+"""`headlens relevance`: what every head contributes to the output."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Annotated
+
+import typer
+
+from . import options as o
+from .groups import LoadGroup, OutputGroup, RelevanceGroup, grouped
+
+CompareOption = Annotated[
+    str,
+    typer.Option(
+        metavar="RULES",
+        help="Further rules, comma-separated: do they rank the heads alike? Or none.",
+        rich_help_panel=o.RELEVANCE,
+    ),
+]
+
+
+@grouped
+def relevance(
+    load: LoadGroup,
+    rule: RelevanceGroup,
+    output: OutputGroup,
+    model: o.ModelArgument = "demo",
+    corpus: o.CorpusOption = "demo",
+    target: o.TargetOption = None,
+    column: o.ColumnOption = None,
+    target_column: o.TargetColumnOption = None,
+    split: o.SplitOption = "test",
+    limit: o.LimitOption = None,
+    long_sentences: o.LongSentencesOption = "skip",
+    compare: CompareOption = "taylor",
+    batch_tokens: o.BatchTokensOption = 2048,
+    seed: o.SeedOption = 0,
+    figures: o.FiguresOption = True,
+) -> None:
+    """Tell what every attention head contributes to the output, by layer-wise relevance propagation.
+
+    Example: headlens relevance ./my-classifier --corpus dev.tsv --column sentence --relevance-target class:positive
+    """
+    from headlens.corpora.sources import CorpusOptions
+    from headlens.experiments.relevance import ReadingOptions
+    from headlens.experiments.run_relevance import RelevanceRequest, run_relevance
+
+    from .tables import relevance_tables
+
+    request = RelevanceRequest(
+        model=model,
+        corpus=corpus,
+        corpus_options=CorpusOptions(target, column, target_column, split, "gold", limit, load.offline),
+        options=rule.options(),
+        compare=o.rules(compare),
+        reading=ReadingOptions(batch_tokens, seed, long_sentences),
+        model_options=load.options(),
+        figures=figures,
+        place=output.place(),
+    )
+    screen = output.screen()
+    run = run_relevance(request, screen)
+    screen.show(*relevance_tables(run.tables))
+    screen.notes(run.notes)
+    screen.finish(run.summary(), run.files, shlex.join(["headlens", "report", str(run.folder)]))
