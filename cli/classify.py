@@ -63,7 +63,8 @@ def classify(
     request = ClassifyRequest(
         models=tuple(models or ["demo"]),
         corpus=corpus,
-        corpus_options=CorpusOptions(target, column, target_column, split, parser, limit, load.offline),
+        corpus_options=CorpusOptions(target, column, target_column, split, limit, load.offline),
+        parser=parser,
         frequency=frequency,
         target_frequency=target_frequency,
         baseline_corpus=baseline_corpus,

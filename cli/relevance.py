@@ -51,7 +51,7 @@ def relevance(
     request = RelevanceRequest(
         model=model,
         corpus=corpus,
-        corpus_options=CorpusOptions(target, column, target_column, split, "gold", limit, load.offline),
+        corpus_options=CorpusOptions(target, column, target_column, split, limit, load.offline),
         options=rule.options(),
         compare=o.rules(compare),
         reading=ReadingOptions(batch_tokens, seed, long_sentences),

@@ -36,7 +36,6 @@ class CorpusOptions:
         column: column of sentences of a table or data set.
         target_column: column of translations.
         split: split of a hub data set.
-        parser: where trees come from: `gold`, `spacy:MODEL`, `stanza:LANG`, `stanza:LANG@DIR`; source side only.
         limit: read only the first sentences.
         offline: never ask the hub for a data set.
     """
@@ -45,7 +44,6 @@ class CorpusOptions:
     column: str | None = None
     target_column: str | None = None
     split: str = "test"
-    parser: str = "gold"
     limit: int | None = None
     offline: bool = False
 
@@ -104,12 +102,13 @@ class ParsedCorpus:
             yield replace(waiting.popleft(), source=sentence)
 
 
-def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None) -> Corpus:
+def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None, parser: str = "gold") -> Corpus:
     """The corpus a user names.
 
     Args:
         spec: `demo`; a file `.conllu`, `.txt`, `.tsv`, `.csv`, `.jsonl`, each also `.gz`; or `hub:NAME[:CONFIG]`.
         options: how it is read.
+        parser: where trees come from: `gold`, `spacy:MODEL`, `stanza:LANG`, `stanza:LANG@DIR`; source side only.
 
     Raises:
         CorpusError: if there is no such file, or its kind is unknown.
@@ -126,8 +125,8 @@ def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None) -> Corpu
         if options.limit < 1:
             raise OptionError(f"--limit {options.limit} is not a positive number.", "Leave it out to read everything.")
         corpus = FirstExamples(corpus, options.limit)
-    parser = make_parser(options.parser, keep_words=isinstance(source, ConlluCorpus))
-    return corpus if parser is None else ParsedCorpus(corpus, parser)
+    made = make_parser(parser, keep_words=isinstance(source, ConlluCorpus))
+    return corpus if made is None else ParsedCorpus(corpus, made)
 
 
 def _open(spec: str, options: CorpusOptions) -> Corpus:

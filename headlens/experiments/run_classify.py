@@ -37,6 +37,7 @@ class ClassifyRequest:
         models: one model or two, by name.
         corpus: where the sentences come from.
         corpus_options: how they are read.
+        parser: where their trees come from.
         frequency: `wordfreq:LANG`, `corpus`, a file, or `none`; for the source side.
         target_frequency: the same for the target side.
         baseline_corpus: where the syntactic baseline is chosen; None for the corpus itself.
@@ -51,6 +52,7 @@ class ClassifyRequest:
     models: tuple[str, ...] = (DEMO,)
     corpus: str = DEMO
     corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
+    parser: str = "gold"
     frequency: str = "wordfreq:en"
     target_frequency: str = "none"
     baseline_corpus: str | None = None
@@ -140,14 +142,14 @@ def _measured(request: ClassifyRequest, run: Run, loaded: LoadedModel, number: s
 
 def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Corpus, CorpusSummary]:
     """The corpus, parsed once if it has to be; what the model cannot read is refused before."""
-    corpus = open_corpus(request.corpus, request.corpus_options)
+    corpus = open_corpus(request.corpus, request.corpus_options, request.parser)
     unparsed = corpus.corpus if isinstance(corpus, ParsedCorpus) else corpus
     if (first := next(iter(unparsed), None)) is not None:
         Feed.of(loaded, first)
         if request.relevance:
             choose_target(request.relevance_options.relevance_target, loaded, paired=first.target is not None)
     if isinstance(corpus, ParsedCorpus):
-        with run.reporter.progress(f"parsing with {request.corpus_options.parser}", None) as advance:
+        with run.reporter.progress(f"parsing with {request.parser}", None) as advance:
             corpus = keep_trees(corpus, run, advance)
     with run.reporter.progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
@@ -159,7 +161,9 @@ def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Co
 def _baseline(request: ClassifyRequest) -> Corpus | None:
     if request.baseline_corpus is None:
         return None
-    return open_corpus(request.baseline_corpus, replace(request.corpus_options, target=None, limit=None))
+    return open_corpus(
+        request.baseline_corpus, replace(request.corpus_options, target=None, limit=None), request.parser
+    )
 
 
 def _frequency(spec: str, corpus: Corpus, side: Side) -> Frequency | None:

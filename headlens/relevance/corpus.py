@@ -19,6 +19,10 @@ from headlens.relevance.session import HeadRelevance
 
 # Where the heads of a layer cancel to less than this share of their magnitudes, their sum is no unit to measure in.
 CANCELLED = 0.1
+COLUMNS = (
+    *("relevance", "ci_low", "ci_high", "raw", "rule", "target"),
+    *("signed", "signed_low", "signed_high", "n", "cancelled", "negative"),
+)
 _HEADS, _FLOW = "relevance", "conservation"
 
 
@@ -107,8 +111,8 @@ class RelevanceSums:
         if not joined or not joined["raw"].any() or not np.isfinite(joined["raw"]).all():
             raise SelfCheckError("The relevance of heads is zero throughout, or not finite.")
         heads: list[Head] = [h for s in present for h in s.heads]
-        names = {"rule": [rule] * len(heads), "target": [target] * len(heads)}
-        return HeadTable.from_columns(heads, **joined, **names)
+        joined |= {"rule": np.full(len(heads), rule, object), "target": np.full(len(heads), target, object)}
+        return HeadTable.from_columns(heads, **{name: joined[name] for name in COLUMNS})
 
     def means(self) -> dict[Site, Array]:
         """The mean of normalised relevance by site, then its bootstrap replicates: (1 + replicates, heads).

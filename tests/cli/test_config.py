@@ -13,12 +13,17 @@ import typer
 from headlens.experiments.requests import arguments
 from headlens.experiments.run_attend import AttendRequest
 from headlens.experiments.run_classify import ClassifyRequest
+from headlens.experiments.run_relevance import RelevanceRequest
 from headlens_cli.app import app
 
 Headlens = Callable[..., Any]
 TABLES = ("heads", "positions", "syntax", "rare", "similarity")
 # Of commands that write a run folder; their requests hold every option.
-REQUESTS = {"classify": ClassifyRequest(), "attend": AttendRequest(("A sentence.",))}
+REQUESTS = {
+    "classify": ClassifyRequest(),
+    "relevance": RelevanceRequest(),
+    "attend": AttendRequest(("A sentence.",)),
+}
 
 
 def recorded(folder: str) -> dict[str, Any]:
@@ -124,7 +129,9 @@ def test_every_option_of_a_command_is_recorded(command: str) -> None:
     assert options - printed == set(arguments(REQUESTS[command]))
 
 
-def test_defaults_of_the_command_line_are_those_of_the_package(headlens: Headlens) -> None:
-    done = headlens("classify", "--limit", 3, "--out", "run", "--quiet", "--no-figures")
+@pytest.mark.parametrize("command", ["classify", "relevance"])
+def test_defaults_of_the_command_line_are_those_of_the_package(headlens: Headlens, command: str) -> None:
+    done = headlens(command, "--limit", 3, "--out", "run", "--quiet", "--no-figures")
     assert done.code == 0, done.err
-    assert {**recorded("run"), "limit": None, "figures": True} == json.loads(json.dumps(arguments(ClassifyRequest())))
+    expected = json.loads(json.dumps(arguments(REQUESTS[command])))
+    assert {**recorded("run"), "limit": None, "figures": True} == expected

@@ -23,7 +23,9 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["classify", "--help"], ["attend", "-h"], ["models", "--help"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["classify", "--help"], ["relevance", "--help"], ["attend", "-h"], ["models", "--help"]]
+)
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = (
         "import sys\n"

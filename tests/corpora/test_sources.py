@@ -98,7 +98,7 @@ def test_limit_below_one(limit: int) -> None:
 def test_no_more_is_parsed_than_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_bytes(b"one\ntwo\n\xff\n")
     monkeypatch.setattr(sources, "make_parser", lambda *_, **__: Flat())
-    corpus = open_corpus(str(tmp_path / "a.txt"), CorpusOptions(parser="spacy:m", limit=2))
+    corpus = open_corpus(str(tmp_path / "a.txt"), CorpusOptions(limit=2), "spacy:m")
     assert isinstance(corpus, ParsedCorpus)
     assert [e.source.has_tree for e in corpus] == [True, True]
 
@@ -142,7 +142,7 @@ def test_words_of_a_treebank_are_kept(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(sources, "make_parser", make)
     (tmp_path / name).touch()
     spec = name if name == "demo" else str(tmp_path / name)
-    corpus = open_corpus(spec, CorpusOptions(parser="spacy:m"))
+    corpus = open_corpus(spec, parser="spacy:m")
     assert isinstance(corpus, ParsedCorpus)
     assert asked == [("spacy:m", keep)]
 
@@ -186,7 +186,7 @@ def test_options_that_do_not_go_together(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="--target and --target-column"):
         open_corpus(table, CorpusOptions(column="s", target_column="t", target=table))
     with pytest.raises(OptionError, match="is not a parser"):
-        open_corpus("demo", CorpusOptions(parser="magic"))
+        open_corpus("demo", parser="magic")
 
 
 @pytest.mark.parametrize("name", ["x.txt", "x.conllu", "x.tsv", "x.jsonl"])
