@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,12 +26,16 @@ BAR_SLOT = 0.72  # one colour bar with ticks and two lines of label
 
 @dataclass(frozen=True)
 class Scale:
-    """A colour scale: the label of its bar (with the unit), its limits and matplotlib's name of the colours."""
+    """A colour scale: the label of its bar (with the unit), its limits and matplotlib's name of the colours.
+
+    `beyond` says at which ends there are values outside of the limits, as matplotlib's `extend` has it.
+    """
 
     label: str
     low: float = 0.0
     high: float = 1.0
     colours: str = SEQUENTIAL
+    beyond: Literal["neither", "both", "min", "max"] = "neither"
 
     @cached_property
     def mappable(self) -> ScalarMappable:
@@ -118,7 +123,7 @@ def add_bar(figure: Figure, scale: Scale, from_right: float, from_top: float = T
     length = min(tallest, height - from_top - 0.2)
     low = height - from_top - length
     slot = figure.add_axes((1 - from_right / width, low / height, BAR_WIDTH / width, length / height))
-    bar = figure.colorbar(scale.mappable, cax=slot)
+    bar = figure.colorbar(scale.mappable, cax=slot, extend=scale.beyond)
     bar.set_label(fold(scale.label, length, LABEL_SIZE), fontsize=LABEL_SIZE, color=INK, labelpad=3)
     bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.5, pad=1.5, colors=INK)
     bar.outline.set_linewidth(0.5)

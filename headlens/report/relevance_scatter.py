@@ -1,0 +1,198 @@
+"""Relevance against what else is known of heads: their confidence and role, and their relevance under other rules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from headlens.report.families import COLOURS, families, legend_handles
+from headlens.report.nudging import name_points
+from headlens.report.panels import LINE, TOP, Grid, Part, numbers, parts
+from headlens.report.shares import asked, even_shares, of_rule, rules, span, spearman
+from headlens.report.style import (
+    BLUE,
+    FAINT,
+    FULL_WIDTH,
+    HEADING_SIZE,
+    INK,
+    TICK_SIZE,
+    dress,
+    fold,
+    heading,
+    headline,
+    new_figure,
+)
+
+# inches
+_LEFT, _RIGHT, _BOTTOM, _LEGEND = 0.58, 0.10, 0.42, 0.44
+_WIDEST, _TALLEST = 3.5, 2.3
+_NAMED = 6  # most relevant heads of a panel
+_DASHES = (0, (3, 2))
+_JOINED = ["layer", "head"]
+Place = tuple[int, int]  # line and column
+
+
+def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
+    """Confidence and relevance of every head, with the family of its role as colour.
+
+    After Voita et al. (2019), figure 1, which shows them as heatmaps. One panel per model and stack with Spearman's
+    correlation; the most relevant heads are named `layer.head`, a line stands at the even share 1 / heads. What lies
+    beyond the axis, which few outliers do not set, is a triangle at its edge.
+
+    Args:
+        heads: rows of `heads.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when no head has both.
+    """
+    pieces = [p for p in parts(heads) if np.isfinite(sum(_pair(p))).any()]
+    if not pieces:
+        return None
+    plan = dict(zip(_places(pieces), pieces, strict=True))
+    titles = {place: f"{part.name}\n{_correlation(*_pair(part))}" for place, part in plan.items()}
+    figure, grid = _panels(titles, "Confidence against relevance of attention heads")
+    present: set[str] = set()
+    for place, part in plan.items():
+        axes, (x, y), names = grid[place], _pair(part), _families(part)
+        known = np.isfinite(x) & np.isfinite(y)
+        dress(axes, "confidence", "share of the layer's relevance" if place[1] == 0 else "")
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(*span(y[known]))
+        for share in np.unique(even_shares(part.rows)):
+            axes.axhline(share, color=FAINT, linewidth=0.7, linestyle=_DASHES, zorder=1)
+        axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
+        _points(axes, x[known], y[known], [COLOURS[n] for n, own in zip(names, known, strict=True) if own])
+        _name_first(axes, part.rows[known], x[known], y[known])
+        present |= {n for n, own in zip(names, known, strict=True) if own}
+    _legend(figure, [*legend_handles(present), _even_share()])
+    return figure
+
+
+def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
+    """The relevance of every head under the rule that was asked for, against that under every other rule.
+
+    One panel per other rule, model and stack, with Spearman's correlation; on the dashed line both rules give a head
+    the same share. Triangles at the edge lie beyond it.
+
+    Args:
+        relevance: rows of `relevance.csv`, of one model or several.
+
+    Returns:
+        The figure, or None where there is one rule only.
+    """
+    rule, rows = asked(relevance)
+    others = rules(relevance)[1:]
+    joined = {
+        (part, other): pair
+        for part, own in ((p.name, p) for p in parts(rows))
+        for other in others
+        if np.isfinite(sum(pair := _both(own, of_rule(relevance, other)))).any()
+    }
+    if not joined:
+        return None
+    lines = list(dict.fromkeys(part for part, _ in joined))
+    plan = {(lines.index(part), others.index(other)): pair for (part, other), pair in joined.items()}
+    titles = {(line, column): f"{lines[line]}\n{_correlation(*pair)}" for (line, column), pair in plan.items()}
+    figure, grid = _panels(titles, "Relevance of attention heads under other rules")
+    for place, (x, y) in plan.items():
+        axes, known = grid[place], np.isfinite(x) & np.isfinite(y)
+        dress(axes, fold(f"share by {rule}", 1.7, TICK_SIZE), fold(f"share by {others[place[1]]}", 1.7, TICK_SIZE))
+        axes.set_xlim(*span(x[known]))
+        axes.set_ylim(*span(y[known]))
+        axes.axline((0, 0), slope=1, color=FAINT, linewidth=0.7, linestyle=_DASHES, zorder=1)
+        _points(axes, x[known], y[known], [BLUE] * int(known.sum()))
+    return figure
+
+
+def _pair(part: Part) -> tuple[Grid, Grid]:
+    return numbers(part.rows, "confidence"), numbers(part.rows, "relevance")
+
+
+def _both(part: Part, other: pd.DataFrame) -> tuple[Grid, Grid]:
+    """Relevance of a part's heads, and of the same heads in a table of another rule."""
+    own = next((p.rows for p in parts(other) if (p.model, p.stack) == (part.model, part.stack)), other.iloc[:0])
+    found = part.rows[[*_JOINED, "relevance"]].merge(own[[*_JOINED, "relevance"]], on=_JOINED, suffixes=("", "_other"))
+    return numbers(found, "relevance"), numbers(found, "relevance_other")
+
+
+def _families(part: Part) -> list[str]:
+    return families(part.rows["role"] if "role" in part.rows else pd.Series("", index=part.rows.index))
+
+
+def _correlation(first: Grid, second: Grid) -> str:
+    value, size = spearman(first, second), int((np.isfinite(first) & np.isfinite(second)).sum())
+    return f"Spearman {value:.2f} (n = {size})".replace("-", "−") if np.isfinite(value) else f"n = {size}"
+
+
+def _places(pieces: Sequence[Part]) -> list[Place]:
+    """A line per model where one has several stacks; else models side by side."""
+    models = list(dict.fromkeys(p.model for p in pieces))
+    if len(models) == len(pieces):
+        return [divmod(number, min(3, len(pieces))) for number in range(len(pieces))]
+    return [(models.index(p.model), [q.stack for q in pieces if q.model == p.model].index(p.stack)) for p in pieces]
+
+
+def _panels(titles: Mapping[Place, str], title: str) -> tuple[Figure, dict[Place, Axes]]:
+    """A figure with axes at every place, under their titles."""
+    lines, columns = (1 + max(place[axis] for place in titles) for axis in (0, 1))
+    slot = min(_WIDEST, FULL_WIDTH / columns)
+    box = slot - _LEFT - _RIGHT, min(_TALLEST, slot - _LEFT - _RIGHT)
+    room = LINE * max(fold(text, slot - 0.15, HEADING_SIZE).count("\n") + 1 for text in titles.values()) + 0.06
+    step = room + box[1] + _BOTTOM
+    figure = new_figure(max(_WIDEST, slot * columns), TOP + lines * step + _LEGEND)
+    headline(figure, title)
+    width, height = figure.get_size_inches()
+    made = {}
+    for (line, column), text in titles.items():
+        low = height - TOP - line * step - room - box[1]
+        place = (slot * column + _LEFT) / width, low / height, box[0] / width, box[1] / height
+        axes = made[line, column] = figure.add_axes(place)
+        heading(axes, text, slot - 0.15, shift=_LEFT - 0.08)
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+        axes.yaxis.set_major_locator(MaxNLocator(5))
+    return figure, made
+
+
+def _points(axes: Axes, x: Grid, y: Grid, colours: Sequence[str]) -> None:
+    """Dots, and triangles at the edge for those beyond it."""
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    kinds = np.select([y > high, y < low, x > right, x < left], ["^", "v", ">", "<"], "o")
+    margin = 0.02 * (right - left), 0.02 * (high - low)
+    at = np.clip(x, left + margin[0], right - margin[0]), np.clip(y, low + margin[1], high - margin[1])
+    for kind in dict.fromkeys(kinds.tolist()):
+        own = kinds == kind
+        shown = x[own] if kind == "o" else at[0][own], y[own] if kind == "o" else at[1][own]
+        faces = [colour for colour, here in zip(colours, own, strict=True) if here]
+        axes.scatter(*shown, s=13, c=faces, marker=kind, edgecolors=INK, linewidths=0.3, alpha=0.9, zorder=3)
+
+
+def _name_first(axes: Axes, rows: pd.DataFrame, x: Grid, y: Grid) -> None:
+    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
+    first = np.argsort(-y, kind="stable")[:_NAMED]
+    names = [(int(i), f"{int(rows['layer'].iloc[i])}.{int(rows['head'].iloc[i])}") for i in first]
+    name_points(axes, (np.clip(x, left, right), np.clip(y, low, high)), names, TICK_SIZE - 1)
+
+
+def _even_share() -> Line2D:
+    return Line2D([], [], color=FAINT, linewidth=0.9, linestyle=_DASHES, label="even share")
+
+
+def _legend(figure: Figure, handles: Sequence[Artist]) -> None:
+    figure.legend(
+        handles=handles,
+        loc="lower left",
+        bbox_to_anchor=(0.0, 0.0),
+        ncols=4 if figure.get_figwidth() < FULL_WIDTH else 8,
+        fontsize=TICK_SIZE,
+        frameon=False,
+        handletextpad=0.2,
+        columnspacing=1.0,
+        borderaxespad=0.2,
+    )
