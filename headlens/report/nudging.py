@@ -12,9 +12,10 @@ from headlens.report.panels import Grid
 from headlens.report.style import INK
 
 Box = tuple[float, float, float, float]  # left, low, right, high in pixels
+Places = npt.NDArray[np.float64]
 _AROUND = [(1, 0), (1, 1), (1, -1), (-1, 0), (-1, 1), (-1, -1), (0, 1), (0, -1)]
 _AWAY = (1.0, 2.2)  # how far names may stand, in radii of their point
-_RADIUS, _LETTER = 2.6, 0.62  # points; width of a digit in font sizes
+_RADIUS, _LETTER = 2.8, 0.62  # points; width of a digit in font sizes
 
 
 def name_points(axes: Axes, points: tuple[Grid, Grid], names: Sequence[tuple[int, str]], size: float) -> None:
@@ -30,12 +31,14 @@ def name_points(axes: Axes, points: tuple[Grid, Grid], names: Sequence[tuple[int
     pixel = (figure.dpi if figure is not None else 72.0) / 72
     places = axes.transData.transform(np.column_stack(points))
     places = places[np.isfinite(places).all(axis=1)]
+    # a point is in the way where its middle is no more than most of its radius from a name
+    near = places, 0.6 * _RADIUS * pixel
     taken: list[Box] = []
     frame = tuple(axes.bbox.extents)
     for index, name in names:
         x, y = axes.transData.transform((points[0][index], points[1][index]))
         boxes = [_box((x, y), side, name, (size * pixel, away * _RADIUS * pixel)) for away in _AWAY for side in _AROUND]
-        costs = [_cost(box, taken, places, frame) for box in boxes]
+        costs = [_cost(box, taken, near, frame) for box in boxes]
         best = boxes[int(np.argmin(costs))]
         taken.append(best)
         left, low = axes.transData.inverted().transform(best[:2])
@@ -51,9 +54,11 @@ def _box(point: tuple[float, float], side: tuple[int, int], name: str, sizes: tu
     return left, low, left + width, low + height
 
 
-def _cost(box: Box, taken: Sequence[Box], places: npt.NDArray[np.float64], frame: Sequence[float]) -> float:
+def _cost(box: Box, taken: Sequence[Box], near: tuple[Places, float], frame: Sequence[float]) -> float:
     left, low, right, high = box
-    inside = (places[:, 0] > left) & (places[:, 0] < right) & (places[:, 1] > low) & (places[:, 1] < high)
+    places, room = near
+    lower, upper = np.array([left, low]) - room, np.array([right, high]) + room
+    inside = ((places > lower) & (places < upper)).all(axis=1)
     crossed = sum(left < b[2] and b[0] < right and low < b[3] and b[1] < high for b in taken)
     outside = left < frame[0] or low < frame[1] or right > frame[2] or high > frame[3]
     return float(inside.sum()) + 5 * crossed + 5 * outside

@@ -31,18 +31,25 @@ from headlens.report.style import (
 )
 
 # inches
-_LEFT, _BOX, _ROW, _NAME, _UNDER, _FOOT = 0.52, 0.62, 0.82, 0.20, 0.28, 0.24
+_LEFT, _OVER, _NAME, _UNDER, _FOOT = 0.52, 0.20, 0.15, 0.34, 0.24
+_LOWEST, _TALLEST, _PAGE = 0.55, 1.1, 9.0
 _PER_HEAD, _NARROWEST = 0.105, 0.95
-_DOT = 2.6  # points
+_DOT, _NUMBER = 2.6, 5.5  # points
 
 
 @dataclass(frozen=True)
 class _Block:
-    """A part with one small panel per layer: how many stand abreast, how wide each is, in inches."""
+    """A part with one small panel per layer.
+
+    Args:
+        part: model, stack and rows.
+        abreast: how many panels stand side by side.
+        size: width and height of a panel with what is around it, inches.
+    """
 
     part: Part
     abreast: int
-    width: float
+    size: tuple[float, float]
 
     @property
     def layers(self) -> list[int]:
@@ -54,7 +61,7 @@ class _Block:
 
     @property
     def height(self) -> float:
-        return _NAME + self.lines * _ROW + _UNDER
+        return _NAME + self.lines * self.size[1] + _UNDER
 
 
 def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
@@ -73,8 +80,7 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     pieces = [p for p in parts(rows) if has_numbers(p.rows, "relevance")]
     if not pieces:
         return None
-    abreast, width = _columns(pieces)
-    blocks = [_Block(part, abreast, width) for part in pieces]
+    blocks = _blocks(pieces)
     figure = new_figure(FULL_WIDTH, TOP + sum(b.height for b in blocks) + _FOOT)
     headline(figure, f"Relevance of attention heads with 95 % intervals ({rule})")
     top = figure.get_figheight() - TOP
@@ -85,16 +91,19 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def _columns(pieces: Sequence[Part]) -> tuple[int, float]:
-    """How many layers stand abreast, and the width of each: as few as the heads need, and no more than there are."""
+def _blocks(pieces: Sequence[Part]) -> list[_Block]:
+    """Panels as wide as their heads need, as many abreast as there is room for, and as high as fits a page."""
     heads = max(int(p.rows["head"].max()) + 1 for p in pieces)
     layers = max(p.rows["layer"].nunique() for p in pieces)
     room = FULL_WIDTH - _LEFT
     fitting = int(room // max(_NARROWEST, heads * _PER_HEAD + 2 * GAP))
     # more than three abreast even where dots come close: else a deep model of many heads fills pages
     abreast = min(layers, max(3, fitting))
-    lines = -(-layers // abreast)
-    return -(-layers // lines), room / -(-layers // lines)
+    abreast = -(-layers // -(-layers // abreast))
+    lines: int = sum(-(-p.rows["layer"].nunique() // abreast) for p in pieces)
+    free = _PAGE - TOP - _FOOT - len(pieces) * (_NAME + _UNDER) - lines * _OVER
+    height = _OVER + float(np.clip(free / lines, _LOWEST, _TALLEST))
+    return [_Block(part, abreast, (room / abreast, height)) for part in pieces]
 
 
 def _draw_block(figure: Figure, block: _Block, top: float) -> None:
@@ -104,8 +113,8 @@ def _draw_block(figure: Figure, block: _Block, top: float) -> None:
     limits = span(*(numbers(block.part.rows, column) for column in ("relevance", "ci_low", "ci_high")))
     for number, layer in enumerate(block.layers):
         line, column = divmod(number, block.abreast)
-        low = top - _NAME - line * _ROW - (_ROW - _BOX) - _BOX
-        box = _LEFT + column * block.width, low, block.width - 0.06, _BOX
+        low = top - _NAME - (line + 1) * block.size[1]
+        box = _LEFT + column * block.size[0], low, block.size[0] - 0.06, block.size[1] - _OVER
         axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
         rows = block.part.rows[block.part.rows["layer"].astype(int) == layer]
         last = number + block.abreast >= len(block.layers)
@@ -120,7 +129,7 @@ def _number(axes: Axes, block: _Block, limits: tuple[float, float]) -> None:
     heads = int(block.part.rows["head"].max()) + 1
     axes.set_xlim(-0.7, heads - 0.3)
     axes.set_ylim(*limits)
-    axes.set_xticks(range(0, heads, tick_step((block.width - 0.06) / heads, 0.15)))
+    axes.set_xticks(range(0, heads, tick_step((block.size[0] - 0.06) / heads, 0.15)))
     axes.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
 
 
@@ -150,13 +159,17 @@ def _draw_layer(axes: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> 
 
 
 def _beyond(axes: Axes, heads: Grid, values: Grid) -> None:
-    """Numbers at the edge for what lies beyond it, with an arrow that says on which side."""
+    """Triangles at the edge for what lies beyond it, each with its number."""
+    across = axes.get_xaxis_transform()
     for head, value in zip(heads, values, strict=True):
-        up = value > 0
-        text = axes.text(head, 0.97 if up else 0.03, f"{'↑' if up else '↓'}{short_number(value)}")
-        text.set(transform=axes.get_xaxis_transform(), fontsize=5.5, color=VERMILION if up else BLUE, rotation=90)
-        text.set(ha="center", va="top" if up else "bottom")
-        text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.3})
+        up = bool(value > 0)
+        colour = VERMILION if up else BLUE
+        axes.scatter(
+            head, 0.95 if up else 0.05, s=_DOT**2, c=colour, marker="^" if up else "v", transform=across, zorder=3
+        )
+        text = axes.text(head, 0.88 if up else 0.12, short_number(value), transform=across, rotation=90, zorder=3)
+        text.set(fontsize=_NUMBER, color=colour, ha="center", va="top" if up else "bottom")
+        text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.2, "alpha": 0.8})
 
 
 def _legend(figure: Figure) -> None:

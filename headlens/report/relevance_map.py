@@ -27,7 +27,7 @@ from headlens.report.shares import asked, holds_zero, limit
 from headlens.report.style import DIVERGING, INK, TICK_SIZE
 
 _ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
-_NOTE = 0.20  # inches
+_NOTE, _CELL = 0.12, 0.34  # inches
 _ZERO = "A dot: the interval holds 0."
 _NUMBERS = "Below the value: half the width of its 95 % interval. "
 
@@ -49,7 +49,9 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
         return None
     pieces = parts(rows)
     plan = flow([(p.model, panel(p.rows, numbers(p.rows, "relevance"), p.name)) for p in pieces], _ABREAST)
-    sheet = lay_out(plan, f"Relevance of attention heads ({rule})", side=BAR_SLOT + 0.15, foot=_NOTE)
+    sheet = lay_out(
+        plan, f"Relevance of attention heads ({rule})", side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL
+    )
     scale = relevance_scale(numbers(rows, "relevance"))
     for (axes, item), part in zip(each(sheet, plan), pieces, strict=True):
         paint(axes, item, scale)
@@ -79,7 +81,7 @@ def _fill(axes: Axes, item: Panel, part: Part, look: tuple[Scale, Sheet]) -> Non
     axes.scatter(
         heads + 0.5 - inset[0],
         layers + 0.5 - inset[1],
-        s=min(2.0, 0.15 * 72 * min(sheet.cell)) ** 2,
+        s=min(2.4, 0.15 * 72 * min(sheet.cell)) ** 2,
         c=list(inks[unsure]),
         linewidths=0,
         zorder=3,

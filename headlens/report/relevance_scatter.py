@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -22,6 +22,7 @@ from headlens.report.style import (
     FULL_WIDTH,
     HEADING_SIZE,
     INK,
+    LABEL_SIZE,
     TICK_SIZE,
     dress,
     fold,
@@ -31,8 +32,8 @@ from headlens.report.style import (
 )
 
 # inches
-_LEFT, _RIGHT, _BOTTOM, _LEGEND = 0.58, 0.10, 0.42, 0.44
-_WIDEST, _TALLEST = 3.5, 2.3
+_LEFT, _RIGHT, _BOTTOM, _LEGEND = 0.58, 0.10, 0.42, 0.16
+_WIDEST, _TALLEST, _LOWEST, _PAGE = 3.5, 2.3, 1.0, 9.0
 _NAMED = 6  # most relevant heads of a panel
 _DASHES = (0, (3, 2))
 _JOINED = ["layer", "head"]
@@ -57,12 +58,14 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
         return None
     plan = dict(zip(_places(pieces), pieces, strict=True))
     titles = {place: f"{part.name}\n{_correlation(*_pair(part))}" for place, part in plan.items()}
-    figure, grid = _panels(titles, "Confidence against relevance of attention heads")
-    present: set[str] = set()
+    present = {name for part in pieces for name in _families(part)}
+    handles = [*legend_handles(present), _even_share()]
+    foot = _LEGEND * -(-len(handles) // _legend_columns(plan))
+    figure, grid = _panels(titles, "Confidence against relevance of attention heads", foot)
     for place, part in plan.items():
         axes, (x, y), names = grid[place], _pair(part), _families(part)
         known = np.isfinite(x) & np.isfinite(y)
-        dress(axes, "confidence", "share of the layer's relevance" if place[1] == 0 else "")
+        dress(axes, "confidence", "share of relevance" if place[1] == 0 else "")
         axes.set_xlim(-0.02, 1.02)
         axes.set_ylim(*span(y[known]))
         for share in np.unique(even_shares(part.rows)):
@@ -70,8 +73,7 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
         axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
         _points(axes, x[known], y[known], [COLOURS[n] for n, own in zip(names, known, strict=True) if own])
         _name_first(axes, part.rows[known], x[known], y[known])
-        present |= {n for n, own in zip(names, known, strict=True) if own}
-    _legend(figure, [*legend_handles(present), _even_share()])
+    _legend(figure, handles, _legend_columns(plan))
     return figure
 
 
@@ -100,10 +102,10 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     lines = list(dict.fromkeys(part for part, _ in joined))
     plan = {(lines.index(part), others.index(other)): pair for (part, other), pair in joined.items()}
     titles = {(line, column): f"{lines[line]}\n{_correlation(*pair)}" for (line, column), pair in plan.items()}
-    figure, grid = _panels(titles, "Relevance of attention heads under other rules")
+    figure, grid = _panels(titles, "Shares of the layer's relevance by rule")
     for place, (x, y) in plan.items():
         axes, known = grid[place], np.isfinite(x) & np.isfinite(y)
-        dress(axes, fold(f"share by {rule}", 1.7, TICK_SIZE), fold(f"share by {others[place[1]]}", 1.7, TICK_SIZE))
+        dress(axes, fold(rule, 1.2, LABEL_SIZE), fold(others[place[1]], 1.2, LABEL_SIZE))
         axes.set_xlim(*span(x[known]))
         axes.set_ylim(*span(y[known]))
         axes.axline((0, 0), slope=1, color=FAINT, linewidth=0.7, linestyle=_DASHES, zorder=1)
@@ -139,14 +141,15 @@ def _places(pieces: Sequence[Part]) -> list[Place]:
     return [(models.index(p.model), [q.stack for q in pieces if q.model == p.model].index(p.stack)) for p in pieces]
 
 
-def _panels(titles: Mapping[Place, str], title: str) -> tuple[Figure, dict[Place, Axes]]:
-    """A figure with axes at every place, under their titles."""
+def _panels(titles: Mapping[Place, str], title: str, foot: float = 0.0) -> tuple[Figure, dict[Place, Axes]]:
+    """A figure with axes at every place, under their titles, and `foot` inches free at the bottom."""
     lines, columns = (1 + max(place[axis] for place in titles) for axis in (0, 1))
     slot = min(_WIDEST, FULL_WIDTH / columns)
-    box = slot - _LEFT - _RIGHT, min(_TALLEST, slot - _LEFT - _RIGHT)
     room = LINE * max(fold(text, slot - 0.15, HEADING_SIZE).count("\n") + 1 for text in titles.values()) + 0.06
+    fitting = (_PAGE - TOP - foot) / lines - room - _BOTTOM
+    box = slot - _LEFT - _RIGHT, max(_LOWEST, min(_TALLEST, slot - _LEFT - _RIGHT, fitting))
     step = room + box[1] + _BOTTOM
-    figure = new_figure(max(_WIDEST, slot * columns), TOP + lines * step + _LEGEND)
+    figure = new_figure(max(_WIDEST, slot * columns), TOP + lines * step + foot)
     headline(figure, title)
     width, height = figure.get_size_inches()
     made = {}
@@ -155,8 +158,8 @@ def _panels(titles: Mapping[Place, str], title: str) -> tuple[Figure, dict[Place
         place = (slot * column + _LEFT) / width, low / height, box[0] / width, box[1] / height
         axes = made[line, column] = figure.add_axes(place)
         heading(axes, text, slot - 0.15, shift=_LEFT - 0.08)
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-        axes.yaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
+        axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
     return figure, made
 
 
@@ -170,7 +173,7 @@ def _points(axes: Axes, x: Grid, y: Grid, colours: Sequence[str]) -> None:
         own = kinds == kind
         shown = x[own] if kind == "o" else at[0][own], y[own] if kind == "o" else at[1][own]
         faces = [colour for colour, here in zip(colours, own, strict=True) if here]
-        axes.scatter(*shown, s=13, c=faces, marker=kind, edgecolors=INK, linewidths=0.3, alpha=0.9, zorder=3)
+        axes.scatter(*shown, s=12, c=faces, marker=kind, edgecolors=INK, linewidths=0.3, alpha=0.85, zorder=3)
 
 
 def _name_first(axes: Axes, rows: pd.DataFrame, x: Grid, y: Grid) -> None:
@@ -184,12 +187,16 @@ def _even_share() -> Line2D:
     return Line2D([], [], color=FAINT, linewidth=0.9, linestyle=_DASHES, label="even share")
 
 
-def _legend(figure: Figure, handles: Sequence[Artist]) -> None:
+def _legend_columns(places: Iterable[Place]) -> int:
+    return 9 if max(column for _, column in places) else 4
+
+
+def _legend(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
     figure.legend(
         handles=handles,
         loc="lower left",
         bbox_to_anchor=(0.0, 0.0),
-        ncols=4 if figure.get_figwidth() < FULL_WIDTH else 8,
+        ncols=columns,
         fontsize=TICK_SIZE,
         frameon=False,
         handletextpad=0.2,

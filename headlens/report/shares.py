@@ -43,12 +43,13 @@ def holds_zero(rows: pd.DataFrame) -> Marks:
 def limit(*values: Grid) -> float:
     """The end of a scale around 0 that all but outliers fit; 1 where there is nothing but 0.
 
-    The largest magnitude, but at most one and a half times the 95th percentile of magnitudes.
+    The largest magnitude, but at most three times the upper quartile of magnitudes: shares grow without bounds in a
+    layer whose heads nearly cancel, and all of its heads with them.
     """
     sizes = np.abs(np.concatenate([own[np.isfinite(own)] for own in values]))
     if not sizes.any():
         return 1.0
-    usual = 1.5 * float(np.quantile(sizes, 0.95, method="lower"))
+    usual = 3 * float(np.quantile(sizes, 0.75, method="lower"))
     largest = float(sizes.max())
     return min(largest, usual) or largest
 
