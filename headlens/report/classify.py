@@ -15,6 +15,8 @@ from headlens.report.kind import Caption, Figures, Kind
 from headlens.report.page_tables import PageTable
 from headlens.report.positions import OFFSETS
 from headlens.report.recorded import Columns, RecordedRun
+from headlens.report.relevance import CAPTIONS as RELEVANCE_CAPTIONS
+from headlens.report.relevance import RELEVANCE_COLUMNS, relevance_figures
 from headlens.report.runs import RunFolder
 from headlens.report.syntax import DIRECTIONS
 
@@ -25,8 +27,8 @@ def classify_figures(
     """Draw every figure one after the other, so that only one is in memory.
 
     Args:
-        tables: as far as there `heads`, `positions`, `syntax`, `similarity`: rows of the CSV files, of one model or
-            several.
+        tables: as far as there `heads`, `positions`, `syntax`, `similarity`, `relevance`: rows of the CSV files, of
+            one model or several.
         min_instances: relations with fewer instances are marked.
 
     Yields:
@@ -48,6 +50,9 @@ def classify_figures(
         yield "entropy", draw.entropy_map(heads)
     if by_model and "similarity" in tables:
         yield "similarity", draw.similarity_map(tables["similarity"], heads)
+    if by_model and "relevance" in tables:
+        yield "confidence_relevance", draw.confidence_against_relevance(heads)
+    yield from relevance_figures(tables)
 
 
 def _syntax(syntax: pd.DataFrame, min_instances: int) -> Figures:
@@ -78,6 +83,14 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 _SITE = {"model": (), "stack": STACKS}
 _HEAD = ("model", "stack", "layer", "head")
 _CAPTIONS = {
+    **RELEVANCE_CAPTIONS,
+    "confidence_relevance": Caption(
+        "Confidence against relevance",
+        "Every dot is a head: how sure it is where to attend, and its share of its layer's relevance; the colour is its "
+        "role. The most relevant heads are named by layer and head, the dashed line is what each head would have if "
+        "all had the same. Spearman's correlation is near 1 where confident heads are the relevant ones. Triangles lie "
+        "beyond the axis.",
+    ),
     "functions": Caption(
         "Functions of attention heads",
         "Every head by its strongest role; layer 0 is at the bottom. The letters give the offset of a positional head "
@@ -143,7 +156,7 @@ CLASSIFY = Kind(
             numbers=(
                 "confidence", "confidence_all", "entropy", "entropy_norm", "positional_offset", "positional_share",
                 "to_cls", "to_sep", "to_bos", "to_eos", "to_punct", "to_self", "to_prev", "to_next",
-                "rare_top1", "rare_top2", "rare_chance",
+                "rare_top1", "rare_top2", "rare_chance", "relevance",
             ),
             words={**_SITE, "role": (), "roles": ()},
             identity=_HEAD,
@@ -161,6 +174,7 @@ CLASSIFY = Kind(
             ("layer", "head", "other_layer", "other_head"), ("js_distance",), _SITE,
             (*_HEAD, "other_layer", "other_head"),
         ),
+        "relevance": RELEVANCE_COLUMNS,
     },
     needed=("heads", "positions"),
     figures=_draw,

@@ -27,12 +27,12 @@ def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
     """How many heads of every stack have which role as their strongest."""
     counted = [
         (run, part, pd.Series(families(part.rows["role"])).value_counts())
-        for run, heads in _tables(runs, "heads")
+        for run, heads in tables_of(runs, "heads")
         for part in parts(heads)
     ]
     present = [name for name in FAMILIES if any(name in counts for *_, counts in counted)]
     records = [
-        _named(run, runs)
+        named(run, runs)
         | {"model": part.model, "stack": part.stack, "heads": len(part.rows)}
         | {"no role" if name == NONE else name: int(counts.get(name, 0)) for name in present}
         for run, part, counts in counted
@@ -44,11 +44,11 @@ def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
 def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
     """The best head of every relation and direction; those of several runs and models stand below each other."""
     found: list[tuple[tuple[str, str], dict[str, Any]]] = []
-    for run, syntax in _tables(runs, "syntax"):
+    for run, syntax in tables_of(runs, "syntax"):
         best = best_heads(syntax)
         for row, verdict in zip(best.to_dict("records"), verdicts(best, fewest(run)), strict=True):
             key = (str(row["relation"]), str(row["direction"]))
-            found.append((key, _best_record(_named(run, runs), {str(k): v for k, v in row.items()}, verdict)))
+            found.append((key, _best_record(named(run, runs), {str(k): v for k, v in row.items()}, verdict)))
     order = list(dict.fromkeys(key for key, _ in found))
     records = [record for _, record in sorted(found, key=lambda pair: order.index(pair[0]))]
     about = (
@@ -62,18 +62,20 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
 def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
     """Every head that holds a role, with the numbers that roles come from."""
     records = [
-        _named(run, runs) | _role_record(row)
-        for run, heads in _tables(runs, "heads")
+        named(run, runs) | _role_record(row)
+        for run, heads in tables_of(runs, "heads")
         for row in heads[np.array(families(heads["role"]), object) != NONE].to_dict("records")
     ]
     return page_table("Heads that hold a role", records, "All the roles of a head, the strongest first.")
 
 
-def _tables(runs: Sequence[RecordedRun], name: str) -> list[tuple[RecordedRun, pd.DataFrame]]:
+def tables_of(runs: Sequence[RecordedRun], name: str) -> list[tuple[RecordedRun, pd.DataFrame]]:
+    """The table of that name of every run in which it has rows."""
     return [(run, run.tables[name]) for run in runs if name in run.tables and len(run.tables[name])]
 
 
-def _named(run: RecordedRun, runs: Sequence[RecordedRun]) -> dict[str, Any]:
+def named(run: RecordedRun, runs: Sequence[RecordedRun]) -> dict[str, Any]:
+    """The first cell of a row: the label of its run, where there are several."""
     return {"run": run.label} if len(runs) > 1 else {}
 
 

@@ -11,6 +11,9 @@ from headlens.report.cells import Scale
 from headlens.report.functions import function_map
 from headlens.report.heatmaps import confidence_map, entropy_map, head_map, paired_maps, rare_map
 from headlens.report.positions import offset_profile, positional_map
+from headlens.report.relevance_intervals import relevance_intervals
+from headlens.report.relevance_map import relevance_map
+from headlens.report.relevance_scatter import confidence_against_relevance, rule_agreement
 from headlens.report.similarity import similarity_map
 from headlens.report.syntax import best_heads, syntactic_map
 
@@ -19,6 +22,7 @@ __all__ = [
     "attention_maps",
     "best_heads",
     "best_heads_table",
+    "confidence_against_relevance",
     "confidence_map",
     "entropy_map",
     "function_map",
@@ -28,6 +32,9 @@ __all__ = [
     "paired_maps",
     "positional_map",
     "rare_map",
+    "relevance_intervals",
+    "relevance_map",
+    "rule_agreement",
     "similarity_map",
     "syntactic_map",
 ]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from headlens.report.classify import CLASSIFY
 from headlens.report.kind import Kind
+from headlens.report.relevance import RELEVANCE
 
-KINDS = {"classify": CLASSIFY}
+KINDS = {"classify": CLASSIFY, "relevance": RELEVANCE}
 
 
 def kind_of(command: str) -> Kind:

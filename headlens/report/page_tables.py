@@ -20,7 +20,7 @@ _ORDERED = re.compile(r"([<>]?)([-+]?\d+(?:\.\d+)?)")
 
 
 class Interval(NamedTuple):
-    """A share with its confidence interval and what it is compared with, all from 0 to 1."""
+    """A number with its confidence interval and what it is compared with, as places on a line from 0 to 1."""
 
     low: float
     value: float

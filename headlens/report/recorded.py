@@ -16,7 +16,20 @@ from headlens.report.files import read_csv
 from headlens.report.runs import FIGURES, RUN_FILE
 
 # columns whose cells are words even where they look like numbers or truth values: a model may be called 12
-WORDS = ("model", "stack", "role", "roles", "relation", "direction", "offset")
+WORDS = (
+    "model",
+    "stack",
+    "role",
+    "roles",
+    "relation",
+    "direction",
+    "offset",
+    "rule",
+    "target",
+    "other_rule",
+    "of",
+    "scope",
+)
 _LARGEST_INDEX = 4096  # layers or heads; a larger number is a broken cell and would make an enormous figure
 _MEND = "Run the command again, or leave this run out."
 

@@ -1,0 +1,101 @@
+"""What a reader of relevance looks for first: the most relevant heads, and whether the rules agree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headlens.heads import Head
+from headlens.report.classify_overviews import named, tables_of
+from headlens.report.page_tables import Cell, Interval, PageTable, number_text, page_table
+from headlens.report.panels import Part, numbers, parts
+from headlens.report.recorded import RecordedRun
+from headlens.report.shares import asked, even_shares, limit
+
+MOST = 10  # heads of a model's stack
+_UNITS = {"relevance": "relevance", "magnitude": "its magnitude"}
+
+
+def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
+    """The most relevant heads of every model and stack, under the rule that was asked for."""
+    found = [
+        (run, rule, _first(part.rows))
+        for run, relevance in tables_of(runs, "relevance")
+        for rule, rows in [asked(relevance)]
+        for part in parts(rows)
+    ]
+    bounds = [numbers(rows, name) for *_, rows in found for name in ("relevance", "ci_low", "ci_high")]
+    end = limit(*bounds) if bounds else 1.0
+    low = min(0.0, max(-end, min((float(np.nanmin(b, initial=0.0)) for b in bounds), default=0.0)))
+    records = [
+        named(run, runs) | _record(row, rule, (low, end))
+        for run, rule, rows in found
+        for row in rows.to_dict("records")
+    ]
+    about = (
+        f"The {MOST} largest shares of the layer's relevance in every model and stack, with the 95 % bootstrap interval "
+        f"(dot, line, from {number_text(low)} to {number_text(end)}) against the even share 1 / heads (tick)."
+    )
+    return page_table("Most relevant heads", records, about)
+
+
+def agreement(runs: Sequence[RecordedRun]) -> PageTable:
+    """Rank correlations between the relevance of heads under different rules."""
+    records = [
+        named(run, runs) | _correlation({str(k): v for k, v in row.items()})
+        for run, correlations in tables_of(runs, "correlations")
+        for row in correlations.to_dict("records")
+    ]
+    about = (
+        "Spearman's correlation between the relevance of heads under two rules, with its 95 % interval (dot, line, from "
+        "−1 to 1; tick: 0): over all heads of a stack, or within a layer and averaged over layers. Of magnitudes: "
+        "without regard to the sign."
+    )
+    return page_table("Agreement of rules", records, about)
+
+
+def _first(rows: pd.DataFrame) -> pd.DataFrame:
+    values = pd.Series(numbers(rows, "relevance"), index=rows.index)
+    order = values[np.isfinite(values)].sort_values(ascending=False, kind="stable").index[:MOST]
+    return rows.assign(even=even_shares(rows)).loc[order]
+
+
+def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[str, Any]:
+    value, low, high, even = (float(row[name]) for name in ("relevance", "ci_low", "ci_high", "even"))
+    return {
+        "model": row["model"],
+        "head": str(Head(row["stack"], int(row["layer"]), int(row["head"]))),
+        "relevance": Cell(number_text(value), repr(value)),
+        "95 % CI": _interval_cell((low, value, high, even), ends),
+        "even share": Cell(number_text(even), repr(even)),
+        "n": row.get("n"),
+        "rule": rule,
+    }
+
+
+def _correlation(row: dict[str, Any]) -> dict[str, Any]:
+    value, low, high = (float(row[name]) for name in ("spearman", "ci_low", "ci_high"))
+    return {
+        "model": row["model"],
+        "stack": row["stack"],
+        "rule": row["rule"],
+        "other rule": row["other_rule"],
+        "of": _UNITS.get(str(row["of"]), row["of"]),
+        "over": {"heads": "all heads", "layers": "layers"}.get(str(row["scope"]), row["scope"]),
+        "heads": row["n"],
+        "Spearman": Cell("") if np.isnan(value) else Cell(number_text(value), repr(value)),
+        "95 % CI": _interval_cell((low, value, high, 0.0), (-1.0, 1.0)),
+    }
+
+
+def _interval_cell(numbers_: tuple[float, float, float, float], ends: tuple[float, float]) -> Cell:
+    """An interval in words, and as a picture that runs from one end to the other where it lies between them."""
+    low, _, high, _ = numbers_
+    if np.isnan(low) or np.isnan(high):
+        return Cell("")
+    places = [(number - ends[0]) / (ends[1] - ends[0]) for number in numbers_]
+    shown = Interval(*places) if all(0 <= place <= 1 for place in places) else None
+    return Cell(f"{number_text(low)} to {number_text(high)}", repr(low), shown)
