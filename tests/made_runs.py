@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,34 @@ def classify_tables(model: str = "demo", seed: int = 0) -> dict[str, pd.DataFram
         "syntax": _syntax(keys),
         "similarity": _pairs(keys, rng),
     }
+
+
+def relevance_tables(
+    model: str = "demo", rules: Sequence[str] = ("epsilon", "taylor"), seed: int = 0
+) -> dict[str, pd.DataFrame]:
+    """The tables of `relevance` for the same encoder; with one rule there are no correlations."""
+    rng = np.random.default_rng(seed)
+    keys = classify_tables(model)["heads"][["model", "stack", "layer", "head"]]
+    rows = _repeat(keys, "rule", rules)
+    share, half = rng.normal(1 / HEADS, 0.2, len(rows)), rng.uniform(0.01, 0.3, len(rows))
+    rows = rows.assign(relevance=share, ci_low=share - half, ci_high=share + half, raw=share, target="class")
+    bounds = {f"signed{name}": 0.1 for name in ("", "_low", "_high")}
+    found = {"relevance": rows.assign(**bounds, n=100, cancelled=3, negative=1)}
+    if len(rules) > 1:
+        pairs = pd.DataFrame({"model": model, "stack": ["encoder", "all"], "rule": rules[0], "other_rule": rules[1]})
+        pairs = pairs.assign(of=["relevance", "magnitude"], scope=["heads", "layers"], n=[6, 6], spearman=[0.5, -0.25])
+        found["correlations"] = pairs.assign(ci_low=[0.25, np.nan], ci_high=[0.75, np.nan])
+    return found
+
+
+def write_relevance(folder: Path, model: str = "demo", rules: Sequence[str] = ("epsilon", "taylor")) -> Path:
+    """A finished run of `relevance` with tables and no figures."""
+    with RunFolder.create(folder, command="relevance", model=model) as run:
+        run.start({"arguments": {"models": [model], "corpus": "demo"}})
+        for name, frame in relevance_tables(model, rules).items():
+            run.table(name, frame)
+        run.finish({"models": [{"model": model, "name": model}], "notes": []})
+    return folder
 
 
 def _repeat(keys: pd.DataFrame, name: str, values: Any) -> pd.DataFrame:

@@ -17,6 +17,7 @@ from headlens.report.positions import OFFSETS
 from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.relevance import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.report.relevance import RELEVANCE_COLUMNS, relevance_figures
+from headlens.report.relevance_overviews import top_heads
 from headlens.report.runs import RunFolder
 from headlens.report.syntax import DIRECTIONS
 
@@ -77,7 +78,8 @@ def _draw(run: RecordedRun) -> Figures:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    return [table for table in (role_counts(runs), best_rows(runs), roles_held(runs)) if table.rows]
+    tables = role_counts(runs), best_rows(runs), roles_held(runs), top_heads(runs)
+    return [table for table in tables if table.rows]
 
 
 _SITE = {"model": (), "stack": STACKS}
@@ -86,7 +88,7 @@ _CAPTIONS = {
     **RELEVANCE_CAPTIONS,
     "confidence_relevance": Caption(
         "Confidence against relevance",
-        "Every dot is a head: how sure it is where to attend, and its share of its layer's relevance; the colour is its "
+        "Every dot is a head: how sure it is where to attend, and its share of its layer's relevance, coloured by its "
         "role. The most relevant heads are named by layer and head, the dashed line is what each head would have if "
         "all had the same. Spearman's correlation is near 1 where confident heads are the relevant ones. Triangles lie "
         "beyond the axis.",

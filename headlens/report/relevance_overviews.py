@@ -11,7 +11,7 @@ import pandas as pd
 from headlens.heads import Head
 from headlens.report.classify_overviews import named, tables_of
 from headlens.report.page_tables import Cell, Interval, PageTable, number_text, page_table
-from headlens.report.panels import Part, numbers, parts
+from headlens.report.panels import numbers, parts
 from headlens.report.recorded import RecordedRun
 from headlens.report.shares import asked, even_shares, limit
 
@@ -36,8 +36,8 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
         for row in rows.to_dict("records")
     ]
     about = (
-        f"The {MOST} largest shares of the layer's relevance in every model and stack, with the 95 % bootstrap interval "
-        f"(dot, line, from {number_text(low)} to {number_text(end)}) against the even share 1 / heads (tick)."
+        f"The {MOST} largest shares of a layer's relevance in every model and stack, with their 95 % bootstrap interval "
+        f"(dot, line; from {number_text(low)} to {number_text(end)}) against the even share 1 / heads (tick)."
     )
     return page_table("Most relevant heads", records, about)
 
@@ -50,9 +50,9 @@ def agreement(runs: Sequence[RecordedRun]) -> PageTable:
         for row in correlations.to_dict("records")
     ]
     about = (
-        "Spearman's correlation between the relevance of heads under two rules, with its 95 % interval (dot, line, from "
-        "−1 to 1; tick: 0): over all heads of a stack, or within a layer and averaged over layers. Of magnitudes: "
-        "without regard to the sign."
+        "Spearman's correlation between the relevance of heads under two rules, with its 95 % interval (dot, line; from "
+        "−1 to 1, tick: 0): over all heads of a stack, or within a layer and averaged over layers. Of magnitudes: "
+        "whatever the sign."
     )
     return page_table("Agreement of rules", records, about)
 
@@ -73,6 +73,7 @@ def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[s
         "even share": Cell(number_text(even), repr(even)),
         "n": row.get("n"),
         "rule": rule,
+        "target": row.get("target"),
     }
 
 

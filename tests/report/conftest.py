@@ -1,6 +1,6 @@
 """Tables like those of the commands, with random numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -39,6 +39,24 @@ def make_heads() -> Callable[..., pd.DataFrame]:
         columns |= {"similarity_x": rng.normal(size=size), "similarity_y": rng.normal(size=size)}
         frame = frame.assign(**columns)
         return frame.assign(roles=frame["role"], similarity_cluster=frame["similarity_leaf"] // 5)
+
+    return make
+
+
+@pytest.fixture
+def make_relevance() -> Callable[..., pd.DataFrame]:
+    def make(
+        model: str = "demo", shapes: Shapes | None = None, rules: Sequence[str] = ("epsilon",), seed: int = 0
+    ) -> pd.DataFrame:
+        rng = np.random.default_rng(seed)
+        keys = head_keys(model, shapes or {"encoder": [12] * 6})
+        size = keys.groupby(["stack", "layer"])["head"].transform("size").to_numpy()
+        frames = []
+        for rule in rules:
+            share, half = rng.normal(1, 0.8, len(keys)) / size, rng.uniform(0.01, 0.9, len(keys)) / size
+            columns = {"relevance": share, "ci_low": share - half, "ci_high": share + half, "raw": share, "rule": rule}
+            frames.append(keys.assign(**columns, target="class", signed=share, n=100, cancelled=3, negative=1))
+        return pd.concat(frames, ignore_index=True)
 
     return make
 
