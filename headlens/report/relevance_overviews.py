@@ -36,7 +36,7 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
         for row in rows.to_dict("records")
     ]
     about = (
-        f"The {MOST} largest shares of a layer's relevance in every model and stack, with their 95 % bootstrap interval "
+        f"The {MOST} largest shares of a layer's relevance in every model and stack, with 95 % bootstrap intervals "
         f"(dot, line; from {number_text(low)} to {number_text(end)}) against the even share 1 / heads (tick)."
     )
     return page_table("Most relevant heads", records, about)
@@ -50,7 +50,7 @@ def agreement(runs: Sequence[RecordedRun]) -> PageTable:
         for row in correlations.to_dict("records")
     ]
     about = (
-        "Spearman's correlation between the relevance of heads under two rules, with its 95 % interval (dot, line; from "
+        "Spearman's correlation between the relevance of heads under two rules, with 95 % intervals (dot, line; from "
         "−1 to 1, tick: 0): over all heads of a stack, or within a layer and averaged over layers. Of magnitudes: "
         "whatever the sign."
     )
