@@ -25,8 +25,7 @@ def panels(figure: Figure | None) -> list[Axes]:
 
 def mesh(axes: Axes) -> QuadMesh:
     """The coloured cells; the ones before are the grey ground."""
-    found = [own for own in axes.collections if isinstance(own, QuadMesh)][-1]
-    return found
+    return [own for own in axes.collections if isinstance(own, QuadMesh)][-1]
 
 
 def words(axes: Axes) -> dict[tuple[int, int], str]:

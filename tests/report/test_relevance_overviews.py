@@ -28,7 +28,7 @@ def intervals(table: PageTable) -> list[Interval | None]:
 
 
 def shares(values: list[float]) -> dict[str, pd.DataFrame]:
-    """Relevance of the six heads of layers 0 and 1 under the rule that was asked for; another rule says the opposite."""
+    """Relevance of the six heads under the rule that was asked for; another rule says the opposite."""
     frame = relevance_tables(rules=("epsilon", "taylor"))["relevance"]
     own = frame["rule"] == "epsilon"
     frame.loc[own, "relevance"] = values
