@@ -58,9 +58,9 @@ def agreement(runs: Sequence[RecordedRun]) -> PageTable:
 
 
 def _first(rows: pd.DataFrame) -> pd.DataFrame:
-    values = pd.Series(numbers(rows, "relevance"), index=rows.index)
-    order = values[np.isfinite(values)].sort_values(ascending=False, kind="stable").index[:MOST]
-    return rows.assign(even=even_shares(rows)).loc[order]
+    values = numbers(rows, "relevance")
+    order = np.argsort(-values, kind="stable")[: min(MOST, int(np.isfinite(values).sum()))]
+    return rows.assign(even=even_shares(rows)).iloc[order]
 
 
 def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[str, Any]:
