@@ -14,7 +14,7 @@ from headlens.report.style import INK
 Box = tuple[float, float, float, float]  # left, low, right, high in pixels
 Places = npt.NDArray[np.float64]
 _AROUND = [(1, 0), (1, 1), (1, -1), (-1, 0), (-1, 1), (-1, -1), (0, 1), (0, -1)]
-_AWAY = (1.0, 2.2, 3.5, 5.0)  # how far names may stand, in radii of their point
+_AWAY = (1.0, 2.2, 3.5, 5.0, 7.0, 9.0)  # how far names may stand, in radii of their point
 _RADIUS, _LETTER = 2.8, 0.62  # points; width of a digit in font sizes
 
 

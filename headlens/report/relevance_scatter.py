@@ -139,7 +139,10 @@ def _families(part: Part) -> list[str]:
 
 def _correlation(first: Grid, second: Grid) -> str:
     value, size = spearman(first, second), int(_known(first, second).sum())
-    return f"Spearman {value:.2f} (n = {size})".replace("-", "−") if np.isfinite(value) else f"n = {size}"
+    # a rounded 0 has no sign
+    return (
+        f"Spearman {round(value, 2) + 0.0:.2f} (n = {size})".replace("-", "−") if np.isfinite(value) else f"n = {size}"
+    )
 
 
 def _places(pieces: Sequence[Part]) -> list[Place]:

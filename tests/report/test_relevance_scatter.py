@@ -54,6 +54,16 @@ def test_the_title_has_the_rank_correlation(make_heads: Make) -> None:
     assert title == f"demo, encoder\nSpearman {value:.2f} (n = 71)".replace("-", "−")
 
 
+def test_a_correlation_of_nothing_has_no_sign(make_heads: Make) -> None:
+    heads = make_heads(shapes={"encoder": [12] * 6})
+    ranks = np.arange(72.0)
+    heads = heads.assign(confidence=ranks / 72, relevance=np.abs(ranks - 35.6))
+    assert -0.005 < stats.spearmanr(heads["confidence"], heads["relevance"]).statistic < 0
+    figure = confidence_against_relevance(heads)
+    assert figure is not None
+    assert figure.axes[0].get_title(loc="left") == "demo, encoder\nSpearman 0.00 (n = 72)"
+
+
 def test_the_most_relevant_heads_are_named(make_heads: Make) -> None:
     heads = heads_of(make_heads)
     heads.loc[17, "relevance"] = 0.5
