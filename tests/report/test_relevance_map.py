@@ -134,8 +134,21 @@ def test_where_cells_are_too_small_for_words_nothing_is_said_of_them(make_releva
     assert small is not None
     assert large is not None
     assert not panels(small)[0].texts
-    assert [t.get_text() for t in small.texts][1:] == ["A dot: the interval holds 0."]
-    assert large.texts[1].get_text().startswith("Below the value: half the width of its 95 % interval.")
+    assert [t.get_text() for t in small.texts][1:] == ["Dot: the interval holds 0."]
+    assert large.texts[1].get_text() == "±: half the 95 % interval. Dot: the interval holds 0."
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, 12, 64])
+def test_the_note_fits_its_figure(make_relevance: Make, heads: int) -> None:
+    figure = relevance_map(make_relevance(shapes={"encoder": [heads] * 2}))
+    assert figure is not None
+    note = figure.texts[-1].get_window_extent()
+    assert note.x1 <= figure.bbox.x1
+    figure.canvas.draw()
+    for axes in panels(figure):
+        box = axes.get_tightbbox()
+        assert box is not None
+        assert note.y1 <= box.y0
 
 
 def test_nothing_to_draw(make_relevance: Make) -> None:
