@@ -24,6 +24,9 @@ BAR_WIDTH = 0.12
 BAR_SLOT = 0.72  # one colour bar with ticks and two lines of label
 
 
+Ends = Literal["neither", "both", "min", "max"]
+
+
 @dataclass(frozen=True)
 class Scale:
     """A colour scale: the label of its bar (with the unit), its limits and matplotlib's name of the colours.
@@ -35,7 +38,11 @@ class Scale:
     low: float = 0.0
     high: float = 1.0
     colours: str = SEQUENTIAL
+<<<<<<< HEAD
     beyond: Literal["neither", "both", "min", "max"] = "neither"
+=======
+    beyond: Ends = "neither"
+>>>>>>> report
 
     @cached_property
     def mappable(self) -> ScalarMappable:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from made_runs import classify_tables
+from made_runs import classify_tables, relevance_tables
 
 from headlens.errors import InputError
 from headlens.report.classify import CLASSIFY, classify_figures
@@ -68,6 +68,40 @@ def test_two_models_have_a_map_of_relations_each() -> None:
     assert [name for name, _ in classify_figures(both) if name.startswith("syntax")] == ["syntax_1", "syntax_2"]
 
 
+def with_relevance() -> dict[str, pd.DataFrame]:
+    tables = classify_tables()
+    relevance = relevance_tables(rules=("epsilon",))["relevance"]
+    return tables | {"heads": tables["heads"].assign(relevance=relevance["relevance"]), "relevance": relevance}
+
+
+def test_relevance_is_drawn_where_it_was_computed() -> None:
+    drawn = dict(classify_figures(with_relevance()))
+    assert list(drawn) == [*ALL, "confidence_relevance", "relevance", "relevance_intervals"]
+    assert all(figure is not None for figure in drawn.values())
+    assert all(CLASSIFY.caption(name).text.endswith(".") for name in drawn)
+    assert CLASSIFY.caption("relevance_intervals").title == "Relevance with intervals"
+
+
+def test_relevance_without_heads_is_drawn_alone() -> None:
+    tables = {"relevance": with_relevance()["relevance"]}
+    assert [name for name, _ in classify_figures(tables)] == ["relevance", "relevance_intervals"]
+
+
+def test_the_most_relevant_heads_are_listed_where_it_was_computed() -> None:
+    titles = [table.title for table in CLASSIFY.overviews([run(with_relevance())])]
+    assert titles == ["Roles", "Best head of every relation", "Heads that hold a role", "Most relevant heads"]
+    assert "Most relevant heads" not in [table.title for table in CLASSIFY.overviews([run(classify_tables())])]
+
+
+def test_the_table_of_relevance_is_checked() -> None:
+    tables = with_relevance()
+    CLASSIFY.check(run(tables))
+    with pytest.raises(InputError, match=r"folder/run/relevance\.csv: column relevance holds 'x'"):
+        CLASSIFY.check(run(tables | {"relevance": tables["relevance"].assign(relevance="x")}))
+    with pytest.raises(InputError, match=r"folder/run/heads\.csv: column relevance holds 'x'"):
+        CLASSIFY.check(run(tables | {"heads": tables["heads"].assign(relevance="x")}))
+
+
 def test_a_finished_run_needs_its_tables() -> None:
     tables = classify_tables()
     CLASSIFY.check(run(tables))
@@ -83,7 +117,7 @@ def test_tables_are_checked_for_the_columns_of_their_figures() -> None:
 
 
 def test_every_column_that_is_asked_for_is_written() -> None:
-    tables = classify_tables()
+    tables = with_relevance()
     for name, columns in CLASSIFY.tables.items():
         assert {*columns.keys, *columns.numbers, *columns.words} <= set(tables[name])
 
