@@ -134,6 +134,7 @@ OPTIONS = {
     "output in a file": Case({"x.txt": "a\n"}, ["--out", "x.txt/y"], ["Cannot write x.txt/y", "--out"]),
     "no output there": Case({}, ["--out", "/proc/nowhere"], ["Cannot write /proc/nowhere", "--out"]),
 }  # fmt: skip
+SHARES = ["--positional", "--diagonal", "--rare", "--separator", "--broad"]
 VALUES = [
     *(["--limit", "0"], ["--limit", "-3"], ["--limit", "x"], ["--batch-tokens", "0"], ["--margin", "-1"]),
     *(["--margin", "nan"], ["--min-instances", "0"], ["--device", "tpu"], ["--dtype", "int8"], ["--level", "piece"]),
@@ -171,6 +172,21 @@ def test_refused(headlens: Headlens, tiny_bert: Path, case: Case) -> None:
 def test_values(headlens: Headlens, arguments: list[str]) -> None:
     check_refused(headlens("classify", "demo", *arguments), [arguments[0]])
     assert everything() == set()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-0.1", "1.1", "half"])
+@pytest.mark.parametrize("name", SHARES)
+def test_thresholds_are_numbers_from_0_to_1(headlens: Headlens, name: str, value: str) -> None:
+    reason = "'half' is not a number." if value == "half" else f"{value} is not a number from 0 to 1."
+    check_refused(headlens("classify", "demo", f"{name}={value}"), [name, reason])
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-0.1"])
+def test_a_margin_is_a_finite_number(headlens: Headlens, value: str) -> None:
+    reason = f"{value} is not a finite number of 0 or more."
+    check_refused(headlens("classify", "demo", f"--margin={value}"), ["--margin", reason])
+    Path("c.toml").write_text(f"[classify]\nmargin = {value}\n")
+    check_refused(headlens("classify", "demo", "--config", "c.toml"), ["--margin", reason])
 
 
 def test_a_pipe_is_not_waited_for(headlens: Headlens, tiny_bert: Path) -> None:
