@@ -12,7 +12,7 @@ import pandas as pd
 from headlens.corpora.frequency import Frequency, make_frequency
 from headlens.corpora.pieces import Side
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus
+from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus, refuse_unused
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
 from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, check_relations, classify
@@ -89,6 +89,7 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
     Raises:
         InputError: whatever is wrong with what was asked for; nothing is left half-written.
     """
+    refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.baseline_corpus)
     with open_run("classify", request.models[0], request, reporter) as run:
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)

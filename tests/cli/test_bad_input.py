@@ -125,6 +125,14 @@ OPTIONS = {
     "broken baseline": Case({"b.conllu": "x\n"}, ["--baseline-corpus", "b.conllu"], ["b.conllu:1: 1 column instead"]),
     "target of an encoder": Case({"x.txt": "a\n"}, ["--corpus", "x.txt", "--target", "x.txt"], ["one sentence"]),
     "no target": Case({"x.txt": "a\n"}, ["--corpus", "x.txt", "--target", "y.txt"], ["y.txt: no such file"]),
+    "column of no table": Case(
+        {"x.txt": "a\n"}, ["--corpus", "x.txt", "--column", "s"], ["--column s: x.txt has no columns.", "Leave"]
+    ),
+    "column of the demo": option("--column", "s", say=["--column s: demo has no columns."]),
+    "target column of a treebank": Case(
+        {"x.conllu": TREE}, ["--corpus", "x.conllu", "--target-column", "s"], ["x.conllu has no columns."]
+    ),
+    "split of no data set": option("--split", "dev", say=["--split dev: demo has no splits.", "only data sets"]),
     "two targets": Case(
         {"x.tsv": "a\tb\n1\t2\n"},
         ["--corpus", "x.tsv", "--column", "a", "--target-column", "b", "--target", "x.tsv"],
@@ -298,3 +306,9 @@ def test_output_that_may_not_be_written(headlens: Headlens, tiny_bert: Path) -> 
         pytest.skip("needs a user whom file permissions concern")
     done = headlens("classify", tiny_bert, "--out", "locked/run")
     check_refused(done, ["Cannot write locked/run: Permission denied", "that you may write with --out"])
+
+
+def test_relevance_refuses_columns_of_no_table_too(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("relevance", tiny_bert, "--column", "s")
+    check_refused(done, ["--column s: demo has no columns."])
+    assert everything() == set()
