@@ -91,12 +91,11 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
     """
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.baseline_corpus)
     with open_run("classify", request.models[0], request, reporter) as run:
+        # Before anything that takes long: what was named may not be there.
+        lists, baseline = _frequencies(request), _baseline(request)
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)
-        frequencies = Frequencies(
-            _frequency(request.frequency, corpus, "source"), _frequency(request.target_frequency, corpus, "target")
-        )
-        read = _Read(corpus, summary, frequencies)
+        read = _Read(corpus, summary, Frequencies(**lists, **_frequencies(request, corpus)), baseline)
         results: dict[str, Classification] = {}
         facts = []
         for number, name in enumerate(request.models):
@@ -122,6 +121,7 @@ class _Read:
     corpus: Corpus
     summary: CorpusSummary
     frequencies: Frequencies
+    baseline: Corpus | None
 
 
 def _measured(request: ClassifyRequest, run: Run, loaded: LoadedModel, number: str, read: _Read) -> Classification:
@@ -133,9 +133,9 @@ def _measured(request: ClassifyRequest, run: Run, loaded: LoadedModel, number: s
         text = f"relevance of the heads of {loaded.short_name}"
         with run.corpus_pass(f"relevance-{number}", text, loaded, read.summary) as how:
             relevance = head_relevance(loaded, read.corpus, request.relevance_options, reading=reading, how=how)
-    text, baseline = f"classifying the heads of {loaded.short_name}", _baseline(request)
+    text = f"classifying the heads of {loaded.short_name}"
     with run.corpus_pass(f"classify-{number}", text, loaded, read.summary) as how:
-        found = classify(loaded, read.corpus, request.options, read.frequencies, baseline_corpus=baseline, how=how)
+        found = classify(loaded, read.corpus, request.options, read.frequencies, baseline_corpus=read.baseline, how=how)
     return found if relevance is None else found.with_relevance(relevance)
 
 
@@ -163,8 +163,13 @@ def _baseline(request: ClassifyRequest) -> Corpus | None:
     return open_corpus(request.baseline_corpus, replace(request.corpus_options, target=None, limit=None))
 
 
-def _frequency(spec: str, corpus: Corpus, side: Side) -> Frequency | None:
-    return None if spec == "none" else make_frequency(spec, corpus, side)
+def _frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict[Side, Frequency]:
+    """The lists that were asked for, by side: without a corpus those from elsewhere, with one those counted in it."""
+    specs: dict[Side, str] = {"source": request.frequency, "target": request.target_frequency}
+    wanted = {
+        side: spec for side, spec in specs.items() if spec != "none" and (spec == "corpus") == (corpus is not None)
+    }
+    return {side: make_frequency(spec, () if corpus is None else corpus, side) for side, spec in wanted.items()}
 
 
 def _label(loaded: LoadedModel, taken: Mapping[str, object]) -> str:

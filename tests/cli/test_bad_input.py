@@ -176,6 +176,30 @@ def test_refused(headlens: Headlens, tiny_bert: Path, case: Case) -> None:
     assert everything() == before
 
 
+class NeverAsked:
+    """A parser that must not be set to work."""
+
+    def parse(self, sentences: object) -> None:
+        pytest.fail("the corpus was parsed first")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--frequency", "wordfreq:xx"], "--frequency wordfreq:xx: there is no word frequency list for 'xx'"),
+        (["--frequency", "nowhere.tsv"], "--frequency 'nowhere.tsv' is not a file"),
+        (["--target-frequency", "nowhere.tsv"], "--target-frequency 'nowhere.tsv' is not a file"),
+        (["--baseline-corpus", "nowhere.conllu"], "nowhere.conllu: no such file"),
+    ],
+)
+def test_what_is_not_there_is_told_before_anything_is_parsed(
+    headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.setattr("headlens.corpora.sources.make_parser", lambda *_, **__: NeverAsked())
+    check_refused(headlens("classify", tiny_bert, "--parser", "spacy:any", *arguments), [message])
+    assert everything() == set()
+
+
 @pytest.mark.parametrize("arguments", VALUES, ids=" ".join)
 def test_values(headlens: Headlens, arguments: list[str]) -> None:
     check_refused(headlens("classify", "demo", *arguments), [arguments[0]])
