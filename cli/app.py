@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import sys
@@ -15,6 +16,9 @@ from . import attend, classify, models, relevance, report
 from .processes import rank
 
 _DEBUG = "Run again with --debug for the traceback."
+# What shells say of a program whose reader has left, as in `headlens models | head -1`: 128 + SIGPIPE, like the codes
+# of the signals below. The run itself is complete by then: its folder is written before anything is printed.
+_READER_LEFT = 141
 
 app = typer.Typer(
     name="headlens",
@@ -58,9 +62,19 @@ def main() -> None:
         if hasattr(signal, name) and signal.getsignal(getattr(signal, name)) != signal.SIG_IGN:
             signal.signal(getattr(signal, name), _interrupt)
     try:
-        app()
+        _run()
     except BaseException as error:
         _leave(error)
+
+
+def _run() -> None:
+    try:
+        app()
+    except SystemExit:
+        # What cannot be written is told by us, and not by Python on its way out.
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        raise
 
 
 def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
@@ -74,6 +88,11 @@ def _leave(error: BaseException) -> NoReturn:
     """End the process with the message and the exit code that an exception stands for."""
     from headlens.errors import HeadlensError, InputError, Interrupted
 
+    if _reader_left(error):
+        # Python tries once more to write what is left over.
+        with contextlib.suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(_READER_LEFT)
     if isinstance(error, SystemExit):
         raise error
     if isinstance(error, Interrupted):
@@ -84,6 +103,12 @@ def _leave(error: BaseException) -> NoReturn:
     if isinstance(error, HeadlensError):
         _end(f"Error: {error}", error, 2 if isinstance(error, InputError) else 1)
     _end(f"Unexpected {type(error).__name__}: {error}\n{_DEBUG}", error, 1)
+
+
+def _reader_left(error: BaseException) -> bool:
+    """Whether nobody reads our output any more; Rich and Typer both turn that into a SystemExit of 1."""
+    cause = error.__context__ if isinstance(error, SystemExit) else error
+    return isinstance(cause, BrokenPipeError)
 
 
 def _end(message: str, error: BaseException, code: int) -> NoReturn:

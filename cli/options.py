@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -11,6 +12,29 @@ import typer
 from .config import load_config, load_run
 
 MODEL, CORPUS, STATISTICS, ROLES, RELEVANCE, OUTPUT = "Model", "Corpus", "Statistics", "Roles", "Relevance", "Output"
+
+
+def share(given: str | float) -> float:
+    """Read a number from 0 to 1; NaN, which compares with nothing, is none."""
+    number = _number(given)
+    if not 0 <= number <= 1:
+        raise typer.BadParameter(f"{given} is not a number from 0 to 1.")
+    return number
+
+
+def amount(given: str | float) -> float:
+    """Read a number of at least 0, and finite."""
+    number = _number(given)
+    if not 0 <= number < math.inf:
+        raise typer.BadParameter(f"{given} is not a finite number of 0 or more.")
+    return number
+
+
+def _number(given: str | float) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError) as error:  # a TOML file may give anything
+        raise typer.BadParameter(f"{given!r} is not a number.") from error
 
 
 class Device(StrEnum):
@@ -149,7 +173,10 @@ RelationsOption = Annotated[
     typer.Option(metavar="NAMES", help="Dependency relations, comma-separated UD names.", rich_help_panel=STATISTICS),
 ]
 MarginOption = Annotated[
-    float, typer.Option(min=0, help="By how much a syntactic head beats the baseline.", rich_help_panel=ROLES)
+    float,
+    typer.Option(
+        parser=amount, metavar="NUMBER", help="By how much a syntactic head beats the baseline.", rich_help_panel=ROLES
+    ),
 ]
 MarginKindOption = Annotated[
     Literal["absolute", "relative"],
@@ -157,19 +184,28 @@ MarginKindOption = Annotated[
 ]
 MinInstancesOption = Annotated[int, typer.Option(min=1, help="Rarer relations give no role.", rich_help_panel=ROLES)]
 PositionalOption = Annotated[
-    float, typer.Option(min=0, max=1, help="Share of one offset that makes a head positional.", rich_help_panel=ROLES)
+    float,
+    typer.Option(
+        parser=share, metavar="0…1", help="Share of one offset that makes a head positional.", rich_help_panel=ROLES
+    ),
 ]
 DiagonalOption = Annotated[
-    float, typer.Option(min=0, max=1, help="Share of offset 0 for the role self.", rich_help_panel=ROLES)
+    float, typer.Option(parser=share, metavar="0…1", help="Share of offset 0 for the role self.", rich_help_panel=ROLES)
 ]
 RareOption = Annotated[
-    float, typer.Option(min=0, max=1, help="Share of words that point at the rarest one.", rich_help_panel=ROLES)
+    float,
+    typer.Option(
+        parser=share, metavar="0…1", help="Share of words that point at the rarest one.", rich_help_panel=ROLES
+    ),
 ]
 SeparatorOption = Annotated[
-    float, typer.Option(min=0, max=1, help="Attention mass on separators and end of sentence.", rich_help_panel=ROLES)
+    float,
+    typer.Option(
+        parser=share, metavar="0…1", help="Attention mass on separators and end of sentence.", rich_help_panel=ROLES
+    ),
 ]
 BroadOption = Annotated[
-    float, typer.Option(min=0, max=1, help="Normalised entropy of a broad head.", rich_help_panel=ROLES)
+    float, typer.Option(parser=share, metavar="0…1", help="Normalised entropy of a broad head.", rich_help_panel=ROLES)
 ]
 BaselineCorpusOption = Annotated[
     str | None,

@@ -3,7 +3,7 @@
 HeadlensError
 ├── InputError                 the user can mend it; the command line exits with 2 and shows no traceback
 │   ├── ModelError             a model that cannot be had, loaded or looked into
-│   │   └── UnsupportedModelError  its attention does not go through transformers' registry
+│   │   └── UnsupportedModelError  its attention cannot be reached, or not be changed as it was asked for
 │   ├── CorpusError            a text, treebank or table that cannot be read; carries file and line
 │   │   └── AlignmentError     words and subwords cannot be brought together
 │   ├── ParserError            a dependency parser that is not installed or does not parse
@@ -47,7 +47,7 @@ class ModelError(InputError):
 
 
 class UnsupportedModelError(ModelError):
-    """A model whose attention headlens cannot reach."""
+    """A model whose attention headlens cannot reach, or not change in the way that was asked for."""
 
 
 class CorpusError(InputError):

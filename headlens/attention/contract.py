@@ -175,6 +175,7 @@ class Edit:
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
         """The additive mask to use: float, broadcastable to (batch, heads, query, key), or None for no mask.
 
+        A boolean one is taken too, True where a query may look; what is neither, or does not fit, is an OptionError.
         What comes in is additive too. Sums below the lowest number of the query's dtype are raised to it, so that
         a row masked throughout, also twice, gets uniform weights and not NaN.
         """

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from headlens.attention.contract import CallContext
 from headlens.attention.sites import eager_function
-from headlens.errors import OptionError, SelfCheckError
+from headlens.errors import OptionError, UnsupportedModelError
+from headlens.models.known import FAMILIES
 
 # (scores of shape (..., keys)) -> weights of the same shape that sum to 1 over the keys.
 Normalizer = Callable[[Tensor], Tensor]
@@ -84,7 +85,7 @@ def attend_with(
         Head outputs (batch, query, heads, d) and weights (batch, heads, query, key) before dropout.
 
     Raises:
-        SelfCheckError: on an argument this core does not know; swallowing it would give wrong numbers.
+        UnsupportedModelError: on an argument this core does not know; swallowing it would give wrong numbers.
     """
     _refuse_unknown(module, kwargs)
     query, value = context.query, context.value
@@ -105,7 +106,7 @@ def check_core(context: CallContext, module: nn.Module, mask: Tensor | None, **k
     """Compare this core under softmax with the model's own attention.
 
     Raises:
-        SelfCheckError: if they differ: the model does more between scores and output than its arguments say.
+        UnsupportedModelError: if they differ: the model does more between scores and output than its arguments say.
     """
     kwargs = {**kwargs, "dropout": 0.0}
     with torch.no_grad():
@@ -113,10 +114,7 @@ def check_core(context: CallContext, module: nn.Module, mask: Tensor | None, **k
         theirs, _ = eager_function(module)(module, context.query, context.key, context.value, mask, **kwargs)
     largest = theirs.abs().max() if theirs.numel() else 0.0
     if not torch.allclose(ours.float(), theirs.float(), rtol=0, atol=100 * torch.finfo(ours.dtype).eps * largest):
-        raise SelfCheckError(
-            f"{context.site}: the attention of {type(module).__name__} is more than a softmax of scaled scores.",
-            "This model's attention can be watched, but its softmax cannot be replaced.",
-        )
+        raise _irreplaceable(f"{context.site}: the attention of {type(module).__name__}", "")
 
 
 def unknown_arguments(kwargs: Mapping[str, object]) -> list[str]:
@@ -128,11 +126,18 @@ def unknown_arguments(kwargs: Mapping[str, object]) -> list[str]:
 def _refuse_unknown(module: nn.Module, kwargs: Mapping[str, object]) -> None:
     unknown = unknown_arguments(kwargs)
     if unknown:
-        raise SelfCheckError(
-            f"{type(module).__name__} hands arguments to its attention that another normaliser would lose: "
-            f"{', '.join(unknown)}.",
-            "This model's attention can be watched, but its softmax cannot be replaced.",
+        raise _irreplaceable(
+            f"The attention of {type(module).__name__}",
+            f": another normaliser would lose what it is given as {', '.join(unknown)}",
         )
+
+
+def _irreplaceable(whose: str, lost: str) -> UnsupportedModelError:
+    return UnsupportedModelError(
+        f"{whose} is more than a softmax of scaled scores{lost}.",
+        "Its softmax cannot be replaced, neither by entmax nor for relevance by any rule but gradxact and taylor; "
+        f"everything else works. Models whose softmax can be: {', '.join(f.title for f in FAMILIES)}.",
+    )
 
 
 def lowest_kept(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.core import Core, attend, blocks, terms_of
+from headlens.attention.edited import edited_mask, edited_output
 from headlens.attention.installation import implementations, install, recomputes, supports_sdpa
 from headlens.attention.interface import EAGER, SDPA, Kernel, additive, causal_mask, own_attention
 from headlens.attention.normalizers import Normalizer, attend_with, check_core
@@ -52,7 +53,8 @@ class AttentionSession:
 
     Raises:
         UnsupportedModelError: if the model's attention cannot be reached, or not with this kernel.
-        OptionError: if an edit does not fit the model.
+        OptionError: if an edit does not fit the model; on running, if it gives a mask or head outputs of a shape or
+            type that cannot be.
     """
 
     def __init__(
@@ -156,8 +158,7 @@ class AttentionSession:
                 f"{site}: attention has the shape {tuple(output.shape)} for queries of shape {tuple(query.shape)}; "
                 f"expected (batch, query, {site.n_heads} heads, d)."
             )
-        for edit in self.edits:
-            output = edit.output(context, output)
+        output = edited_output(self.edits, context, output)
         if self._observes(site):
             with torch.no_grad():
                 self._show(context, self._clean(module, context, mask, weights, kwargs), output)
@@ -170,8 +171,7 @@ class AttentionSession:
         for rows, part in blocks(context, divisible=divisible):
             room = core.room(part) if divisible else None
             output, weights = attend(part, terms_of(rows, mask, kwargs), kwargs.get("scaling"), room)
-            for edit in self.edits:
-                output = edit.output(part, output)
+            output = edited_output(self.edits, part, output)
             if observes:
                 with torch.no_grad():
                     self._show(part, weights, output)
@@ -198,8 +198,7 @@ class AttentionSession:
             given = kwargs.get("is_causal")
             causal = getattr(module, "is_causal", True) if given is None else given
             mask = causal_mask(query, key) if causal else None
-        for edit in edits:
-            mask = additive(edit.mask(context, additive(mask, query.dtype)), query.dtype)
+        mask = edited_mask(edits, context, mask)
         if mask is None:
             return None
         # Two lowest numbers add up to -inf, and a row of those to NaN.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -127,6 +127,43 @@ def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None, parser: 
         corpus = FirstExamples(corpus, options.limit)
     made = make_parser(parser, keep_words=isinstance(source, ConlluCorpus))
     return corpus if made is None else ParsedCorpus(corpus, made)
+
+
+def refuse_unused(options: CorpusOptions, *specs: str | None) -> None:
+    """Refuse columns and splits where no corpus has any, which would say that they were looked at.
+
+    Args:
+        options: for all corpora of a run.
+        specs: the corpora, as `open_corpus` takes them; None for one that is not asked for.
+
+    Raises:
+        OptionError: naming the option.
+    """
+    named = [spec for spec in specs if spec is not None]
+    if not any(map(_has_columns, named)):
+        where = "tables (.tsv, .csv, .jsonl) and data sets (hub:NAME, .parquet)"
+        _refuse("--column", options.column, named, "columns", where)
+        _refuse("--target-column", options.target_column, named, "columns", where)
+    if not any(map(_is_data_set, named)):
+        split = None if options.split == CorpusOptions.split else options.split
+        _refuse("--split", split, named, "splits", "data sets (hub:NAME, .parquet)")
+
+
+def _refuse(option: str, value: str | None, named: Sequence[str], parts: str, where: str) -> None:
+    if value is not None:
+        raise OptionError(
+            f"{option} {value}: {' and '.join(named)} ha{'s' if len(named) == 1 else 've'} no {parts}.",
+            f"Leave {option} out: only {where} have {parts}.",
+        )
+
+
+def _has_columns(spec: str) -> bool:
+    return _is_data_set(spec) or _kind(spec) in (*SEPARATORS, *JSON_LINES)
+
+
+def _is_data_set(spec: str) -> bool:
+    kind = _kind(spec)
+    return spec.startswith("hub:") or (kind in READERS and kind not in (*SEPARATORS, *JSON_LINES))
 
 
 def _open(spec: str, options: CorpusOptions) -> Corpus:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from typing import Literal
 
 import pandas as pd
@@ -208,10 +209,12 @@ def check_relations(relations: tuple[str, ...], found: Mapping[str, int], corpus
     missing = [r for r in relations if not found.get(r)]
     if not missing or (set(missing) < set(relations) and set(missing) <= set(DEFAULT_RELATIONS)):
         return
-    known = ", ".join(sorted(r for r, n in found.items() if n and ":" not in r)) or "none"
+    there = [r for r, n in found.items() if n]
+    known = ", ".join(sorted(r for r in there if ":" not in r)) or "none"
+    meant = ", ".join(dict.fromkeys(close for r in missing for close in get_close_matches(r, there, n=1)))
     raise OptionError(
         f"--relations: {', '.join(missing)} occur{'s' if len(missing) == 1 else ''} nowhere in the trees of {corpus}.",
-        f"Relations there: {known}.",
+        f"{f'Did you mean {meant}? ' if meant else ''}Relations there: {known}.",
     )
 
 

@@ -15,6 +15,7 @@ from headlens.errors import ModelError
 from headlens.experiments.feeding import Feed
 from headlens.experiments.interrupts import Deferred
 from headlens.experiments.processes import ALONE, Processes
+from headlens.experiments.reached import Reached
 from headlens.experiments.reporter import Advance
 from headlens.experiments.tally import Keeper, Tally
 from headlens.models.memory import free, is_out_of_memory
@@ -32,7 +33,7 @@ class CorpusPass:
     """How a corpus goes through a model.
 
     Args:
-        progress: called with the number of sentences after every batch.
+        progress: called after every batch with the number of the corpus's sentences that are done with it, at last all.
         warn: called with what the user should know at once.
         keeper: where the sums are kept, so that an interrupted pass can go on; None keeps nothing.
         processes: with whom the corpus is shared.
@@ -68,7 +69,8 @@ class CorpusPass:
             tally.fill(self.processes.gather(tally.dump()))
 
     def _add_up(self, feed: Feed, corpus: Corpus, step: Step, tally: Tally, batch_tokens: int) -> None:
-        rows = feed.rows(self.processes.shard(corpus), batch_tokens, tally.encoding)
+        reached = Reached(self.progress, tally.encoding)
+        rows = feed.rows(reached.reading(self.processes.shard(corpus)), batch_tokens, tally.encoding)
         runner = _Runner(feed, step, self.warn)
         with Deferred() as signals:
             for number, batch in enumerate(rows):
@@ -76,7 +78,7 @@ class CorpusPass:
                     counts = runner.run(batch)
                     add_counts(tally.annotation, counts)
                     tally.batches += 1
-                self.progress(len(batch))
+                reached.ran(len(batch))
                 self._keep(tally, signals)
             tally.complete = True
             self._keep(tally, signals, always=True)

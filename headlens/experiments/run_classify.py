@@ -12,7 +12,7 @@ import pandas as pd
 from headlens.corpora.frequency import Frequency, make_frequency
 from headlens.corpora.pieces import Side
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus
+from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus, refuse_unused
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
 from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, check_relations, classify
@@ -91,13 +91,13 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
     Raises:
         InputError: whatever is wrong with what was asked for; nothing is left half-written.
     """
+    refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.baseline_corpus)
     with open_run("classify", request.models[0], request, reporter) as run:
+        # Before anything that takes long: what was named may not be there.
+        lists, baseline = _frequencies(request), _baseline(request)
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)
-        frequencies = Frequencies(
-            _frequency(request.frequency, corpus, "source"), _frequency(request.target_frequency, corpus, "target")
-        )
-        read = _Read(corpus, summary, frequencies)
+        read = _Read(corpus, summary, Frequencies(**lists, **_frequencies(request, corpus)), baseline)
         results: dict[str, Classification] = {}
         facts = []
         for number, name in enumerate(request.models):
@@ -123,6 +123,7 @@ class _Read:
     corpus: Corpus
     summary: CorpusSummary
     frequencies: Frequencies
+    baseline: Corpus | None
 
 
 def _measured(request: ClassifyRequest, run: Run, loaded: LoadedModel, number: str, read: _Read) -> Classification:
@@ -134,9 +135,9 @@ def _measured(request: ClassifyRequest, run: Run, loaded: LoadedModel, number: s
         text = f"relevance of the heads of {loaded.short_name}"
         with run.corpus_pass(f"relevance-{number}", text, loaded, read.summary) as how:
             relevance = head_relevance(loaded, read.corpus, request.relevance_options, reading=reading, how=how)
-    text, baseline = f"classifying the heads of {loaded.short_name}", _baseline(request)
+    text = f"classifying the heads of {loaded.short_name}"
     with run.corpus_pass(f"classify-{number}", text, loaded, read.summary) as how:
-        found = classify(loaded, read.corpus, request.options, read.frequencies, baseline_corpus=baseline, how=how)
+        found = classify(loaded, read.corpus, request.options, read.frequencies, baseline_corpus=read.baseline, how=how)
     return found if relevance is None else found.with_relevance(relevance)
 
 
@@ -166,8 +167,13 @@ def _baseline(request: ClassifyRequest) -> Corpus | None:
     )
 
 
-def _frequency(spec: str, corpus: Corpus, side: Side) -> Frequency | None:
-    return None if spec == "none" else make_frequency(spec, corpus, side)
+def _frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict[Side, Frequency]:
+    """The lists that were asked for, by side: without a corpus those from elsewhere, with one those counted in it."""
+    specs: dict[Side, str] = {"source": request.frequency, "target": request.target_frequency}
+    wanted = {
+        side: spec for side, spec in specs.items() if spec != "none" and (spec == "corpus") == (corpus is not None)
+    }
+    return {side: make_frequency(spec, () if corpus is None else corpus, side) for side, spec in wanted.items()}
 
 
 def _label(loaded: LoadedModel, taken: Mapping[str, object]) -> str:

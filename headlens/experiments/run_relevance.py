@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.experiments.facts import model_facts
 from headlens.experiments.relevance import (
@@ -85,6 +85,7 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
     Raises:
         InputError: whatever is wrong with what was asked for; nothing is left half-written.
     """
+    refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target)
     with open_run("relevance", request.model, request, reporter) as run:
         loaded = run.load(request.model, request.model_options)
         corpus = open_corpus(request.corpus, request.corpus_options)

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import pandas as pd
 
+from headlens.errors import OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable
 from headlens.metrics.totals import Array
 
@@ -36,6 +37,9 @@ class Thresholds:
         rare: share of query words that point at the rarest word.
         separator: mean attention mass on separator and end-of-sentence tokens.
         broad: normalised entropy.
+
+    Raises:
+        OptionError: for a threshold that is not a number, or an infinite margin; nothing would be above it.
     """
 
     positional: float = 0.90
@@ -46,6 +50,12 @@ class Thresholds:
     rare: float = 0.50
     separator: float = 0.50
     broad: float = 0.90
+
+    def __post_init__(self) -> None:
+        for name in ("positional", "diagonal", "margin", "rare", "separator", "broad"):
+            value = getattr(self, name)
+            if math.isnan(value) or (name == "margin" and math.isinf(value)):
+                raise OptionError(f"--{name} {value} is not a finite number.", "Give one such as 0.1 or 0.9.")
 
     def syntactic(self, baseline: Array) -> Array:
         """Accuracy a syntactic head needs, given the baseline's."""

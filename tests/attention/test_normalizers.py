@@ -10,7 +10,7 @@ from watching import AddToMask, Watch, run
 
 from headlens.attention.normalizers import Entmax, check_core, softmax
 from headlens.attention.session import AttentionSession
-from headlens.errors import OptionError, SelfCheckError
+from headlens.errors import OptionError, UnsupportedModelError
 
 LOWEST = torch.finfo(torch.float32).min
 PLAIN = [n for n in zoo.ZOO if n not in zoo.MORE_THAN_SOFTMAX]
@@ -33,10 +33,12 @@ def test_the_core_with_softmax_is_eager_attention(name: str) -> None:
 @pytest.mark.parametrize("name", zoo.MORE_THAN_SOFTMAX)
 def test_models_that_do_more_than_a_softmax_are_refused(name: str) -> None:
     entry = zoo.ZOO[name]
-    with AttentionSession(entry.build(), normalizer=softmax) as session, pytest.raises(SelfCheckError) as caught:
+    with AttentionSession(entry.build(), normalizer=softmax) as session, pytest.raises(UnsupportedModelError) as caught:
         run(session.model, zoo.padded(entry))
     assert {"gemma2": "softcap", "gpt-oss": "s_aux"}[name] in caught.value.message
+    assert {"gemma2": "Gemma2Attention", "gpt-oss": "GptOssAttention"}[name] in caught.value.message
     assert "cannot be replaced" in caught.value.advice
+    assert "Llama" in caught.value.advice
 
 
 def test_models_whose_arguments_do_not_tell_that_they_do_more_are_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,7 +51,7 @@ def test_models_whose_arguments_do_not_tell_that_they_do_more_are_found_out(monk
             "_compute",
             lambda module, context, mask, kwargs: compute(module, context, mask, {**kwargs, "s_aux": None}),
         )
-        with pytest.raises(SelfCheckError, match="more than a softmax of scaled scores"):
+        with pytest.raises(UnsupportedModelError, match="more than a softmax of scaled scores"):
             run(model, zoo.padded(entry))
 
 

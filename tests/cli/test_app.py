@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -114,15 +115,45 @@ def test_colours_on_a_terminal_unless_no_color(arguments: tuple[str, ...], monke
     assert not colour.search(on_a_terminal(*arguments, NO_COLOR="1"))
 
 
-def test_a_closed_pipe_is_no_error() -> None:
-    with program("models", "--all") as process:
+@pytest.mark.parametrize(
+    "arguments", [("models", "--all"), ("--help",), ("classify", "--help"), ("models", "check", "--json")]
+)
+def test_a_reader_that_leaves_ends_the_program_quietly_as_a_signal_would(arguments: tuple[str, ...]) -> None:
+    with program(*arguments) as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.stderr is not None
         err = process.stderr.read()
         process.wait()
-    assert b"Traceback" not in err
-    assert b"Broken" not in err
+    assert (process.returncode, err) == (141, b"")
+
+
+@pytest.mark.parametrize("style", [(), ("--json",)])
+def test_a_run_whose_reader_leaves_is_complete(tiny_bert: Path, tmp_path: Path, style: tuple[str, ...]) -> None:
+    out = tmp_path / "run"
+    options = ("--limit", "3", "--frequency", "none", "--no-figures", "--out", str(out), *style)
+    with program("classify", str(tiny_bert), *options) as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        err = process.stderr.read()
+        process.wait()
+    assert (process.returncode, err) == (141, b"")
+    assert json.loads((out / "run.json").read_text())["status"] == "finished"
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_behind_stdout_is_an_error_with_a_message() -> None:
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "headlens_cli", "models", "check", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"Unexpected OSError: [Errno 28]")
+    assert b"Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

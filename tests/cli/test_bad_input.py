@@ -125,6 +125,14 @@ OPTIONS = {
     "broken baseline": Case({"b.conllu": "x\n"}, ["--baseline-corpus", "b.conllu"], ["b.conllu:1: 1 column instead"]),
     "target of an encoder": Case({"x.txt": "a\n"}, ["--corpus", "x.txt", "--target", "x.txt"], ["one sentence"]),
     "no target": Case({"x.txt": "a\n"}, ["--corpus", "x.txt", "--target", "y.txt"], ["y.txt: no such file"]),
+    "column of no table": Case(
+        {"x.txt": "a\n"}, ["--corpus", "x.txt", "--column", "s"], ["--column s: x.txt has no columns.", "Leave"]
+    ),
+    "column of the demo": option("--column", "s", say=["--column s: demo has no columns."]),
+    "target column of a treebank": Case(
+        {"x.conllu": TREE}, ["--corpus", "x.conllu", "--target-column", "s"], ["x.conllu has no columns."]
+    ),
+    "split of no data set": option("--split", "dev", say=["--split dev: demo has no splits.", "only data sets"]),
     "two targets": Case(
         {"x.tsv": "a\tb\n1\t2\n"},
         ["--corpus", "x.tsv", "--column", "a", "--target-column", "b", "--target", "x.tsv"],
@@ -134,6 +142,7 @@ OPTIONS = {
     "output in a file": Case({"x.txt": "a\n"}, ["--out", "x.txt/y"], ["Cannot write x.txt/y", "--out"]),
     "no output there": Case({}, ["--out", "/proc/nowhere"], ["Cannot write /proc/nowhere", "--out"]),
 }  # fmt: skip
+SHARES = ["--positional", "--diagonal", "--rare", "--separator", "--broad"]
 VALUES = [
     *(["--limit", "0"], ["--limit", "-3"], ["--limit", "x"], ["--batch-tokens", "0"], ["--margin", "-1"]),
     *(["--margin", "nan"], ["--min-instances", "0"], ["--device", "tpu"], ["--dtype", "int8"], ["--level", "piece"]),
@@ -167,10 +176,49 @@ def test_refused(headlens: Headlens, tiny_bert: Path, case: Case) -> None:
     assert everything() == before
 
 
+class NeverAsked:
+    """A parser that must not be set to work."""
+
+    def parse(self, sentences: object) -> None:
+        pytest.fail("the corpus was parsed first")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--frequency", "wordfreq:xx"], "--frequency wordfreq:xx: there is no word frequency list for 'xx'"),
+        (["--frequency", "nowhere.tsv"], "--frequency 'nowhere.tsv' is not a file"),
+        (["--target-frequency", "nowhere.tsv"], "--target-frequency 'nowhere.tsv' is not a file"),
+        (["--baseline-corpus", "nowhere.conllu"], "nowhere.conllu: no such file"),
+    ],
+)
+def test_what_is_not_there_is_told_before_anything_is_parsed(
+    headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], message: str
+) -> None:
+    monkeypatch.setattr("headlens.corpora.sources.make_parser", lambda *_, **__: NeverAsked())
+    check_refused(headlens("classify", tiny_bert, "--parser", "spacy:any", *arguments), [message])
+    assert everything() == set()
+
+
 @pytest.mark.parametrize("arguments", VALUES, ids=" ".join)
 def test_values(headlens: Headlens, arguments: list[str]) -> None:
     check_refused(headlens("classify", "demo", *arguments), [arguments[0]])
     assert everything() == set()
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-inf", "-0.1", "1.1", "half"])
+@pytest.mark.parametrize("name", SHARES)
+def test_thresholds_are_numbers_from_0_to_1(headlens: Headlens, name: str, value: str) -> None:
+    reason = "'half' is not a number." if value == "half" else f"{value} is not a number from 0 to 1."
+    check_refused(headlens("classify", "demo", f"{name}={value}"), [name, reason])
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "-0.1"])
+def test_a_margin_is_a_finite_number(headlens: Headlens, value: str) -> None:
+    reason = f"{value} is not a finite number of 0 or more."
+    check_refused(headlens("classify", "demo", f"--margin={value}"), ["--margin", reason])
+    Path("c.toml").write_text(f"[classify]\nmargin = {value}\n")
+    check_refused(headlens("classify", "demo", "--config", "c.toml"), ["--margin", reason])
 
 
 def test_a_pipe_is_not_waited_for(headlens: Headlens, tiny_bert: Path) -> None:
@@ -282,3 +330,9 @@ def test_output_that_may_not_be_written(headlens: Headlens, tiny_bert: Path) -> 
         pytest.skip("needs a user whom file permissions concern")
     done = headlens("classify", tiny_bert, "--out", "locked/run")
     check_refused(done, ["Cannot write locked/run: Permission denied", "that you may write with --out"])
+
+
+def test_relevance_refuses_columns_of_no_table_too(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("relevance", tiny_bert, "--column", "s")
+    check_refused(done, ["--column s: demo has no columns."])
+    assert everything() == set()

@@ -11,7 +11,7 @@ from headlens.corpora.hub import HubCorpus
 from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.parsers import Parser
 from headlens.corpora.sentence import ROOT, Corpus, Sentence, Word
-from headlens.corpora.sources import CorpusOptions, NamedCorpus, ParsedCorpus, open_corpus
+from headlens.corpora.sources import CorpusOptions, NamedCorpus, ParsedCorpus, open_corpus, refuse_unused
 from headlens.corpora.summary import summarise
 from headlens.corpora.table import TableCorpus
 from headlens.corpora.text import TextCorpus
@@ -59,6 +59,36 @@ def test_table_options(tmp_path: Path) -> None:
     (tmp_path / "a.tsv").touch()
     options = CorpusOptions(column="s", target_column="t")
     assert open_corpus(str(tmp_path / "a.tsv"), options) == TableCorpus(str(tmp_path / "a.tsv"), "s", "t")
+
+
+@pytest.mark.parametrize("option", ["--column", "--target-column", "--split"])
+@pytest.mark.parametrize("specs", [("demo",), ("a.conllu",), ("a.txt.gz", None), ("train.en", "train.de")])
+def test_what_no_corpus_has_is_refused(option: str, specs: tuple[str | None, ...]) -> None:
+    options = CorpusOptions(**{option.removeprefix("--").replace("-", "_"): "dev"})
+    parts = "splits" if option == "--split" else "columns"
+    named = " and ".join(spec for spec in specs if spec)
+    with pytest.raises(OptionError) as caught:
+        refuse_unused(options, *specs)
+    verb = "have" if "and" in named else "has"
+    assert caught.value.message == f"{option} dev: {named} {verb} no {parts}."
+    assert caught.value.advice.startswith(f"Leave {option} out: only ")
+    assert caught.value.advice.endswith(f" have {parts}.")
+
+
+@pytest.mark.parametrize("spec", ["a.tsv", "a.csv.gz", "a.JSONL", "a.parquet", "a.json", "hub:a/b"])
+def test_a_column_of_any_corpus_of_the_run_is_used(spec: str) -> None:
+    options = CorpusOptions(column="s", target_column="t")
+    refuse_unused(options, spec)
+    refuse_unused(options, "demo", None, spec)
+    refuse_unused(CorpusOptions(), "demo")
+
+
+def test_a_split_of_a_table_is_none() -> None:
+    options = CorpusOptions(column="s", split="dev")
+    refuse_unused(options, "hub:a/b")
+    refuse_unused(options, "a.parquet")
+    with pytest.raises(OptionError, match=r"--split dev: a\.csv has no splits"):
+        refuse_unused(options, "a.csv")
 
 
 def test_two_tables_side_by_side(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from transformers import PreTrainedTokenizerBase
 from headlens.corpora.frequency import CorpusFrequency
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, ModelError, OptionError
-from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, classify
+from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, check_relations, classify
 from headlens.experiments.corpus_pass import CorpusPass
 from headlens.models.loading import LoadedModel, load
 from headlens.roles.labels import Thresholds
@@ -246,6 +246,22 @@ def test_roles_come_from_the_thresholds(make: Make) -> None:
 def test_a_relation_that_never_occurs(make: Make) -> None:
     with pytest.raises(OptionError, match=r"--relations: nsubjj occurs nowhere in the trees of memory"):
         run(make("BertModel"), options=ClassifyOptions(("nsubjj",)))
+
+
+@pytest.mark.parametrize(
+    ("relations", "advice"),
+    [
+        (("nsub",), "Did you mean nsubj? Relations there: nsubj, obj."),
+        (("nsub", "obj", "nsubj:past"), "Did you mean nsubj, nsubj:pass? Relations there: nsubj, obj."),
+        (("xyz",), "Relations there: nsubj, obj."),
+        (("vocativ",), "Relations there: nsubj, obj."),
+    ],
+)
+def test_a_misspelt_relation_is_told_with_the_one_that_is_meant(relations: tuple[str, ...], advice: str) -> None:
+    found = {"nsubj": 3, "nsubj:pass": 1, "obj": 2, "vocative": 0}
+    with pytest.raises(OptionError, match="nowhere in the trees of memory") as caught:
+        check_relations(relations, found, "memory")
+    assert caught.value.advice == advice
 
 
 def test_empty_corpus(make: Make) -> None:

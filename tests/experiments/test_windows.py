@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,10 @@ from transformers import PreTrainedTokenizerBase
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Example
+from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError
 from headlens.experiments.classify import ClassifyOptions, Frequencies, classify
+from headlens.experiments.corpus_pass import CorpusPass
 from headlens.models.loading import LoadedModel, load
 
 LIMIT = 16
@@ -84,3 +87,13 @@ def test_pairs_are_never_cut(tmp_path: Path, marian_tokenizer: PreTrainedTokeniz
     found = classify(loaded, Memory(pairs), OPTIONS)
     assert (found.encoding.too_long, found.encoding.windowed) == (1, 0)
     assert f"1 sentence longer than {LIMIT} tokens was left out. Pairs are not cut into windows." in found.notes
+
+
+@pytest.mark.parametrize("long_sentences", ["window", "skip"])
+def test_progress_is_told_in_sentences_of_the_corpus(loaded: LoadedModel, long_sentences: LongSentences) -> None:
+    steps: list[int] = []
+    corpus = Memory([Example(s) for s in (LONG, SHORT, LONG, SHORT, sentence("x " * 30), SHORT)])
+    options = replace(OPTIONS, long_sentences=long_sentences, batch_tokens=LIMIT)
+    classify(loaded, corpus, options, how=CorpusPass(steps.append))
+    assert len(steps) > 1
+    assert sum(steps) == len(corpus.examples)

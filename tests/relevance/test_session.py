@@ -204,6 +204,18 @@ def test_what_has_no_rule_is_refused_by_name(name: str) -> None:
     assert caught.value.advice
 
 
+@pytest.mark.parametrize("name", zoo.MORE_THAN_SOFTMAX)
+def test_models_whose_softmax_has_no_rule_are_no_fault_of_ours_and_told_what_works(name: str) -> None:
+    entry = zoo.ZOO[name]
+    model, inputs = entry.build(), zoo.padded(entry)
+    for rule in ("epsilon", "attnlrp", "alpha-beta"):
+        with pytest.raises(UnsupportedModelError, match="more than a softmax") as caught:
+            relevance(model, inputs, rule)
+        assert "any rule but gradxact and taylor" in caught.value.advice
+    for rule in ("gradxact", "taylor"):
+        assert relevance(model, inputs, rule).start.isfinite().all()
+
+
 def test_an_activation_without_a_rule_is_named_with_its_path() -> None:
     class Wave(nn.Module):
         def forward(self, x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from headlens.errors import OptionError
 from headlens.heads import Head, HeadTable
 from headlens.roles.labels import Thresholds, count_families, label, mark_syntactic, role_family
 
@@ -228,3 +229,15 @@ def test_too_little_data_gives_no_role() -> None:
     assert roles(**strong, tokens=30, rare_words=30) == "rare; self"
     assert roles(**strong, tokens=30, rare_words=29) == "self"
     assert roles(**strong, tokens=29, rare_words=30) == ""
+
+
+@pytest.mark.parametrize("name", ["positional", "diagonal", "margin", "rare", "separator", "broad"])
+def test_a_threshold_that_nothing_compares_with_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match=f"--{name} nan is not a finite number") as caught:
+        Thresholds(**{name: math.nan})
+    assert "0.9" in caught.value.advice
+
+
+def test_an_infinite_margin_is_refused() -> None:
+    with pytest.raises(OptionError, match="--margin inf"):
+        Thresholds(margin=math.inf)
