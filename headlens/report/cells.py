@@ -38,11 +38,7 @@ class Scale:
     low: float = 0.0
     high: float = 1.0
     colours: str = SEQUENTIAL
-<<<<<<< HEAD
-    beyond: Literal["neither", "both", "min", "max"] = "neither"
-=======
     beyond: Ends = "neither"
->>>>>>> report
 
     @cached_property
     def mappable(self) -> ScalarMappable:

@@ -14,11 +14,7 @@ from headlens.report.style import INK
 Box = tuple[float, float, float, float]  # left, low, right, high in pixels
 Places = npt.NDArray[np.float64]
 _AROUND = [(1, 0), (1, 1), (1, -1), (-1, 0), (-1, 1), (-1, -1), (0, 1), (0, -1)]
-<<<<<<< HEAD
-_AWAY = (1.0, 2.2)  # how far names may stand, in radii of their point
-=======
 _AWAY = (1.0, 2.2, 3.5, 5.0, 7.0, 9.0)  # how far names may stand, in radii of their point
->>>>>>> report
 _RADIUS, _LETTER = 2.8, 0.62  # points; width of a digit in font sizes
 
 
@@ -65,8 +61,4 @@ def _cost(box: Box, taken: Sequence[Box], near: tuple[Places, float], frame: Seq
     inside = ((places > lower) & (places < upper)).all(axis=1)
     crossed = sum(left < b[2] and b[0] < right and low < b[3] and b[1] < high for b in taken)
     outside = left < frame[0] or low < frame[1] or right > frame[2] or high > frame[3]
-<<<<<<< HEAD
-    return float(inside.sum()) + 5 * crossed + 5 * outside
-=======
     return float(inside.sum()) + 5 * crossed + 10 * outside
->>>>>>> report

@@ -7,11 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-<<<<<<< HEAD
-from headlens.report.cells import BAR_SLOT, Scale, add_bars, paint, write
-=======
 from headlens.report.cells import BAR_SLOT, Ends, Scale, add_bars, paint, write
->>>>>>> report
 from headlens.report.labels import FAMILY
 from headlens.report.panels import (
     Grid,
@@ -32,12 +28,7 @@ from headlens.report.style import DIVERGING, INK, TICK_SIZE
 
 _ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
 _NOTE, _CELL = 0.12, 0.34  # inches
-<<<<<<< HEAD
-_ZERO = "A dot: the interval holds 0."
-_NUMBERS = "Below the value: half the width of its 95 % interval. "
-=======
 _NUMBERS, _ZERO = "±: half the 95 % interval. ", "Dot: the interval holds 0."
->>>>>>> report
 
 
 def relevance_map(relevance: pd.DataFrame) -> Figure | None:
@@ -74,11 +65,7 @@ def relevance_scale(values: Grid) -> Scale:
     end = limit(values)
     known = values[np.isfinite(values)]
     low, high = bool((known < -end).any()), bool((known > end).any())
-<<<<<<< HEAD
-    beyond = "both" if low and high else "min" if low else "max" if high else "neither"
-=======
     beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
->>>>>>> report
     return Scale("share of the layer's relevance", -end, end, DIVERGING, beyond)
 
 
@@ -89,11 +76,7 @@ def _fill(axes: Axes, item: Panel, part: Part, look: tuple[Scale, Sheet]) -> Non
     unsure = scatter_grid(part.rows, holds_zero(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
     layers, heads = np.nonzero(unsure)
     # in the upper right corner, where the numbers leave some room
-<<<<<<< HEAD
-    inset = [2.2 / 72 / side for side in sheet.cell]
-=======
     inset = [2.6 / 72 / side for side in sheet.cell]
->>>>>>> report
     axes.scatter(
         heads + 0.5 - inset[0],
         layers + 0.5 - inset[1],

@@ -36,11 +36,7 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
         for row in rows.to_dict("records")
     ]
     about = (
-<<<<<<< HEAD
-        f"The {MOST} largest shares of a layer's relevance in every model and stack, with their 95 % bootstrap interval "
-=======
         f"The {MOST} largest shares of a layer's relevance in every model and stack, with 95 % bootstrap intervals "
->>>>>>> report
         f"(dot, line; from {number_text(low)} to {number_text(end)}) against the even share 1 / heads (tick)."
     )
     return page_table("Most relevant heads", records, about)
@@ -54,11 +50,7 @@ def agreement(runs: Sequence[RecordedRun]) -> PageTable:
         for row in correlations.to_dict("records")
     ]
     about = (
-<<<<<<< HEAD
-        "Spearman's correlation between the relevance of heads under two rules, with its 95 % interval (dot, line; from "
-=======
         "Spearman's correlation between the relevance of heads under two rules, with 95 % intervals (dot, line; from "
->>>>>>> report
         "−1 to 1, tick: 0): over all heads of a stack, or within a layer and averaged over layers. Of magnitudes: "
         "whatever the sign."
     )
@@ -66,15 +58,9 @@ def agreement(runs: Sequence[RecordedRun]) -> PageTable:
 
 
 def _first(rows: pd.DataFrame) -> pd.DataFrame:
-<<<<<<< HEAD
-    values = pd.Series(numbers(rows, "relevance"), index=rows.index)
-    order = values[np.isfinite(values)].sort_values(ascending=False, kind="stable").index[:MOST]
-    return rows.assign(even=even_shares(rows)).loc[order]
-=======
     values = numbers(rows, "relevance")
     order = np.argsort(-values, kind="stable")[: min(MOST, int(np.isfinite(values).sum()))]
     return rows.assign(even=even_shares(rows)).iloc[order]
->>>>>>> report
 
 
 def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[str, Any]:

@@ -15,11 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from headlens.report.families import COLOURS, families, legend_handles
 from headlens.report.nudging import name_points
 from headlens.report.panels import LINE, TOP, Grid, Part, numbers, parts
-<<<<<<< HEAD
-from headlens.report.shares import asked, even_shares, of_rule, rules, span, spearman
-=======
 from headlens.report.shares import Marks, asked, even_shares, of_rule, rules, span, spearman
->>>>>>> report
 from headlens.report.style import (
     BLUE,
     FAINT,
@@ -57,39 +53,17 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when no head has both.
     """
-<<<<<<< HEAD
-    pieces = [p for p in parts(heads) if np.isfinite(sum(_pair(p))).any()]
-=======
     pieces = [found for part in parts(heads) if len((found := _of_known(part)).rows)]
->>>>>>> report
     if not pieces:
         return None
     plan = dict(zip(_places(pieces), pieces, strict=True))
     titles = {place: f"{part.name}\n{_correlation(*_pair(part))}" for place, part in plan.items()}
-<<<<<<< HEAD
-    present = {name for part in pieces for name in _families(part)}
-    handles = [*legend_handles(present), _even_share()]
-    foot = _LEGEND * -(-len(handles) // _legend_columns(plan))
-    figure, grid = _panels(titles, "Confidence against relevance of attention heads", foot)
-    for place, part in plan.items():
-        axes, (x, y), names = grid[place], _pair(part), _families(part)
-        known = np.isfinite(x) & np.isfinite(y)
-        dress(axes, "confidence", "share of relevance" if place[1] == 0 else "")
-        axes.set_xlim(-0.02, 1.02)
-        axes.set_ylim(*span(y[known]))
-        for share in np.unique(even_shares(part.rows)):
-            axes.axhline(share, color=FAINT, linewidth=0.7, linestyle=_DASHES, zorder=1)
-        axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
-        _points(axes, x[known], y[known], [COLOURS[n] for n, own in zip(names, known, strict=True) if own])
-        _name_first(axes, part.rows[known], x[known], y[known])
-=======
     handles = [*legend_handles({name for part in pieces for name in _families(part)}), _even_share()]
     foot = _LEGEND * -(-len(handles) // _legend_columns(plan))
     figure, grid = _panels(titles, "Confidence against relevance of attention heads", foot)
     for place, part in plan.items():
         dress(grid[place], "confidence", "share of relevance" if place[1] == 0 else "")
         _confidence_panel(grid[place], part)
->>>>>>> report
     _legend(figure, handles, _legend_columns(plan))
     return figure
 
@@ -108,22 +82,6 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     """
     rule, rows = asked(relevance)
     others = rules(relevance)[1:]
-<<<<<<< HEAD
-    joined = {
-        (part, other): pair
-        for part, own in ((p.name, p) for p in parts(rows))
-        for other in others
-        if np.isfinite(sum(pair := _both(own, of_rule(relevance, other)))).any()
-    }
-    if not joined:
-        return None
-    lines = list(dict.fromkeys(part for part, _ in joined))
-    plan = {(lines.index(part), others.index(other)): pair for (part, other), pair in joined.items()}
-    titles = {(line, column): f"{lines[line]}\n{_correlation(*pair)}" for (line, column), pair in plan.items()}
-    figure, grid = _panels(titles, "Shares of the layer's relevance by rule")
-    for place, (x, y) in plan.items():
-        axes, known = grid[place], np.isfinite(x) & np.isfinite(y)
-=======
     pairs = [[_both(part, of_rule(relevance, other)) for other in others] for part in parts(rows)]
     found = {(i, j): pair for i, row in enumerate(pairs) for j, pair in enumerate(row) if _known(*pair).any()}
     if not found:
@@ -136,7 +94,6 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     figure, grid = _panels(titles, "Shares of the layer's relevance by rule")
     for place, (x, y) in plan.items():
         axes, known = grid[place], _known(x, y)
->>>>>>> report
         dress(axes, fold(rule, 1.2, LABEL_SIZE), fold(others[place[1]], 1.2, LABEL_SIZE))
         axes.set_xlim(*span(x[known]))
         axes.set_ylim(*span(y[known]))
@@ -145,8 +102,6 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     return figure
 
 
-<<<<<<< HEAD
-=======
 def _confidence_panel(axes: Axes, part: Part) -> None:
     x, y = _pair(part)
     axes.set_xlim(-0.02, 1.02)
@@ -163,7 +118,6 @@ def _of_known(part: Part) -> Part:
     return part._replace(rows=part.rows.assign(even=even_shares(part.rows))[_known(*_pair(part))])
 
 
->>>>>>> report
 def _pair(part: Part) -> tuple[Grid, Grid]:
     return numbers(part.rows, "confidence"), numbers(part.rows, "relevance")
 
@@ -175,28 +129,20 @@ def _both(part: Part, other: pd.DataFrame) -> tuple[Grid, Grid]:
     return numbers(found, "relevance"), numbers(found, "relevance_other")
 
 
-<<<<<<< HEAD
-=======
 def _known(first: Grid, second: Grid) -> Marks:
     return np.isfinite(first) & np.isfinite(second)
 
 
->>>>>>> report
 def _families(part: Part) -> list[str]:
     return families(part.rows["role"] if "role" in part.rows else pd.Series("", index=part.rows.index))
 
 
 def _correlation(first: Grid, second: Grid) -> str:
-<<<<<<< HEAD
-    value, size = spearman(first, second), int((np.isfinite(first) & np.isfinite(second)).sum())
-    return f"Spearman {value:.2f} (n = {size})".replace("-", "−") if np.isfinite(value) else f"n = {size}"
-=======
     value, size = spearman(first, second), int(_known(first, second).sum())
     # a rounded 0 has no sign
     return (
         f"Spearman {round(value, 2) + 0.0:.2f} (n = {size})".replace("-", "−") if np.isfinite(value) else f"n = {size}"
     )
->>>>>>> report
 
 
 def _places(pieces: Sequence[Part]) -> list[Place]:

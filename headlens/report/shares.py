@@ -43,21 +43,13 @@ def holds_zero(rows: pd.DataFrame) -> Marks:
 def limit(*values: Grid) -> float:
     """The end of a scale around 0 that all but outliers fit; 1 where there is nothing but 0.
 
-<<<<<<< HEAD
-    The largest magnitude, but at most three times the upper quartile of magnitudes: shares grow without bounds in a
-=======
     The largest magnitude, but at most four times the upper quartile of magnitudes: shares grow without bounds in a
->>>>>>> report
     layer whose heads nearly cancel, and all of its heads with them.
     """
     sizes = np.abs(np.concatenate([own[np.isfinite(own)] for own in values]))
     if not sizes.any():
         return 1.0
-<<<<<<< HEAD
-    usual = 3 * float(np.quantile(sizes, 0.75, method="lower"))
-=======
     usual = 4 * float(np.quantile(sizes, 0.75, method="lower"))
->>>>>>> report
     largest = float(sizes.max())
     return min(largest, usual) or largest
 
