@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from headlens.experiments.attend import attend
     from headlens.experiments.check import check
     from headlens.experiments.classify import Classification, ClassifyOptions, classify
+    from headlens.experiments.relevance import HeadRelevances, RelevanceOptions, head_relevance
     from headlens.heads import Head, HeadTable
     from headlens.interventions.gates import HeadGates
     from headlens.metrics.base import Metric, Statistics
     from headlens.models.loading import LoadedModel, ModelOptions, load
+    from headlens.relevance.session import RelevanceSession
     from headlens.roles.labels import Thresholds
 
 _HOMES = {
@@ -32,10 +34,12 @@ _HOMES = {
     "experiments.attend": ("attend",),
     "experiments.check": ("check",),
     "experiments.classify": ("Classification", "ClassifyOptions", "classify"),
+    "experiments.relevance": ("HeadRelevances", "RelevanceOptions", "head_relevance"),
     "heads": ("Head", "HeadTable"),
     "interventions.gates": ("HeadGates",),
     "metrics.base": ("Metric", "Statistics"),
     "models.loading": ("LoadedModel", "ModelOptions", "load"),
+    "relevance.session": ("RelevanceSession",),
     "roles.labels": ("Thresholds",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
@@ -52,12 +56,15 @@ __all__ = [
     "Example",
     "Head",
     "HeadGates",
+    "HeadRelevances",
     "HeadTable",
     "HeadlensError",
     "LoadedModel",
     "Metric",
     "ModelOptions",
     "Observer",
+    "RelevanceOptions",
+    "RelevanceSession",
     "Sentence",
     "Site",
     "Statistics",
@@ -68,6 +75,7 @@ __all__ = [
     "check",
     "classify",
     "find_sites",
+    "head_relevance",
     "load",
     "open_corpus",
 ]

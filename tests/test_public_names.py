@@ -12,9 +12,10 @@ import headlens
 
 NAMES = [
     *("AttentionCall", "AttentionSession", "BatchTokens", "CallContext", "Classification", "ClassifyOptions"),
-    *("Corpus", "Edit", "Example", "Head", "HeadGates", "HeadTable", "HeadlensError", "LoadedModel", "Metric"),
-    *("ModelOptions", "Observer", "Sentence", "Site", "Statistics", "Thresholds", "Tokens", "Word"),
-    *("attend", "check", "classify", "find_sites", "load", "open_corpus"),
+    *("Corpus", "Edit", "Example", "Head", "HeadGates", "HeadRelevances", "HeadTable", "HeadlensError", "LoadedModel"),
+    *("Metric", "ModelOptions", "Observer", "RelevanceOptions", "RelevanceSession", "Sentence", "Site", "Statistics"),
+    *("Thresholds", "Tokens", "Word"),
+    *("attend", "check", "classify", "find_sites", "head_relevance", "load", "open_corpus"),
 ]
 
 
