@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -62,22 +64,23 @@ class Columns:
             raise InputError(f"{path}: no column {', '.join(missing)}.", _MEND)
         for name in (*self.keys, *self.numbers):
             values = pd.to_numeric(frame[name], errors="coerce")
-            wrong = (values.isna() & frame[name].notna()) | np.isinf(values)
+            wrong, expected = (values.isna() & frame[name].notna()) | np.isinf(values), "a finite number"
             if name in self.keys:
                 wrong |= ~values.between(0, _LARGEST_INDEX) | (values % 1 != 0)
-            _refuse(frame, name, wrong, path)
+                expected = f"a whole number from 0 to {_LARGEST_INDEX}"
+            _refuse(frame, name, wrong, expected, path)
         for name, allowed in self.words.items():
             if allowed:
-                _refuse(frame, name, ~frame[name].isin(allowed), path)
+                _refuse(frame, name, ~frame[name].isin(allowed), f"one of {', '.join(allowed)}", path)
         _refuse_twins(frame, self.identity, path)
 
 
-def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], path: Path) -> None:
+def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], expected: str, path: Path) -> None:
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         cell = frame[name].iloc[row]
-        shown = "is empty" if pd.isna(cell) else f"holds {str(cell)[:60]!r}, which cannot be"
-        raise InputError(f"{path}: column {name} {shown} (row {row + 1} of {len(frame)}).", _MEND)
+        shown = "is empty" if pd.isna(cell) else f"holds {str(cell)[:60]!r}"
+        raise InputError(f"{path}:{_line(path, row)}: column {name} {shown}; expected {expected}.", _MEND)
 
 
 def _refuse_twins(frame: pd.DataFrame, identity: Sequence[str], path: Path) -> None:
@@ -87,7 +90,20 @@ def _refuse_twins(frame: pd.DataFrame, identity: Sequence[str], path: Path) -> N
     if twice.size:
         row = int(twice[0])
         what = ", ".join(str(frame[name].iloc[row]) for name in identity)
-        raise InputError(f"{path}: row {row + 1} of {len(frame)} is there twice ({what}).", _MEND)
+        raise InputError(f"{path}:{_line(path, row)}: a row for {what} comes a second time.", _MEND)
+
+
+def _line(path: Path, row: int) -> int:
+    """The line of the file that a row of its table begins at; the first line has the names of the columns."""
+    starts, start = [], 1
+    # a quoted cell may go on over several lines, and blank lines are no rows
+    with contextlib.suppress(OSError, ValueError, csv.Error), path.open(encoding="utf-8", newline="") as file:
+        reader = csv.reader(file)
+        for cells in reader:
+            if cells:
+                starts.append(start)
+            start = reader.line_num + 1
+    return starts[row + 1] if row + 1 < len(starts) else row + 2
 
 
 @dataclass(frozen=True)

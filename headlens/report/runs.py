@@ -44,7 +44,7 @@ class RunFolder:
         self._command = command
         self._record: dict[str, Any] = {"command": command, "model": model, "status": "running", "files": []}
         self._lock = FolderLock(path)
-        self._new = False
+        self._made: list[Path] = []
         self._begun = time.monotonic()
 
     @classmethod
@@ -64,12 +64,13 @@ class RunFolder:
             OutputError: if the folder cannot be written, holds a run that is neither to be overwritten nor resumed,
                 holds none that could be resumed, or is being written by a living process.
         """
-        is_new = path is None or not Path(path).exists()
         if resume and path is not None:
             _check_resumable(Path(path), command)
-        folder = _new_folder(default_name(command, model)) if path is None else _folder(Path(path))
+        wanted = default_name(command, model) if path is None else Path(path)
+        made = _missing(wanted.parent if path is None else wanted)
+        folder = _new_folder(wanted) if path is None else _folder(wanted)
         run = cls(folder, command=command, model=model)
-        run._new = is_new
+        run._made = [folder, *made] if path is None else made
         run._lock.acquire()
         try:
             _sweep(folder)
@@ -177,7 +178,7 @@ class RunFolder:
             return
         # the problem that ended the run matters more than one with its record (a full disk makes both)
         with contextlib.suppress(OutputError):
-            if self._new and not self._keeps_something():
+            if self._made and not self._keeps_something():
                 self._remove_empty()
                 return
             stopped = isinstance(problem, (KeyboardInterrupt, Interrupted))
@@ -190,13 +191,14 @@ class RunFolder:
         return bool(self._record["files"]) or any(self.path.glob(f"{self.KEPT}/[!.]*"))
 
     def _remove_empty(self) -> None:
-        """A run that failed before it wrote anything leaves no folder behind."""
+        """A run that failed before it wrote anything leaves no folder behind that it made."""
         with output_errors(self.path):
             (self.path / RUN_FILE).unlink(missing_ok=True)
             shutil.rmtree(self.path / self.KEPT, ignore_errors=True)
             self._lock.release()
-            with contextlib.suppress(OSError):
-                self.path.rmdir()
+            with contextlib.suppress(OSError):  # somebody else may have put something there
+                for folder in self._made:
+                    folder.rmdir()
 
     def _go_on(self) -> None:
         """Take up the record of the run that is resumed."""
@@ -242,6 +244,12 @@ def read_run(folder: str | Path) -> dict[str, Any] | None:
     return record if isinstance(record, dict) else None
 
 
+def _missing(path: Path) -> list[Path]:
+    """The folders that have to be made for this one to be there, itself first."""
+    with output_errors(path):
+        return [folder for folder in (path, *path.parents) if not folder.exists()]
+
+
 def _folder(path: Path) -> Path:
     with output_errors(path):
         path.mkdir(parents=True, exist_ok=True)
@@ -250,12 +258,11 @@ def _folder(path: Path) -> Path:
 
 def _new_folder(path: Path) -> Path:
     with output_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         for number in range(1, 1000):
             # two runs may start within one second
             candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
             with contextlib.suppress(FileExistsError):
-                candidate.mkdir()
+                candidate.mkdir(parents=True)
                 return candidate
     raise OutputError(f"{path} and 998 folders named after it exist.", "Name another folder with --out.")
 

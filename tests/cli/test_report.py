@@ -97,7 +97,7 @@ def damage(run: Path, what: str) -> None:
         ("no table", "run/heads.csv is missing"),
         ("broken table", "run/heads.csv cannot be read"),
         ("no column", "run/heads.csv: no column role."),
-        ("odd cell", "run/heads.csv: column head holds '-7', which cannot be (row 1 of 6)."),
+        ("odd cell", "run/heads.csv:2: column head holds '-7'; expected a whole number from 0 to 4096."),
     ],
 )
 @pytest.mark.parametrize("more", [[], ["other", "--out", "out"]])

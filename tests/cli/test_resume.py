@@ -284,7 +284,7 @@ def test_an_error_in_two_processes_is_said_once(tiny_bert: Path, tmp_path: Path)
     done = torchrun(tmp_path, "classify", tiny_bert, "--corpus", "nowhere.txt")
     assert done.returncode != 0
     assert done.stderr.count("nowhere.txt: no such file") == 1
-    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
+    assert not (tmp_path / "runs").exists()
 
 
 def test_as_many_processes_resume_as_began(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:

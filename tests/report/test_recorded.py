@@ -9,6 +9,7 @@ import pytest
 from made_runs import change_record, classify_tables, write_classification, write_other
 
 from headlens.errors import InputError
+from headlens.report.files import read_csv
 from headlens.report.recorded import Columns, read_recorded
 
 
@@ -143,15 +144,15 @@ GOOD = pd.DataFrame({"model": ["a", "b"], "stack": ["encoder", "cross"], "layer"
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"layer": [0, -1]}, "column layer holds '-1', which cannot be (row 2 of 2)"),
-        ({"layer": [0.5, 1]}, "column layer holds '0.5'"),
-        ({"layer": [0, None]}, "column layer is empty (row 2 of 2)"),
-        ({"layer": [0, 10**12]}, "column layer holds '1000000000000'"),
-        ({"layer": ["x", "y"]}, "column layer holds 'x'"),
-        ({"share": [0.5, -np.inf]}, "column share holds '-inf'"),
-        ({"share": [0.5, "abc"]}, "column share holds 'abc'"),
-        ({"stack": ["encoder", "upper"]}, "column stack holds 'upper'"),
-        ({"stack": [None, "cross"]}, "column stack is empty (row 1 of 2)"),
+        ({"layer": [0, -1]}, "3: column layer holds '-1'; expected a whole number from 0 to 4096."),
+        ({"layer": [0.5, 1]}, "2: column layer holds '0.5'; expected a whole number from 0 to 4096."),
+        ({"layer": [0, None]}, "3: column layer is empty; expected a whole number from 0 to 4096."),
+        ({"layer": [0, 10**12]}, "3: column layer holds '1000000000000'; expected a whole number from 0 to 4096."),
+        ({"layer": ["x", "y"]}, "2: column layer holds 'x'; expected a whole number from 0 to 4096."),
+        ({"share": [0.5, -np.inf]}, "3: column share holds '-inf'; expected a finite number."),
+        ({"share": [0.5, "abc"]}, "3: column share holds 'abc'; expected a finite number."),
+        ({"stack": ["encoder", "upper"]}, "3: column stack holds 'upper'; expected one of encoder, cross."),
+        ({"stack": [None, "cross"]}, "2: column stack is empty; expected one of encoder, cross."),
     ],
 )
 def test_cells_that_cannot_be(change: dict[str, Any], words: str) -> None:
@@ -159,8 +160,15 @@ def test_cells_that_cannot_be(change: dict[str, Any], words: str) -> None:
     COLUMNS.check(GOOD, path)
     with pytest.raises(InputError) as found:
         COLUMNS.check(GOOD.assign(**change), path)
-    assert str(found.value).startswith("run/heads.csv: ")
-    assert words in str(found.value)
+    assert found.value.message == f"run/heads.csv:{words}"
+
+
+def test_the_line_is_that_of_an_editor(tmp_path: Path) -> None:
+    """Quoted cells go on over lines, and blank lines are no rows."""
+    path = tmp_path / "heads.csv"
+    path.write_text('model,stack,layer,share\n"a\nb",encoder,0,\n\n"c\nd",cross,x,\n', encoding="utf-8")
+    with pytest.raises(InputError, match=r"heads\.csv:5: column layer holds 'x'"):
+        COLUMNS.check(read_csv(path), path)
 
 
 def test_missing_columns_are_named() -> None:
@@ -172,7 +180,7 @@ def test_a_row_is_there_once() -> None:
     columns = Columns(("layer",), identity=("model", "layer"))
     twice = pd.DataFrame({"model": ["a", "b", "a"], "layer": [0, 0, 0]})
     columns.check(twice.iloc[:2], Path("x.csv"))
-    with pytest.raises(InputError, match=r"^x\.csv: row 3 of 3 is there twice \(a, 0\)\."):
+    with pytest.raises(InputError, match=r"^x\.csv:4: a row for a, 0 comes a second time\."):
         columns.check(twice, Path("x.csv"))
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from headlens.errors import Interrupted, OutputError, ResumeError
+from headlens.errors import Interrupted, OptionError, OutputError, ResumeError
 from headlens.report.files import write_json
 from headlens.report.locks import LOCK_NAME
 from headlens.report.runs import RunFolder, default_name, read_run
@@ -294,6 +294,43 @@ def test_a_run_that_kept_nothing_leaves_nothing(tmp_path: Path) -> None:
         work()
     assert not (tmp_path / "run").exists()
     assert not hasattr(stop.value, "__notes__")
+
+
+@pytest.mark.parametrize("path", [None, Path("runs/mine"), Path("a/b/c")])
+def test_a_run_that_failed_takes_the_folders_it_made_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def work() -> None:
+        with RunFolder.create(path, command="classify", model="demo") as run:
+            run.start({})
+            raise OptionError("no")
+
+    with pytest.raises(OptionError):
+        work()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("path", [None, Path("runs/mine")])
+def test_folders_that_were_there_or_hold_something_else_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path | None
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def work(beside: str) -> None:
+        with RunFolder.create(path, command="classify", model="demo") as run:
+            run.start({})
+            Path(beside).mkdir(parents=True)
+            raise OptionError("no")
+
+    with pytest.raises(OptionError):
+        work("runs/other")
+    assert [str(p) for p in Path().rglob("*")] == ["runs", "runs/other"]
+    Path("runs/other").rmdir()
+    with pytest.raises(OptionError):
+        work("elsewhere")
+    assert sorted(str(p) for p in Path().rglob("*")) == ["elsewhere", "runs"]
 
 
 def test_a_folder_that_a_living_process_writes_is_refused(tmp_path: Path, other_process: subprocess.Popen[str]) -> None:
