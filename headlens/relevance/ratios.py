@@ -129,7 +129,7 @@ class Unchanged(torch.autograd.Function):
 
 
 class HalfEach(torch.autograd.Function):
-    """x · y of two activations: half of the relevance goes to each (Achtibat et al. 2024, proposition 3.3)."""
+    """x · y of two activations: half of the relevance goes to each (Achtibat et al. 2024, proposition 3.2)."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:

@@ -25,8 +25,8 @@ LOOK_UP  embeddings                        where relevance arrives              
 ======== ================================= ============================================= =========================
 
 Attention is not looked up operation by operation. `epsilon` holds its weights constant: o = sum_k a_k v_k is linear in
-the values. `attnlrp` shares products in halves and linearises the softmax (Achtibat et al. 2024, propositions 3.1 and
-3.3). `alpha-beta` takes it as one function of queries, keys and values with its Jacobian.
+the values. `attnlrp` shares products in halves (Achtibat et al. 2024, proposition 3.3) and linearises the softmax
+(proposition 3.1). `alpha-beta` takes it as one function of queries, keys and values with its Jacobian.
 """
 
 from __future__ import annotations

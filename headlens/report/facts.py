@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from headlens.report.page_tables import Cell, PageTable, number_text, page_table
@@ -57,15 +58,38 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _table(title: str, runs: Sequence[RecordedRun], wanted: Wanted | None = None) -> PageTable:
-    found = [{k: v for k, v in flatten(run.record) if k.partition(".")[0] not in _ELSEWHERE} for run in runs]
+    records = [dict(run.record) | models for run, models in zip(runs, _paired([r.record for r in runs]), strict=True)]
+    found = [{k: v for k, v in flatten(record) if k.partition(".")[0] not in _ELSEWHERE} for record in records]
     names = sorted({name for own in found for name in own}, key=_rank)
     rows = [(name, [own.get(name, "") for own in found]) for name in names]
-    records = [
+    lines = [
         {"": name, **{run.label: Cell(value) for run, value in zip(runs, values, strict=True)}}
         for name, values in rows
         if wanted is None or wanted(name, values)
     ]
-    return page_table(title, records)
+    return page_table(title, lines)
+
+
+def _paired(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The models of every run by number, so that a model has the same number in the runs that have it.
+
+    Others fill the numbers that are left in their run, in their order.
+    """
+    numbers: dict[str, int] = {}
+    found: list[dict[str, Any]] = []
+    for record in records:
+        models = record.get("models")
+        if not isinstance(models, list) or not all(isinstance(model, Mapping) for model in models):
+            found.append({})
+            continue
+        own: dict[int, Any] = {}
+        # the known ones first: nobody takes their number
+        for model in sorted(models, key=lambda model: str(model.get("model")) not in numbers):
+            free = next(number for number in count(1) if number not in own)
+            number = numbers.setdefault(str(model.get("model")), free)
+            own[free if number in own else number] = model
+        found.append({"models": {str(number): own[number] for number in sorted(own)}})
+    return found
 
 
 def _rank(name: str) -> tuple[int, int, str]:

@@ -61,6 +61,40 @@ def test_what_follows_from_another_corpus_is_not_a_difference_of_its_own() -> No
     assert list(rows(differences([with_corpus("a", 1), with_corpus("b", 2)]))) == ["corpus.sha256"]
 
 
+def with_models(label: str, **dtypes: str) -> RecordedRun:
+    return run(label, models=[{"model": name, "dtype": dtype} for name, dtype in dtypes.items()])
+
+
+def test_models_are_compared_with_those_of_their_name() -> None:
+    first, second = with_models("a", bert="f32", albert="bf16"), with_models("b", albert="bf16", bert="f16")
+    assert rows(differences([first, second])) == {"models.1.dtype": ["f32", "f16"]}
+    assert rows(facts([first, second]))["models.2.model"] == ["albert", "albert"]
+    alone = with_models("c", albert="f16")
+    assert rows(differences([first, alone])) == {
+        "models.1.dtype": ["f32", ""],
+        "models.1.model": ["bert", ""],
+        "models.2.dtype": ["bf16", "f16"],
+    }
+
+
+def test_models_of_other_names_are_compared_by_their_place() -> None:
+    first, second = with_models("a", bert="f32", x="1"), with_models("b", y="2", bert="f32")
+    assert rows(differences([first, second])) == {"models.2.dtype": ["1", "2"], "models.2.model": ["x", "y"]}
+    third = with_models("c", roberta="f32", z="1", more="3")
+    assert rows(differences([first, third]))["models.1.model"] == ["bert", "roberta"]
+    assert rows(differences([first, third]))["models.3.dtype"] == ["", "3"]
+    assert rows(differences([first, second, third]))["models.1.model"] == ["bert", "bert", "roberta"]
+    fourth = with_models("d", new="4", roberta="f32")
+    assert rows(differences([first, third, fourth]))["models.1.model"] == ["bert", "roberta", "roberta"]
+    assert rows(facts([with_models("e", m="1", n="2")]))["models.2.model"] == ["n"]
+    assert rows(facts([run(models=[{"model": "m"}, {"model": "m"}])]))["models.2.model"] == ["m"]
+
+
+def test_records_without_models_are_endured() -> None:
+    odd = [run("a", models="x"), run("b", models=[1, {"model": "m"}]), run("c"), with_models("d", m="f32")]
+    assert rows(facts(odd))["models.1.dtype"] == ["", "", "", "f32"]
+
+
 def test_the_corpus_in_a_line() -> None:
     corpus = {"name": "demo", "sentences": 1258, "words": 4162, "trees": 0}
     assert counts(run(corpus=corpus)) == "demo: 1,258 sentences, 4,162 words"
