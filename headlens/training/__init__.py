@@ -1,0 +1,1 @@
+"""Training: one loop, into which objectives plug."""

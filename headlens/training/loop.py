@@ -1,0 +1,236 @@
+"""The one training loop: updates, log, evaluation, and going on where it stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from headlens.errors import SelfCheckError
+from headlens.training.objectives import Objective, moved, parameter_groups
+from headlens.training.options import TrainingOptions, learning_rate
+from headlens.training.order import Indices, Updates
+from headlens.training.state import TrainingState, restore_random, save_random
+
+Evaluate = Callable[[nn.Module], Mapping[str, float]]
+
+
+class Data(Protocol):
+    """Examples to train on, any of which can be asked for at any time."""
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Tokens of every example."""
+
+    def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
+        """Inputs and labels; what is drawn at random depends on example and epoch alone."""
+
+
+class Keeper(Protocol):
+    """Where a run's state is kept, and whether someone waits for it to stop."""
+
+    @property
+    def found(self) -> Path | None:
+        """The folder of the last state, if there is one."""
+
+    def due(self) -> bool:
+        """Whether the state should be kept now; the same answer in all processes."""
+
+    def saving(self) -> AbstractContextManager[Path]:
+        """A folder that takes the place of the last one when the block ends well."""
+
+    def obey(self) -> None:
+        """Act on a signal that waits."""
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """Trains a model.
+
+    An update's gradient is that of the mean loss over all its units, however they are spread over batches and
+    processes. A run that was interrupted and goes on meets the same batches and random numbers as one that was not.
+
+    Args:
+        options: length, step size, rhythm.
+        objective: what is made smaller.
+        evaluate: measures the model, which is in evaluation mode meanwhile; None leaves it out.
+        better: the value of an evaluation that should be large; needed for `patience`.
+        on_best: called with the model after every evaluation that is better than all before.
+        keeper: where the state is kept; None keeps nothing.
+        progress: called with the number of updates done.
+    """
+
+    options: TrainingOptions
+    objective: Objective
+    evaluate: Evaluate | None = None
+    better: Callable[[Mapping[str, float]], float] | None = None
+    on_best: Callable[[nn.Module], None] = lambda _: None
+    keeper: Keeper | None = None
+    progress: Callable[[int], None] = lambda _: None
+
+    def fit(self, model: nn.Module, data: Data) -> TrainingState:
+        """Train in place.
+
+        Args:
+            model: on the device it is to be trained on.
+            data: examples.
+
+        Returns:
+            The state at the end, with the log and the evaluations.
+
+        Raises:
+            SelfCheckError: if the loss is no longer finite.
+            ResumeError: if what was kept cannot be gone on with.
+        """
+        return _Run(self, model, data).to_the_end()
+
+
+class _Run:
+    """One call of `fit`."""
+
+    def __init__(self, trainer: Trainer, model: nn.Module, data: Data) -> None:
+        options = trainer.options
+        device = next(model.parameters()).device
+        self.trainer, self.options, self.data = trainer, options, data
+        self.accelerator = Accelerator(mixed_precision=options.precision, cpu=device.type == "cpu")
+        optimiser = torch.optim.AdamW(parameter_groups(model, options.weight_decay), lr=options.learning_rate)
+        self.plain, self.state = model, TrainingState()
+        self.updates = Updates(
+            tuple(data.lengths),
+            options.batch_tokens,
+            options.accumulate,
+            options.seed,
+            self.accelerator.process_index,
+            self.accelerator.num_processes,
+        )
+        torch.manual_seed(options.seed + self.accelerator.process_index)
+        self._restore(optimiser)
+        self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
+        self.total = self._total()
+
+    def _restore(self, optimiser: torch.optim.Optimizer) -> None:
+        folder = None if self.trainer.keeper is None else self.trainer.keeper.found
+        if folder is not None:
+            self.state.restore(folder, self.plain, optimiser, self.accelerator.scaler)
+            restore_random(folder, self.accelerator.process_index)
+
+    def _total(self) -> int:
+        """All updates; epochs differ by a few batches, so the first stands for all."""
+        if self.options.steps is not None:
+            return self.options.steps
+        return max(1, round(self.options.epochs * self.updates.per_epoch(0)))
+
+    def to_the_end(self) -> TrainingState:
+        state = self.state
+        self.trainer.progress(state.step)
+        while state.step < self.total and not state.stopped:
+            self.model.train()
+            self._update()
+            ended = state.update >= self.updates.per_epoch(state.epoch)
+            if ended:
+                state.epoch, state.update = state.epoch + 1, 0
+            last = state.step >= self.total
+            if state.step % self.options.log_every == 0 or last:
+                self._log()
+            if self._evaluates(ended=ended, last=last):
+                self._evaluate()
+            self.trainer.progress(1)
+            self._keep()
+        state.stopped = True
+        self._keep(always=True)
+        self.plain.eval()
+        return state
+
+    def _update(self) -> None:
+        batches = self.updates.of(self.state.epoch, self.state.update)
+        device = self.accelerator.device
+        inputs = [moved(self.data.batch(indices, self.state.epoch), device) for indices in batches]
+        units = self._sum(sum(map(self.trainer.objective.units, inputs)))
+        loss = 0.0
+        for number, batch in enumerate(inputs):
+            loss += self._backward(batch, int(units), last=number == len(inputs) - 1)
+        rate = learning_rate(self.options, self.state.step, self.total)
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate
+        if self.options.clip:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
+        self.optimiser.step()
+        self.optimiser.zero_grad()
+        self.state.loss += self._sum(loss)
+        self.state.units += int(units)
+        self.state.step += 1
+        self.state.update += 1
+
+    def _backward(self, batch: dict[str, Any], units: int, *, last: bool) -> float:
+        """Add a batch's gradient; the sum of its loss."""
+        waits = nullcontext() if last else self.accelerator.no_sync(self.model)
+        with waits:
+            with self.accelerator.autocast():
+                loss = self.trainer.objective.loss(self.model, batch)
+            # Processes average their gradients.
+            self.accelerator.backward(loss * (self.accelerator.num_processes / max(units, 1)))
+        value = float(loss.detach())
+        if not torch.isfinite(loss.detach()):
+            raise SelfCheckError(
+                f"The loss of update {self.state.step + 1} is {value}.",
+                "A smaller --learning-rate, more --warmup, or --precision no may help.",
+            )
+        return value
+
+    def _sum(self, value: float) -> float:
+        """Over all processes."""
+        if self.accelerator.num_processes == 1:
+            return value
+        added = self.accelerator.reduce(torch.tensor(value, dtype=torch.float64), reduction="sum")
+        assert isinstance(added, Tensor)
+        return float(added)
+
+    def _log(self) -> None:
+        state = self.state
+        rate = learning_rate(self.options, state.step - 1, self.total)
+        mean = state.loss / max(state.units, 1)
+        state.log.append({"step": state.step, "epoch": self._epochs(), "loss": mean, "learning_rate": rate})
+        state.loss, state.units = 0.0, 0
+
+    def _epochs(self) -> float:
+        return self.state.epoch + self.state.update / self.updates.per_epoch(self.state.epoch)
+
+    def _evaluates(self, *, ended: bool, last: bool) -> bool:
+        if self.trainer.evaluate is None:
+            return False
+        every = self.options.evaluate_every
+        return last or (self.state.step % every == 0 if every else ended)
+
+    def _evaluate(self) -> None:
+        assert self.trainer.evaluate is not None
+        self.plain.eval()
+        with torch.no_grad():
+            found = dict(self.trainer.evaluate(self.plain))
+        state = self.state
+        state.evaluations.append({"step": state.step, "epoch": self._epochs(), **found})
+        if self.trainer.better is None:
+            return
+        value = self.trainer.better(found)
+        if state.best is None or value > state.best:
+            state.best, state.waited = value, 0
+            self.trainer.on_best(self.plain)
+        else:
+            state.waited += 1
+            state.stopped = 0 < self.options.patience <= state.waited
+
+    def _keep(self, *, always: bool = False) -> None:
+        keeper = self.trainer.keeper
+        if keeper is None:
+            return
+        if always or keeper.due():
+            with keeper.saving() as folder:
+                if self.accelerator.is_main_process:
+                    self.state.save(folder, self.plain, self.optimiser, self.accelerator.scaler)
+                save_random(folder, self.accelerator.process_index)
+        keeper.obey()

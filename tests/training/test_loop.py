@@ -1,0 +1,280 @@
+"""The training loop against one written out by hand, and against itself interrupted."""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from saved import build
+from torch import nn
+
+from headlens.errors import ResumeError, SelfCheckError
+from headlens.training.loop import Trainer
+from headlens.training.objectives import ModelLoss, parameter_groups
+from headlens.training.options import TrainingOptions, learning_rate
+from headlens.training.order import Indices, Updates
+from headlens.training.state import TrainingState
+
+
+@dataclass(frozen=True)
+class Sentences:
+    """Random sentences with labels that can be learned: whether a token occurs."""
+
+    count: int = 60
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        return [3 + i % 6 for i in range(self.count)]
+
+    def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
+        del epoch
+        sizes = [self.lengths[i] for i in indices]
+        ids = torch.zeros(len(indices), max(sizes), dtype=torch.int64)
+        for row, index in enumerate(indices):
+            generator = torch.Generator().manual_seed(index)
+            ids[row, : sizes[row]] = torch.randint(5, 40, (sizes[row],), generator=generator)
+        real = torch.arange(ids.shape[1]) < torch.tensor(sizes)[:, None]
+        return {"input_ids": ids, "attention_mask": real.long(), "labels": (ids == 7).any(1).long() + (ids[:, 0] > 20)}
+
+
+@dataclass
+class Folder:
+    """Keeps the state after given steps, and stops the run after one."""
+
+    path: Path
+    every: int = 1
+    stop_after: int | None = None
+    calls: int = field(default=0)
+
+    @property
+    def found(self) -> Path | None:
+        return self.path if self.path.exists() else None
+
+    def due(self) -> bool:
+        self.calls += 1
+        return self.calls % self.every == 0 or self.calls == self.stop_after
+
+    @contextmanager
+    def saving(self) -> Iterator[Path]:
+        fresh = self.path.with_name("fresh")
+        fresh.mkdir()
+        yield fresh
+        if self.path.exists():
+            shutil.rmtree(self.path)
+        fresh.rename(self.path)
+
+    def obey(self) -> None:
+        if self.calls == self.stop_after:
+            raise KeyboardInterrupt
+
+
+OPTIONS = TrainingOptions(steps=23, batch_tokens=40, learning_rate=1e-2, log_every=4, warmup=3)
+
+
+def model(dropout: float = 0.1) -> nn.Module:
+    return build(
+        "BertForSequenceClassification", num_labels=3, hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout
+    )
+
+
+def weights(trained: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: p.detach().clone() for name, p in trained.named_parameters()}
+
+
+def assert_equal(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor]) -> None:
+    assert one.keys() == two.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, two[name]), name
+
+
+def test_as_written_out_by_hand() -> None:
+    trained, expected = model(0.0), model(0.0)
+    state = Trainer(OPTIONS, ModelLoss()).fit(trained, Sentences())
+    data = Sentences()
+    order = Updates(tuple(data.lengths), 40)
+    optimiser = torch.optim.AdamW(parameter_groups(expected, 0.01))
+    expected.train()
+    losses, step, epoch = [], 0, 0
+    while step < 23:
+        for number in range(order.per_epoch(epoch)):
+            if step == 23:
+                break
+            ((indices,),) = [order.of(epoch, number)]
+            for group in optimiser.param_groups:
+                group["lr"] = learning_rate(OPTIONS, step, 23)
+            optimiser.zero_grad()
+            loss = expected(**data.batch(indices, epoch)).loss
+            loss.backward()
+            nn.utils.clip_grad_norm_(expected.parameters(), 1.0)
+            optimiser.step()
+            losses.append((float(loss.detach()) * len(indices), len(indices)))
+            step += 1
+        epoch += 1
+    for name, parameter in expected.named_parameters():
+        torch.testing.assert_close(weights(trained)[name], parameter.detach(), rtol=1e-4, atol=1e-5)
+    assert [row["step"] for row in state.log] == [4, 8, 12, 16, 20, 23]
+    four = losses[:4]
+    assert state.log[0]["loss"] == pytest.approx(sum(a for a, _ in four) / sum(n for _, n in four), rel=1e-5)
+    assert state.log[0]["learning_rate"] == learning_rate(OPTIONS, 3, 23)
+    assert not trained.training
+
+
+def test_the_loss_falls() -> None:
+    options = TrainingOptions(steps=400, batch_tokens=200, learning_rate=1e-2, log_every=50)
+    state = Trainer(options, ModelLoss()).fit(model(), Sentences())
+    assert state.log[-1]["loss"] < 0.3 * state.log[0]["loss"]
+
+
+def test_accumulated_batches_are_one_large_one() -> None:
+    """An update's gradient is that of the mean over all its examples, though batches differ in size."""
+    data = Sentences(12)
+    small, large = (model(0.0).double() for _ in range(2))
+    one = TrainingOptions(steps=1, batch_tokens=20, accumulate=100, learning_rate=1e-3, warmup=0)
+    all_at_once = TrainingOptions(steps=1, batch_tokens=10**6, learning_rate=1e-3, warmup=0)
+    Trainer(one, ModelLoss()).fit(small, data)
+    Trainer(all_at_once, ModelLoss()).fit(large, data)
+    for name, tensor in weights(small).items():
+        torch.testing.assert_close(tensor, weights(large)[name], rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.parametrize(("stop", "every"), [(1, 1), (4, 3), (7, 1), (15, 4), (22, 22)])
+def test_interrupted_and_gone_on_with(tmp_path: Path, stop: int, every: int) -> None:
+    evaluate = lambda m: {"sum": float(sum(p.sum() for p in m.parameters()))}  # noqa: E731
+    whole = model()
+    expected = Trainer(OPTIONS, ModelLoss(), evaluate).fit(whole, Sentences())
+    keeper = Folder(tmp_path / "state", every, stop)
+    with pytest.raises(KeyboardInterrupt):
+        Trainer(OPTIONS, ModelLoss(), evaluate, keeper=keeper).fit(model(), Sentences())
+    torch.manual_seed(99)  # whatever happened in between
+    again = model()
+    done: list[int] = []
+    state = Trainer(OPTIONS, ModelLoss(), evaluate, keeper=Folder(tmp_path / "state", every), progress=done.append).fit(
+        again, Sentences()
+    )
+    assert state == expected
+    assert_equal(weights(again), weights(whole))
+    assert sum(done) == 23
+    assert done[0] == stop
+
+
+TWO = """
+import sys, warnings
+warnings.simplefilter("ignore")
+sys.path[:0] = {paths!r}
+import torch
+from torch import distributed
+from test_loop import Sentences, model
+from headlens.training.loop import Trainer
+from headlens.training.objectives import ModelLoss
+from headlens.training.options import TrainingOptions
+distributed.init_process_group("gloo")
+trained = model(0.0).double()
+options = TrainingOptions(steps=3, batch_tokens=40, learning_rate=1e-2, log_every=1)
+state = Trainer(options, ModelLoss()).fit(trained, Sentences())
+torch.save([state.log, trained.state_dict()], f"{out}/{{distributed.get_rank()}}.pt")
+distributed.destroy_process_group()
+"""
+
+
+def test_two_processes_are_one_with_twice_the_batches(tmp_path: Path) -> None:
+    here = Path(__file__).parent
+    (tmp_path / "two.py").write_text(TWO.format(paths=[str(here), str(here.parent)], out=tmp_path))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", tmp_path / "two.py"]
+    subprocess.run(
+        [str(c) for c in command], check=True, capture_output=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
+    )
+    alone = model(0.0).double()
+    options = TrainingOptions(steps=3, batch_tokens=40, accumulate=2, learning_rate=1e-2, log_every=1)
+    expected = Trainer(options, ModelLoss()).fit(alone, Sentences())
+    for rank in range(2):
+        log, state = torch.load(tmp_path / f"{rank}.pt", weights_only=True)
+        for row, own in zip(expected.log, log, strict=True):
+            assert own == pytest.approx(row, rel=1e-9)
+        for name, tensor in weights(alone).items():
+            torch.testing.assert_close(state[name], tensor, rtol=1e-6, atol=1e-9)
+
+
+def test_a_finished_run_is_not_trained_further(tmp_path: Path) -> None:
+    trained = model()
+    state = Trainer(OPTIONS, ModelLoss(), keeper=Folder(tmp_path / "state")).fit(trained, Sentences())
+    fresh = model()
+    assert Trainer(OPTIONS, ModelLoss(), keeper=Folder(tmp_path / "state")).fit(fresh, Sentences()) == state
+    assert_equal(weights(fresh), weights(trained))
+
+
+def test_a_state_of_another_model_or_half_of_one(tmp_path: Path) -> None:
+    keeper = Folder(tmp_path / "state")
+    Trainer(TrainingOptions(steps=1), ModelLoss(), keeper=keeper).fit(model(), Sentences())
+    with pytest.raises(ResumeError, match="another model"):
+        Trainer(OPTIONS, ModelLoss(), keeper=keeper).fit(build("AlbertForSequenceClassification"), Sentences())
+    (tmp_path / "state" / "optimiser.pt").write_bytes(b"half")
+    with pytest.raises(ResumeError, match="cannot be gone on with"):
+        Trainer(OPTIONS, ModelLoss(), keeper=keeper).fit(model(), Sentences())
+    (tmp_path / "state" / "random-0.pt").unlink()
+
+
+def test_evaluations_and_patience() -> None:
+    values = iter([0.1, 0.5, 0.4, 0.5, 0.6])
+    best: list[int] = []
+    trainer = Trainer(
+        TrainingOptions(steps=100, batch_tokens=40, evaluate_every=2, patience=2),
+        ModelLoss(),
+        evaluate=lambda m: {"accuracy": next(values), "training": float(m.training)},
+        better=lambda found: found["accuracy"],
+        on_best=lambda _: best.append(1),
+    )
+    state = trainer.fit(model(), Sentences())
+    assert state.step == 8
+    assert [row["accuracy"] for row in state.evaluations] == [0.1, 0.5, 0.4, 0.5]
+    assert {row["training"] for row in state.evaluations} == {0.0}
+    assert (state.best, len(best)) == (0.5, 2)
+
+
+def test_an_evaluation_at_the_end_of_every_epoch_and_of_all() -> None:
+    trainer = Trainer(TrainingOptions(steps=11, batch_tokens=100), ModelLoss(), evaluate=lambda _: {})
+    state = trainer.fit(model(), Sentences())
+    per_epoch = Updates(tuple(Sentences().lengths), 100).per_epoch(0)
+    assert [row["step"] for row in state.evaluations] == [*range(per_epoch, 11, per_epoch), 11]
+    assert state.evaluations[0]["epoch"] == 1
+
+
+def test_a_part_of_an_epoch() -> None:
+    per_epoch = Updates(tuple(Sentences().lengths), 40).per_epoch(0)
+    state = Trainer(TrainingOptions(epochs=0.5, batch_tokens=40), ModelLoss()).fit(model(), Sentences())
+    assert state.step == round(per_epoch / 2)
+
+
+def test_a_loss_that_is_no_number() -> None:
+    broken = model()
+    with torch.no_grad():
+        next(iter(broken.parameters())).fill_(float("nan"))
+    with pytest.raises(SelfCheckError, match="The loss of update 1 is nan"):
+        Trainer(OPTIONS, ModelLoss()).fit(broken, Sentences())
+
+
+def test_frozen_parameters_stay(tmp_path: Path) -> None:
+    trained = model()
+    frozen = [p for n, p in trained.named_parameters() if "layer.0" in n]
+    before = [copy.deepcopy(p.requires_grad_(requires_grad=False)) for p in frozen]
+    Trainer(OPTIONS, ModelLoss()).fit(trained, Sentences())
+    assert all(torch.equal(a, b) for a, b in zip(before, frozen, strict=True))
+
+
+def test_the_state_survives_json(tmp_path: Path) -> None:
+    trained = model()
+    optimiser = torch.optim.AdamW(trained.parameters())
+    state = TrainingState(3, 1, 2, 0.1 + 0.2, 7, [{"step": 1, "loss": 1 / 3}], [], 0.7, 1, stopped=True)
+    state.save(tmp_path, trained, optimiser)
+    other = TrainingState()
+    other.restore(tmp_path, model(), optimiser)
+    assert other == state
