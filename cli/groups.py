@@ -17,8 +17,10 @@ from .processes import rank
 if TYPE_CHECKING:
     from headlens.experiments.relevance import RelevanceOptions
     from headlens.experiments.requests import Place
+    from headlens.experiments.train import TextOptions
     from headlens.models.loading import ModelOptions
     from headlens.roles.labels import Thresholds
+    from headlens.training.options import TrainingOptions
 
     from .screen import Screen
 
@@ -87,6 +89,50 @@ class RelevanceGroup(Group):
         from headlens.experiments.relevance import RelevanceOptions
 
         return RelevanceOptions(**vars(self))
+
+
+@dataclass(frozen=True)
+class TextGroup(Group):
+    """What is learned of a text."""
+
+    task: o.TaskOption = "mlm"
+    vocabulary: o.VocabularyOption = 8000
+    longest: o.LongestOption = 128
+    mask_share: o.MaskShareOption = 0.15
+    label_smoothing: o.SmoothingOption = 0.1
+    dev_share: o.DevShareOption = 0.05
+
+    def options(self) -> TextOptions:
+        """As the package wants them."""
+        from headlens.experiments.train import TextOptions
+
+        return TextOptions(**vars(self))
+
+
+@dataclass(frozen=True)
+class TrainingGroup(Group):
+    """Length, step size and rhythm of training."""
+
+    epochs: o.EpochsOption = 3.0
+    steps: o.StepsOption = None
+    batch_tokens: o.BatchTokensOption = 4096
+    accumulate: o.AccumulateOption = 1
+    learning_rate: o.LearningRateOption = 5e-5
+    warmup: o.WarmupOption = 0.06
+    schedule: o.ScheduleOption = "linear"
+    weight_decay: o.WeightDecayOption = 0.01
+    clip: o.ClipOption = 1.0
+    precision: o.PrecisionOption = "no"
+    seed: o.SeedOption = 0
+    log_every: o.LogEveryOption = 10
+    evaluate_every: o.EvaluateEveryOption = 0
+    patience: o.PatienceOption = 0
+
+    def options(self) -> TrainingOptions:
+        """As the package wants them."""
+        from headlens.training.options import TrainingOptions
+
+        return TrainingOptions(**vars(self))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import typer
 from .config import load_config, load_run
 
 MODEL, CORPUS, STATISTICS, ROLES, RELEVANCE, OUTPUT = "Model", "Corpus", "Statistics", "Roles", "Relevance", "Output"
+TRAINING = "Training"
 
 
 def share(given: str | float) -> float:
@@ -258,6 +259,47 @@ MaskShareOption = Annotated[
 ]
 ReplicatesOption = Annotated[
     int, typer.Option(min=1, metavar="N", help="Bootstrap samples for intervals.", rich_help_panel=RELEVANCE)
+]
+TaskOption = Annotated[
+    Literal["mlm", "translation"],
+    typer.Option(help="Guess masked tokens, or translate (with --target).", rich_help_panel=TRAINING),
+]
+VocabularyOption = Annotated[
+    int, typer.Option(metavar="N", help="Pieces of a new model's own vocabulary.", rich_help_panel=TRAINING)
+]
+LongestOption = Annotated[
+    int, typer.Option(min=4, metavar="N", help="Tokens of a block, or of a side of a pair.", rich_help_panel=TRAINING)
+]
+SmoothingOption = Annotated[float, typer.Option(help="Label smoothing of translation.", rich_help_panel=TRAINING)]
+DevShareOption = Annotated[
+    float, typer.Option(help="Share of the corpus that is held out without --dev.", rich_help_panel=CORPUS)
+]
+EpochsOption = Annotated[float, typer.Option(help="Passes over the corpus.", rich_help_panel=TRAINING)]
+StepsOption = Annotated[
+    int | None, typer.Option(metavar="N", help="Updates, instead of --epochs.", rich_help_panel=TRAINING)
+]
+AccumulateOption = Annotated[int, typer.Option(metavar="N", help="Batches of an update.", rich_help_panel=TRAINING)]
+LearningRateOption = Annotated[float, typer.Option(help="The highest.", rich_help_panel=TRAINING)]
+WarmupOption = Annotated[
+    float, typer.Option(help="Updates until then; below 1 a share of all.", rich_help_panel=TRAINING)
+]
+ScheduleOption = Annotated[
+    Literal["linear", "constant", "inverse-sqrt"], typer.Option(help="What follows.", rich_help_panel=TRAINING)
+]
+WeightDecayOption = Annotated[float, typer.Option(help="Of AdamW, on matrices.", rich_help_panel=TRAINING)]
+ClipOption = Annotated[float, typer.Option(help="Largest norm of a gradient; 0: any.", rich_help_panel=TRAINING)]
+PrecisionOption = Annotated[
+    Literal["no", "bf16", "fp16"], typer.Option(help="Type of the forward pass.", rich_help_panel=TRAINING)
+]
+LogEveryOption = Annotated[int, typer.Option(metavar="N", help="Updates per row of log.csv.", rich_help_panel=TRAINING)]
+EvaluateEveryOption = Annotated[
+    int, typer.Option(metavar="N", help="Updates between evaluations; 0: every epoch.", rich_help_panel=TRAINING)
+]
+PatienceOption = Annotated[
+    int,
+    typer.Option(
+        metavar="N", help="Evaluations without a better one before the end; 0: any.", rich_help_panel=TRAINING
+    ),
 ]
 
 

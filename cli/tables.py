@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -68,6 +68,15 @@ def _correlation(row: Mapping[Hashable, Any]) -> dict[str, object]:
         "rho": f"{row['spearman']:.2f}",
         "95 % CI": f"{row['ci_low']:.2f} to {row['ci_high']:.2f}",
     }
+
+
+def training_tables(log: Sequence[Mapping[str, float]], evaluations: Sequence[Mapping[str, float]]) -> list[Table]:
+    """The evaluations, or where there is none the end of the log."""
+    from headlens.report.console import summary_table
+
+    if evaluations:
+        return [summary_table("What was held out", list(evaluations[-8:]))]
+    return [summary_table("Training", list(log[-8:]))]
 
 
 def _best(row: Mapping[Hashable, Any]) -> dict[str, object]:

@@ -1,0 +1,214 @@
+"""Training of language and translation models on text: the recipe of `headlens train`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headlens.corpora.sentence import Corpus, Example
+from headlens.errors import CorpusError, ModelError, OptionError
+from headlens.models.loading import LoadedModel
+from headlens.training.architectures import masked_model, translation_model
+from headlens.training.loop import Data, Evaluate
+from headlens.training.masked_text import MaskedText, read_blocks
+from headlens.training.objectives import IGNORED, ModelLoss, Objective, SmoothedTokens, moved
+from headlens.training.order import epoch_batches
+from headlens.training.parallel_text import ParallelText, read_pairs
+from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
+
+TextTask = Literal["mlm", "translation"]
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """What of a text is learned.
+
+    Args:
+        task: `mlm` guesses masked tokens, `translation` the target side.
+        vocabulary: pieces of a new model's own vocabulary.
+        longest: tokens of a block of text, or of a side of a pair.
+        mask_share: share of the tokens that are to be guessed.
+        label_smoothing: of translation.
+        dev_share: share of the corpus that is held out where no corpus for evaluation is given.
+
+    Raises:
+        OptionError: if a share is out of range.
+    """
+
+    task: TextTask = "mlm"
+    vocabulary: int = 8000
+    longest: int = 128
+    mask_share: float = 0.15
+    label_smoothing: float = 0.1
+    dev_share: float = 0.05
+
+    def __post_init__(self) -> None:
+        for name, high in (("mask_share", 1.0), ("label_smoothing", 0.99), ("dev_share", 0.9)):
+            value = getattr(self, name)
+            if not 0 <= value <= high:
+                raise OptionError(f"--{name.replace('_', '-')} {value} is not from 0 to {high}.", "0.1 suits most.")
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """A model with its tokenizer, ready to be trained."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+def new_model(name: str, corpus: Corpus, options: TextOptions, seed: int, folder: Path) -> Trainable:
+    """A model with random weights and a vocabulary learned from the corpus.
+
+    Args:
+        name: such as `bert-small` or `marian-small`.
+        corpus: pairs for translation.
+        options: task and size of the vocabulary.
+        seed: of the weights.
+        folder: where files of the vocabulary may lie; it is there.
+
+    Raises:
+        OptionError: if there is no such model, or no such vocabulary can be made.
+    """
+    # Positions are counted from 0 and cost little: a model reads at least 512 tokens.
+    longest = max(options.longest, 512)
+    if options.task == "translation":
+        tokenizer = marian_tokenizer(_both_sides(corpus), options.vocabulary, folder, longest)
+        return Trainable(translation_model(name, tokenizer, longest, seed), tokenizer)
+    tokenizer = wordpiece_tokenizer(_texts(corpus), options.vocabulary, longest)
+    return Trainable(masked_model(name, tokenizer, longest, seed), tokenizer)
+
+
+def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> Trainable:
+    """A checkpoint to train on; a masked-LM head is added where there is none.
+
+    Raises:
+        ModelError: if it has no tokenizer.
+        OptionError: if it cannot learn the task.
+    """
+    if loaded.tokenizer is None:
+        raise ModelError(f"{loaded.name} has no tokenizer, so it cannot read text.", "Save its tokenizer beside it.")
+    two_sided = bool(loaded.model.config.is_encoder_decoder)
+    if (options.task == "translation") != two_sided:
+        fitting = "a translation model" if options.task == "translation" else "a model with an encoder alone"
+        raise OptionError(f"--task {options.task} needs {fitting}; {loaded.name} is none.", "Give another model.")
+    if options.task == "translation":
+        return Trainable(loaded.model, loaded.tokenizer)
+    if loaded.tokenizer.mask_token_id is None:
+        raise OptionError(f"The tokenizer of {loaded.name} has no mask token.", "Give a masked language model.")
+    return Trainable(_with_masked_head(loaded, seed), loaded.tokenizer)
+
+
+def _with_masked_head(loaded: LoadedModel, seed: int) -> PreTrainedModel:
+    kinds = AutoModelForMaskedLM._model_mapping
+    config = loaded.model.config
+    if type(config) not in kinds:
+        raise OptionError(f"{loaded.name} cannot be a masked language model.", "Give BERT, ALBERT or the like.")
+    kind = kinds[type(config)]
+    if isinstance(loaded.model, kind):
+        return loaded.model
+    torch.manual_seed(seed)
+    model: PreTrainedModel = kind(config)
+    own = model.base_model.state_dict()
+    weights = {k: v for k, v in loaded.model.base_model.state_dict().items() if k in own}
+    model.base_model.load_state_dict(weights)
+    model.tie_weights()
+    found: PreTrainedModel = model.to(loaded.device)
+    return found
+
+
+def read_data(trainable: Trainable, corpus: Corpus, options: TextOptions, seed: int) -> MaskedText | ParallelText:
+    """A corpus as the model reads it.
+
+    Raises:
+        CorpusError: if nothing of it can be used.
+    """
+    tokenizer = trainable.tokenizer
+    if options.task == "translation":
+        return read_pairs(_pairs(corpus), tokenizer, options.longest)
+    return MaskedText(
+        read_blocks(_texts(corpus), tokenizer, options.longest),
+        mask_id=int(tokenizer.mask_token_id or 0),
+        special=frozenset(tokenizer.all_special_ids),
+        vocabulary=len(tokenizer),
+        share=options.mask_share,
+        seed=seed,
+        pad_id=int(tokenizer.pad_token_id or 0),
+    )
+
+
+@dataclass(frozen=True)
+class Split:
+    """A corpus without every n-th of its sentences, or these alone."""
+
+    corpus: Corpus
+    every: int
+    held_out: bool
+
+    @property
+    def name(self) -> str:
+        """The corpus's own name."""
+        return self.corpus.name
+
+    def __iter__(self) -> Iterator[Example]:
+        """Read from the start."""
+        return (e for number, e in enumerate(self.corpus, 1) if (number % self.every == 0) == self.held_out)
+
+
+def split(corpus: Corpus, share: float) -> tuple[Corpus, Corpus | None]:
+    """What is trained on and, where the share is above 0, what is held out."""
+    if not share:
+        return corpus, None
+    every = max(2, round(1 / share))
+    return Split(corpus, every, held_out=False), Split(corpus, every, held_out=True)
+
+
+def objective_of(options: TextOptions) -> Objective:
+    """What is made smaller."""
+    return SmoothedTokens(options.label_smoothing) if options.task == "translation" else ModelLoss()
+
+
+def evaluation(data: Data, batch_tokens: int) -> Evaluate:
+    """Mean loss in nats per token without label smoothing, its perplexity, and how many tokens are guessed right."""
+    batches = epoch_batches(data.lengths, batch_tokens, 0, 0)
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        device = next(model.parameters()).device
+        loss = right = units = 0.0
+        for indices in batches:
+            inputs = moved(data.batch(indices, 0), device)
+            labels = inputs["labels"]
+            logits = model(**inputs).logits.float()
+            counted = labels != IGNORED
+            loss += float(nn.functional.cross_entropy(logits[counted], labels[counted], reduction="sum"))
+            right += float((logits[counted].argmax(dim=-1) == labels[counted]).sum())
+            units += float(counted.sum())
+        mean = loss / units
+        return {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "accuracy": right / units}
+
+    return evaluate
+
+
+def _texts(corpus: Corpus) -> Iterator[str]:
+    return (example.source.text for example in corpus)
+
+
+def _pairs(corpus: Corpus) -> Iterator[tuple[str, str]]:
+    for example in corpus:
+        if example.target is None:
+            raise CorpusError(
+                "there are no translations.", "Name them with --target or --target-column.", path=corpus.name
+            )
+        yield example.source.text, example.target.text
+
+
+def _both_sides(corpus: Corpus) -> Iterator[str]:
+    for pair in _pairs(corpus):
+        yield from pair

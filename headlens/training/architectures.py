@@ -1,0 +1,106 @@
+"""Models of known shape with random weights, by a name such as `new:bert-small`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    BertConfig,
+    BertForMaskedLM,
+    MarianConfig,
+    MarianMTModel,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from headlens.errors import OptionError
+
+PREFIX = "new:"
+_TINY = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 128, "intermediate_size": 512}
+_SMALL = {"num_hidden_layers": 6, "num_attention_heads": 8, "hidden_size": 256, "intermediate_size": 1024}
+_BASE = {"num_hidden_layers": 12, "num_attention_heads": 12, "hidden_size": 768, "intermediate_size": 3072}
+
+
+def _translator(layers: int, heads: int, width: int, inner: int) -> dict[str, Any]:
+    sides = ("encoder", "decoder")
+    return {
+        "d_model": width,
+        **{f"{side}_layers": layers for side in sides},
+        **{f"{side}_attention_heads": heads for side in sides},
+        **{f"{side}_ffn_dim": inner for side in sides},
+    }
+
+
+_MASKED: dict[str, tuple[type[PreTrainedModel], type, dict[str, Any]]] = {
+    "bert-tiny": (BertForMaskedLM, BertConfig, _TINY),
+    "bert-small": (BertForMaskedLM, BertConfig, _SMALL),
+    "bert-base": (BertForMaskedLM, BertConfig, _BASE),
+    "albert-tiny": (AlbertForMaskedLM, AlbertConfig, _TINY | {"embedding_size": 64}),
+    "albert-small": (AlbertForMaskedLM, AlbertConfig, _SMALL | {"embedding_size": 128}),
+    "albert-base": (AlbertForMaskedLM, AlbertConfig, _BASE | {"embedding_size": 128}),
+}
+_TRANSLATORS = {
+    "marian-tiny": _translator(2, 2, 128, 512),
+    "marian-small": _translator(3, 4, 256, 1024),
+    # Vaswani et al. 2017 and Voita et al. 2019
+    "marian-base": _translator(6, 8, 512, 2048),
+}
+
+
+def masked_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
+    """A masked language model with random weights.
+
+    Args:
+        name: `bert-small` and the like; without `new:`.
+        tokenizer: its vocabulary.
+        longest: tokens that it reads.
+        seed: of the weights.
+
+    Raises:
+        OptionError: if there is no such model.
+    """
+    if name not in _MASKED:
+        raise _unknown(name, _MASKED)
+    model, config, shape = _MASKED[name]
+    torch.manual_seed(seed)
+    return model(
+        config(
+            vocab_size=len(tokenizer),
+            max_position_embeddings=longest,
+            pad_token_id=tokenizer.pad_token_id,
+            bos_token_id=tokenizer.cls_token_id,
+            eos_token_id=tokenizer.sep_token_id,
+            **shape,
+        )
+    )
+
+
+def translation_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
+    """A Marian model with random weights, one embedding for source, target and output.
+
+    Raises:
+        OptionError: if there is no such model.
+    """
+    if name not in _TRANSLATORS:
+        raise _unknown(name, _TRANSLATORS)
+    torch.manual_seed(seed)
+    pad = tokenizer.pad_token_id
+    config = MarianConfig(
+        vocab_size=len(tokenizer),
+        max_position_embeddings=longest,
+        pad_token_id=pad,
+        eos_token_id=tokenizer.eos_token_id,
+        decoder_start_token_id=pad,
+        forced_eos_token_id=None,
+        scale_embedding=True,
+        activation_function="relu",
+        **_TRANSLATORS[name],
+    )
+    return MarianMTModel(config)
+
+
+def _unknown(name: str, known: dict[str, Any]) -> OptionError:
+    return OptionError(f"{PREFIX}{name} is no model.", f"New models: {', '.join(PREFIX + n for n in known)}.")

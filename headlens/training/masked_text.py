@@ -1,0 +1,128 @@
+"""Running text for masked language models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedTokenizerBase
+
+from headlens.corpora.draws import generator_of
+from headlens.errors import CorpusError, OptionError
+from headlens.training.objectives import IGNORED
+from headlens.training.order import Indices
+from headlens.training.padding import Ids, attention_mask, padded
+
+
+@dataclass(frozen=True)
+class MaskedText:
+    """Blocks of text of which a share is to be guessed, chosen anew in every epoch.
+
+    As BERT does it (Devlin et al. 2019): of the tokens to be guessed 80 % become the mask token, 10 % a random one, and
+    10 % stay.
+
+    Args:
+        blocks: ids of every block, special ones at both ends.
+        mask_id: id of the mask token.
+        special: ids that are never to be guessed and never drawn.
+        vocabulary: number of ids.
+        share: of the tokens of a block that are to be guessed; at least one is.
+        seed: of the choice.
+        pad_id: any id that the model can embed.
+    """
+
+    blocks: Sequence[Ids]
+    mask_id: int
+    special: frozenset[int]
+    vocabulary: int
+    share: float = 0.15
+    seed: int = 0
+    pad_id: int = 0
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Tokens of every block."""
+        return [len(block) for block in self.blocks]
+
+    def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
+        """`input_ids`, `attention_mask`, and `labels` that are -100 where nothing is to be guessed."""
+        pairs = [self._masked(index, epoch) for index in indices]
+        rows = [ids for ids, _ in pairs]
+        return {
+            "input_ids": padded(rows, self.pad_id),
+            "attention_mask": attention_mask(rows),
+            "labels": padded([labels for _, labels in pairs], IGNORED),
+        }
+
+    def _masked(self, index: int, epoch: int) -> tuple[Ids, Ids]:
+        block = self.blocks[index]
+        generator = generator_of(f"{index}.{epoch}", self.seed)
+        text = np.flatnonzero(~np.isin(block, list(self.special)))
+        count = min(len(text), max(1, round(self.share * len(text))))
+        chosen = generator.choice(text, count, replace=False)
+        labels = np.full_like(block, IGNORED)
+        labels[chosen] = block[chosen]
+        ids = block.copy()
+        fate = generator.random(count)
+        ids[chosen[fate < 0.8]] = self.mask_id
+        replaced = chosen[(fate >= 0.8) & (fate < 0.9)]
+        ids[replaced] = generator.choice(self._drawable(), len(replaced))
+        return ids, labels
+
+    def _drawable(self) -> Ids:
+        return np.setdiff1d(np.arange(self.vocabulary), list(self.special))
+
+
+def read_blocks(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int) -> list[Ids]:
+    """Text in blocks of at most `length` tokens, special ones included; sentences follow each other without a break.
+
+    Raises:
+        OptionError: if no token of text fits into a block.
+        CorpusError: if there is no text.
+    """
+    before, after = _frame(tokenizer)
+    room = length - len(before) - len(after)
+    if room < 1:
+        raise OptionError(f"--block {length} leaves no room for text.", "128 suits small models.")
+    blocks = [np.array([*before, *part, *after], dtype=np.int64) for part in _parts(_ids(texts, tokenizer), room)]
+    if not blocks:
+        raise CorpusError("the corpus has no text.", "Give one with at least one sentence.")
+    return blocks
+
+
+def _frame(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
+    """The special tokens before and after a text."""
+    whole = list(tokenizer("a")["input_ids"])
+    text = list(tokenizer("a", add_special_tokens=False)["input_ids"])
+    start = next(i for i in range(len(whole)) if whole[i : i + len(text)] == text)
+    return whole[:start], whole[start + len(text) :]
+
+
+def _ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
+    held: list[str] = []
+    for text in texts:
+        held.append(text)
+        if len(held) == 1024:
+            yield from _flat(held, tokenizer)
+            held = []
+    if held:
+        yield from _flat(held, tokenizer)
+
+
+def _flat(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
+    options = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
+    for ids in tokenizer(texts, verbose=False, **options)["input_ids"]:
+        yield from ids
+
+
+def _parts(ids: Iterator[int], room: int) -> Iterator[list[int]]:
+    part: list[int] = []
+    for token in ids:
+        part.append(token)
+        if len(part) == room:
+            yield part
+            part = []
+    if part:
+        yield part

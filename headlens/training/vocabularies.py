@@ -1,0 +1,106 @@
+"""Vocabularies of a model's own, learned from the text it is to be trained on."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import MarianTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+from headlens.errors import OptionError
+
+_FILES = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
+_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+
+
+def wordpiece_tokenizer(texts: Iterable[str], size: int, longest: int = 512) -> PreTrainedTokenizerBase:
+    """A lower-casing WordPiece vocabulary as BERT has it.
+
+    Args:
+        texts: read once.
+        size: pieces, the five special ones included; small texts may yield fewer.
+        longest: tokens that the model reads.
+
+    Raises:
+        OptionError: if `size` leaves no room for letters.
+    """
+    _check(size)
+    tokenizer = Tokenizer(models.WordPiece(unk_token=_BERT["unk"]))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+    )
+    named = {f"{name}_token": token for name, token in _BERT.items()}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=longest,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **named,
+    )
+
+
+def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int = 512) -> PreTrainedTokenizerBase:
+    """Marian's tokenizer with one SentencePiece vocabulary (BPE) for both languages.
+
+    Args:
+        texts: of both languages; read once.
+        size: pieces, the special ones included; small texts may yield fewer.
+        folder: where its files go; it must be there.
+        longest: tokens that the model reads.
+
+    Raises:
+        OptionError: if `size` is too small for the letters of the text.
+    """
+    _check(size)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=_filled(texts),
+            model_prefix=str(folder / "source"),
+            model_type="bpe",
+            vocab_size=size - 1,
+            hard_vocab_limit=False,
+            character_coverage=1.0,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        raise OptionError(
+            f"No vocabulary of {size} pieces can be made of this text: {_last_line(error)}.",
+            "Give another --vocabulary, or more text.",
+        ) from error
+    (folder / "source.vocab").unlink()
+    (folder / "source.model").rename(folder / "source.spm")
+    (folder / "target.spm").write_bytes((folder / "source.spm").read_bytes())
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+    pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    names = dict.fromkeys(["</s>", "<unk>", *(p for p in pieces if p not in ("<s>", "</s>", "<unk>")), "<pad>"])
+    vocabulary = {piece: number for number, piece in enumerate(names)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+    files: dict[str, Any] = {name: str(folder / file) for name, file in _FILES.items()}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
+        return MarianTokenizer(**files, model_max_length=longest)
+
+
+def _check(size: int) -> None:
+    if size < 32:
+        raise OptionError(f"--vocabulary {size} is too small.", "8000 suits a small corpus, 32000 a large one.")
+
+
+def _filled(texts: Iterable[str]) -> Iterator[str]:
+    return (text for text in texts if text.strip())
+
+
+def _last_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1].rstrip(".")[:200] if str(error).strip() else type(error).__name__
