@@ -23,6 +23,8 @@ from headlens.errors import CorpusError, OptionError
 DEMO = "demo"
 SOURCES = "Give 'demo', a file .conllu, .txt, .tsv, .csv or .jsonl (also .gz), or hub:NAME."
 TREEBANKS = (".conllu", ".conll")
+# What commands ask for when nothing is said.
+_USUAL_SPLITS = ("test", "train")
 TEXTS = (".txt", ".text", "")
 LANGUAGE = re.compile(r"\.[a-z]{2}")  # parallel text is often named by its language: test.en, test.de
 
@@ -145,7 +147,7 @@ def refuse_unused(options: CorpusOptions, *specs: str | None) -> None:
         _refuse("--column", options.column, named, "columns", where)
         _refuse("--target-column", options.target_column, named, "columns", where)
     if not any(map(_is_data_set, named)):
-        split = None if options.split == CorpusOptions.split else options.split
+        split = None if options.split in _USUAL_SPLITS else options.split
         _refuse("--split", split, named, "splits", "data sets (hub:NAME, .parquet)")
 
 

@@ -107,7 +107,7 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> Traina
 
 
 def _with_masked_head(loaded: LoadedModel, seed: int) -> PreTrainedModel:
-    kinds = AutoModelForMaskedLM._model_mapping
+    kinds: Any = MODEL_FOR_MASKED_LM_MAPPING
     config = loaded.model.config
     if type(config) not in kinds:
         raise OptionError(f"{loaded.name} cannot be a masked language model.", "Give BERT, ALBERT or the like.")
@@ -115,7 +115,7 @@ def _with_masked_head(loaded: LoadedModel, seed: int) -> PreTrainedModel:
     if isinstance(loaded.model, kind):
         return loaded.model
     torch.manual_seed(seed)
-    model: PreTrainedModel = kind(config)
+    model = kind(config)
     own = model.base_model.state_dict()
     weights = {k: v for k, v in loaded.model.base_model.state_dict().items() if k in own}
     model.base_model.load_state_dict(weights)
