@@ -115,7 +115,7 @@ class TrainingGroup(Group):
 
     epochs: o.EpochsOption = 3.0
     steps: o.StepsOption = None
-    batch_tokens: o.BatchTokensOption = 4096
+    batch_tokens: o.BatchTokensOption = 2048
     accumulate: o.AccumulateOption = 1
     learning_rate: o.LearningRateOption = 5e-5
     warmup: o.WarmupOption = 0.06

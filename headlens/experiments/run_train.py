@@ -30,7 +30,7 @@ from headlens.experiments.train import (
     split,
 )
 from headlens.experiments.training_keeper import TrainingKeeper
-from headlens.models.loading import DEMO, ModelOptions, choose_device
+from headlens.models.loading import DEMO, ModelOptions, choose_device, quiet
 from headlens.report.files import output_errors
 from headlens.report.training import training_curve
 from headlens.training.architectures import PREFIX
@@ -215,7 +215,7 @@ def _write(
 def _save(run: Run, trainable: Trainable) -> None:
     """The checkpoint as a folder that appears as a whole."""
     place, fresh = run.path / MODEL, run.kept("checkpoint")
-    with output_errors(place):
+    with output_errors(place), quiet():
         shutil.rmtree(fresh, ignore_errors=True)
         trainable.model.save_pretrained(fresh)
         trainable.tokenizer.save_pretrained(fresh)

@@ -111,11 +111,11 @@ def _with_masked_head(loaded: LoadedModel, seed: int) -> PreTrainedModel:
     config = loaded.model.config
     if type(config) not in kinds:
         raise OptionError(f"{loaded.name} cannot be a masked language model.", "Give BERT, ALBERT or the like.")
-    kind = kinds[type(config)]
+    kind: type[PreTrainedModel] = kinds[type(config)]
     if isinstance(loaded.model, kind):
         return loaded.model
     torch.manual_seed(seed)
-    model = kind(config)
+    model: Any = kind(config)
     own = model.base_model.state_dict()
     weights = {k: v for k, v in loaded.model.base_model.state_dict().items() if k in own}
     model.base_model.load_state_dict(weights)

@@ -39,7 +39,7 @@ class TrainingOptions:
 
     epochs: float = 3.0
     steps: int | None = None
-    batch_tokens: int = 4096
+    batch_tokens: int = 2048
     accumulate: int = 1
     learning_rate: float = 5e-5
     warmup: float = 0.06
