@@ -85,7 +85,7 @@ def read_blocks(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length
     before, after = _frame(tokenizer)
     room = length - len(before) - len(after)
     if room < 1:
-        raise OptionError(f"--block {length} leaves no room for text.", "128 suits small models.")
+        raise OptionError(f"--longest {length} leaves no room for text.", "128 suits small models.")
     blocks = [np.array([*before, *part, *after], dtype=np.int64) for part in _parts(_ids(texts, tokenizer), room)]
     if not blocks:
         raise CorpusError("the corpus has no text.", "Give one with at least one sentence.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -30,13 +31,21 @@ def wordpiece_tokenizer(texts: Iterable[str], size: int, longest: int = 512) -> 
         OptionError: if `size` leaves no room for letters.
     """
     _check(size)
-    tokenizer = Tokenizer(models.WordPiece(unk_token=_BERT["unk"]))
+    counts = _words(texts)
+    letters = sorted({letter for word in counts for letter in word})
+    # The trainer numbers letters inside words in random order, and ties between merges follow these numbers; what is
+    # called special it numbers as told.
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    draft = Tokenizer(models.WordPiece(unk_token=_BERT["unk"]))
+    draft.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fixed = [*special, *letters, *(f"##{letter}" for letter in letters)]
+    trainer = trainers.WordPieceTrainer(vocab_size=max(size, len(fixed)), special_tokens=fixed, show_progress=False)
+    draft.train_from_iterator((" ".join([word] * n) for word, n in sorted(counts.items())), trainer)
+    tokenizer = Tokenizer(models.WordPiece(draft.get_vocab(), unk_token=_BERT["unk"]))
+    tokenizer.add_special_tokens(special)
     tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     tokenizer.decoder = decoders.WordPiece()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=special, show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
@@ -91,6 +100,15 @@ def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
         return MarianTokenizer(**files, model_max_length=longest)
+
+
+def _words(texts: Iterable[str]) -> Counter[str]:
+    """How often each word occurs, as BERT cuts and lower-cases text."""
+    normalise, cut = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(word for word, _ in cut.pre_tokenize_str(normalise.normalize_str(text)))
+    return counts
 
 
 def _check(size: int) -> None:

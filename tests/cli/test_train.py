@@ -1,0 +1,91 @@
+"""`headlens train` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+Headlens = Callable[..., Any]
+SMALL = ("--steps", 6, "--batch-tokens", 300, "--longest", 32, "--log-every", 2, "--evaluate-every", 3)
+LINES = [
+    f"the {a} {b} sees the {c}" for a in ("old", "small", "red") for b in ("cat", "dog") for c in ("house", "river")
+]
+
+
+def test_a_new_masked_language_model(headlens: Headlens) -> None:
+    done = headlens("train", "new:albert-tiny", "--vocabulary", 400, *SMALL, "--out", "run")
+    assert done.code == 0, done.err
+    log, evaluations = pd.read_csv("run/log.csv"), pd.read_csv("run/evaluations.csv")
+    assert log.columns.tolist() == ["step", "epoch", "loss", "learning_rate"]
+    assert log["step"].tolist() == [2, 4, 6]
+    assert evaluations["step"].tolist() == [3, 6]
+    assert {p.name for p in Path("run/figures").iterdir()} == {"training.png", "training.svg"}
+    model = AutoModelForMaskedLM.from_pretrained("run/model")
+    assert model.config.model_type == "albert"
+    tokenizer = AutoTokenizer.from_pretrained("run/model")
+    assert len(tokenizer) <= 400
+    assert tokenizer.mask_token == "[MASK]"
+    assert "held out" in done.out
+    record = json.loads(Path("run/run.json").read_text())
+    assert record["models"][0]["steps"] == 6
+    done = headlens("classify", "run/model", "--limit", 20, "--out", "heads", "--quiet", "--no-figures")
+    assert done.code == 0, done.err
+
+
+def test_going_on_from_a_checkpoint_adds_a_head(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("train", tiny_bert, *SMALL, "--out", "run", "--json")
+    assert done.code == 0, done.err
+    summary = json.loads(done.out)
+    assert summary["steps"] == 6
+    assert summary["evaluations"][0]["loss"] > 0
+    assert type(AutoModelForMaskedLM.from_pretrained("run/model")).__name__ == "BertForMaskedLM"
+    again = headlens("train", "run/model", *SMALL, "--out", "again", "--quiet")
+    assert again.code == 0, again.err
+
+
+def test_a_new_translation_model(headlens: Headlens) -> None:
+    Path("a.txt").write_text("\n".join(LINES * 5))
+    Path("b.txt").write_text("\n".join(" ".join(reversed(line.split())) for line in LINES * 5))
+    pair = ("--corpus", "a.txt", "--target", "b.txt")
+    done = headlens(
+        "train", "new:marian-tiny", "--task", "translation", *pair, "--vocabulary", 60, *SMALL, "--out", "run"
+    )
+    assert done.code == 0, done.err
+    model = AutoModelForSeq2SeqLM.from_pretrained("run/model")
+    assert model.config.model_type == "marian"
+    done = headlens("classify", "run/model", *pair, "--limit", 10, "--out", "heads", "--quiet", "--no-figures")
+    assert done.code == 0, done.err
+    assert set(pd.read_csv("heads/heads.csv")["stack"]) == {"encoder", "decoder", "cross"}
+
+
+def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
+    assert headlens("train", "new:bert-tiny", "--vocabulary", 300, *SMALL, "--out", "run", "-q").code == 0
+    assert headlens("train", "--config", "run/run.json", "--out", "again", "-q").code == 0
+    for name in ("log.csv", "evaluations.csv", "model/model.safetensors", "model/tokenizer.json"):
+        assert Path("run", name).read_bytes() == Path("again", name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "messages"),
+    [
+        (("new:bert-huge",), ("new:bert-huge is no model", "new:bert-small")),
+        (("new:marian-tiny",), ("new:marian-tiny is no model", "new:bert-tiny")),
+        (("new:marian-tiny", "--task", "translation"), ("no translations", "--target")),
+        (("new:bert-tiny", "--vocabulary", "3"), ("--vocabulary 3 is too small",)),
+        (("demo", "--task", "translation"), ("needs a translation model",)),
+        (("demo", "--learning-rate", "0"), ("--learning-rate 0.0 is not a positive",)),
+        (("demo", "--dev-target", "x.txt"), ("--dev-target", "--dev")),
+        (("demo", "--mask-share", "2"), ("--mask-share 2.0",)),
+    ],
+)
+def test_what_is_refused(headlens: Headlens, arguments: tuple[str, ...], messages: tuple[str, ...]) -> None:
+    done = headlens("train", *arguments, "--limit", "40", "--out", "run")
+    assert done.code == 2, done.out + done.err
+    assert all(m in done.err for m in messages), done.err
+    assert not Path("run/model").exists()
