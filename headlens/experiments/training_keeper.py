@@ -12,7 +12,7 @@ from headlens.experiments.interrupts import Deferred
 from headlens.experiments.processes import ALONE, Processes
 from headlens.report.files import output_errors
 
-_EVERY = 60.0  # seconds; more where saving takes more than a twentieth of that
+EVERY = 60.0  # seconds; more where saving takes more than a twentieth of that
 
 
 class TrainingKeeper:
@@ -22,13 +22,15 @@ class TrainingKeeper:
         path: folder that holds the states.
         signals: notes signals to stop.
         processes: that train together; the first decides when to save.
-        every: seconds between states.
+        every: seconds between states; None for `EVERY`.
     """
 
-    def __init__(self, path: Path, signals: Deferred, processes: Processes = ALONE, *, every: float = _EVERY) -> None:
+    def __init__(
+        self, path: Path, signals: Deferred, processes: Processes = ALONE, *, every: float | None = None
+    ) -> None:
         self.path, self.signals, self.processes = path, signals, processes
-        self._every = every
-        self._next = time.monotonic() + every
+        self._every = EVERY if every is None else every
+        self._next = time.monotonic() + self._every
 
     @property
     def found(self) -> Path | None:

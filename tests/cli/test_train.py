@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -89,3 +94,33 @@ def test_what_is_refused(headlens: Headlens, arguments: tuple[str, ...], message
     assert done.code == 2, done.out + done.err
     assert all(m in done.err for m in messages), done.err
     assert not Path("run/model").exists()
+
+
+KILLED = """
+import sys
+from headlens.experiments import training_keeper
+training_keeper.EVERY = 0.0  # as often as costs little
+from headlens_cli.app import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_killed_and_resumed(headlens: Headlens, tmp_path: Path, number: int) -> None:
+    options = ["new:bert-tiny", "--vocabulary", "300", "--steps", "60", "--batch-tokens", "300", "--longest", "32"]
+    options += ["--log-every", "3", "--evaluate-every", "7"]
+    assert headlens("train", *options, "--out", "whole", "--quiet").code == 0
+    command = [sys.executable, "-c", KILLED, "train", *options, "--out", "run", "--quiet"]
+    process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    states = tmp_path / "run" / ".resume" / "training"
+    deadline = time.monotonic() + 120
+    while not any(int(p.name[-9:]) >= 1 for p in states.glob("state-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(number)
+    assert process.wait() == (-9 if number == signal.SIGKILL else 143)
+    assert not Path("run/model").exists()
+    done = headlens("train", "--resume", "run")
+    assert done.code == 0, done.err
+    for name in ("log.csv", "evaluations.csv", "model/model.safetensors"):
+        assert Path("run", name).read_bytes() == Path("whole", name).read_bytes(), name
+    assert not Path("run/.resume").exists()
