@@ -62,7 +62,7 @@ class TrainRequest:
 
     model: str = DEMO
     corpus: str = DEMO
-    corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
+    corpus_options: CorpusOptions = field(default_factory=lambda: CorpusOptions(split="train"))
     dev: str | None = None
     dev_target: str | None = None
     text: TextOptions = field(default_factory=TextOptions)
@@ -103,9 +103,10 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
     if request.dev_target is not None and request.dev is None:
         raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
     with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
-        corpus, dev = _corpora(request)
+        corpus = open_corpus(request.corpus, request.corpus_options)
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
+        corpus, dev = _held_out(request, corpus, summary)
         trainable = _trainable(request, run, corpus)
         state, notes = _train(request, run, trainable, corpus, dev)
         if run.folder is not None:
@@ -113,10 +114,9 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         return TrainRun(run.path, run.files, state, notes)
 
 
-def _corpora(request: TrainRequest) -> tuple[Corpus, Corpus | None]:
-    corpus = open_corpus(request.corpus, request.corpus_options)
+def _held_out(request: TrainRequest, corpus: Corpus, summary: CorpusSummary) -> tuple[Corpus, Corpus | None]:
     if request.dev is None:
-        return split(corpus, request.text.dev_share)
+        return split(corpus, request.text.dev_share, summary.sentences)
     return corpus, open_corpus(request.dev, _dev_options(request))
 
 

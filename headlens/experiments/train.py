@@ -162,11 +162,11 @@ class Split:
         return (e for number, e in enumerate(self.corpus, 1) if (number % self.every == 0) == self.held_out)
 
 
-def split(corpus: Corpus, share: float) -> tuple[Corpus, Corpus | None]:
-    """What is trained on and, where the share is above 0, what is held out."""
-    if not share:
+def split(corpus: Corpus, share: float, sentences: int) -> tuple[Corpus, Corpus | None]:
+    """What is trained on and what is held out: nothing of a corpus of fewer than 1 / share sentences."""
+    every = max(2, round(1 / share)) if share else sentences + 1
+    if sentences < every:
         return corpus, None
-    every = max(2, round(1 / share))
     return Split(corpus, every, held_out=False), Split(corpus, every, held_out=True)
 
 

@@ -14,6 +14,7 @@ from headlens.experiments.requests import arguments
 from headlens.experiments.run_attend import AttendRequest
 from headlens.experiments.run_classify import ClassifyRequest
 from headlens.experiments.run_relevance import RelevanceRequest
+from headlens.experiments.run_train import TrainRequest
 from headlens_cli.app import app
 
 Headlens = Callable[..., Any]
@@ -22,6 +23,7 @@ TABLES = ("heads", "positions", "syntax", "rare", "similarity")
 REQUESTS = {
     "classify": ClassifyRequest(),
     "relevance": RelevanceRequest(),
+    "train": TrainRequest(),
     "attend": AttendRequest(("A sentence.",)),
 }
 
@@ -129,7 +131,7 @@ def test_every_option_of_a_command_is_recorded(command: str) -> None:
     assert options - printed == set(arguments(REQUESTS[command]))
 
 
-@pytest.mark.parametrize("command", ["classify", "relevance"])
+@pytest.mark.parametrize("command", ["classify", "relevance", "train"])
 def test_defaults_of_the_command_line_are_those_of_the_package(headlens: Headlens, command: str) -> None:
     done = headlens(command, "--limit", 3, "--out", "run", "--quiet", "--no-figures")
     assert done.code == 0, done.err
