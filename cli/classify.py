@@ -58,7 +58,7 @@ def classify(
     from headlens.experiments.classify import ClassifyOptions
     from headlens.experiments.run_classify import ClassifyRequest, run_classify
 
-    from .tables import classify_tables
+    from .tables import classify_tables, relevance_tables
 
     request = ClassifyRequest(
         models=tuple(models or ["demo"]),
@@ -88,6 +88,8 @@ def classify(
     screen = output.screen()
     run = run_classify(request, screen)
     screen.show(*classify_tables(run.tables, thresholds.min_instances))
+    if "relevance" in run.tables:
+        screen.show(*relevance_tables(run.tables))
     screen.notes(run.notes)
     report = shlex.join(["headlens", "report", str(run.folder)])
     screen.finish(run.summary(), run.files, f"{report}, or {shlex.join(['headlens', 'attend', request.models[0]])}")

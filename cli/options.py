@@ -94,14 +94,15 @@ CorpusOption = Annotated[
 TargetOption = Annotated[
     str | None,
     typer.Option(
-        metavar="FILE", help="Translations, line by line, for decoder and cross-attention.", rich_help_panel=CORPUS
+        metavar="FILE", help="Translations, or second sentences of pairs, line by line.", rich_help_panel=CORPUS
     ),
 ]
 ColumnOption = Annotated[
     str | None, typer.Option(metavar="NAME", help="Column with the sentences.", rich_help_panel=CORPUS)
 ]
 TargetColumnOption = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Column with the translations.", rich_help_panel=CORPUS)
+    str | None,
+    typer.Option(metavar="NAME", help="Column with the translations, or second sentences.", rich_help_panel=CORPUS),
 ]
 SplitOption = Annotated[str, typer.Option(metavar="NAME", help="Split of a hub data set.", rich_help_panel=CORPUS)]
 ParserOption = Annotated[

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +37,13 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     from headlens.report.console import summary_table
 
     heads = tables["relevance"]
-    rule, target = heads["rule"].iloc[0], heads["target"].iloc[0]
+    rule = heads["rule"].iloc[0]
     shown = []
-    for stack, own in heads[heads["rule"] == rule].groupby("stack", sort=False):
+    for (model, stack), own in heads[heads["rule"] == rule].groupby(["model", "stack"], sort=False):
         best = [_relevant(r) for r in own.nlargest(8, "relevance").to_dict("records")]
-        title = f"Most relevant heads, {stack} (rule {rule}, target {target}; an even share is "
         even = (1 / own.groupby("layer")["head"].transform("count")).mean()
-        shown.append(summary_table(f"{title}{even:.3f})", best))
+        start = f"rule {rule}, target {own['target'].iloc[0]}; an even share is {even:.3f}"
+        shown.append(summary_table(f"Most relevant heads of {model}, {stack} ({start})", best))
     if "correlations" in tables:
         rows = [_correlation(r) for r in tables["correlations"].to_dict("records")]
         shown.append(summary_table(f"Does {rule} rank the heads as other rules do? (Spearman)", rows))
@@ -53,7 +54,8 @@ def _relevant(row: Mapping[Hashable, Any]) -> dict[str, object]:
     return {
         "head": f"{row['stack']}.{row['layer']}.{row['head']}",
         "share of its layer": f"{row['relevance']:.3f}",
-        "95 % CI": f"{row['ci_low']:.3f} to {row['ci_high']:.3f}",
+        "95 % CI": _bounds(row, 3),
+        "signed": row["signed"],
         "raw": row["raw"],
         "examples": row["n"],
     }
@@ -65,9 +67,15 @@ def _correlation(row: Mapping[Hashable, Any]) -> dict[str, object]:
         "other rule": row["other_rule"],
         "of": row["of"],
         "among": "all heads" if row["scope"] == "heads" else "heads of a layer",
-        "rho": f"{row['spearman']:.2f}",
-        "95 % CI": f"{row['ci_low']:.2f} to {row['ci_high']:.2f}",
+        "heads": row["n"],
+        "rho": "none" if math.isnan(row["spearman"]) else f"{row['spearman']:.2f}",
+        "95 % CI": _bounds(row, 2),
     }
+
+
+def _bounds(row: Mapping[Hashable, Any], digits: int) -> str:
+    low, high = row["ci_low"], row["ci_high"]
+    return "too few examples" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
 def training_tables(log: Sequence[Mapping[str, float]], evaluations: Sequence[Mapping[str, float]]) -> list[Table]:

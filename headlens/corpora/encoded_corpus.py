@@ -21,6 +21,8 @@ class EncodingCounts:
         words_too_long: words in no window, because they alone have more.
         empty: examples left out because a side has no words or no tokens.
         unmaskable: examples left out because no token of text can be masked; they are among `sentences`.
+        own_masks: examples whose text holds mask tokens.
+        masked: tokens that were masked in the others.
         unaligned_words: words that no token touches.
         unaligned_tokens: tokens of text that no word covers.
         merged_words: words read as one unit with another word.
@@ -35,6 +37,8 @@ class EncodingCounts:
     words_too_long: int = 0
     empty: int = 0
     unmaskable: int = 0
+    own_masks: int = 0
+    masked: int = 0
     unaligned_words: int = 0
     unaligned_tokens: int = 0
     merged_words: int = 0

@@ -57,10 +57,14 @@ class Masking:
 def mask_examples(
     examples: Iterable[EncodedExample], masking: Masking, counts: EncodingCounts
 ) -> Iterator[EncodedExample]:
-    """Mask one example at a time; those without a token of text are left out and counted."""
+    """Mask one example at a time, and count; those without a token of text are left out."""
     for example in examples:
         masked = masking.mask(example)
         if masked is None:
             counts.unmaskable += 1
+            continue
+        if masked is example:
+            counts.own_masks += 1
         else:
-            yield masked
+            counts.masked += masked.source.ids.count(masking.mask_id)
+        yield masked

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import pandas as pd
+
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.errors import counted
 from headlens.experiments.feeding import Feed
 from headlens.experiments.relevance_feed import RelevanceFeed
 from headlens.heads import HeadTable
-from headlens.relevance.corpus import Conservation
+from headlens.relevance.corpus import FEWEST, Conservation
 from headlens.relevance.session import Rule
 
 
@@ -90,31 +92,57 @@ def annotation_notes(counts: AnnotationCounts, relations: tuple[str, ...], min_i
     return notes
 
 
-def relevance_notes(feed: RelevanceFeed, table: HeadTable, conservation: Mapping[Rule, Conservation]) -> list[str]:
+def relevance_notes(
+    feed: RelevanceFeed, encoding: EncodingCounts, table: HeadTable, conservation: Mapping[Rule, Conservation]
+) -> list[str]:
     """Where relevance started and went, and in which layers it cancels.
 
     Args:
         feed: what was run.
+        encoding: what became of the sentences.
         table: of one rule, `RelevanceSums.table`.
         conservation: by rule.
     """
     notes = []
     if feed.generates:
-        notes.append("The corpus has no target side: relevance starts at translations by the model itself (greedy).")
+        notes.append("The corpus has no target side: relevance starts at what the model itself writes (greedy search).")
+    if feed.masking is not None:
+        notes.append(_masks(encoding))
     for rule, flow in conservation.items():
+        mixed = "" if 0 <= flow.inputs <= 1 else " (contributions of both signs, as shares of their sum)"
         notes.append(
             f"{rule}: of the relevance that started, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
-            f"in biases, {_share(flow.lost)} was lost."
+            f"in biases, {_share(flow.lost)} was lost{mixed}."
         )
     layers = table.rows.drop_duplicates(["stack", "layer"])
-    layers = layers[layers["cancelled"] > 0]
-    named = [f"{r.stack} {r.layer} ({r.cancelled})" for r in layers.itertuples()]
-    if named:
+    if named := _layers(layers, "cancelled"):
         notes.append(
             "Where positive and negative relevance of a layer's heads all but cancel, an example has no shares and is "
-            f"left out of that layer's means: {', '.join(named)}."
+            f"left out of that layer's means: {named}."
         )
+    if named := _layers(layers, "negative"):
+        notes.append(
+            "In some examples the heads of a layer together work against the target; a positive share there is a share "
+            f"in working against it. See `signed` and `raw` for the sign: {named}."
+        )
+    if (layers["n"] < FEWEST).any():
+        notes.append(f"Layers with fewer than {FEWEST} examples have no intervals.")
     return notes
+
+
+def _layers(layers: pd.DataFrame, column: str) -> str:
+    """Layers in which a count is not 0, each with it."""
+    return ", ".join(f"{r['stack']} {r['layer']} ({r[column]})" for r in layers.to_dict("records") if r[column])
+
+
+def _masks(counts: EncodingCounts) -> str:
+    drawn = counts.sentences - counts.unmaskable - counts.own_masks
+    parts = []
+    if drawn:
+        parts.append(f"{counted(counts.masked, 'token')} of {counted(drawn, 'sentence')} {_were(counts.masked)} masked")
+    if counts.own_masks:
+        parts.append(f"{counted(counts.own_masks, 'sentence')} with mask tokens in the text got no others")
+    return f"{'; '.join(parts)}."
 
 
 def _share(value: float) -> str:

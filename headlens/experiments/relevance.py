@@ -23,6 +23,7 @@ from headlens.models.loading import LoadedModel
 from headlens.relevance.agreement import agreement
 from headlens.relevance.corpus import Conservation, RelevanceSums
 from headlens.relevance.session import CONSERVING, RULES, RelevanceSession, Rule
+from headlens.relevance.targets import MaskedTokens
 
 
 @dataclass(frozen=True)
@@ -132,6 +133,10 @@ def head_relevance(
     check_rules("--compare", rules)
     first = _first(corpus)
     target = choose_target(options.relevance_target, loaded, paired=first.target is not None)
+    if options.mask_share != RelevanceOptions.mask_share and not isinstance(target, MaskedTokens):
+        raise OptionError(
+            f"--mask-share: nothing is masked for the target {target.label}.", "Leave it out, or use masked."
+        )
     masking = options.mask_share, reading.seed
     feed = RelevanceFeed.starting_at(target, loaded, first, masking, reading.long_sentences)
     sessions = {rule: RelevanceSession(feed.model, target, rule) for rule in rules}
@@ -189,7 +194,7 @@ def _found(
     means = {rule: sums[rule].means() for rule in rules}
     correlations = [agreement(rules[0], means[rules[0]], rule, means[rule]) for rule in rules[1:]]
     conservation = {rule: sums[rule].conservation for rule in rules if rule in CONSERVING}
-    notes = reading_notes(feed, encoding) + relevance_notes(feed, tables[0], conservation)
+    notes = reading_notes(feed, encoding) + relevance_notes(feed, encoding, tables[0], conservation)
     return HeadRelevances(
         HeadTable(pd.concat([t.rows for t in tables], ignore_index=True)),
         pd.concat(correlations, ignore_index=True) if correlations else pd.DataFrame(),

@@ -18,7 +18,7 @@ from headlens.corpora.sentence import Example
 from headlens.corpora.windows import LongSentences
 from headlens.experiments.feeding import Feed, tokenizer_of
 from headlens.models.loading import LoadedModel
-from headlens.relevance.targets import MaskedTokens, Target, generated
+from headlens.relevance.targets import EveryPosition, MaskedTokens, Target, generated
 
 LONGEST = 256  # tokens of a translation that the model writes itself
 
@@ -53,7 +53,8 @@ class RelevanceFeed(Feed):
             OptionError: if the share to mask is out of range.
         """
         tokenizer = tokenizer_of(loaded)
-        two_sided = bool(loaded.model.config.is_encoder_decoder) and not target.pooled
+        # A classifier with a decoder (BART's) makes the decoder's input itself, of the same sequence.
+        two_sided = bool(loaded.model.config.is_encoder_decoder) and isinstance(target, EveryPosition)
         paired = example.target is not None
         model = _model(loaded, target)
         decodes = any(s.stack == "decoder" for s in find_sites(model))

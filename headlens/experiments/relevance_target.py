@@ -89,12 +89,21 @@ def _check_corpus(name: str, loaded: LoadedModel, *, paired: bool) -> None:
             f"{_OPTION} embedding takes sentences one by one, but there are pairs.",
             "Use similarity, or leave out --target and --target-column.",
         )
-    two_sided = bool(loaded.model.config.is_encoder_decoder)
-    if name in ("predicted", "class", "masked") and two_sided:
+    two_sided, classifies = bool(loaded.model.config.is_encoder_decoder), _classifies(loaded)
+    if two_sided and not classifies and name in ("predicted", "class", "masked"):
         raise OptionError(
-            f"{_OPTION} {name} is for models with an encoder alone; {loaded.name} translates or writes text.",
+            f"{_OPTION} {name} is for classifiers and masked language models; {loaded.name} translates or writes text.",
             f"Use {_OPTION} positions.",
         )
+    if classifies and name in ("masked", "positions"):
+        raise OptionError(
+            f"{_OPTION} {name}: {loaded.name} is a classifier of sentences and has one output for all tokens.",
+            f"Use {_OPTION} predicted or class:LABEL.",
+        )
+
+
+def _classifies(loaded: LoadedModel) -> bool:
+    return type(loaded.model).__name__.endswith("ForSequenceClassification")
 
 
 def _mask_id(loaded: LoadedModel) -> int:
@@ -110,7 +119,7 @@ def _mask_id(loaded: LoadedModel) -> int:
 def _class_names(loaded: LoadedModel) -> list[str]:
     """Labels by number."""
     labels = getattr(loaded.model.config, "id2label", None) or {}
-    if not type(loaded.model).__name__.endswith("ForSequenceClassification"):
+    if not _classifies(loaded):
         raise OptionError(
             f"{loaded.name} ({type(loaded.model).__name__}) does not classify sentences.",
             f"Use {_OPTION} auto, or a model for sequence classification.",

@@ -53,7 +53,8 @@ def agreement(rule: str, means: Means, other_rule: str, others: Means) -> pd.Dat
     Returns:
         Columns `COLUMNS`: `of` is `relevance`, or `magnitude` for absolute values; `scope` is `heads`, all heads of the
         stack (or of all stacks: `all`), or `layers`, the mean over layers of the correlation between the heads of a
-        layer. `n` is the number of heads. Correlations that do not exist are NaN.
+        layer. `n` is the number of heads that have a relevance under both rules, the others are left out. Correlations
+        that do not exist are NaN.
     """
     rows = list(_rows(means, others))
     return pd.DataFrame([{"rule": rule, "other_rule": other_rule, **row} for row in rows], columns=list(COLUMNS))
@@ -67,12 +68,19 @@ def _rows(means: Means, others: Means) -> Iterator[dict[str, Any]]:
             pairs = [(means[s], others[s]) for s in sites]
             if of == "magnitude":
                 pairs = [(np.abs(first), np.abs(second)) for first, second in pairs]
+            pairs = [_known(*pair) for pair in pairs]
             whole = spearman(*(np.concatenate(side, axis=1) for side in zip(*pairs, strict=True)))
             by_layer = np.stack([spearman(*pair) for pair in pairs])
             heads = sum(first.shape[1] for first, _ in pairs)
             place = {"stack": stack, "of": of, "n": heads}
             yield {**place, "scope": "heads", **_summary(whole)}
             yield {**place, "scope": "layers", **_summary(_mean(by_layer))}
+
+
+def _known(first: Floats, second: Floats) -> tuple[Floats, Floats]:
+    """Heads that have a mean under both rules: in a layer that always cancels none has."""
+    there = ~(np.isnan(first[0]) | np.isnan(second[0]))
+    return first[:, there], second[:, there]
 
 
 def _mean(values: Floats) -> Floats:

@@ -19,6 +19,8 @@ from headlens.relevance.session import HeadRelevance
 
 # Where the heads of a layer cancel to less than this share of their magnitudes, their sum is no unit to measure in.
 CANCELLED = 0.1
+# Fewer examples tell nothing about how much others would differ.
+FEWEST = 5
 COLUMNS = (
     *("relevance", "ci_low", "ci_high", "raw", "rule", "target"),
     *("signed", "signed_low", "signed_high", "n", "cancelled", "negative"),
@@ -97,9 +99,10 @@ class RelevanceSums:
         """One row per head.
 
         Columns: `relevance`, the mean of normalised relevance with its 95 % bootstrap interval `ci_low`, `ci_high`
-        (empty where every example was left out); `raw`, the mean of signed sums; `signed` with `signed_low`,
+        (empty where every example was left out; the interval already where fewer than 5 were kept); `raw`, the mean of
+        signed sums; `rule`; `target`; `signed`, the mean share in the sum of magnitudes, with `signed_low`,
         `signed_high`; `n`, examples in the mean of `relevance`; `cancelled`, examples left out of it; `negative`,
-        examples in it whose layer has a negative sum; `rule`; `target`.
+        examples in it whose layer has a negative sum.
 
         Raises:
             SelfCheckError: if no head has any relevance, or one has none that is finite.
@@ -127,6 +130,8 @@ class RelevanceSums:
                 shares = np.vstack([sums["share"], sums["drawn_share"]])
                 counts = np.concatenate([[sums["kept"]], sums["drawn_kept"]])[:, None]
                 found[site] = np.divide(shares, counts, out=np.full_like(shares, np.nan), where=counts > 0)
+                if sums["kept"] < FEWEST:
+                    found[site][1:] = np.nan
         return found
 
     @property
@@ -167,8 +172,8 @@ def _sums(raw: Tensor, draws: Tensor) -> dict[str, Tensor]:
 
 def _columns(sums: dict[str, Array], n_heads: int) -> dict[str, Any]:
     examples, kept = int(sums["examples"]), int(sums["kept"])
-    low, high = interval(sums["drawn_share"], sums["drawn_kept"])
-    signed_low, signed_high = interval(sums["drawn_signed"], sums["drawn"])
+    low, high = _interval(sums["drawn_share"], sums["drawn_kept"], kept)
+    signed_low, signed_high = _interval(sums["drawn_signed"], sums["drawn"], examples)
     return {
         "relevance": sums["share"] / kept if kept else np.full(n_heads, np.nan),
         "ci_low": low,
@@ -181,6 +186,12 @@ def _columns(sums: dict[str, Array], n_heads: int) -> dict[str, Any]:
         "cancelled": np.full(n_heads, examples - kept),
         "negative": np.full(n_heads, int(sums["negative"])),
     }
+
+
+def _interval(sums: Array, counts: Array, examples: int) -> tuple[Array, Array]:
+    if examples < FEWEST:
+        return np.full(sums.shape[1], np.nan), np.full(sums.shape[1], np.nan)
+    return interval(sums, counts)
 
 
 def _number(value: float) -> Tensor:

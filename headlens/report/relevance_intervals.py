@@ -14,7 +14,7 @@ from matplotlib.ticker import MaxNLocator
 
 from headlens.report.panels import GAP, TOP, Grid, Part, has_numbers, numbers, parts
 from headlens.report.relevance_map import short_number
-from headlens.report.shares import asked, even_shares, holds_zero, span
+from headlens.report.shares import asked, described, even_shares, holds_zero, span
 from headlens.report.style import (
     BLUE,
     FAINT,
@@ -76,13 +76,13 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when no head has a relevance.
     """
-    rule, rows = asked(relevance)
+    _, rows = asked(relevance)
     pieces = [p for p in parts(rows) if has_numbers(p.rows, "relevance")]
     if not pieces:
         return None
     blocks = _blocks(pieces)
     figure = new_figure(FULL_WIDTH, TOP + sum(b.height for b in blocks) + _FOOT)
-    headline(figure, f"Relevance of attention heads with 95 % intervals ({rule})")
+    headline(figure, f"Relevance of attention heads with 95 % intervals ({described(rows)})")
     top = figure.get_figheight() - TOP
     for block in blocks:
         _draw_block(figure, block, top)
@@ -156,6 +156,9 @@ def _draw_layer(axes: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> 
         zorder=3,
     )
     _beyond(axes, heads[known & ~inside], values[known & ~inside])
+    shown = bounded & inside
+    _going_on(axes, heads[shown & (high > limits[1])], 0.97, VERMILION)
+    _going_on(axes, heads[shown & (low < limits[0])], 0.03, BLUE)
 
 
 def _beyond(axes: Axes, heads: Grid, values: Grid) -> None:
@@ -170,6 +173,16 @@ def _beyond(axes: Axes, heads: Grid, values: Grid) -> None:
         text = axes.text(head, 0.88 if up else 0.12, short_number(value), transform=across, rotation=90, zorder=3)
         text.set(fontsize=_NUMBER, color=colour, ha="center", va="top" if up else "bottom")
         text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.2, "alpha": 0.8})
+
+
+def _going_on(axes: Axes, heads: Grid, height: float, colour: str) -> None:
+    """Arrows where an interval goes on beyond the edge."""
+    marker = "^" if height > 0.5 else "v"
+    place = axes.get_xaxis_transform()
+    axes.scatter(
+        heads, np.full(len(heads), height), s=_DOT**2, c="white", marker=marker, edgecolors=colour,
+        linewidths=0.6, transform=place, zorder=3,
+    )  # fmt: skip
 
 
 def _legend(figure: Figure) -> None:

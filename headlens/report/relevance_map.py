@@ -23,7 +23,7 @@ from headlens.report.panels import (
     parts,
     scatter_grid,
 )
-from headlens.report.shares import asked, holds_zero, limit
+from headlens.report.shares import asked, described, holds_zero, limit
 from headlens.report.style import DIVERGING, INK, TICK_SIZE
 
 _ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
@@ -43,13 +43,13 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when no head has a relevance.
     """
-    rule, rows = asked(relevance)
+    _, rows = asked(relevance)
     if not has_numbers(rows, "relevance"):
         return None
     pieces = parts(rows)
     plan = flow([(p.model, panel(p.rows, numbers(p.rows, "relevance"), p.name)) for p in pieces], _ABREAST)
     sheet = lay_out(
-        plan, f"Relevance of attention heads ({rule})", side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL
+        plan, f"Relevance of attention heads ({described(rows)})", side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL
     )
     scale = relevance_scale(numbers(rows, "relevance"))
     for (axes, item), part in zip(each(sheet, plan), pieces, strict=True):

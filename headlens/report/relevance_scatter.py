@@ -91,7 +91,8 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     names = [part.name for part in parts(rows)]
     plan = {(lines.index(line), column): pair for (line, column), pair in found.items()}
     titles = {place: f"{names[lines[place[0]]]}\n{_correlation(*pair)}" for place, pair in plan.items()}
-    figure, grid = _panels(titles, "Shares of the layer's relevance by rule")
+    figure, grid = _panels(titles, "Shares of the layer's relevance by rule", _LEGEND)
+    _legend(figure, [_same_share()], 1)
     for place, (x, y) in plan.items():
         axes, known = grid[place], _known(x, y)
         dress(axes, fold(rule, 1.2, LABEL_SIZE), fold(others[place[1]], 1.2, LABEL_SIZE))
@@ -193,6 +194,10 @@ def _name_first(axes: Axes, rows: pd.DataFrame, x: Grid, y: Grid) -> None:
     first = np.argsort(-y, kind="stable")[:_NAMED]
     names = [(int(i), f"{int(rows['layer'].iloc[i])}.{int(rows['head'].iloc[i])}") for i in first]
     name_points(axes, (np.clip(x, left, right), np.clip(y, low, high)), names, TICK_SIZE - 1)
+
+
+def _same_share() -> Line2D:
+    return Line2D([], [], color=FAINT, linewidth=0.9, linestyle=_DASHES, label="the same share under both rules")
 
 
 def _even_share() -> Line2D:

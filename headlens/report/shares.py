@@ -28,6 +28,12 @@ def asked(relevance: pd.DataFrame) -> tuple[str, pd.DataFrame]:
     return (found[0], of_rule(relevance, found[0])) if found else ("", relevance.iloc[:0])
 
 
+def described(rows: pd.DataFrame) -> str:
+    """Rule and target of rows, for a title."""
+    words = {name: ", ".join(map(str, rows[name].dropna().unique())) for name in ("rule", "target") if name in rows}
+    return f"rule {words['rule']}" + (f", target {words['target']}" if words.get("target") else "")
+
+
 def even_shares(rows: pd.DataFrame) -> Grid:
     """What every head would have if all heads of its layer had the same: 1 / heads."""
     keys = [name for name in ("model", "stack", "layer") if name in rows]

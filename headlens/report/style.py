@@ -86,7 +86,8 @@ def headline(figure: Figure, text: str) -> None:
     figure.text(
         0.08 / width,
         1 - 0.06 / height,
-        fold(text, width - 0.1, TITLE_SIZE),
+        # bold letters are wider than those that `fold` counts with
+        fold(text, (width - 0.1) * 0.85, TITLE_SIZE),
         fontsize=TITLE_SIZE,
         fontfamily=FAMILY,
         fontweight="bold",

@@ -52,7 +52,11 @@ def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) 
     correlations = pd.read_csv("run/correlations.csv")
     assert correlations.columns.tolist() == CORRELATIONS
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {"relevance", "relevance_intervals", "rule_agreement"}
-    for words in ("Most relevant heads, encoder (rule epsilon, target embedding", "Spearman", "arrived at embeddings"):
+    for words in (
+        "Most relevant heads of tiny-bert, encoder (rule epsilon, target embedding",
+        "Spearman",
+        "arrived at embeddings",
+    ):
         assert words in done.out
     assert "Next: headlens report run" in done.out
 
@@ -116,7 +120,7 @@ def test_translations_given_and_written(headlens: Headlens, translator: str) -> 
         assert done.code == 0, done.err
         assert set(pd.read_csv(f"{name}/relevance.csv")["stack"]) == {"encoder", "decoder", "cross"}
         assert set(pd.read_csv(f"{name}/correlations.csv")["stack"]) == {"encoder", "decoder", "cross", "all"}
-        assert ("translations by the model itself" in done.out) == (name == "written")
+        assert ("what the model itself writes" in done.out) == (name == "written")
 
 
 def test_classify_takes_relevance_along(headlens: Headlens, classifier: str) -> None:

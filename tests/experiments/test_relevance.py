@@ -111,6 +111,8 @@ CASES = {
     "bert, class": Case("BertForSequenceClassification", SINGLE, PredictedClass(), alone),
     "bert, class of pairs": Case("BertForSequenceClassification", PAIRS, PredictedClass(), joined),
     "albert, class": Case("AlbertForSequenceClassification", SINGLE, PredictedClass(), alone),
+    "bart, class": Case("BartForSequenceClassification", SINGLE, PredictedClass(), alone),
+    "bart, class of pairs": Case("BartForSequenceClassification", PAIRS, PredictedClass(), joined),
     "roberta, class": Case("RobertaForSequenceClassification", SINGLE, PredictedClass(), alone),
     "distilbert, class": Case("DistilBertForSequenceClassification", SINGLE, PredictedClass(), alone),
     "electra, class": Case("ElectraForSequenceClassification", SINGLE, PredictedClass(), alone),
@@ -184,6 +186,34 @@ def test_masked_tokens(loaded: Loaded) -> None:
     )
     assert few.conservation["epsilon"].inputs != other.conservation["epsilon"].inputs
     assert few.table.rows["raw"].abs().sum() < many.table.rows["raw"].abs().sum()
+
+
+def test_masks_are_told(loaded: Loaded) -> None:
+    model = loaded("AlbertForMaskedLM")
+    texts = ["the [MASK] teachers see mice", "dogs chase small cats in the house", "birds sleep"]
+    found = head_relevance(model, Memory([Example(sentence(t)) for t in texts]), FAST)
+    assert "2 tokens of 2 sentences were masked; 1 sentence with mask tokens in the text got no others." in found.notes
+    assert (found.encoding.masked, found.encoding.own_masks) == (2, 1)
+    with pytest.raises(OptionError, match="--mask-share: nothing is masked for the target embedding"):
+        head_relevance(loaded("BertModel"), SINGLE, RelevanceOptions(mask_share=0.5))
+
+
+def test_layers_that_work_against_the_target_are_told(bert: LoadedModel) -> None:
+    found = head_relevance(bert, PAIRS, FAST)
+    layers = found.table.rows.drop_duplicates("layer")
+    against = [f"encoder {r.layer} ({r.negative})" for r in layers.itertuples() if r.negative]
+    told = [note for note in found.notes if "work against the target" in note]
+    assert len(told) == bool(against)
+    assert all(layer in told[0] for layer in against)
+
+
+def test_too_few_examples_for_intervals(bert: LoadedModel) -> None:
+    few = Memory(PAIRS.examples[:4])
+    found = head_relevance(bert, few, FAST, compare=("taylor",))
+    assert found.table.rows["relevance"].notna().any()
+    assert found.table.rows[["ci_low", "ci_high", "signed_low", "signed_high"]].isna().all(axis=None)
+    assert found.correlations[["ci_low", "ci_high"]].isna().all(axis=None)
+    assert "Layers with fewer than 5 examples have no intervals." in found.notes
 
 
 def frames(found: HeadRelevances) -> dict[str, pd.DataFrame]:

@@ -89,4 +89,6 @@ def test_layers_without_a_correlation_are_left_out_of_the_mean() -> None:
     two = {layers[0]: np.array([[1.0, 3, 2]]), layers[1]: np.array([[1.0, 2, 3]])}
     rows = agreement("epsilon", one, "taylor", two).set_index(["of", "scope"])
     assert rows.loc[("relevance", "layers"), "spearman"] == pytest.approx(0.5)
-    assert np.isnan(rows.loc[("relevance", "heads"), "spearman"])
+    # The heads that have shares are compared, and counted.
+    assert rows.loc[("relevance", "heads"), "spearman"] == pytest.approx(0.5)
+    assert rows.loc[("relevance", "heads"), "n"] == 3

@@ -96,9 +96,13 @@ def test_the_most_relevant_heads_are_listed_where_it_was_computed() -> None:
 def test_the_table_of_relevance_is_checked() -> None:
     tables = with_relevance()
     CLASSIFY.check(run(tables))
-    with pytest.raises(InputError, match=r"folder/run/relevance\.csv: column relevance holds 'x'"):
+    with pytest.raises(
+        InputError, match=r"folder/run/relevance\.csv:2: column relevance holds 'x'; expected a finite number"
+    ):
         CLASSIFY.check(run(tables | {"relevance": tables["relevance"].assign(relevance="x")}))
-    with pytest.raises(InputError, match=r"folder/run/heads\.csv: column relevance holds 'x'"):
+    with pytest.raises(
+        InputError, match=r"folder/run/heads\.csv:2: column relevance holds 'x'; expected a finite number"
+    ):
         CLASSIFY.check(run(tables | {"heads": tables["heads"].assign(relevance="x")}))
 
 

@@ -59,15 +59,19 @@ def test_empty_shares_are_no_fault() -> None:
 @pytest.mark.parametrize(
     ("table", "change", "message"),
     [
-        ("relevance", {"relevance": "much"}, r"relevance\.csv: column relevance holds 'much'"),
-        ("relevance", {"ci_low": -np.inf}, r"relevance\.csv: column ci_low holds '-inf'"),
-        ("relevance", {"stack": "all"}, r"relevance\.csv: column stack holds 'all'"),
-        ("relevance", {"rule": "epsilon"}, r"relevance\.csv: row 2 of 12 is there twice"),
-        ("correlations", {"spearman": "x"}, r"correlations\.csv: column spearman holds 'x'"),
+        ("relevance", {"relevance": "much"}, r"relevance\.csv:2: column relevance holds 'much'"),
+        ("relevance", {"ci_low": -np.inf}, r"relevance\.csv:2: column ci_low holds '-inf'"),
+        ("relevance", {"stack": "all"}, r"relevance\.csv:2: column stack holds 'all'"),
+        (
+            "relevance",
+            {"rule": "epsilon"},
+            r"relevance\.csv:3: a row for demo, encoder, 0, 0, epsilon comes a second time",
+        ),
+        ("correlations", {"spearman": "x"}, r"correlations\.csv:2: column spearman holds 'x'"),
         (
             "correlations",
             {"stack": "all", "of": "relevance", "scope": "heads"},
-            r"correlations\.csv: row 2 of 2 .* twice",
+            r"correlations\.csv:3: a row for demo, all, .* comes a second time",
         ),
     ],
 )
