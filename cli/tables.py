@@ -45,8 +45,10 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
         start = f"rule {rule}, target {own['target'].iloc[0]}; an even share is {even:.3f}"
         shown.append(summary_table(f"Most relevant heads of {model}, {stack} ({start})", best))
     if "correlations" in tables:
-        rows = [_correlation(r) for r in tables["correlations"].to_dict("records")]
-        shown.append(summary_table(f"Does {rule} rank the heads as other rules do? (Spearman)", rows))
+        found = tables["correlations"].dropna(subset="spearman")
+        rows = [_correlation(r) for r in found.to_dict("records")]
+        if rows:
+            shown.append(summary_table(f"Does {rule} rank the heads as other rules do? (Spearman)", rows))
     return shown
 
 
@@ -66,9 +68,9 @@ def _correlation(row: Mapping[Hashable, Any]) -> dict[str, object]:
         "stack": row["stack"],
         "other rule": row["other_rule"],
         "of": row["of"],
-        "among": "all heads" if row["scope"] == "heads" else "heads of a layer",
+        "among": "all heads" if row["scope"] == "heads" else "each layer",
         "heads": row["n"],
-        "rho": "none" if math.isnan(row["spearman"]) else f"{row['spearman']:.2f}",
+        "rho": f"{row['spearman']:.2f}",
         "95 % CI": _bounds(row, 2),
     }
 
