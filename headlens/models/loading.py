@@ -18,6 +18,7 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedToken
 from transformers.utils import logging as transformers_logging
 
 from headlens.errors import ModelError, OptionError
+from headlens.models.compacted import model_class, restore_class
 from headlens.models.network import hub_answers
 from headlens.models.refusals import Asked, explained
 from headlens.models.tokenizers import load_tokenizer
@@ -134,7 +135,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             "trust_remote_code": options.trust_remote_code,
         }
         config = AutoConfig.from_pretrained(place, **shared)
-        model, report = _class_of(config).from_pretrained(
+        model, report = model_class(place, _class_of(config)).from_pretrained(
             place,
             config=config,
             dtype=_dtype(options.dtype),
@@ -144,6 +145,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         )
         tokenizer = load_tokenizer(place, **shared)
     check_weights(name, model, report)
+    restore_class(model)
     revision = getattr(config, "_commit_hash", None)
     return LoadedModel(name, model.eval().to(device), tokenizer, revision)
 
