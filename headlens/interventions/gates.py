@@ -68,4 +68,8 @@ def _inventory(sites: Sequence[Site]) -> str:
     """What can be named: `encoder.0 to encoder.11 with 12 heads`."""
     stacks = [[s for s in sites if s.stack == stack] for stack in dict.fromkeys(s.stack for s in sites)]
     found = "; ".join(f"{part[0]} to {part[-1]} with {max(s.n_heads for s in part)} heads" for part in stacks)
-    return f"{found}; some were cut out, the others keep their numbers" if any(s.left is not None for s in sites) else found
+    return (
+        f"{found}; some were cut out, the others keep their numbers"
+        if any(s.left is not None for s in sites)
+        else found
+    )

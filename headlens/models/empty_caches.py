@@ -36,7 +36,7 @@ def guard_cache(model: PreTrainedModel, name: str) -> None:
 def _use_cache(model: PreTrainedModel, use: bool) -> None:  # noqa: FBT001
     owners = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
     for config in [c for o in owners for c in (o.config, getattr(o, "generation_config", None))]:
-        if hasattr(config, "use_cache"):
+        if config is not None and hasattr(config, "use_cache"):
             config.use_cache = use
 
 

@@ -126,7 +126,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     """
     options = options or ModelOptions()
     device = choose_device(options.device)
-    with explained(name, Asked(options.revision, options.offline, options.allow_pickle)), _quiet():
+    with explained(name, Asked(options.revision, options.offline, options.allow_pickle)), quiet():
         place = str(demo_folder() if name == DEMO else _local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
         shared: dict[str, str | bool] = {
@@ -210,7 +210,7 @@ def _class_of(config: Any) -> Any:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep transformers' loading bars and warnings off the screen; what matters is checked instead."""
     verbosity = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()

@@ -65,10 +65,12 @@ def projections(model: nn.Module, name: str) -> Projections:
     """
     module = model.get_submodule(name)
     for layout in LAYOUTS:
-        found = [_linear(model, name, path) for path in (layout.query, layout.key, layout.value, layout.output)]
+        layers = [_linear(model, name, path) for path in (layout.query, layout.key, layout.value, layout.output)]
+        found = [layer for layer in layers if layer is not None]
         sizes = [int(getattr(module, attribute)) for attribute in _HEAD_SIZES if hasattr(module, attribute)]
-        if sizes and None not in found:
-            parts = Projections(*found, sizes[0])  # type: ignore[arg-type]
+        if sizes and len(found) == len(layers):
+            query, key, value, output = found
+            parts = Projections(query, key, value, output, sizes[0])
             if _fits(parts):
                 return parts
     raise UnsupportedModelError(

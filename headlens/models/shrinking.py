@@ -141,4 +141,4 @@ def _count(module: nn.Module, parts: Projections, n_heads: int) -> None:
         if attribute in vars(module):
             setattr(module, attribute, n_heads)
     if "all_head_size" in vars(module):
-        setattr(module, "all_head_size", n_heads * parts.head_size)
+        module.all_head_size = n_heads * parts.head_size  # type: ignore[assignment]
