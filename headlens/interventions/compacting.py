@@ -82,7 +82,8 @@ def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
     before, parameters = head_map(model), _parameters(model)
     after = before.without(heads)
     cut = _gone(after) - _gone(before)
-    if not cut:
+    # Masks alone would make nothing smaller, and plain from_pretrained would read the weights without them.
+    if after == before or not _gone(after):
         raise _nothing(before, heads)
     after.apply(model)
     again = set(heads) & set(before.removed)
