@@ -12,13 +12,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
+from transformers import PreTrainedModel
 
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
-from headlens.corpora.summary import summarise
+from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError, OutputError, counted
 from headlens.experiments.compact import (
     Difference,
+    Inputs,
     MeasureOptions,
     Size,
     comparison,
@@ -122,30 +124,28 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
     _refuse_models_folder(request)
     with open_run("compact", request.model, request, reporter) as run:
         loaded = run.load(request.model, request.model_options)
-        corpus = open_corpus(request.corpus, request.corpus_options)
-        with run.reporter.progress(f"reading {corpus.name}", None) as advance:
-            summary = summarise(corpus, advance)
-        counts = EncodingCounts()
-        inputs = model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
-        with _saved(request, run, loaded, heads) as (folder, done):
-            small = load(str(folder), _same(request, loaded))
-            with run.reporter.status("comparing with the masked model"):
-                difference = difference_to_masked(loaded.model, small.model, done.heads.removed, inputs)
-            difference.check()
-            with run.reporter.progress("timing", request.measure.rounds + 1) as advance:
-                seconds = seconds_per_forward([loaded.model, small.model], inputs, request.measure.rounds, advance)
-            sizes = [Size.of(loaded.model), Size.of(small.model)]
-            states = ["original", "stock" if request.stock else "compacted"]
-            table = comparison(loaded.short_name, states, sizes, seconds)
+        small, done = _cut(request, run, loaded, heads)
+        read = _read(request, run, loaded)
+        with _saved(request, run, loaded, small, done) as folder:
+            difference, table = _compared(request, run, loaded, folder, read.inputs, done)
             if run.folder is not None:
                 _move(run, folder)
-        notes = _notes(request, loaded, done, counts) + run.warnings
+        notes = _notes(request, loaded, done, read.counts) + run.warnings
         if run.folder is not None:
             run.folder.table("compact", table)
-            facts = model_facts(loaded, loaded.short_name) | {"encoding": asdict(counts)}
+            facts = model_facts(loaded, loaded.short_name) | {"encoding": asdict(read.counts)}
             removed = {"removed": [str(h) for h in done.heads.removed], "self_check": asdict(difference)}
-            run.folder.finish({"models": [facts], "corpus": asdict(summary), **removed, "notes": notes})
+            run.folder.finish({"models": [facts], "corpus": asdict(read.summary), **removed, "notes": notes})
         return CompactRun(run.path, run.files, table, done, difference, notes)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What outputs and times are compared on."""
+
+    inputs: list[Inputs]
+    counts: EncodingCounts
+    summary: CorpusSummary
 
 
 def _refuse_models_folder(request: CompactRequest) -> None:
@@ -159,24 +159,53 @@ def _refuse_models_folder(request: CompactRequest) -> None:
         raise OutputError(f"{out} holds a model already.", "Name another folder with --out.")
 
 
-@contextmanager
-def _saved(
+def _cut(
     request: CompactRequest, run: Run, loaded: LoadedModel, heads: Sequence[Head]
-) -> Iterator[tuple[Path, Compaction]]:
-    """A folder with the smaller model, for as long as it is looked at."""
+) -> tuple[PreTrainedModel, Compaction]:
     with run.reporter.status("cutting heads out"):
         small = copy.deepcopy(loaded.model)
         done = compact(small, heads)
+        return refilled(small) if request.stock else small, done
+
+
+def _read(request: CompactRequest, run: Run, loaded: LoadedModel) -> _Read:
+    corpus = open_corpus(request.corpus, request.corpus_options)
+    with run.reporter.progress(f"reading {corpus.name}", None) as advance:
+        summary = summarise(corpus, advance)
+    counts = EncodingCounts()
+    return _Read(model_inputs(loaded, corpus, request.measure.batch_tokens, counts), counts, summary)
+
+
+def _compared(
+    request: CompactRequest, run: Run, loaded: LoadedModel, folder: Path, inputs: Sequence[Inputs], done: Compaction
+) -> tuple[Difference, pd.DataFrame]:
+    """What was saved, read again, beside the masked model and the original."""
+    small = load(str(folder), _same(request, loaded))
+    with run.reporter.status("comparing with the masked model"):
+        difference = difference_to_masked(loaded.model, small.model, done.heads.removed, inputs)
+    difference.check()
+    rounds = request.measure.rounds
+    with run.reporter.progress("timing", rounds + 1) as advance:
+        seconds = seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
+    sizes = [Size.of(loaded.model), Size.of(small.model)]
+    states = ["original", "stock" if request.stock else "compacted"]
+    return difference, comparison(loaded.short_name, states, sizes, seconds)
+
+
+@contextmanager
+def _saved(
+    request: CompactRequest, run: Run, loaded: LoadedModel, small: PreTrainedModel, done: Compaction
+) -> Iterator[Path]:
+    """A folder with the smaller model, for as long as it is looked at."""
     with TemporaryDirectory(dir=run.path, prefix=".saving-") as name:
         folder = Path(name)
         with run.reporter.status("saving"), output_errors(run.path), quiet():
-            (refilled(small) if request.stock else small).save_pretrained(folder)
+            small.save_pretrained(folder)
             if loaded.tokenizer is not None:
                 loaded.tokenizer.save_pretrained(folder)
         if not request.stock:
             write_json(as_json(done.heads), folder / FILE)
-        del small
-        yield folder, done
+        yield folder
 
 
 def _same(request: CompactRequest, loaded: LoadedModel) -> ModelOptions:

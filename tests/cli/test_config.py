@@ -13,6 +13,7 @@ import typer
 from headlens.experiments.requests import arguments
 from headlens.experiments.run_attend import AttendRequest
 from headlens.experiments.run_classify import ClassifyRequest
+from headlens.experiments.run_compact import CompactRequest
 from headlens.experiments.run_relevance import RelevanceRequest
 from headlens_cli.app import app
 
@@ -23,6 +24,7 @@ REQUESTS = {
     "classify": ClassifyRequest(),
     "relevance": RelevanceRequest(),
     "attend": AttendRequest(("A sentence.",)),
+    "compact": CompactRequest(),
 }
 
 
