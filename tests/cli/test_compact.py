@@ -181,7 +181,7 @@ BAD = {
     "two lists": (["--heads", "encoder.0.0", "--from", "x"], "--heads and --from both name heads", "one of them"),
     "no such list": (["--from", "nowhere.csv"], "--from: nowhere.csv cannot be read", "pruning.csv"),
     "rows without a table": (["--heads", "encoder.0.0", "--where", "a=b"], "--where chooses rows", "--from"),
-    "too few rounds": (["--heads", "encoder.0.0", "--rounds", "1"], "--rounds", "not in the range"),
+    "too few rounds": (["--heads", "encoder.0.0", "--rounds", "1"], "--rounds", "greater than or equal to 2"),
 }
 
 
