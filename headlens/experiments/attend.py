@@ -120,8 +120,8 @@ def _span(numbers: set[int]) -> str:
 
 
 def _stacked(maps: Mapping[Site, Tensor]) -> Tensor:
-    """(layers, heads, query, key), where heads were cut out by the numbers of the original, with NaN in their place."""
-    if all(site.left is None for site in maps):
+    """(layers, heads, query, key) by number, with NaN for layers without attention and heads that were cut out."""
+    if all(site.left is None and site.layer == i for i, site in enumerate(maps)):
         return torch.stack(list(maps.values()))
     heads = [h for site in maps for h in site.heads]
     queries_keys = next(iter(maps.values())).shape[1:]

@@ -22,6 +22,7 @@ from headlens.errors import CorpusError, SelfCheckError
 from headlens.experiments.feeding import Feed
 from headlens.experiments.reporter import Advance
 from headlens.heads import Head
+from headlens.interventions.compacting import head_map
 from headlens.interventions.gates import HeadGates
 from headlens.metrics.totals import Array
 from headlens.models.loading import LoadedModel
@@ -71,8 +72,8 @@ class Difference:
 
     def __str__(self) -> str:
         return (
-            f"outputs differ by at most {self.largest:.1e}, the largest output being {self.output:.3g}; "
-            f"{self.tolerance * max(1.0, self.output):.1e} is allowed"
+            f"outputs differ by at most {self.largest:.2g}, the largest output being {self.output:.3g}; "
+            f"{self.tolerance * max(1.0, self.output):.2g} is allowed"
         )
 
 
@@ -183,18 +184,23 @@ def mean_interval(values: Array, level: float = 0.95) -> tuple[float, float, flo
 
 @dataclass(frozen=True)
 class Size:
-    """How large a model is: its heads, its parameters, and the bytes of its weights, shared ones once."""
+    """How large a model is: its heads, its parameters, and the bytes of its weights, shared ones once.
+
+    Of weights that several depths share, the heads count at each depth; `masked` of them are silent.
+    """
 
     heads: int
+    masked: int
     parameters: int
     weight_bytes: int
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Size:
-        """Count; of weights that several depths share, the heads count at each depth."""
+        """Count what a model has."""
         tensors = {t.data_ptr() or id(t): t for t in model.state_dict().values()}.values()
         return cls(
             sum(s.n_heads for s in find_sites(model)),
+            len(head_map(model).masked),
             sum(p.numel() for p in model.parameters()),
             sum(t.numel() * t.element_size() for t in tensors),
         )

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
+from safetensors import SafetensorError
 from transformers import PreTrainedModel
 
 from headlens.corpora.encoded_corpus import EncodingCounts
@@ -200,12 +201,21 @@ def _saved(
     with TemporaryDirectory(dir=run.path, prefix=".saving-") as name:
         folder = Path(name)
         with run.reporter.status("saving"), output_errors(run.path), quiet():
-            small.save_pretrained(folder)
-            if loaded.tokenizer is not None:
-                loaded.tokenizer.save_pretrained(folder)
+            _save(small, loaded, folder, run.path)
         if not request.stock:
             write_json(as_json(done.heads), folder / FILE)
         yield folder
+
+
+def _save(small: PreTrainedModel, loaded: LoadedModel, folder: Path, shown: Path) -> None:
+    try:
+        small.save_pretrained(folder)
+    except SafetensorError as error:  # what it makes of a full disk
+        raise OutputError(
+            f"Cannot write {shown}: {error}.", "Free some space, or name a folder on another disk with --out."
+        ) from error
+    if loaded.tokenizer is not None:
+        loaded.tokenizer.save_pretrained(folder)
 
 
 def _same(request: CompactRequest, loaded: LoadedModel) -> ModelOptions:

@@ -10,8 +10,9 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from safetensors import SafetensorError
 from saved import build, save
-from transformers import BertModel, PreTrainedTokenizerBase
+from transformers import BertModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -25,7 +26,17 @@ from headlens.models.loading import load
 Headlens = Callable[..., Any]
 FAST = ("--limit", 5, "--rounds", 2)
 HEADS = "encoder.0.1,encoder.1.0,encoder.1.1,encoder.1.2"
-COLUMNS = ["model", "state", "heads", "parameters", "weight_bytes", "seconds_per_forward", "ci_low", "ci_high"]
+COLUMNS = [
+    "model",
+    "state",
+    "heads",
+    "masked",
+    "parameters",
+    "weight_bytes",
+    "seconds_per_forward",
+    "ci_low",
+    "ci_high",
+]
 
 
 def outputs(folder: object, heads: str = "") -> torch.Tensor:
@@ -47,7 +58,7 @@ def test_a_smaller_model_that_every_command_reads(headlens: Headlens, tiny_bert:
     torch.testing.assert_close(outputs("small"), outputs(tiny_bert, HEADS), atol=1e-5, rtol=0)
 
     table = pd.read_csv("small/compact.csv")
-    assert list(table.columns)[:8] == COLUMNS
+    assert list(table.columns)[:9] == COLUMNS
     assert list(table["heads"]) == [6, 2]
     # Each head: three projections of 24 to 8 with biases, one of 8 to 24.
     assert table["parameters"][0] - table["parameters"][1] == 4 * (3 * 25 * 8 + 24 * 8)
@@ -156,6 +167,7 @@ def test_heads_that_are_only_masked(headlens: Headlens, tmp_path: Path, wordpiec
     assert done.code == 0, done.err
     assert "1 head only masked, since other depths need the weights" in done.out
     assert "encoder.1.3" in done.out
+    assert list(pd.read_csv("small/compact.csv")["masked"]) == [0, 1]
     torch.testing.assert_close(outputs("small"), outputs(folder, heads), atol=1e-5, rtol=0)
     stock = headlens("compact", folder, "--heads", heads, "--stock", *FAST, "--out", "stock")
     assert stock.code == 2
@@ -221,6 +233,37 @@ def test_no_model_is_overwritten(headlens: Headlens, tiny_bert: Path, tmp_path: 
     done = headlens("compact", tiny_bert, "--heads", "encoder.0.2", *FAST, "--out", "small", "--overwrite")
     assert done.code == 0, done.err
     assert [str(h) for h in head_map(load("small").model).removed] == ["encoder.0.2"]
+
+
+def test_a_full_disk(headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """safetensors has an error of its own for it."""
+
+    def fill(*_: object, **__: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", fill)
+    done = headlens("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small")
+    assert done.code == 2
+    assert "Cannot write small: I/O error: No space left" in done.err
+    assert "--out" in done.err
+    assert not Path("small").exists()
+
+
+def test_a_run_that_was_stopped_goes_on(headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    arguments = ("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small")
+    with monkeypatch.context() as patch:
+        patch.setattr(run_compact, "_notes", stop)
+        assert headlens(*arguments).code == 130
+    assert load("small").n_parameters
+    assert not Path("small/compact.csv").exists()
+    assert headlens(*arguments).code == 2
+    done = headlens("compact", "--resume", "small")
+    assert done.code == 0, done.err
+    assert json.loads(Path("small/run.json").read_text())["status"] == "finished"
+    assert [str(h) for h in head_map(load("small").model).removed] == ["encoder.0.1"]
 
 
 def test_a_model_that_differs_is_not_written(

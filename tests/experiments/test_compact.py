@@ -118,7 +118,7 @@ def test_intervals_against_a_hand_computation() -> None:
 
 def test_sizes_count_shared_weights_once() -> None:
     albert, marian = zoo.ZOO["albert"].build(), zoo.ZOO["marian"].build()
-    assert Size.of(albert).heads == 16
+    assert (Size.of(albert).heads, Size.of(albert).masked) == (16, 0)
     assert Size.of(albert).parameters == sum(p.numel() for p in albert.parameters())
     assert Size.of(albert.double()).weight_bytes >= 8 * Size.of(albert).parameters
     tied = {t.data_ptr(): t.numel() for t in marian.state_dict().values()}
@@ -127,7 +127,7 @@ def test_sizes_count_shared_weights_once() -> None:
 
 def test_comparison_has_a_row_for_each_state() -> None:
     seconds = np.array([[0.4, 0.2], [0.6, 0.3], [0.2, 0.1]])
-    table = comparison("m", ["original", "compacted"], [Size(8, 100, 400), Size(4, 60, 240)], seconds)
+    table = comparison("m", ["original", "compacted"], [Size(8, 0, 100, 400), Size(4, 1, 60, 240)], seconds)
     assert list(table["state"]) == ["original", "compacted"]
     assert list(table["heads"]) == [8, 4]
     assert np.allclose(table["seconds_per_forward"], [0.4, 0.2])
