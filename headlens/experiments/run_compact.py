@@ -35,10 +35,10 @@ from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
 from headlens.heads import Head
-from headlens.interventions.compacting import Compaction, compact, refilled
-from headlens.models.head_map_file import FILE, as_json
+from headlens.interventions.compacting import Compaction, compact, refilled, save_compacted
+from headlens.models.head_map_file import FILE
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions, load, quiet
-from headlens.report.files import output_errors, write_json
+from headlens.report.files import output_errors
 
 _CONFIG = "config.json"
 
@@ -127,7 +127,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         loaded = run.load(request.model, request.model_options)
         small, done = _cut(request, run, loaded, heads)
         read = _read(request, run, loaded)
-        with _saved(request, run, loaded, small, done) as folder:
+        with _saved(run, loaded, small) as folder:
             difference, table = _compared(request, run, loaded, folder, read.inputs, done)
             if run.folder is not None:
                 _move(run, folder)
@@ -194,22 +194,18 @@ def _compared(
 
 
 @contextmanager
-def _saved(
-    request: CompactRequest, run: Run, loaded: LoadedModel, small: PreTrainedModel, done: Compaction
-) -> Iterator[Path]:
+def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Path]:
     """A folder with the smaller model, for as long as it is looked at."""
     with TemporaryDirectory(dir=run.path, prefix=".saving-") as name:
         folder = Path(name)
         with run.reporter.status("saving"), output_errors(run.path), quiet():
             _save(small, loaded, folder, run.path)
-        if not request.stock:
-            write_json(as_json(done.heads), folder / FILE)
         yield folder
 
 
 def _save(small: PreTrainedModel, loaded: LoadedModel, folder: Path, shown: Path) -> None:
     try:
-        small.save_pretrained(folder)
+        save_compacted(small, folder)
     except SafetensorError as error:  # what it makes of a full disk
         raise OutputError(
             f"Cannot write {shown}: {error}.", "Free some space, or name a folder on another disk with --out."

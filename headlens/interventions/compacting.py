@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 from torch import nn
 from transformers import PreTrainedModel
@@ -14,7 +16,8 @@ from headlens.heads import Head
 from headlens.models.depth_masks import silent_heads
 from headlens.models.empty_caches import guard_cache
 from headlens.models.head_map import HeadMap, SiteHeads
-from headlens.models.shrinking import heads_before, numbers_of, refill
+from headlens.models.head_map_file import FILE, as_json
+from headlens.models.shrinking import heads_before, heads_left, numbers_of, refill
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,19 @@ def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
         again=tuple(h for h in before.removed if h in again),
         parameters=(parameters, _parameters(model)),
     )
+
+
+def save_compacted(model: PreTrainedModel, folder: Path) -> None:
+    """Save a model so that `headlens.load` reads it again, with the map of its heads if it lost some.
+
+    Args:
+        model: whole, compacted, or compacted and trained further.
+        folder: where `save_pretrained` writes; the tokenizer is left to the caller.
+    """
+    model.save_pretrained(folder)
+    heads = head_map(model) if any(heads_left(m) is not None for m in model.modules()) else None
+    if heads is not None:
+        (folder / FILE).write_text(json.dumps(as_json(heads), indent=2) + "\n", encoding="utf-8")
 
 
 def refilled(model: PreTrainedModel) -> PreTrainedModel:

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact, head_map, refilled
+from headlens.interventions.compacting import compact, head_map, refilled, save_compacted
 from headlens.models.head_map_file import FILE, as_json, read_head_map
 from headlens.models.loading import ModelOptions, load
 
@@ -43,9 +43,8 @@ def small(name: str) -> PreTrainedModel:
 
 
 def written(model: PreTrainedModel, folder: Path) -> str:
-    place = save(model, folder)
-    (folder / FILE).write_text(json.dumps(as_json(head_map(model))))
-    return place
+    save_compacted(model, folder)
+    return str(folder)
 
 
 def output(model: PreTrainedModel, name: str) -> Tensor:
@@ -235,6 +234,20 @@ def test_what_is_written_reads_the_same(tmp_path: Path) -> None:
         "left": [],
         "masked": [],
     }
+
+
+def test_whole_models_are_saved_without_a_map(tmp_path: Path) -> None:
+    assert not Path(written(zoo.ZOO["gpt2"].build(), tmp_path), FILE).exists()
+
+
+def test_a_model_that_is_trained_further_stays_small(tmp_path: Path) -> None:
+    model = small("bert")
+    optimizer = torch.optim.SGD(model.parameters(), 0.01)
+    model(**zoo.padded(zoo.ZOO["bert"]))[0].square().mean().backward()
+    optimizer.step()
+    found = load(written(model, tmp_path)).model
+    assert torch.equal(output(found, "bert"), output(model, "bert"))
+    assert not torch.allclose(output(found, "bert"), output(small("bert"), "bert"))
 
 
 def test_masks_tell_weights_apart(tmp_path: Path) -> None:
