@@ -13,6 +13,7 @@ from .config import load_config, load_run
 
 MODEL, CORPUS, STATISTICS, ROLES, RELEVANCE, OUTPUT = "Model", "Corpus", "Statistics", "Roles", "Relevance", "Output"
 TRAINING = "Training"
+HEADS = "Heads"
 
 
 def share(given: str | float) -> float:
@@ -301,6 +302,46 @@ PatienceOption = Annotated[
     typer.Option(
         metavar="N", help="Evaluations without a better one before the end; 0: any.", rich_help_panel=TRAINING
     ),
+]
+HeadsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HEADS",
+        help="Heads to cut out, comma-separated: STACK.LAYER.HEAD, from 0.",
+        show_default=False,
+        rich_help_panel=HEADS,
+    ),
+]
+HeadsFileOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--from",
+        "--from-file",
+        metavar="FILE",
+        help="Where they are listed: a pruning.csv, a table with a column 'removed', or a plain list.",
+        show_default=False,
+        rich_help_panel=HEADS,
+    ),
+]
+WhereOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COLUMN=VALUE",
+        help="Which rows of that table, comma-separated: strategy=greedy,n_pruned=10.",
+        show_default=False,
+        rich_help_panel=HEADS,
+    ),
+]
+StockOption = Annotated[
+    bool,
+    typer.Option(
+        "--stock",
+        help="Keep the shape, with zeros for the heads, so that from_pretrained reads it.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+RoundsOption = Annotated[
+    int, typer.Option(min=2, metavar="N", help="How often the corpus is run to time it.", rich_help_panel=STATISTICS)
 ]
 
 

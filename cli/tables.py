@@ -52,6 +52,27 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     return shown
 
 
+def compact_table(table: pd.DataFrame) -> Table:
+    """Size and speed before and after, with 95 % intervals."""
+    from headlens.report.console import summary_table
+
+    rows = [_state(r) for r in table.to_dict("records")]
+    return summary_table(f"{table['model'].iloc[0]} before and after", rows)
+
+
+def _state(row: Mapping[Hashable, Any]) -> dict[str, object]:
+    mean, half = 1000 * row["seconds_per_forward"], 500 * (row["ci_high"] - row["ci_low"])
+    gain = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
+    return {
+        "state": row["state"],
+        "heads": row["heads"],
+        "parameters": f"{row['parameters']:,}",
+        "MB": f"{row['weight_bytes'] / 1e6:.1f}",
+        "ms per forward": f"{mean:.1f} ± {half:.1f}",
+        "speed-up": "" if row["state"] == "original" else gain,
+    }
+
+
 def _relevant(row: Mapping[Hashable, Any]) -> dict[str, object]:
     return {
         "head": f"{row['stack']}.{row['layer']}.{row['head']}",

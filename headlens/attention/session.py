@@ -44,7 +44,7 @@ class AttentionSession:
     checkpoints that are recomputed are edited in the same way but not seen again; the session has to be open still.
 
     Args:
-        model: a transformers model; its sites are found by a walk (`find_sites`).
+        model: a transformers model; its sites are found by a walk (`find_sites`), and those without heads left out.
         observers: see every call after it was computed.
         edits: change masks and head outputs, in order.
         normalizer: replaces the softmax of every site.
@@ -67,18 +67,20 @@ class AttentionSession:
         kernel: Kernel | Literal["auto"] = "auto",
     ) -> None:
         self.model = model
-        self.sites = find_sites(model)
+        found = find_sites(model)
+        # A layer that lost all its heads computes nothing that could be watched or edited.
+        self.sites = [s for s in found if s.n_heads]
         self.observers = tuple(observers)
         self.edits = tuple(edits)
         self.normalizer = normalizer
         for edit in self.edits:
             edit.check(self.sites)
         self._needs_weights = any(o.needs_weights for o in self.observers)
-        self._modules = list(dict.fromkeys(model.get_submodule(s.module) for s in self.sites))
+        self._modules = list(dict.fromkeys(model.get_submodule(s.module) for s in found))
         self.kernel: Kernel = self._choose_kernel(kernel)
         for module in self._modules:
             own_attention(self.kernel, module)
-        self._passes = Passes(model, self.sites, self._finish)
+        self._passes = Passes(model, found, self._finish)
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
         self._core = Core() if self.kernel == "fast" else None
@@ -145,6 +147,9 @@ class AttentionSession:
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
         site = self._passes.site(module)
+        if not site.n_heads:
+            # (batch, query, no heads, d) and (batch, no heads, query, key)
+            return query.transpose(1, 2), query.new_zeros(*query.shape[:3], key.shape[2])
         queries, keys = self._tokens_of(site, query, key)
         context = CallContext(site, query, key, value, queries, keys, causal=site.stack == "decoder")
         mask = self._edited_mask(module, context, attention_mask, kwargs)

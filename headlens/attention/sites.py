@@ -15,6 +15,7 @@ from torch import nn
 from headlens.errors import UnsupportedModelError
 from headlens.heads import Head, Stack
 from headlens.models.known import FAMILIES, UNSUPPORTED
+from headlens.models.shrinking import heads_left
 
 # The name by which a modeling file of transformers asks for its attention function.
 _DISPATCH_NAME = "ALL_ATTENTION_FUNCTIONS"
@@ -32,6 +33,7 @@ class Site:
         n_heads: number of (query) heads.
         module: qualified name of the attention module.
         shared: whether the module computes several layers.
+        left: the numbers of its heads in the original model, where some were cut out; None where none was.
     """
 
     stack: Stack
@@ -39,11 +41,12 @@ class Site:
     n_heads: int
     module: str
     shared: bool = False
+    left: tuple[int, ...] | None = None
 
     @property
     def heads(self) -> list[Head]:
-        """The heads that live here."""
-        return [Head(self.stack, self.layer, h) for h in range(self.n_heads)]
+        """The heads that live here, by their numbers in the original model."""
+        return [Head(self.stack, self.layer, h) for h in (range(self.n_heads) if self.left is None else self.left)]
 
     def __str__(self) -> str:
         return f"{self.stack}.{self.layer}"
@@ -87,24 +90,28 @@ def find_sites(model: nn.Module) -> list[Site]:
     for stack in ("encoder", "decoder", "cross"):
         part = [f for f in found if f.stack == stack]
         if part:
-            sites += _number(model, stack, part)
+            sites += _number(model, part)
     return sites
 
 
-def _number(model: nn.Module, stack: Stack, found: list[_Found]) -> list[Site]:
+def _number(model: nn.Module, found: list[_Found]) -> list[Site]:
     lists = {_prefix(f.name) for f in found}
     if len(lists) > 1:
         raise UnsupportedModelError(
-            f"{type(model).__name__} has more than one {stack} stack: {', '.join(sorted(lists))}.",
+            f"{type(model).__name__} has more than one {found[0].stack} stack: {', '.join(sorted(lists))}.",
             "Give headlens one tower at a time, such as model.text_model.",
         )
     repeated = _repeated(found)
     if repeated is not None:
-        return [Site(stack, i, _n_heads(f), f.name, shared=True) for i, f in enumerate(repeated)]
+        return [_site(f, i, shared=True) for i, f in enumerate(repeated)]
     indices = [_first_index(f.name) for f in found]
     # Hybrids have attention in some blocks only: the block's number is the layer, unless blocks nest (Swin).
     layers = indices if None not in indices and len(set(indices)) == len(indices) else range(len(found))
-    return [Site(stack, int(i or 0), _n_heads(f), f.name) for i, f in zip(layers, found, strict=True)]
+    return [_site(f, int(i or 0)) for i, f in zip(layers, found, strict=True)]
+
+
+def _site(found: _Found, layer: int, *, shared: bool = False) -> Site:
+    return Site(found.stack, layer, _n_heads(found), found.name, shared, heads_left(found.module))
 
 
 def _repeated(found: list[_Found]) -> list[_Found] | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from headlens.attention.capture import Capture
 from headlens.attention.contract import BatchTokens
 from headlens.attention.session import AttentionSession
+from headlens.attention.sites import Site
 from headlens.corpora.batches import Batch, collate
 from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import unit_forms
@@ -29,7 +30,7 @@ class AttentionMaps:
 
     Args:
         example: the sentence, or the sentence and its translation.
-        weights: by stack, (layers, heads, query, key).
+        weights: by stack, (layers, heads, query, key); NaN in place of heads that were cut out of the model.
         labels: by stack, the texts of the queries and of the keys.
     """
 
@@ -70,9 +71,7 @@ class Selection:
             ("head", self.head, {h.head for h in own if self.layer in (None, h.layer)}),
         ):
             if wanted is not None and wanted not in found:
-                raise OptionError(
-                    f"--{name} {wanted} is out of range.", f"Choose 0 to {max(found)}; both count from 0."
-                )
+                raise OptionError(f"--{name} {wanted} is out of range.", f"Choose {_span(found)}; both count from 0.")
 
     def takes(self, stack: Stack) -> bool:
         """Whether a stack is looked at."""
@@ -106,13 +105,30 @@ def attend(
         for example in examples:
             batch = _batch(feed, example)
             feed.model(**batch.inputs, **feed.arguments)
-            stacks: dict[Stack, list[Tensor]] = {}
+            stacks: dict[Stack, dict[Site, Tensor]] = {}
             for site in session.sites:
                 if selection.takes(site.stack):
-                    stacks.setdefault(site.stack, []).append(capture.weights[site][0])
-            weights = {stack: torch.stack(maps) for stack, maps in stacks.items()}
+                    stacks.setdefault(site.stack, {})[site] = capture.weights[site][0]
+            weights = {stack: _stacked(maps) for stack, maps in stacks.items()}
             found.append(_maps(loaded, feed, batch, weights, level))
     return found
+
+
+def _span(numbers: set[int]) -> str:
+    """What can be chosen: `0 to 11`, or `0, 2, 3` where heads were cut out."""
+    return f"0 to {max(numbers)}" if len(numbers) == max(numbers) + 1 else ", ".join(map(str, sorted(numbers)))
+
+
+def _stacked(maps: Mapping[Site, Tensor]) -> Tensor:
+    """(layers, heads, query, key) by number, with NaN for layers without attention and heads that were cut out."""
+    if all(site.left is None and site.layer == i for i, site in enumerate(maps)):
+        return torch.stack(list(maps.values()))
+    heads = [h for site in maps for h in site.heads]
+    queries_keys = next(iter(maps.values())).shape[1:]
+    whole = torch.full((max(h.layer for h in heads) + 1, max(h.head for h in heads) + 1, *queries_keys), torch.nan)
+    for site, own in maps.items():
+        whole[site.layer, [h.head for h in site.heads]] = own.float().cpu()
+    return whole
 
 
 def _batch(feed: Feed, example: Example) -> Batch:

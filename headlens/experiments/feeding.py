@@ -74,7 +74,7 @@ class Feed:
     @property
     def sites(self) -> list[Site]:
         """Where the heads are that will be seen."""
-        return find_sites(self.model)
+        return [s for s in find_sites(self.model) if s.n_heads]
 
     def rows(
         self, corpus: Iterable[Example], batch_tokens: int = 2048, counts: EncodingCounts | None = None

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from safetensors.torch import save
 
 from headlens.corpora.sentence import Example
@@ -122,10 +123,13 @@ def _write_tensors(run: RunFolder, maps: list[AttentionMaps]) -> None:
 def _draw(run: RunFolder, maps: AttentionMaps, place: tuple[int, Stack, int], head: int | None) -> None:
     number, stack, layer = place
     weights = maps.weights[stack][layer].numpy()
-    heads = range(len(weights)) if head is None else [head]
+    # Of heads that were cut out of the model there is nothing to draw.
+    heads = [h for h in ((head,) if head is not None else range(len(weights))) if not np.isnan(weights[h]).all()]
+    if not heads:
+        return
     queries, keys = maps.labels[stack]
     figure = attention_maps(
-        weights[list(heads)],
+        weights[heads],
         queries,
         keys,
         [f"{stack}.{layer}.{h}" for h in heads],

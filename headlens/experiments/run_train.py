@@ -30,6 +30,7 @@ from headlens.experiments.train import (
     split,
 )
 from headlens.experiments.training_keeper import TrainingKeeper
+from headlens.interventions.compacting import save_compacted
 from headlens.models.loading import DEMO, ModelOptions, choose_device, quiet
 from headlens.report.files import output_errors
 from headlens.report.training import training_curve
@@ -217,7 +218,7 @@ def _save(run: Run, trainable: Trainable) -> None:
     place, fresh = run.path / MODEL, run.kept("checkpoint")
     with output_errors(place), quiet():
         shutil.rmtree(fresh, ignore_errors=True)
-        trainable.model.save_pretrained(fresh)
+        save_compacted(trainable.model, fresh)
         trainable.tokenizer.save_pretrained(fresh)
         if place.exists():
             shutil.rmtree(place)

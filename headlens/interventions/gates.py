@@ -33,8 +33,9 @@ class HeadGates(Edit):
     def check(self, sites: Sequence[Site]) -> None:
         """Raise OptionError on a head the model does not have, or on a tensor for another number of heads."""
         counts = {(s.stack, s.layer): s.n_heads for s in sites}
+        known = {h for s in sites for h in s.heads}
         for head in self._heads:
-            if head.head not in range(counts.get(head[:2], 0)):
+            if head not in known:
                 raise OptionError(f"There is no head {head}.", f"The model has {_inventory(sites)}.")
         for (stack, layer), tensor in self._tensors.items():
             n_heads = counts.get((stack, layer))
@@ -66,4 +67,9 @@ class HeadGates(Edit):
 def _inventory(sites: Sequence[Site]) -> str:
     """What can be named: `encoder.0 to encoder.11 with 12 heads`."""
     stacks = [[s for s in sites if s.stack == stack] for stack in dict.fromkeys(s.stack for s in sites)]
-    return "; ".join(f"{part[0]} to {part[-1]} with {max(s.n_heads for s in part)} heads" for part in stacks)
+    found = "; ".join(f"{part[0]} to {part[-1]} with {max(s.n_heads for s in part)} heads" for part in stacks)
+    return (
+        f"{found}; some were cut out, the others keep their numbers"
+        if any(s.left is not None for s in sites)
+        else found
+    )

@@ -18,6 +18,8 @@ from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedToken
 from transformers.utils import logging as transformers_logging
 
 from headlens.errors import ModelError, OptionError
+from headlens.models.compacted import model_class, restore_class
+from headlens.models.depth_masks import silent_heads
 from headlens.models.network import hub_answers
 from headlens.models.refusals import Asked, explained
 from headlens.models.tokenizers import load_tokenizer
@@ -104,11 +106,13 @@ class LoadedModel:
 
     @cached_property
     def weight_hash(self) -> str:
-        """SHA-256 over names, types, shapes and bytes of all weights, however they are stored."""
+        """SHA-256 over names, types, shapes and bytes of all weights, however they are stored, and masked heads."""
         digest = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
+        if masked := silent_heads(self.model):
+            digest.update(f"masked {masked}".encode())
         return digest.hexdigest()
 
 
@@ -134,7 +138,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             "trust_remote_code": options.trust_remote_code,
         }
         config = AutoConfig.from_pretrained(place, **shared)
-        model, report = _class_of(config).from_pretrained(
+        model, report = model_class(place, _class_of(config)).from_pretrained(
             place,
             config=config,
             dtype=_dtype(options.dtype),
@@ -144,6 +148,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         )
         tokenizer = load_tokenizer(place, **shared)
     check_weights(name, model, report)
+    restore_class(model)
     revision = getattr(config, "_commit_hash", None)
     return LoadedModel(name, model.eval().to(device), tokenizer, revision)
 

@@ -13,6 +13,7 @@ from huggingface_hub import errors as hub_errors
 from safetensors import SafetensorError
 
 from headlens.errors import HeadlensError, ModelError
+from headlens.models.head_map_file import FILE as HEAD_MAP
 from headlens.models.known import FAMILIES
 
 _DEMO_WORKS = "`headlens classify demo` works without a network."
@@ -99,9 +100,10 @@ def _of_the_files(name: str, asked: Asked, kinds: set[type[BaseException]], text
     if "trust_remote_code" in text:
         return ModelError(f"{name} brings code of its own.", "If you trust it, add --trust-remote-code.")
     if "ignore_mismatched_sizes" in text:
+        has_map = (Path(name).expanduser() / HEAD_MAP).is_file()
+        say = f"config.json and {HEAD_MAP} say" if has_map else "config.json says"
         return ModelError(
-            f"{name}: weights of the checkpoint have other shapes than its config.json says.",
-            "Give the folder both come from.",
+            f"{name}: weights of the checkpoint have other shapes than its {say}.", "Give the folder both come from."
         )
     if "safetensors" in text and not asked.allow_pickle:
         return _without_safe_weights(name)

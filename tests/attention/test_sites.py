@@ -8,6 +8,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import dispatches, eager_function, find_sites
 from headlens.errors import UnsupportedModelError
 from headlens.heads import Head
+from headlens.models.shrinking import shrink
 
 TINY = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
 
@@ -27,6 +28,18 @@ def test_heads_are_query_heads_of_the_site_itself(name: str, n_heads: list[int])
     sites = find_sites(zoo.ZOO[name].build())
     assert [s.n_heads for s in sites] == n_heads
     assert sites[0].heads == [Head(sites[0].stack, 0, h) for h in range(4)]
+
+
+def test_heads_that_are_left_keep_their_numbers() -> None:
+    model = zoo.ZOO["marian"].build()
+    place = find_sites(model)[1].module
+    shrink(model, place, [0, 3])
+    site = find_sites(model)[1]
+    assert (site.n_heads, site.left) == (2, (0, 3))
+    assert site.heads == [Head("encoder", 1, 0), Head("encoder", 1, 3)]
+    assert [s.left for s in find_sites(model) if s.module != place] == [None] * 6
+    shrink(model, place, [])
+    assert (find_sites(model)[1].n_heads, find_sites(model)[1].heads) == (0, [])
 
 
 @pytest.mark.parametrize(

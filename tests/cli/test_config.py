@@ -13,6 +13,7 @@ import typer
 from headlens.experiments.requests import arguments
 from headlens.experiments.run_attend import AttendRequest
 from headlens.experiments.run_classify import ClassifyRequest
+from headlens.experiments.run_compact import CompactRequest
 from headlens.experiments.run_relevance import RelevanceRequest
 from headlens.experiments.run_train import TrainRequest
 from headlens_cli.app import app
@@ -25,6 +26,7 @@ REQUESTS = {
     "relevance": RelevanceRequest(),
     "train": TrainRequest(),
     "attend": AttendRequest(("A sentence.",)),
+    "compact": CompactRequest(),
 }
 
 

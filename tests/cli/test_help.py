@@ -24,7 +24,15 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize(
-    "arguments", [["--help"], ["classify", "--help"], ["relevance", "--help"], ["attend", "-h"], ["models", "--help"]]
+    "arguments",
+    [
+        ["--help"],
+        ["classify", "--help"],
+        ["relevance", "--help"],
+        ["attend", "-h"],
+        ["compact", "-h"],
+        ["models", "--help"],
+    ],
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     code = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, OptionError
 from headlens.experiments.attend import Selection, attend
 from headlens.heads import Head
+from headlens.interventions.compacting import compact
 from headlens.models.loading import LoadedModel
 
 SENTENCE = sentence("unbelievable zzyzx cats sleep .")
@@ -118,3 +120,27 @@ def test_selections_in_range(selection: Selection) -> None:
 
 def test_no_sentence(bert: LoadedModel) -> None:
     assert attend(bert, []) == []
+
+
+@pytest.mark.parametrize("level", ["token", "word"])
+def test_heads_that_were_cut_out_leave_gaps(bert: LoadedModel, level: Any) -> None:
+    """The others stay at the numbers they had; what is below the cut sees the same as before."""
+    small = LoadedModel("small", copy.deepcopy(bert.model), bert.tokenizer, None)
+    compact(small.model, [Head("encoder", 0, 0)])
+    (before,), (after,) = (attend(m, [Example(SENTENCE)], level=level) for m in (bert, small))
+    assert after.weights["encoder"].shape == before.weights["encoder"].shape
+    torch.testing.assert_close(after.weights["encoder"][0, 1], before.weights["encoder"][0, 1])
+    assert after.weights["encoder"][0, 0].isnan().all()
+    assert not after.weights["encoder"][1].isnan().any()
+    with pytest.raises(OptionError, match=r"--head 0 is out of range.\nChoose 1; both"):
+        attend(small, [Example(SENTENCE)], Selection(layer=0, head=0), level=level)
+
+
+def test_a_layer_that_was_cut_out_is_a_gap(bert: LoadedModel) -> None:
+    small = LoadedModel("small", copy.deepcopy(bert.model), bert.tokenizer, None)
+    compact(small.model, [Head("encoder", 0, 0), Head("encoder", 0, 1)])
+    (found,) = attend(small, [Example(SENTENCE)])
+    assert found.weights["encoder"][0].isnan().all()
+    assert not found.weights["encoder"][1].isnan().any()
+    with pytest.raises(OptionError, match=r"--layer 0 is out of range.\nChoose 1; both"):
+        attend(small, [Example(SENTENCE)], Selection(layer=0))

@@ -1,0 +1,157 @@
+"""Cutting heads out of a model, so that it is smaller and faster (Michel et al. 2019; Voita et al. 2019 prune them)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from pathlib import Path
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from headlens.attention.sites import find_sites
+from headlens.errors import OptionError, counted
+from headlens.heads import Head
+from headlens.models.depth_masks import silent_heads
+from headlens.models.empty_caches import guard_cache
+from headlens.models.head_map import HeadMap, SiteHeads
+from headlens.models.head_map_file import FILE, as_json
+from headlens.models.shrinking import heads_before, heads_left, numbers_of, refill
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What became of a model.
+
+    Args:
+        heads: what is left, by the numbers of the original.
+        cut: heads whose weights are gone now.
+        masked: heads that are silent at their depth, but whose weights other depths need (ALBERT), old and new.
+        again: heads that were asked for, but had been removed before.
+        parameters: before and after, shared ones once.
+    """
+
+    heads: HeadMap
+    cut: tuple[Head, ...]
+    masked: tuple[Head, ...]
+    again: tuple[Head, ...]
+    parameters: tuple[int, int]
+
+
+def head_map(model: PreTrainedModel) -> HeadMap:
+    """Which of the original heads a model has, and which of them are masked.
+
+    Raises:
+        UnsupportedModelError: if its heads cannot be found, or not be cut out.
+    """
+    silent = iter(silent_heads(model))
+    sites = find_sites(model)
+    modules = [s.module for s in sites]
+    return HeadMap(
+        tuple(
+            SiteHeads(
+                stack=s.stack,
+                layer=s.layer,
+                module=s.module,
+                heads=heads_before(model, s.module),
+                left=numbers_of(model, s.module),
+                # Weights that compute one depth alone have nothing to mask.
+                masked=next(silent, ()) if modules.count(s.module) > 1 else (),
+            )
+            for s in sites
+        )
+    )
+
+
+def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
+    """Cut heads out of a model, in place: what it computes afterwards is what it computed with these heads gated to 0.
+
+    Their weights and biases go from the projections to queries, keys and values, and their weights from the output
+    projection. A layer may lose all its heads: then only the bias of its output projection is left of it. The others
+    keep their numbers in everything headlens tells of them (`Site.heads`).
+
+    With weights that several depths share (ALBERT) a head can be cut out only if it is dead at every depth. Others are
+    masked: their output is zeroed at their depth in every forward pass of the model, and costs what it cost before.
+
+    Args:
+        model: the model; one that lost heads before may lose more.
+        heads: by the numbers of the original model; such as are gone already may be named again.
+
+    Raises:
+        OptionError: on a head that the model never had, if there is nothing to cut, or if no head would be left.
+        UnsupportedModelError: if its heads cannot be found, or not be cut out.
+    """
+    before, parameters = head_map(model), _parameters(model)
+    after = before.without(heads)
+    cut = _gone(after) - _gone(before)
+    # Masks alone would make nothing smaller, and plain from_pretrained would read the weights without them.
+    if after == before or not _gone(after):
+        raise _nothing(before, heads)
+    after.apply(model)
+    again = set(heads) & set(before.removed)
+    return Compaction(
+        heads=after,
+        cut=tuple(h for h in after.removed if h in cut),
+        masked=tuple(after.masked),
+        again=tuple(h for h in before.removed if h in again),
+        parameters=(parameters, _parameters(model)),
+    )
+
+
+def save_compacted(model: PreTrainedModel, folder: Path) -> None:
+    """Save a model so that `headlens.load` reads it again, with the map of its heads if it lost some.
+
+    Args:
+        model: whole, compacted, or compacted and trained further.
+        folder: where `save_pretrained` writes; the tokenizer is left to the caller.
+    """
+    model.save_pretrained(folder)
+    heads = head_map(model) if any(heads_left(m) is not None for m in model.modules()) else None
+    if heads is not None:
+        (folder / FILE).write_text(json.dumps(as_json(heads), indent=2) + "\n", encoding="utf-8")
+
+
+def refilled(model: PreTrainedModel) -> PreTrainedModel:
+    """Give a compacted model its original shape again, in place, with zeros where heads were cut out.
+
+    The outputs stay the same, and so the model can be read by whatever reads the original.
+
+    Raises:
+        OptionError: if heads are only masked at some depths, which shared weights cannot tell.
+    """
+    heads = head_map(model)
+    if heads.masked:
+        raise OptionError(
+            f"{counted(len(heads.masked), 'head')}, such as {heads.masked[0]}, cannot be zeroed in weights that other "
+            "depths need.",
+            "Remove heads at every depth, or leave --stock out.",
+        )
+    for name in heads.modules:
+        refill(model, name)
+    decoder = next((s.module for s in heads.sites if s.stack == "decoder"), None)
+    if decoder is not None:
+        guard_cache(model, decoder)
+    return model
+
+
+def _gone(heads: HeadMap) -> set[Head]:
+    return set(heads.removed) - set(heads.masked)
+
+
+def _nothing(before: HeadMap, heads: Collection[Head]) -> OptionError:
+    if not heads:
+        return OptionError("No heads to cut out were given.", "Name some, such as encoder.3.1.")
+    if set(heads) <= set(before.removed):
+        return OptionError("All of these heads were removed before.", "Name others.")
+    return OptionError(
+        "No head can be cut out: the depths of this model share their weights, and none of the heads is removed at "
+        "every depth.",
+        "Name a head at every depth, such as "
+        + ",".join(str(Head(s.stack, s.layer, min(heads, key=str).head)) for s in before.sites)
+        + "; to mask heads only, use HeadGates.",
+    )
+
+
+def _parameters(model: nn.Module) -> int:
+    return sum(p.numel() for p in model.parameters())

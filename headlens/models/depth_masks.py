@@ -1,0 +1,94 @@
+"""Heads of shared weights (ALBERT) that are to be silent at some depths and heard at others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from headlens.errors import SelfCheckError
+from headlens.models.projections import projections
+from headlens.models.shrinking import numbers_of
+
+_ATTRIBUTE = "headlens_depth_mask"
+
+
+class DepthMask:
+    """Zeros what some heads hand to the output projection at some depths, in every forward pass of the model.
+
+    It hangs on the modules as hooks, counts the calls of the output projections, and goes with copies of the model.
+
+    Args:
+        heads: for each depth the silent heads, by their numbers in the original model.
+        features: for each depth the input features of the output projection that belong to them.
+    """
+
+    def __init__(self, heads: Sequence[Sequence[int]], features: Sequence[Sequence[int]]) -> None:
+        self.heads = tuple(tuple(numbers) for numbers in heads)
+        self.features = [list(own) for own in features]
+        self._depth = 0
+
+    def begin(self, stack: nn.Module, inputs: object) -> None:
+        """A forward pass of the stack starts."""
+        del stack, inputs
+        self._depth = 0
+
+    def silence(self, projection: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The input of the output projection, (batch, query, heads × d), without the silent heads of this depth.
+
+        Raises:
+            SelfCheckError: if it is called more often than there are depths.
+        """
+        del projection
+        depth, self._depth = self._depth, self._depth + 1
+        if depth >= len(self.features):
+            raise SelfCheckError(
+                f"Shared weights were called {depth + 1} times in one pass of {len(self.features)} depths: which heads "
+                "are masked cannot be told.",
+                "Run the whole model, and without gradient checkpointing.",
+            )
+        if not self.features[depth]:
+            return inputs
+        context = inputs[0]
+        features = torch.tensor(self.features[depth], device=context.device)
+        return (context.index_fill(-1, features, 0.0), *inputs[1:])
+
+
+def silent_heads(model: nn.Module) -> tuple[tuple[int, ...], ...]:
+    """The heads that are masked at each depth, by original numbers; empty where nothing was ever masked."""
+    found = next((m for m in model.modules() if hasattr(m, _ATTRIBUTE)), None)
+    return () if found is None else getattr(found, _ATTRIBUTE).heads
+
+
+def mask_depths(model: nn.Module, modules: Sequence[str], heads: Sequence[Sequence[int]]) -> None:
+    """Silence heads of shared weights, in place of those that are silent now.
+
+    Args:
+        model: the model.
+        modules: the attention module of each depth, in the order they run.
+        heads: for each depth the original numbers of the heads, which the module still has.
+    """
+    stack = _stack(model, modules[0])
+    mask = DepthMask(heads, [_features(model, name, own) for name, own in zip(modules, heads, strict=True)])
+    before: DepthMask | None = getattr(stack, _ATTRIBUTE, None)
+    if before is not None:
+        before.heads, before.features = mask.heads, mask.features
+    elif any(mask.heads):
+        setattr(stack, _ATTRIBUTE, mask)
+        stack.register_forward_pre_hook(mask.begin)
+        for name in dict.fromkeys(modules):
+            projections(model, name).output.register_forward_pre_hook(mask.silence)
+
+
+def _features(model: nn.Module, name: str, heads: Sequence[int]) -> list[int]:
+    parts = projections(model, name)
+    numbers = numbers_of(model, name)
+    return [numbers.index(h) * parts.head_size + i for h in heads for i in range(parts.head_size)]
+
+
+def _stack(model: nn.Module, name: str) -> nn.Module:
+    """What runs once in a pass and calls all depths: the module around the list of layers."""
+    parts = name.split(".")
+    first = next(i for i, part in enumerate(parts) if part.isdigit())
+    return model.get_submodule(".".join(parts[: first - 1]))

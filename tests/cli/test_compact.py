@@ -1,0 +1,276 @@
+"""`headlens compact`: what is written, what is said, what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from safetensors import SafetensorError
+from saved import build, save
+from transformers import BertModel, PreTrainedModel, PreTrainedTokenizerBase
+
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
+from headlens.experiments import run_compact
+from headlens.experiments.compact import Difference
+from headlens.heads import Head
+from headlens.interventions.compacting import head_map
+from headlens.interventions.gates import HeadGates
+from headlens.models.loading import load
+
+Headlens = Callable[..., Any]
+FAST = ("--limit", 5, "--rounds", 2)
+HEADS = "encoder.0.1,encoder.1.0,encoder.1.1,encoder.1.2"
+COLUMNS = [
+    "model",
+    "state",
+    "heads",
+    "masked",
+    "parameters",
+    "weight_bytes",
+    "seconds_per_forward",
+    "ci_low",
+    "ci_high",
+]
+
+
+def outputs(folder: object, heads: str = "") -> torch.Tensor:
+    loaded = load(str(folder))
+    gates = HeadGates({Head.parse(h): 0.0 for h in heads.split(",") if h})
+    ids = torch.arange(10, 28).reshape(2, 9)
+    extra = {"decoder_input_ids": ids} if loaded.model.config.is_encoder_decoder else {}
+    with AttentionSession(loaded.model, edits=[gates]), torch.no_grad():
+        found: torch.Tensor = loaded.model(input_ids=ids, **extra)[0]
+    return found
+
+
+def test_a_smaller_model_that_every_command_reads(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("compact", tiny_bert, "--heads", HEADS, *FAST, "--out", "small")
+    assert done.code == 0, done.err
+    assert "Self-check, beside the masked model: outputs differ by at most" in done.out
+    assert "Plain from_pretrained cannot read the folder" in done.out
+    assert "headlens classify small" in done.out
+    torch.testing.assert_close(outputs("small"), outputs(tiny_bert, HEADS), atol=1e-5, rtol=0)
+
+    table = pd.read_csv("small/compact.csv")
+    assert list(table.columns)[:9] == COLUMNS
+    assert list(table["heads"]) == [6, 2]
+    # Each head: three projections of 24 to 8 with biases, one of 8 to 24.
+    assert table["parameters"][0] - table["parameters"][1] == 4 * (3 * 25 * 8 + 24 * 8)
+    size = Path("small/model.safetensors").stat().st_size
+    assert 0 < size - table["weight_bytes"][1] < 10_000
+
+    record = json.loads(Path("small/run.json").read_text())
+    assert record["removed"] == HEADS.split(",")
+    assert record["self_check"]["largest"] <= 1e-5
+    assert not list(Path("small").glob(".saving*"))
+
+    assert headlens("classify", "small", "--limit", 20, "--no-figures", "--out", "c").code == 0
+    found = pd.read_csv("c/heads.csv")
+    assert [tuple(r) for r in found[["stack", "layer", "head"]].to_numpy()] == [("encoder", 0, 0), ("encoder", 0, 2)]
+    assert headlens("relevance", "small", "--limit", 5, "--no-figures", "--out", "r").code == 0
+    assert list(pd.read_csv("r/relevance.csv")["head"].unique()) == [0, 2]
+    assert headlens("models", "check", "small").code == 0
+    assert headlens("attend", "small", "--layer", 0, "--out", "a").code == 0
+    wrong = headlens("attend", "small", "--layer", 0, "--head", 1, "--out", "b")
+    assert wrong.code == 2
+    assert "Choose 0, 2; both count from 0." in wrong.err
+
+
+def test_confidence_is_that_of_the_masked_model(headlens: Headlens, tiny_bert: Path) -> None:
+    """A head of the first layer sees the same as before, under the same number."""
+    assert headlens("compact", tiny_bert, "--heads", "encoder.0.0", *FAST, "--out", "small").code == 0
+    for name, model in (("before", tiny_bert), ("after", "small")):
+        assert headlens("classify", model, "--limit", 20, "--no-figures", "--out", name).code == 0
+    keys = ["stack", "layer", "head"]
+    before, after = (pd.read_csv(f"{n}/heads.csv").set_index(keys)["confidence"] for n in ("before", "after"))
+    for head in (1, 2):
+        assert after["encoder", 0, head] == pytest.approx(before["encoder", 0, head], rel=1e-5)
+    assert ("encoder", 0, 0) not in after.index
+
+
+def test_a_compacted_model_loses_more(headlens: Headlens, tiny_bert: Path) -> None:
+    assert headlens("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "one").code == 0
+    done = headlens("compact", "one", "--heads", "encoder.0.2,encoder.0.1,encoder.1.0", *FAST, "--out", "two")
+    assert done.code == 0, done.err
+    assert "1 head had been removed before" in done.out
+    assert [str(h) for h in head_map(load("two").model).removed] == ["encoder.0.1", "encoder.0.2", "encoder.1.0"]
+    expected = outputs(tiny_bert, "encoder.0.1,encoder.0.2,encoder.1.0")
+    torch.testing.assert_close(outputs("two"), expected, atol=1e-5, rtol=0)
+    again = headlens("compact", "two", "--heads", "encoder.0.1", "--out", "three")
+    assert again.code == 2
+    assert "All of these heads were removed before" in again.err
+    assert not Path("three").exists()
+
+
+def test_heads_from_a_table(headlens: Headlens, tiny_bert: Path) -> None:
+    Path("pruning.csv").write_text("strategy,n_pruned,removed\nranked,1,encoder.0.1\ngreedy,1,encoder.1.2\n")
+    done = headlens("compact", tiny_bert, "--from", "pruning.csv", "--where", "strategy=greedy", *FAST, "--out", "s")
+    assert done.code == 0, done.err
+    assert [str(h) for h in head_map(load("s").model).removed] == ["encoder.1.2"]
+    repeated = headlens("compact", "--config", "s/run.json", "--out", "t")
+    assert repeated.code == 0, repeated.err
+    assert Path("t/heads_removed.json").read_text() == Path("s/heads_removed.json").read_text()
+
+
+def test_stock_is_read_by_plain_from_pretrained(headlens: Headlens, tiny_bert: Path) -> None:
+    assert headlens("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small").code == 0
+    done = headlens("compact", "small", "--heads", "encoder.1.0", "--stock", *FAST, "--json", "--out", "stock")
+    assert done.code == 0, done.err
+    summary = json.loads(done.out)
+    assert [s["state"] for s in summary["states"]] == ["original", "stock"]
+    assert not Path("stock/heads_removed.json").exists()
+    plain = BertModel.from_pretrained("stock").eval()
+    with torch.no_grad():
+        found = plain(input_ids=torch.arange(10, 28).reshape(2, 9))[0]
+    torch.testing.assert_close(found, outputs(tiny_bert, "encoder.0.1,encoder.1.0"), atol=1e-5, rtol=0)
+    weight = plain.encoder.layer[0].attention.self.query.weight
+    assert (weight[8:16] == 0).all()
+    assert (weight[:8] != 0).all()
+
+
+def test_encoder_decoders(headlens: Headlens, tiny_marian: Path) -> None:
+    heads = "decoder.0.0,decoder.0.1,cross.1.1,encoder.0.0"
+    done = headlens("compact", tiny_marian, "--heads", heads, *FAST, "--out", "small")
+    assert done.code == 0, done.err
+    assert "the decoder read the source" in done.out
+    assert "use_cache is off" in done.out
+    torch.testing.assert_close(outputs("small"), outputs(tiny_marian, heads), atol=1e-5, rtol=0)
+    assert [s.n_heads for s in find_sites(load("small").model)] == [1, 2, 0, 2, 2, 1]
+
+
+@pytest.fixture
+def tiny_albert(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> str:
+    return save(build("AlbertModel", len(wordpiece_tokenizer)), tmp_path / "albert", wordpiece_tokenizer)
+
+
+def test_shared_weights(headlens: Headlens, tiny_albert: str) -> None:
+    refused = headlens("compact", tiny_albert, "--heads", "encoder.1.0", *FAST, "--out", "small")
+    assert refused.code == 2
+    assert "share their weights" in refused.err
+    assert not Path("small").exists()
+    heads = "encoder.0.0,encoder.1.0"
+    assert headlens("compact", tiny_albert, "--heads", heads, *FAST, "--out", "small").code == 0
+    torch.testing.assert_close(outputs("small"), outputs(tiny_albert, heads), atol=1e-5, rtol=0)
+
+
+def test_heads_that_are_only_masked(headlens: Headlens, tmp_path: Path, wordpiece_tokenizer: Any) -> None:
+    model = build("AlbertModel", len(wordpiece_tokenizer), num_attention_heads=4)
+    folder = save(model, tmp_path / "albert4", wordpiece_tokenizer)
+    heads = "encoder.0.0,encoder.1.0,encoder.1.3"
+    done = headlens("compact", folder, "--heads", heads, *FAST, "--out", "small")
+    assert done.code == 0, done.err
+    assert "1 head only masked, since other depths need the weights" in done.out
+    assert "encoder.1.3" in done.out
+    assert list(pd.read_csv("small/compact.csv")["masked"]) == [0, 1]
+    torch.testing.assert_close(outputs("small"), outputs(folder, heads), atol=1e-5, rtol=0)
+    stock = headlens("compact", folder, "--heads", heads, "--stock", *FAST, "--out", "stock")
+    assert stock.code == 2
+    assert "leave --stock out" in stock.err
+    assert not Path("stock").exists()
+
+
+BAD = {
+    "no heads": ([], "No heads to cut out were given", "--heads encoder.3.1"),
+    "empty list": (["--heads", " , "], "No heads to cut out were given", "--from FILE"),
+    "no head": (["--heads", "encoder.0"], "'encoder.0' is not a head", "STACK.LAYER.HEAD"),
+    "head out of range": (
+        ["--heads", "encoder.0.3"],
+        "no head encoder.0.3",
+        "encoder.0 to encoder.1 with heads 0 to 2",
+    ),
+    "unknown stack": (["--heads", "cross.0.0"], "no head cross.0.0", "encoder.0 to encoder.1"),
+    "all heads": (
+        ["--heads", ",".join(f"encoder.{i}.{h}" for i in range(2) for h in range(3))],
+        "No head of the model would be left",
+        "Leave one",
+    ),
+    "two lists": (["--heads", "encoder.0.0", "--from", "x"], "--heads and --from both name heads", "one of them"),
+    "no such list": (["--from", "nowhere.csv"], "--from: nowhere.csv cannot be read", "pruning.csv"),
+    "rows without a table": (["--heads", "encoder.0.0", "--where", "a=b"], "--where chooses rows", "--from"),
+    "too few rounds": (["--heads", "encoder.0.0", "--rounds", "1"], "--rounds", "greater than or equal to 2"),
+}
+
+
+@pytest.mark.parametrize(("options", "message", "advice"), BAD.values(), ids=list(BAD))
+def test_bad_options(headlens: Headlens, tiny_bert: Path, options: list[str], message: str, advice: str) -> None:
+    done = headlens("compact", tiny_bert, *options, "--out", "small")
+    assert done.code == 2, done.out
+    assert message in done.err
+    assert advice in done.err
+    assert "Traceback" not in done.err
+    assert not Path("small").exists()
+
+
+def test_models_that_cannot_be_cut(
+    headlens: Headlens, tmp_path: Path, bytebpe_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    folder = save(build("GPT2Model", len(bytebpe_tokenizer)), tmp_path / "gpt2", bytebpe_tokenizer)
+    done = headlens("compact", folder, "--heads", "decoder.0.0", *FAST, "--out", "small")
+    assert done.code == 2
+    assert "cannot be cut out" in done.err
+    assert not Path("small").exists()
+
+
+def test_no_model_is_overwritten(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
+    own = headlens("compact", tiny_bert, "--heads", "encoder.0.1", "--out", tiny_bert, "--overwrite")
+    assert own.code == 2
+    assert "is the folder of the model itself" in own.err
+    other = save(build("BertModel"), tmp_path / "other")
+    done = headlens("compact", tiny_bert, "--heads", "encoder.0.1", "--out", other, "--overwrite")
+    assert done.code == 2
+    assert "holds a model already" in done.err
+    assert load(str(tiny_bert)).n_parameters
+    assert load(other).n_parameters
+    assert headlens("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small").code == 0
+    assert headlens("compact", tiny_bert, "--heads", "encoder.0.2", *FAST, "--out", "small").code == 2
+    assert headlens("compact", "small", "--heads", "encoder.0.2", *FAST, "--out", "small", "--overwrite").code == 2
+    done = headlens("compact", tiny_bert, "--heads", "encoder.0.2", *FAST, "--out", "small", "--overwrite")
+    assert done.code == 0, done.err
+    assert [str(h) for h in head_map(load("small").model).removed] == ["encoder.0.2"]
+
+
+def test_a_full_disk(headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """safetensors has an error of its own for it."""
+
+    def fill(*_: object, **__: object) -> None:
+        raise SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(PreTrainedModel, "save_pretrained", fill)
+    done = headlens("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small")
+    assert done.code == 2
+    assert "Cannot write small: I/O error: No space left" in done.err
+    assert "--out" in done.err
+    assert not Path("small").exists()
+
+
+def test_a_run_that_was_stopped_goes_on(headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    arguments = ("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small")
+    with monkeypatch.context() as patch:
+        patch.setattr(run_compact, "_notes", stop)
+        assert headlens(*arguments).code == 130
+    assert load("small").n_parameters
+    assert not Path("small/compact.csv").exists()
+    assert headlens(*arguments).code == 2
+    done = headlens("compact", "--resume", "small")
+    assert done.code == 0, done.err
+    assert json.loads(Path("small/run.json").read_text())["status"] == "finished"
+    assert [str(h) for h in head_map(load("small").model).removed] == ["encoder.0.1"]
+
+
+def test_a_model_that_differs_is_not_written(
+    headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_compact, "difference_to_masked", lambda *_: Difference(0.1, 1.0, 1e-5))
+    done = headlens("compact", tiny_bert, "--heads", "encoder.0.1", *FAST, "--out", "small")
+    assert done.code == 1
+    assert "differs from the masked one" in done.err
+    assert not Path("small").exists()

