@@ -16,7 +16,8 @@ Floats = npt.NDArray[np.float64]
 def ratio(numerator: Floats, denominator: Floats) -> Floats:
     """Quotients; NaN where the denominator is 0."""
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
-    return np.divide(numerator, denominator, out=out, where=denominator != 0)
+    np.divide(numerator, denominator, out=out, where=denominator != 0)
+    return out
 
 
 def mean(values: Floats, weights: Floats) -> Floats:
@@ -28,7 +29,8 @@ def f1(labels: Floats, predicted: Floats, weights: Floats) -> Floats:
     """F1 of class 1; 0 where class 1 neither occurs nor is predicted, as in scikit-learn."""
     both = weights @ ((labels == 1) & (predicted == 1)).astype(np.float64)
     either = weights @ ((labels == 1).astype(np.float64) + (predicted == 1))
-    return np.divide(2 * both, either, out=np.zeros_like(both), where=either != 0)
+    found: Floats = np.divide(2 * both, either, out=np.zeros_like(both), where=either != 0)
+    return found
 
 
 def matthews(labels: Floats, predicted: Floats, weights: Floats) -> Floats:
@@ -39,7 +41,8 @@ def matthews(labels: Floats, predicted: Floats, weights: Floats) -> Floats:
     said = weights @ (predicted[:, None] == classes)
     covariance = right * total - (true * said).sum(axis=1)
     product = (total**2 - (said**2).sum(axis=1)) * (total**2 - (true**2).sum(axis=1))
-    return np.divide(covariance, np.sqrt(product), out=np.zeros_like(covariance), where=product > 0)
+    found: Floats = np.divide(covariance, np.sqrt(product), out=np.zeros_like(covariance), where=product > 0)
+    return found
 
 
 def pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
