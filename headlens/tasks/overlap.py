@@ -31,7 +31,7 @@ def bleu_counts(written: str, reference: str, tokenizer: str = "13a") -> list[fl
 
 @cache
 def _bleu(tokenizer: str) -> Any:
-    from sacrebleu.metrics import BLEU  # noqa: PLC0415 - only translations need it
+    from sacrebleu.metrics.bleu import BLEU  # noqa: PLC0415 - only translations need it
 
     if tokenizer not in BLEU.TOKENIZERS:
         raise OptionError(f"sacreBLEU has no tokenizer {tokenizer!r}.", f"It has {', '.join(BLEU.TOKENIZERS)}.")
