@@ -84,7 +84,7 @@ class FileRows:
         path: the file.
         headerless: columns of a file without a header.
         expected: columns one of which a header would have; without these the first row is data.
-        numbered: columns asked for by number, from 1; a file whose first row has none of them has no header.
+        numbered: columns asked for by number, from 1; a file whose first row has not all of them has no header.
         quoted: columns of files whose cells stand in quotation marks where pandas puts them, also between tabs.
     """
 
@@ -139,7 +139,7 @@ class FileRows:
 
     def _names(self, first: Sequence[str]) -> tuple[Sequence[str], bool]:
         """Names of the columns, and whether the first row is data."""
-        if self.numbered and not self.numbered & set(first):
+        if self.numbered and not self.numbered <= set(first):
             return [str(number) for number in range(1, len(first) + 1)], True
         bare = bool(self.headerless) and not self.expected & set(first)
         return self.headerless if bare else first, bare
