@@ -144,26 +144,32 @@ class _Runner:
     loaded: LoadedModel
     reader: Reader
     options: EvaluationOptions
-    warned: bool = False
+    # Padded tokens that are known to be too many.
+    too_many: int | None = None
 
     def run(self, prepared: Sequence[Prepared]) -> Floats:
         """Records of a batch."""
-        found = self._try(prepared)
-        if found is not None:
-            return found
-        if len(prepared) == 1:
-            raise ModelError(
-                f"{self.loaded.device} has no memory for a single example of {prepared[0].length} tokens.",
-                "Use --device cpu or --dtype bfloat16.",
-            )
-        if not self.warned:
-            self.options.warn(
-                f"{self.loaded.device} has no memory for a batch of {len(prepared)} examples: batches are halved. "
-                "A smaller --batch-tokens saves the failed attempts."
-            )
-            self.warned = True
+        size = sum(len(p.rows) for p in prepared) * max(p.length for p in prepared)
+        if self.too_many is None or size < self.too_many or len(prepared) == 1:
+            found = self._try(prepared)
+            if found is not None:
+                return found
+            if len(prepared) == 1:
+                raise ModelError(
+                    f"{self.loaded.device} has no memory for a single example of {prepared[0].length} tokens.",
+                    "Use --device cpu or --dtype bfloat16.",
+                )
+            self._note(size)
         middle = len(prepared) // 2
         return np.concatenate([self.run(prepared[:middle]), self.run(prepared[middle:])])
+
+    def _note(self, size: int) -> None:
+        if self.too_many is None:
+            self.options.warn(
+                f"{self.loaded.device} has no memory for a batch of {size} tokens: batches are halved. "
+                "A smaller --batch-tokens saves the failed attempts."
+            )
+        self.too_many = size
 
     def _try(self, prepared: Sequence[Prepared]) -> Floats | None:
         """None when memory did not suffice."""

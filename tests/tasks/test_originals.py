@@ -4,9 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import PreTrainedTokenizerBase
 
+from headlens.tasks.base import Prepared
 from headlens.tasks.examples import Question, TaskExample, TextExample
 from headlens.tasks.opening import DataOptions, open_task
+from headlens.tasks.questions import QuestionAnswering
+from headlens.tasks.reader import Reader
 from headlens.tasks.sources import SourceCounts
 
 pytestmark = pytest.mark.shared_data
@@ -86,3 +91,20 @@ def test_parallel_captions(data: Path) -> None:
     found = list(source.read(SourceCounts()))
     assert len(found) == 1000
     assert source.name == "test_2016_flickr.en+test_2016_flickr.de"
+
+
+def test_answers_survive_windows(data: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    task, source = open_task("squad", data / "xquad" / "xquad.en.json", DataOptions(limit=200))
+    small = QuestionAnswering(window=96, stride=32)
+    reader, same, windows = Reader(wordpiece_tokenizer, limit=512), 0, 0
+    for question in source.read(SourceCounts()):
+        assert isinstance(question, Question)
+        rows = small.prepare(question, reader)
+        windows += len(rows)
+        labels = small.targets([Prepared(0, question, rows)], reader, torch.device("cpu"))
+        places = zip(rows, *(labels[f"{side}_positions"].tolist() for side in ("start", "end")), strict=True)
+        texts = {question.context[row.spans[i][0] : row.spans[j][1]] for row, i, j in places if i}
+        same += texts == {question.answers[0].text}
+    assert windows > 300
+    assert same >= 195  # some answers begin or end inside a token
+    assert task.name == "squad"
