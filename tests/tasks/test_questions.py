@@ -85,6 +85,17 @@ def test_answers_without_a_place_are_looked_for(reader: Reader) -> None:
     assert lost.labels["start_positions"].tolist() == [0]
 
 
+def test_neighbours_that_only_touch_an_answer_are_no_part_of_it(reader: Reader) -> None:
+    start = CONTEXT.index("old")
+    batch = batch_of(
+        QuestionAnswering(), reader, Question("q", "Which?", CONTEXT[: start + 4], (Answer("old", start),))
+    )
+    row = batch.prepared[0].rows[0]
+    place = row.spans.index((start, start + 3))
+    assert row.spans[place - 1][1] == start == row.spans[place + 1][0] - 3
+    assert [int(batch.labels[f"{side}_positions"][0]) for side in ("start", "end")] == [place, place]
+
+
 def brute_force(task: QuestionAnswering, batch: TaskBatch, start: Any, end: Any) -> list[tuple[str, float, float]]:
     """Text, score and margin over all windows and stretches."""
     found, first = [], 0
