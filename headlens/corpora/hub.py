@@ -54,23 +54,24 @@ class HubCorpus:
         return full_examples(self._pairs(), self.name)
 
     @property
-    def _place(self) -> str:
+    def place(self) -> str:
         """What errors call it."""
         return self.dataset if Path(self.dataset).exists() else f"hub:{self.dataset}"
 
     def _pairs(self) -> Iterator[tuple[Sentence, Sentence | None]]:
-        for number, row in enumerate(self._rows(), start=1):
+        for number, row in enumerate(self.rows(), start=1):
             target = None if self.target_column is None else self._sentence(row, self.target_column, number)
             yield self._sentence(row, self.column, number), target
 
     def _sentence(self, row: Mapping[str, Any], column: str, number: int) -> Sentence:
-        return plain_sentence(text_cell(row, column, self._place, number), str(number))
+        return plain_sentence(text_cell(row, column, self.place, number), str(number))
 
-    def _rows(self) -> Iterator[Mapping[str, Any]]:
+    def rows(self) -> Iterator[Mapping[str, Any]]:
+        """Rows as they are, whatever columns they have; errors as when sentences are read."""
         splits = self._splits()
         if self.split not in splits:
             advice = f"Choose one with --split: {', '.join(splits)}."
-            raise CorpusError(f"there is no split {self.split!r}.", advice, path=self._place)
+            raise CorpusError(f"there is no split {self.split!r}.", advice, path=self.place)
         try:
             with _quiet():
                 yield from splits[self.split]
@@ -92,7 +93,7 @@ class HubCorpus:
         import datasets  # noqa: PLC0415 - costs a second, and few corpora come from the hub
 
         if self.dataset.startswith((".", "/", "~")):
-            raise CorpusError("no such file or folder.", "Check the spelling.", path=self._place)
+            raise CorpusError("no such file or folder.", "Check the spelling.", path=self.place)
         path, _, configuration = self.dataset.partition(":")
         unasked = self.offline or datasets.config.HF_HUB_OFFLINE
         silent = not unasked and not Path(path).is_dir() and not hub_answers()
@@ -102,13 +103,13 @@ class HubCorpus:
         except ConnectionError as error:
             reason = "offline mode is on" if unasked else "the hub cannot be reached"
             advice = f"Leave out --offline, unset HF_DATASETS_OFFLINE. {ADVICE}" if unasked else ADVICE
-            raise CorpusError(f"not in the local cache, and {reason}.", advice, path=self._place) from error
+            raise CorpusError(f"not in the local cache, and {reason}.", advice, path=self.place) from error
 
     def _unreadable(self, what: str, error: Exception) -> CorpusError:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         local = Path(self.dataset).is_file()
         advice = "The file is damaged, or of another kind than its name says." if local else ADVICE
-        return CorpusError(f"{what}: {reason}", advice, path=self._place)
+        return CorpusError(f"{what}: {reason}", advice, path=self.place)
 
 
 def _from_file(path: Path, split: str) -> Mapping[str, Any]:

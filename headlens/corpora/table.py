@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -11,21 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from headlens.corpora.cells import list_names, text_cell
-from headlens.corpora.files import open_text, short_name
+from headlens.corpora.files import short_name
+from headlens.corpora.rows import Row, comma_rows, json_rows, tab_rows
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import full_examples, plain_sentence
 from headlens.errors import CorpusError, counted
 
 SEPARATORS = {".tsv": "\t", ".csv": ","}
 JSON_LINES = (".jsonl", ".ndjson")
-# What the csv module says, and what it means.
-CSV_FAULTS = {
-    "unexpected end of data": "a quotation mark that is never closed",
-    "expected after": "text after a closing quotation mark",
-    "field larger": "a cell of more than 131,072 characters, or a quotation mark that is not closed",
-    "new-line character": "a carriage return outside of quotes",
-}
-Row = tuple[int, Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
@@ -70,11 +61,11 @@ class TableCorpus:
     def _rows(self) -> Iterator[Row]:
         kind = Path(str(self.path).removesuffix(".gz")).suffix.lower()
         if kind in JSON_LINES:
-            return _json_rows(self.path)
+            return json_rows(self.path)
         if kind not in SEPARATORS:
             advice = f"Name it {', '.join([*SEPARATORS, *JSON_LINES])}, according to what it is."
             raise CorpusError(f"a table of unknown kind {kind!r}.", advice, path=self.path)
-        return self._named_rows(_tab_rows(self.path) if kind == ".tsv" else _comma_rows(self.path))
+        return self._named_rows(tab_rows(self.path) if kind == ".tsv" else comma_rows(self.path))
 
     def _named_rows(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
         first = next(rows, None)
@@ -105,38 +96,3 @@ class TableCorpus:
                 raise CorpusError(
                     f"{names.count(wanted)} columns are called {wanted!r}.", advice, path=self.path, line=line
                 )
-
-
-def _tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    return ((line.number, line.text.split("\t")) for line in open_text(path) if line.text.strip())
-
-
-def _comma_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
-    """Rows and the line each begins at; a quoted cell may go on over several."""
-    reader = csv.reader((f"{line.text}\n" for line in open_text(path)), strict=True)
-    start = 1
-    try:
-        for row in reader:
-            if row:
-                yield start, row
-            start = reader.line_num + 1
-    except csv.Error as error:
-        reason = next((plain for sign, plain in CSV_FAULTS.items() if sign in str(error)), str(error))
-        advice = "Mend the row that begins here; a quotation mark inside a quoted cell is written twice."
-        raise CorpusError(f"broken CSV: {reason}.", advice, path=path, line=start) from error
-
-
-def _json_rows(path: str | Path) -> Iterator[Row]:
-    for number, text in open_text(path):
-        if not text.strip():
-            continue
-        try:
-            row = json.loads(text)
-        except RecursionError as error:
-            raise CorpusError("broken JSON: nested too deeply.", "Mend the line.", path=path, line=number) from error
-        except ValueError as error:  # also numbers of thousands of digits
-            reason = getattr(error, "msg", str(error))
-            raise CorpusError(f"broken JSON: {reason}.", "Mend the line.", path=path, line=number) from error
-        if not isinstance(row, dict):
-            raise CorpusError("not a JSON object.", "Write {…} on every line.", path=path, line=number)
-        yield number, row

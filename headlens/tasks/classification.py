@@ -1,0 +1,150 @@
+"""Classes and scores of sentences and pairs: GLUE, SNLI and their like."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from headlens.errors import OptionError
+from headlens.tasks import statistics
+from headlens.tasks.base import Floats, HeadKind, Prepared, Task, TaskBatch
+from headlens.tasks.examples import TaskExample, TextExample
+from headlens.tasks.outputs import columns, taken
+from headlens.tasks.reader import Reader, TokenRow
+
+
+def text_row(example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
+    """One text, or a pair in one sequence; nothing if it is too long."""
+    assert isinstance(example, TextExample)
+    row = reader.sequence(*example.texts)
+    return () if row is None else (row,)
+
+
+def label_of(prepared: Prepared) -> float:
+    """The number of a labelled example."""
+    assert isinstance(prepared.example, TextExample)
+    assert prepared.example.label is not None
+    return prepared.example.label
+
+
+@dataclass(frozen=True)
+class Classification(Task):
+    """Which class a sentence or a pair is of.
+
+    Records: `label`, `predicted` (numbers of the task's classes, whatever order the model has them in) and `nll`, the
+    negative log-likelihood of the label in nats.
+
+    Args:
+        name: of the task.
+        classes: their names, in the order of their numbers.
+        scores: the metrics, the main one first: `accuracy`, `f1` (of class 1), `matthews`, `loss`.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    scores: tuple[str, ...] = ("accuracy",)
+    head: ClassVar[HeadKind] = "sequence-classification"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """As asked for."""
+        return self.scores
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What was right, what was said, how likely the right one was."""
+        return "label", "predicted", "nll"
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Names of the classes."""
+        return self.classes
+
+    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
+        """One row."""
+        return text_row(example, reader)
+
+    def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
+        """Class numbers as the model has them, (n,)."""
+        order = reader.classes or tuple(range(len(self.classes)))
+        return {"labels": torch.tensor([order[int(label_of(p))] for p in prepared], device=device)}
+
+    def read(self, outputs: Any, batch: TaskBatch) -> Floats:
+        """(n, 3)."""
+        logits = taken(outputs, "logits", 2, self.name, f"{len(self.classes)} classes")
+        if logits.shape[1] != len(self.classes):
+            raise OptionError(
+                f"The task {self.name} has {len(self.classes)} classes ({', '.join(self.classes)}), the model "
+                f"{logits.shape[1]}.",
+                "Give a model that was trained for this task.",
+            )
+        if batch.reader.classes is not None:
+            logits = logits[:, torch.tensor(batch.reader.classes, device=logits.device)]
+        labels = torch.tensor([int(label_of(p)) for p in batch.prepared], device=logits.device)
+        nll = torch.logsumexp(logits, dim=1) - logits.gather(1, labels[:, None])[:, 0]
+        return columns(labels, logits.argmax(dim=1), nll)
+
+    def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
+        """(replicates,)."""
+        labels, predicted, nll = records.T
+        if metric == "f1":
+            return statistics.f1(labels, predicted, weights)
+        if metric == "matthews":
+            return statistics.matthews(labels, predicted, weights)
+        return statistics.mean(nll if metric == "loss" else (labels == predicted).astype(float), weights)
+
+
+class Correlated(Task):
+    """Records are `gold` and `predicted`; metrics their correlations."""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What people said, and what the model did."""
+        return "gold", "predicted"
+
+    def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
+        """(replicates,)."""
+        gold, predicted = records.T
+        correlation = statistics.pearson if metric == "pearson" else statistics.spearman
+        return correlation(gold, predicted, weights)
+
+
+@dataclass(frozen=True)
+class Regression(Correlated):
+    """A score of a sentence or a pair, from a model with one output.
+
+    Args:
+        name: of the task.
+    """
+
+    name: str
+    head: ClassVar[HeadKind] = "sequence-classification"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Both correlations."""
+        return "pearson", "spearman"
+
+    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
+        """One row."""
+        return text_row(example, reader)
+
+    def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
+        """Scores, (n,); of type float, which transformers takes for regression."""
+        del reader
+        return {"labels": torch.tensor([label_of(p) for p in prepared], dtype=torch.float32, device=device)}
+
+    def read(self, outputs: Any, batch: TaskBatch) -> Floats:
+        """(n, 2)."""
+        logits = taken(outputs, "logits", 2, self.name, "one output")
+        if logits.shape[1] != 1:
+            raise OptionError(
+                f"The task {self.name} is a score, but the model has {logits.shape[1]} classes.",
+                "Give a model with one output (num_labels 1).",
+            )
+        gold = torch.tensor([label_of(p) for p in batch.prepared], dtype=torch.float64)
+        return columns(gold, logits[:, 0])

@@ -1,0 +1,49 @@
+"""What tasks are asked about: one example with its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+
+@dataclass(frozen=True, slots=True)
+class TextExample:
+    """Texts and a number: classification, regression, choice, similarity; without a number masking and translation.
+
+    Args:
+        id: what tells it from others in its source.
+        texts: one or two sentences; a context and its endings; an anchor and candidates; a source and its translation.
+        label: class from 0, index of the right ending, or a score.
+    """
+
+    id: str
+    texts: tuple[str, ...]
+    label: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A stretch of a context; `start` is its first character, None if nobody says."""
+
+    text: str
+    start: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A question about a paragraph.
+
+    Args:
+        id: what tells it from others in its source.
+        question: in one sentence.
+        context: where the answer is, if there is one.
+        answers: what counts as right; empty if there is no answer.
+    """
+
+    id: str
+    question: str
+    context: str
+    answers: tuple[Answer, ...]
+
+
+TaskExample: TypeAlias = TextExample | Question

@@ -1,0 +1,159 @@
+"""Words that a model has to fill in: masked language models, and translations it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from headlens.corpora.encoding import SentenceEncoder
+from headlens.corpora.masking import Masking
+from headlens.corpora.sentence import Example
+from headlens.corpora.text import plain_sentence
+from headlens.errors import OptionError
+from headlens.tasks import statistics
+from headlens.tasks.base import Floats, HeadKind, Prepared, Task, TaskBatch
+from headlens.tasks.examples import TaskExample, TextExample
+from headlens.tasks.outputs import IGNORED, taken, token_records
+from headlens.tasks.reader import Reader, TokenRow, pad
+
+
+class Likelihood(Task):
+    """Records: `nll` (nats, summed over the tokens asked for), `tokens`, `correct`."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Per token, not per example."""
+        return "accuracy", "loss", "perplexity"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Sums over the tokens of an example."""
+        return "nll", "tokens", "correct"
+
+    def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
+        """(replicates,)."""
+        nll, tokens, correct = (weights @ records).T
+        if metric == "accuracy":
+            return statistics.ratio(correct, tokens)
+        loss = statistics.ratio(nll, tokens)
+        return np.exp(loss) if metric == "perplexity" else loss
+
+    def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
+        """Ids, -100 where nothing is asked for, (rows, length)."""
+        del reader
+        return {"labels": pad([row.labels for p in prepared for row in p.rows], IGNORED, device)}
+
+    def read(self, outputs: Any, batch: TaskBatch) -> Floats:
+        """(n, 3)."""
+        labels = batch.labels["labels"]
+        logits = taken(outputs, "logits", 3, self.name, "a language-model head")
+        if logits.shape[:2] != labels.shape:
+            raise OptionError(
+                f"The model's logits have the shape {tuple(logits.shape)} for labels {tuple(labels.shape)}.",
+                "Give a model with a language-model head.",
+            )
+        return token_records(logits, labels)
+
+
+@dataclass(frozen=True)
+class MaskedLM(Likelihood):
+    """Masked tokens of a sentence; which ones depends on the sentence and the seed alone.
+
+    A sentence that brings its own mask tokens has no answer and is left out.
+
+    Args:
+        name: of the task.
+        share: of a sentence's tokens that are masked.
+        seed: another seed masks other tokens.
+    """
+
+    name: str = "mlm"
+    share: float = 0.15
+    seed: int = 0
+    head: ClassVar[HeadKind] = "masked-lm"
+
+    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
+        """One row with mask tokens, and what they were.
+
+        Raises:
+            OptionError: if the tokenizer has no mask token.
+        """
+        assert isinstance(example, TextExample)
+        mask_id = reader.tokenizer.mask_token_id
+        if mask_id is None:
+            raise OptionError(
+                f"{type(reader.tokenizer).__name__} has no mask token.", "Give a masked language model, such as BERT."
+            )
+        sentence = plain_sentence(example.texts[0], example.id)
+        whole = SentenceEncoder(reader.tokenizer, reader.limit).encode(Example(sentence)) if sentence.words else None
+        masked = None if whole is None else Masking(int(mask_id), self.share, self.seed).mask(whole)
+        if whole is None or masked is None or masked is whole:
+            return ()
+        pairs = zip(whole.source.ids, masked.source.ids, strict=True)
+        labels = tuple(old if new != old else IGNORED for old, new in pairs)
+        segments = (0,) * len(labels) if "token_type_ids" in reader.tokenizer.model_input_names else ()
+        return (TokenRow(masked.source.ids, segments, labels),)
+
+
+def decoder_inputs(labels: Tensor, reader: Reader) -> dict[str, Tensor]:
+    """What a decoder reads under teacher forcing: the start, then all labels but the last; (rows, length) each."""
+    assert reader.decoder_start_id is not None
+    ids = labels.roll(1, dims=1)
+    ids[:, 0] = reader.decoder_start_id
+    return {
+        "decoder_input_ids": ids.masked_fill(ids == IGNORED, reader.pad_id),
+        "decoder_attention_mask": (labels != IGNORED).long(),
+    }
+
+
+@dataclass(frozen=True)
+class TranslationLoss(Likelihood):
+    """How likely a translation is to a model that is shown it word by word (teacher forcing): one forward pass each.
+
+    Args:
+        name: of the task.
+    """
+
+    name: str = "translation-loss"
+    head: ClassVar[HeadKind] = "seq2seq-lm"
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """The loss is the main one."""
+        return "loss", "perplexity", "accuracy"
+
+    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
+        """One row with the translation as its labels."""
+        return translation_row(example, reader)
+
+    def collate(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device | str) -> TaskBatch:
+        """A batch with the decoder's inputs."""
+        batch = super().collate(prepared, reader, device)
+        inputs = batch.inputs | decoder_inputs(batch.labels["labels"], reader)
+        return TaskBatch(inputs, batch.labels, prepared, reader)
+
+    def arguments(self, model: Any) -> dict[str, Any]:
+        """Decoders of pairs keep no cache."""
+        del model
+        return {"use_cache": False}
+
+
+def translation_row(example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
+    """A source, with its translation as labels; nothing if a side is too long.
+
+    Raises:
+        OptionError: if the model is no encoder-decoder.
+    """
+    assert isinstance(example, TextExample)
+    if reader.decoder_start_id is None:
+        raise OptionError("Translation needs an encoder-decoder.", "Give a translation model, such as Marian's.")
+    source, reference = example.texts
+    row, labels = reader.sequence(source), reader.target(reference)
+    if row is None or not labels or not reader.fits(len(labels)):
+        return ()
+    return (TokenRow(row.ids, row.segments, labels),)

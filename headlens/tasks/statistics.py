@@ -1,0 +1,98 @@
+"""Statistics of samples in which every example counts as often as its weight says, for many weightings at once.
+
+All take weights (replicates, n), whole numbers of at least 0, and give (replicates,): what the same statistic is of the
+sample with every example repeated so often. Weights that make a statistic impossible (no example at all, a constant
+for a correlation) give NaN, unless the docstring says otherwise.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+
+def ratio(numerator: Floats, denominator: Floats) -> Floats:
+    """Quotients; NaN where the denominator is 0."""
+    out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
+    np.divide(numerator, denominator, out=out, where=denominator != 0)
+    return out
+
+
+def mean(values: Floats, weights: Floats) -> Floats:
+    """The mean of values (n,)."""
+    return ratio(weights @ values, weights.sum(axis=1))
+
+
+def f1(labels: Floats, predicted: Floats, weights: Floats) -> Floats:
+    """F1 of class 1; 0 where class 1 neither occurs nor is predicted, as in scikit-learn."""
+    both = weights @ ((labels == 1) & (predicted == 1)).astype(np.float64)
+    either = weights @ ((labels == 1).astype(np.float64) + (predicted == 1))
+    found: Floats = np.divide(2 * both, either, out=np.zeros_like(both), where=either != 0)
+    return found
+
+
+def matthews(labels: Floats, predicted: Floats, weights: Floats) -> Floats:
+    """Matthews' correlation of any number of classes (Gorodkin 2004); 0 where it is not defined, as in scikit-learn."""
+    total, right = weights.sum(axis=1), weights @ (labels == predicted).astype(np.float64)
+    classes = np.union1d(labels, predicted)
+    true = weights @ (labels[:, None] == classes)  # (replicates, classes)
+    said = weights @ (predicted[:, None] == classes)
+    covariance = right * total - (true * said).sum(axis=1)
+    product = (total**2 - (said**2).sum(axis=1)) * (total**2 - (true**2).sum(axis=1))
+    found: Floats = np.divide(covariance, np.sqrt(product), out=np.zeros_like(covariance), where=product > 0)
+    return found
+
+
+def pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
+    """Pearson's correlation of x and y, each (n,) or (replicates, n)."""
+    x, y = np.broadcast_to(x, weights.shape), np.broadcast_to(y, weights.shape)
+    total = weights.sum(axis=1)
+    dx, dy = (v - ratio((weights * v).sum(axis=1), total)[:, None] for v in (x, y))
+    xx, yy, xy = (np.einsum("rn,rn,rn->r", weights, a, b) for a, b in ((dx, dx), (dy, dy), (dx, dy)))
+    # What is left of a constant is rounding.
+    constant = np.minimum(xx / _square(weights, x), yy / _square(weights, y)) < 1e-24
+    found = ratio(xy, np.where(constant | (total == 0), 0.0, np.sqrt(xx * yy)))
+    clipped: Floats = np.clip(found, -1.0, 1.0)
+    return clipped
+
+
+def _square(weights: Floats, values: Floats) -> Floats:
+    """Sums of squares, for comparison; never 0."""
+    squares: Floats = np.einsum("rn,rn,rn->r", weights, values, values)
+    return np.where(squares > 0, squares, 1.0)
+
+
+def spearman(x: Floats, y: Floats, weights: Floats) -> Floats:
+    """Spearman's correlation of x and y, each (n,); tied values share the mean of their ranks."""
+    return pearson(ranks(x, weights), ranks(y, weights), weights)
+
+
+def ranks(values: Floats, weights: Floats) -> Floats:
+    """Ranks from 1 in the sample with repetitions, ties averaged: (replicates, n)."""
+    if not len(values):
+        return np.zeros_like(weights)
+    _, group = np.unique(values, return_inverse=True)
+    order = np.argsort(group, kind="stable")
+    starts = np.flatnonzero(np.diff(group[order], prepend=-1))
+    sizes = np.add.reduceat(weights[:, order], starts, axis=1)  # (replicates, groups)
+    middle = np.cumsum(sizes, axis=1) - (sizes - 1) / 2
+    found: Floats = middle[:, group]
+    return found
+
+
+def best_threshold(scores: Floats, above: Floats, below: Floats, weights: Floats) -> Floats:
+    """The largest mean over all thresholds of a score, one threshold for all examples.
+
+    Args:
+        scores: (n,).
+        above: value of an example whose score is above the threshold, (n,).
+        below: and if it is not.
+        weights: (replicates, n).
+    """
+    order = np.argsort(scores, kind="stable")
+    last = np.append(np.diff(scores[order]) > 0, True)  # equal scores fall on one side
+    gains = np.cumsum(weights[:, order] * (below - above)[order], axis=1)[:, last]
+    gain = np.maximum(gains.max(axis=1, initial=0.0), 0.0)
+    return ratio(weights @ above + gain, weights.sum(axis=1))

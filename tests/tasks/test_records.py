@@ -1,0 +1,83 @@
+"""What all tasks promise: metrics of weighted records, records in step with their columns."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headlens.errors import OptionError
+from headlens.tasks.base import Task
+from headlens.tasks.catalogue import CATALOGUE, find_task
+
+TASKS = {name: entry.task for name, entry in CATALOGUE.items()}
+
+
+def random_records(task: Task, n: int, seed: int) -> Any:
+    """Numbers that such a task can give: classes where there are classes, counts where there are counts."""
+    generator = np.random.default_rng(seed)
+    records = generator.integers(0, 4, size=(n, len(task.columns))).astype(float)
+    for column, name in enumerate(task.columns):
+        if name in {"nll", "margin", "predicted"} and "label" not in task.columns[:1]:
+            records[:, column] += generator.random(n).round(2)
+        if name.startswith(("exact", "f1")):
+            records[:, column] = records[:, column] / 3
+    if task.columns[0] == "label" and task.labels:
+        records[:, :2] %= len(task.labels)
+    return records
+
+
+@pytest.mark.parametrize("name", TASKS)
+@settings(deadline=None, max_examples=20)
+@given(weights=st.lists(st.integers(0, 3), min_size=1, max_size=15), seed=st.integers(0, 1000))
+def test_weights_are_repetitions(name: str, weights: list[int], seed: int) -> None:
+    task = TASKS[name]
+    records = random_records(task, len(weights), seed)
+    repeated = records.repeat(weights, axis=0)
+    if not len(repeated):
+        return
+    for metric in task.metrics:
+        expected = task.value(repeated, metric=metric)
+        assert task.value(records, np.array(weights), metric) == pytest.approx(expected, abs=1e-8, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_many_weightings_at_once_are_each_of_them(name: str) -> None:
+    task = TASKS[name]
+    records = random_records(task, 40, 1)
+    weights = np.random.default_rng(2).multinomial(40, np.full(40, 1 / 40), size=6).astype(float)
+    for metric in task.metrics:
+        together = task.replicates(records, weights, metric)
+        assert together.shape == (6,)
+        np.testing.assert_allclose(together, [task.value(records, w, metric) for w in weights], atol=1e-12)
+        shuffled = np.random.default_rng(3).permutation(40)
+        assert task.value(records[shuffled], metric=metric) == pytest.approx(task.value(records, metric=metric))
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_descriptions(name: str) -> None:
+    task = TASKS[name]
+    assert task.name == name
+    assert set(task.values(random_records(task, 9, 0))) == set(task.metrics)
+    assert task.higher_is_better is (task.metrics[0] != "loss")
+    hash(task)
+    with pytest.raises(OptionError, match=f"The task {name} has no metric 'beauty'.\nIt has {task.metrics[0]}"):
+        task.value(random_records(task, 9, 0), metric="beauty")
+
+
+def test_every_task_of_glue_has_its_own_metric() -> None:
+    main = {name: task.metrics for name, task in TASKS.items()}
+    assert main["cola"][0] == "matthews"
+    assert main["mrpc"] == main["qqp"] == ("f1", "accuracy")
+    assert main["stsb"] == ("pearson", "spearman")
+    assert {main[name][0] for name in ("sst2", "mnli", "mnli-mm", "qnli", "rte", "snli", "swag")} == {"accuracy"}
+    assert TASKS["rte"].labels == ("entailment", "not_entailment")
+    assert CATALOGUE["mnli"].split == "validation_matched"
+    assert CATALOGUE["mnli-mm"].split == "validation_mismatched"
+    assert CATALOGUE["mnli-mm"].dataset == CATALOGUE["mnli"].dataset == "nyu-mll/glue:mnli"
+
+
+def test_unknown_tasks() -> None:
+    with pytest.raises(OptionError, match=r"There is no task 'sts'\.\nChoose one with --task: paraphrase, "):
+        find_task("sts")
