@@ -1,0 +1,91 @@
+"""A pass that starts in the middle: what came before is taken from a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headlens.attention.recording import Arguments, Forward, Keywords, Recording
+from headlens.attention.rows import repeated
+from headlens.errors import SelfCheckError
+
+
+class Playing:
+    """Follows a pass over repeated inputs up to one attention call, and leaves the model alone after it.
+
+    Args:
+        recording: of the intact pass.
+        target: number of the attention call's record.
+        outputs: head outputs to go on with, (times x rows, query, heads, d).
+        check: told what the model made of them, in the same shape.
+    """
+
+    def __init__(self, recording: Recording, target: int, outputs: Tensor, check: Callable[[Tensor], None]) -> None:
+        self._records = recording.records
+        self._rows = recording.rows
+        self._times = outputs.shape[0] // recording.rows
+        self._target = target
+        self._outputs = outputs
+        self._check = check
+        self._at = 0
+        self._arrived = False
+
+    @property
+    def reached(self) -> bool:
+        """Whether the attention call is over, so that everything runs as usual."""
+        return self._at > self._target
+
+    def call(self, module: nn.Module, forward: Forward, args: Arguments, kwargs: Keywords) -> Any:
+        """Run a module, or give what it gave in the intact pass."""
+        if self.reached:
+            if not self._arrived:
+                self._look_at(args, kwargs)
+            return forward(*args, **kwargs)
+        record = self._records[self._at]
+        if record.module is not module or record.attends:
+            raise _out_of_step(module)
+        if record.kept and record.stop <= self._target:
+            self._at = record.stop
+            return repeated(record.output, self._times, self._rows)
+        self._at += 1
+        return forward(*args, **kwargs)
+
+    def attend(self, module: nn.Module) -> Tensor | None:
+        """The head outputs to use, if it is the turn of this call."""
+        if self.reached:
+            return None
+        if self._at != self._target or self._records[self._at].module is not module:
+            raise _out_of_step(module)
+        self._at += 1
+        return self._outputs
+
+    def finish(self) -> None:
+        """Raise SelfCheckError if the outputs were not asked for, or never seen again."""
+        if not self._arrived:
+            raise SelfCheckError(
+                "The model did not go on with the head outputs it was given.", "Please report the model."
+            )
+
+    def _look_at(self, args: Arguments, kwargs: Keywords) -> None:
+        """The first module after attention, the output projection, must get the outputs as they were given."""
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, Tensor) and value.shape == self._outputs.flatten(2).shape:
+                arrived = value.view(self._outputs.shape)
+                same = value.data_ptr() == self._outputs.data_ptr() or torch.equal(arrived, self._outputs)
+                if same:
+                    self._check(arrived)
+                    self._arrived = True
+                    return
+        raise SelfCheckError(
+            "The head outputs that were given did not arrive at the output projection.", "Please report the model."
+        )
+
+
+def _out_of_step(module: nn.Module) -> SelfCheckError:
+    return SelfCheckError(
+        f"{type(module).__name__} was called out of step with the intact pass before.",
+        "The model does not do the same for the same inputs.",
+    )

@@ -1,0 +1,274 @@
+"""Passes of a model in which one head is taken out, without computing again what that cannot change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from headlens.attention.installation import implementations, install, put
+from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
+from headlens.attention.passes import Link, Passes
+from headlens.attention.playing import Playing
+from headlens.attention.recording import Call, Forward, Recording
+from headlens.attention.replaced import Mode, alone, check_means, check_removed, evenly, replaced
+from headlens.attention.rows import part, repeated, rows_of, tensors
+from headlens.attention.sites import Site, find_sites
+from headlens.errors import OptionError, SelfCheckError
+from headlens.heads import Head
+
+# Rows times positions of one pass over several heads, where nobody says.
+TOKENS = 2**14
+
+
+@dataclass(frozen=True, eq=False)
+class Variant:
+    """The batch once more, without a head.
+
+    Args:
+        head: which was taken out, or is the only one left in its layer (`keep-only`).
+        outputs: what the model gave; tensors may share memory with those of other heads.
+    """
+
+    head: Head
+    outputs: Any
+
+
+class Intact:
+    """A batch after its intact pass; what it holds goes with it.
+
+    Args:
+        replay: whose model ran.
+        inputs: of the batch.
+        recording: of the pass.
+        outputs: of the model.
+    """
+
+    def __init__(self, replay: Replay, inputs: Mapping[str, Any], recording: Recording, outputs: Any) -> None:
+        self.outputs = outputs
+        self._replay = replay
+        self._inputs = inputs
+        self._recording = recording
+        self._rows = rows_of(inputs)
+        self._calls = recording.finish(replay.sites, replay.modules)
+
+    @property
+    def sites(self) -> list[Site]:
+        """The sites the batch came by: all, but for an encoder that runs alone."""
+        return list(self._calls)
+
+    def variants(self, heads: Sequence[Head] | None = None) -> Iterator[Variant]:
+        """The batch without each of its heads, layer by layer; by default of all.
+
+        Raises:
+            OptionError: for a head that the batch does not come by.
+            SelfCheckError: if something else was taken out, or too much computed again.
+        """
+        wanted = [h for s in self.sites for h in s.heads] if heads is None else heads
+        known = {h for s in self.sites for h in s.heads}
+        for head in wanted:
+            if head not in known:
+                raise OptionError(f"There is no head {head}.", f"The layers are {', '.join(map(str, self.sites))}.")
+        for site in self.sites:
+            yield from self._of_site(site, [h for h in wanted if h[:2] == (site.stack, site.layer)])
+
+    def check(self, site: Site) -> None:
+        """Raise SelfCheckError if a replay from a site, with nothing taken out, does not give the intact outputs."""
+        outputs = self._play(site, self._calls[site].output, _nothing)
+        for ours, theirs in zip(tensors(outputs), tensors(self.outputs), strict=True):
+            if ours.shape != theirs.shape or not close(ours, theirs):
+                raise SelfCheckError(
+                    f"Run again from {site} with nothing taken out, the model gave other outputs than before.",
+                    "Please report the model; does it draw random numbers in evaluation mode?",
+                )
+
+    def _of_site(self, site: Site, heads: Sequence[Head]) -> Iterator[Variant]:
+        size = max(1, self._replay.tokens // max(1, self._calls[site].output.shape[:2].numel()))
+        for first in range(0, len(heads), size):
+            chunk = heads[first : first + size]
+            numbers = [h.head for h in chunk]
+            changed = self._replay.changed(site, self._calls[site], numbers)
+            outputs = self._play(site, changed, partial(check_removed, heads=numbers, mode=self._replay.mode))
+            del changed
+            for i, head in enumerate(chunk):
+                own = part(outputs, i * self._rows, (i + 1) * self._rows, len(chunk) * self._rows)
+                yield Variant(head, own)
+
+    def _play(self, site: Site, outputs: Tensor, check: Callable[..., None]) -> Any:
+        times = outputs.shape[0] // self._recording.rows
+        playing = Playing(self._recording, self._calls[site].record, outputs, check)
+        result = self._replay.run_with(playing, repeated(self._inputs, times, self._rows))
+        playing.finish()
+        return result
+
+
+class Replay:
+    """Takes the heads of a model out, one at a time, while inside `with`; afterwards nothing is left of it.
+
+        with Replay(model) as replay:
+            intact = replay.run(inputs)
+            for variant in intact.variants():
+                variant.head, variant.outputs, intact.outputs
+
+    An intact pass keeps the inputs of all layers and the outputs of all heads. A head changes nothing below its layer,
+    so all heads of a layer start from there together, as further rows of the batch: queries, keys, values and attention
+    of the layer itself are not computed again, the layers above run as the model's own code. With shared weights
+    (ALBERT) every depth is a layer of its own. Outputs equal those of full passes with `HeadGates` but for rounding.
+
+    Every replay checks that what it replaced arrived at the output projection, and that what it removed is exactly 0
+    there; of every layer in the first batch, and of one layer in every later one, that an intact replay gives the
+    outputs of the intact pass.
+
+    Args:
+        model: in evaluation mode.
+        mode: what a head's output is replaced by: `zero`, nothing; `mean`, its mean over a corpus; `uniform`, the mean
+            of the values its queries may look at, as from even attention. `keep-only` removes all heads of a layer but
+            one.
+        means: for the mode `mean`, (heads, d) by site, as `HeadMeans` gives them.
+        tokens: rows times positions of one pass; a single head's batch may be larger.
+
+    Raises:
+        OptionError: for a mode that does not exist, or does not fit `means`.
+        UnsupportedModelError: if the model's attention cannot be reached.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        mode: Mode = "zero",
+        means: Mapping[Site, Tensor] | None = None,
+        *,
+        tokens: int = TOKENS,
+    ) -> None:
+        self.model = model
+        self.mode: Mode = mode
+        self.sites = find_sites(model)
+        self.tokens = tokens
+        check_means(mode, means, self.sites)
+        self._means = means or {}
+        self.modules = {s: model.get_submodule(s.module) for s in self.sites}
+        eager = implementations(self.modules.values()) & {"eager", EAGER}
+        self.kernel: Kernel = "eager" if eager else "sdpa"
+        sites = set(self.modules.values())
+        self._chain = {m for m in model.modules() if m is not model and not sites.isdisjoint(m.modules())}
+        self._tape: Recording | Playing | None = None
+        self._undo: ExitStack | None = None
+        self._checked: set[Site] = set()
+        self._batches = 0
+
+    def __enter__(self) -> Self:
+        if self._undo is not None:
+            raise RuntimeError("this replay is already open")
+        if self.model.training:
+            raise RuntimeError("a model in training mode drops something else in every pass: call model.eval() first")
+        with ExitStack() as undo:
+            # No hooks of the passes are set: a replay leaves sites out on purpose.
+            link = Link(self._attend, Passes(self.model, self.sites, _nothing))
+            install(self.model, SDPA if self.kernel == "sdpa" else EAGER, link, undo)
+            for module in self._followed():
+                put(module, "forward", partial(self._call, module, module.forward), undo)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._undo is not None:
+            undo, self._undo = self._undo, None
+            undo.close()
+
+    def run(self, inputs: Mapping[str, Any]) -> Intact:
+        """The intact pass over a batch.
+
+        Args:
+            inputs: what the model takes, with the examples on the first axis of tensors; no labels.
+
+        Raises:
+            OptionError: for labels, whose loss is one number for all rows.
+            SelfCheckError: if the pass does not come by every site once.
+        """
+        if "labels" in inputs:
+            raise OptionError("A loss over a batch mixes its rows.", "Leave the labels out and score the outputs.")
+        if any(s.stack != "encoder" for s in self.sites):
+            # A cache would hold what replays leave out.
+            inputs = {**inputs, "use_cache": False}
+        recording = Recording(self._chain)
+        outputs = self.run_with(recording, inputs)
+        intact = Intact(self, inputs, recording, outputs)
+        self._check(intact)
+        return intact
+
+    def run_with(self, tape: Recording | Playing, inputs: Mapping[str, Any]) -> Any:
+        """The model's outputs from a pass that is written down, or that starts in the middle.
+
+        Raises:
+            RuntimeError: outside of `with`.
+        """
+        if self._undo is None:
+            raise RuntimeError("a replay runs inside `with` only")
+        self._tape = tape
+        try:
+            with torch.no_grad():
+                return self.model(**inputs)
+        finally:
+            self._tape = None
+
+    def changed(self, site: Site, call: Call, heads: Sequence[int]) -> Tensor:
+        """What the heads of a site give when each head of a list is taken out: (len(heads) x rows, query, heads, d)."""
+        if self.mode == "keep-only":
+            return alone(call.output, heads)
+        instead = {"zero": None, "mean": self._means.get(site), "uniform": call.even}[self.mode]
+        return replaced(call.output, heads, instead)
+
+    def _followed(self) -> list[nn.Module]:
+        """Modules with attention inside, and what stands beside them: layers, projections, normalisation."""
+        beside = [m for parent in (self.model, *self._chain) for m in parent.children()]
+        return list(dict.fromkeys([*self._chain, *beside]))
+
+    def _call(self, module: nn.Module, forward: Forward, *args: Any, **kwargs: Any) -> Any:
+        if self._tape is None:
+            return forward(*args, **kwargs)
+        return self._tape.call(module, forward, args, kwargs)
+
+    def _attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        tape = self._tape
+        given = tape.attend(module) if isinstance(tape, Playing) else None
+        if given is not None:
+            return given, None
+        mask = attention_mask if self.kernel == "sdpa" else additive(attention_mask, query.dtype)
+        output, weights = own_attention(self.kernel, module)(module, query, key, value, mask, **kwargs)
+        if tape is None:
+            return output, weights
+        if isinstance(tape, Recording):
+            even = None
+            if self.mode == "uniform":
+                even = evenly(self.kernel, module, (query, key, value), mask, kwargs.get("is_causal"))
+            tape.attended(module, output, even)
+        # No weights, as they would be kept with the layer's outputs.
+        return output, None
+
+    def _check(self, intact: Intact) -> None:
+        """Every layer once, then one in every batch, in turn."""
+        sites = intact.sites
+        for site in [s for s in sites if s not in self._checked] or [sites[self._batches % len(sites)]]:
+            intact.check(site)
+            self._checked.add(site)
+        self._batches += 1
+
+
+def close(ours: Tensor, theirs: Tensor) -> bool:
+    """Whether numbers agree but for rounding: 7e-5 of the largest in single precision, 4e-10 in double."""
+    if not theirs.numel():
+        return True
+    tolerance = torch.finfo(theirs.dtype).eps ** 0.6 * float(theirs.abs().max())
+    return bool((ours - theirs).abs().max() <= tolerance)
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass
