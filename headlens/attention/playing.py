@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from headlens.attention.recording import Arguments, Forward, Keywords, Recording
 from headlens.attention.rows import repeated
+from headlens.attention.shortcut import FirstPosition, first_position
 from headlens.errors import SelfCheckError
 
 
@@ -21,14 +22,26 @@ class Playing:
         target: number of the attention call's record.
         outputs: head outputs to go on with, (times x rows, query, heads, d).
         check: told what the model made of them, in the same shape.
+        shortcut: for the last layer, if only its first position is looked at.
     """
 
-    def __init__(self, recording: Recording, target: int, outputs: Tensor, check: Callable[[Tensor], None]) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        target: int,
+        outputs: Tensor,
+        check: Callable[[Tensor], None],
+        shortcut: FirstPosition | None = None,
+    ) -> None:
         self._records = recording.records
+        self._shortcut = shortcut
+        # Attention calls to come, and all positions of the last layer's input once it runs for the first alone.
+        self._left = sum(r.attends for r in recording.records[target + 1 :])
+        self._all: Tensor | None = None
         self._rows = recording.rows
         self._times = outputs.shape[0] // recording.rows
         self._target = target
-        self._outputs = outputs
+        self._outputs = outputs if shortcut is None or self._left else outputs[:, :1].contiguous()
         self._check = check
         self._at = 0
         self._arrived = False
@@ -40,6 +53,9 @@ class Playing:
 
     def call(self, module: nn.Module, forward: Forward, args: Arguments, kwargs: Keywords) -> Any:
         """Run a module, or give what it gave in the intact pass."""
+        if self._is_last_layer(module):
+            self._all = args[0]
+            args = (args[0][:, :1], *args[1:])
         if self.reached:
             if not self._arrived:
                 self._look_at(args, kwargs)
@@ -49,7 +65,8 @@ class Playing:
             raise _out_of_step(module)
         if record.kept and record.stop <= self._target:
             self._at = record.stop
-            return repeated(record.output, self._times, self._rows)
+            output = record.output if self._all is None else record.output[:, :1]
+            return repeated(output, self._times, self._rows)
         self._at += 1
         return forward(*args, **kwargs)
 
@@ -62,12 +79,26 @@ class Playing:
         self._at += 1
         return self._outputs
 
+    def attended(self, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Key, value and mask to use in a call after that one."""
+        self._left -= 1
+        if self._all is None or self._shortcut is None:
+            return key, value, mask
+        return *self._shortcut.keys_and_values(self._all, key.shape[1]), first_position(mask, 2)
+
     def finish(self) -> None:
         """Raise SelfCheckError if the outputs were not asked for, or never seen again."""
         if not self._arrived:
             raise SelfCheckError(
                 "The model did not go on with the head outputs it was given.", "Please report the model."
             )
+
+    def _is_last_layer(self, module: nn.Module) -> bool:
+        if self._shortcut is None or self._all is not None:
+            return False
+        if self.reached:
+            return self._left == 1 and module is self._shortcut.layer.module
+        return self._records[self._at] is self._shortcut.layer and not self._left
 
     def _look_at(self, args: Arguments, kwargs: Keywords) -> None:
         """The first module after attention, the output projection, must get the outputs as they were given."""

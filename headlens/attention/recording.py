@@ -26,6 +26,8 @@ class Record:
         attends: whether it is the call of the attention function.
         kept: whether `output` may stand in for the call.
         output: what came out.
+        given: where the tensor lay that it got first; 0 if it got none of (rows, positions, numbers).
+        made: where the tensor lay that came out of a projection.
     """
 
     module: nn.Module
@@ -33,6 +35,8 @@ class Record:
     attends: bool = False
     kept: bool = False
     output: Any = None
+    given: int = 0
+    made: int = -1
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,6 +67,8 @@ class Recording:
     def __init__(self, chain: set[nn.Module]) -> None:
         self.records: list[Record] = []
         self.calls: list[tuple[nn.Module, Call]] = []
+        # Where keys and values of the last attention call lay.
+        self.made_of: tuple[int, ...] = ()
         self._chain = chain
 
     @property
@@ -72,19 +78,23 @@ class Recording:
 
     def call(self, module: nn.Module, forward: Forward, args: Arguments, kwargs: Keywords) -> Any:
         """Run a module, and write it down."""
-        record = Record(module)
+        given = _first_tensor(args, kwargs)
+        record = Record(module, given=0 if given is None else given.data_ptr())
         first = len(self.records)
         self.records.append(record)
         output = forward(*args, **kwargs)
         record.stop = len(self.records)
-        record.kept = module in self._chain or _by_position(output, args, kwargs)
-        record.output = output if record.kept else None
+        if module in self._chain:
+            record.kept, record.output = True, output
+        elif given is not None and isinstance(output, Tensor) and output.shape[:-1] == given.shape[:-1]:
+            record.kept, record.output, record.made = True, output, output.data_ptr()
         self._let_go(first + 1, record.stop)
         return output
 
-    def attended(self, module: nn.Module, output: Tensor, even: Tensor | None) -> None:
-        """Write an attention call down."""
+    def attended(self, module: nn.Module, output: Tensor, even: Tensor | None, made_of: tuple[Tensor, Tensor]) -> None:
+        """Write an attention call down, with its key and value."""
         number = len(self.records)
+        self.made_of = tuple(t.data_ptr() for t in made_of)
         self.calls.append((module, Call(number, output, even)))
         self.records.append(Record(module, number + 1, attends=True))
 
@@ -123,9 +133,7 @@ class Recording:
             first = self.records[first].stop
 
 
-def _by_position(output: object, args: Arguments, kwargs: Keywords) -> bool:
-    """Whether a module gave a vector for each it got, such as a projection; embeddings get none."""
+def _first_tensor(args: Arguments, kwargs: Keywords) -> Tensor | None:
+    """What a module got first, if it is a vector for each position: embeddings get numbers of tokens."""
     given = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
-    if given is None or not isinstance(output, Tensor) or not given.is_floating_point():
-        return False
-    return given.dim() > 2 and output.shape[:-1] == given.shape[:-1]
+    return given if given is not None and given.is_floating_point() and given.dim() > 2 else None

@@ -19,9 +19,11 @@ from headlens.attention.playing import Playing
 from headlens.attention.recording import Call, Forward, Recording
 from headlens.attention.replaced import Mode, alone, check_means, check_removed, evenly, replaced
 from headlens.attention.rows import part, repeated, rows_of, tensors
+from headlens.attention.shortcut import FirstPosition
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
+from headlens.models.memory import is_out_of_memory
 
 # Rows times positions of one pass over several heads, where nobody says.
 TOKENS = 2**14
@@ -57,6 +59,7 @@ class Intact:
         self._recording = recording
         self._rows = rows_of(inputs)
         self._calls = recording.finish(replay.sites, replay.modules)
+        self.shortcut: FirstPosition | None = None
 
     @property
     def sites(self) -> list[Site]:
@@ -77,6 +80,31 @@ class Intact:
                 raise OptionError(f"There is no head {head}.", f"The layers are {', '.join(map(str, self.sites))}.")
         for site in self.sites:
             yield from self._of_site(site, [h for h in wanted if h[:2] == (site.stack, site.layer)])
+
+    def only_first_position(self) -> bool | None:
+        """Whether nobody looks at anything but the first position of the last layer; None if there is no other.
+
+        Asked of the model, by running the last layer for its first position alone: if the outputs are the same, in
+        shape and in number, the others do not matter.
+        """
+        if {s.stack for s in self.sites} != {"encoder"} or not (shortcut := FirstPosition.of(self._recording)):
+            return False
+        if self._calls[self.sites[-1]].output.shape[1] < 2:
+            return None
+        self.shortcut = shortcut
+        try:
+            self.check(self.sites[0])
+        except (SelfCheckError, RuntimeError, IndexError) as error:
+            if is_out_of_memory(error):
+                raise
+            return False
+        finally:
+            self.shortcut = None
+        return True
+
+    def use_shortcut(self) -> None:
+        """From now on, run the last layer for its first position alone."""
+        self.shortcut = FirstPosition.of(self._recording)
 
     def check(self, site: Site) -> None:
         """Raise SelfCheckError if a replay from a site, with nothing taken out, does not give the intact outputs."""
@@ -102,7 +130,7 @@ class Intact:
 
     def _play(self, site: Site, outputs: Tensor, check: Callable[..., None]) -> Any:
         times = outputs.shape[0] // self._recording.rows
-        playing = Playing(self._recording, self._calls[site].record, outputs, check)
+        playing = Playing(self._recording, self._calls[site].record, outputs, check, self.shortcut)
         result = self._replay.run_with(playing, repeated(self._inputs, times, self._rows))
         playing.finish()
         return result
@@ -120,6 +148,9 @@ class Replay:
     so all heads of a layer start from there together, as further rows of the batch: queries, keys, values and attention
     of the layer itself are not computed again, the layers above run as the model's own code. With shared weights
     (ALBERT) every depth is a layer of its own. Outputs equal those of full passes with `HeadGates` but for rounding.
+
+    Where only the first position of the last layer is looked at, as in BERT's classifiers, the last layer is run for that
+    position alone; the first batch shows whether that changes any output.
 
     Every replay checks that what it replaced arrived at the output projection, and that what it removed is exactly 0
     there; of every layer in the first batch, and of one layer in every later one, that an intact replay gives the
@@ -161,6 +192,7 @@ class Replay:
         self._undo: ExitStack | None = None
         self._checked: set[Site] = set()
         self._batches = 0
+        self._only_first: bool | None = None
 
     def __enter__(self) -> Self:
         if self._undo is not None:
@@ -238,9 +270,11 @@ class Replay:
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
         tape = self._tape
-        given = tape.attend(module) if isinstance(tape, Playing) else None
-        if given is not None:
-            return given, None
+        if isinstance(tape, Playing):
+            given = tape.attend(module)
+            if given is not None:
+                return given, None
+            key, value, attention_mask = tape.attended(key, value, attention_mask)
         mask = attention_mask if self.kernel == "sdpa" else additive(attention_mask, query.dtype)
         output, weights = own_attention(self.kernel, module)(module, query, key, value, mask, **kwargs)
         if tape is None:
@@ -249,13 +283,17 @@ class Replay:
             even = None
             if self.mode == "uniform":
                 even = evenly(self.kernel, module, (query, key, value), mask, kwargs.get("is_causal"))
-            tape.attended(module, output, even)
+            tape.attended(module, output, even, (key, value))
         # No weights, as they would be kept with the layer's outputs.
         return output, None
 
     def _check(self, intact: Intact) -> None:
         """Every layer once, then one in every batch, in turn."""
         sites = intact.sites
+        if self._only_first is None:
+            self._only_first = intact.only_first_position()
+        if self._only_first:
+            intact.use_shortcut()
         for site in [s for s in sites if s not in self._checked] or [sites[self._batches % len(sites)]]:
             intact.check(site)
             self._checked.add(site)
