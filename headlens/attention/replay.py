@@ -228,6 +228,7 @@ class Replay:
         if any(s.stack != "encoder" for s in self.sites):
             # A cache would hold what replays leave out.
             inputs = {**inputs, "use_cache": False}
+        rows_of(inputs)
         recording = Recording(self._chain)
         outputs = self.run_with(recording, inputs)
         intact = Intact(self, inputs, recording, outputs)

@@ -114,16 +114,18 @@ def classifier(config: BertConfig) -> PreTrainedModel:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sentences", type=int, default=128)
+    parser.add_argument("--sentences", type=int, default=48)
+    parser.add_argument("--batch-tokens", type=int, default=2048)
     parser.add_argument("--tokens", type=int, default=SweepOptions().tokens)
     parser.add_argument("--models", default="embedding,minilm,bert")
     options = parser.parse_args()
     loaded, corpus = load("demo"), open_corpus("demo")
     feed = Feed.of(loaded, next(iter(corpus)))
-    rows = [r for rows in feed.rows(corpus, 2048) for r in rows][: options.sentences]
-    # In the order of the corpus, as a loop that knows nothing of lengths would take them.
-    mixed = sorted(rows, key=lambda r: r.key)
-    same = [dict(feed.collate(part).inputs) for part in budgeted(rows, 2048)]
+    every = [r for rows in feed.rows(corpus, 2048) for r in rows]
+    # In no order, as a loop that knows nothing of lengths would take them.
+    mixed = sorted(every, key=lambda r: r.key)[: options.sentences]
+    rows = sorted(mixed, key=lambda r: r.length)
+    same = [dict(feed.collate(part).inputs) for part in budgeted(rows, options.batch_tokens)]
     small = [dict(feed.collate(mixed[i : i + 16]).inputs) for i in range(0, len(mixed), 16)]
     mini = classifier(BertConfig(**{**loaded.model.config.to_dict(), "num_labels": 2}))
     mini.base_model.load_state_dict(loaded.model.base_model.state_dict(), strict=False)
