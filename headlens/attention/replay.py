@@ -25,8 +25,8 @@ from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
 from headlens.models.memory import is_out_of_memory
 
-# Rows times positions of one pass over several heads, where nobody says.
-TOKENS = 2**14
+# Rows times positions of one pass over several heads, where nobody says: more do not make a processor faster.
+TOKENS = {"cpu": 2**12, "other": 2**15}
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,8 +149,8 @@ class Replay:
     of the layer itself are not computed again, the layers above run as the model's own code. With shared weights
     (ALBERT) every depth is a layer of its own. Outputs equal those of full passes with `HeadGates` but for rounding.
 
-    Where only the first position of the last layer is looked at, as in BERT's classifiers, the last layer is run for that
-    position alone; the first batch shows whether that changes any output.
+    Where only the first position of the last layer is looked at, as in BERT's classifiers, the last layer is run for
+    that position alone; the first batch shows whether that changes any output.
 
     Every replay checks that what it replaced arrived at the output projection, and that what it removed is exactly 0
     there; of every layer in the first batch, and of one layer in every later one, that an intact replay gives the
@@ -162,7 +162,8 @@ class Replay:
             of the values its queries may look at, as from even attention. `keep-only` removes all heads of a layer but
             one.
         means: for the mode `mean`, (heads, d) by site, as `HeadMeans` gives them.
-        tokens: rows times positions of one pass; a single head's batch may be larger.
+        tokens: rows times positions of one pass, though a single head's batch may be larger; None for what suits the
+            device.
 
     Raises:
         OptionError: for a mode that does not exist, or does not fit `means`.
@@ -175,12 +176,12 @@ class Replay:
         mode: Mode = "zero",
         means: Mapping[Site, Tensor] | None = None,
         *,
-        tokens: int = TOKENS,
+        tokens: int | None = None,
     ) -> None:
         self.model = model
         self.mode: Mode = mode
         self.sites = find_sites(model)
-        self.tokens = tokens
+        self.tokens = tokens or TOKENS.get(model.device.type, TOKENS["other"])
         check_means(mode, means, self.sites)
         self._means = means or {}
         self.modules = {s: model.get_submodule(s.module) for s in self.sites}

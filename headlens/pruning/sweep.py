@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.attention.replaced import Mode
-from headlens.attention.replay import TOKENS, Intact, Replay
+from headlens.attention.replay import Intact, Replay
 from headlens.attention.rows import part, rows_of
 from headlens.attention.sites import Site
 from headlens.errors import ModelError, SelfCheckError
@@ -34,13 +34,13 @@ class SweepOptions:
     Args:
         mode: what a head's output is replaced by (`headlens.attention.replay.Replay`).
         means: for the mode `mean`, (heads, d) by site.
-        tokens: rows times positions of one pass; halved where memory does not suffice.
+        tokens: rows times positions of one pass, halved where memory does not suffice; None for what suits the device.
         heads: which; None for all.
     """
 
     mode: Mode = "zero"
     means: Mapping[Site, Tensor] | None = None
-    tokens: int = TOKENS
+    tokens: int | None = None
     heads: tuple[Head, ...] | None = None
 
 
