@@ -110,6 +110,8 @@ class Intact:
         """Raise SelfCheckError if a replay from a site, with nothing taken out, does not give the intact outputs."""
         outputs = self._play(site, self._calls[site].output, _nothing)
         for ours, theirs in zip(tensors(outputs), tensors(self.outputs), strict=True):
+            if theirs.isnan().any():
+                raise SelfCheckError("The model gives NaN, with all its heads.", "Use --dtype float32.")
             if ours.shape != theirs.shape or not close(ours, theirs):
                 raise SelfCheckError(
                     f"Run again from {site} with nothing taken out, the model gave other outputs than before.",

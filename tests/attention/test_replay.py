@@ -284,6 +284,18 @@ def test_modes_and_means_must_fit() -> None:
         Replay(model, "mean", {s: torch.zeros(4 - s.layer, 8) for s in sites})
 
 
+def test_models_that_give_nothing_but_nan_are_told_apart() -> None:
+    model, inputs = model_and_inputs("bert")
+    torch.nn.init.constant_(model.encoder.layer[0].output.LayerNorm.bias, float("nan"))
+    with Replay(model) as replay, pytest.raises(SelfCheckError, match="gives NaN, with all its heads"):
+        replay.run(inputs)
+
+
+@pytest.mark.parametrize("name", ["bert-classifier", "marian"])
+def test_half_precision_agrees_to_its_own(name: str) -> None:
+    compare(zoo.ZOO[name].build().bfloat16(), zoo.padded(zoo.ZOO[name]), "zero", 0.05)
+
+
 class Noise(torch.nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         return hidden + torch.rand_like(hidden)
