@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from headlens.attention.intact import Intact
 from headlens.attention.replaced import Mode
-from headlens.attention.replay import Intact, Replay
+from headlens.attention.replay import Replay
 from headlens.attention.rows import part, rows_of
 from headlens.attention.sites import Site
 from headlens.errors import ModelError, SelfCheckError
