@@ -28,9 +28,9 @@ def install(model: nn.Module, name: str, link: Link, undo: ExitStack) -> None:
     configs = _configs(model)
     _refuse_second_session(model, configs)
     for config in configs:
-        _set(config, "_attn_implementation_internal", name, undo)
+        put(config, "_attn_implementation_internal", name, undo)
     for module in model.modules():
-        _set(module, ATTRIBUTE, link, undo)
+        put(module, ATTRIBUTE, link, undo)
 
 
 def implementations(modules: Iterable[nn.Module]) -> set[str]:
@@ -69,7 +69,7 @@ def _refuse_second_session(model: nn.Module, configs: Sequence[Any]) -> None:
         )
 
 
-def _set(owner: Any, name: str, value: object, undo: ExitStack) -> None:
+def put(owner: Any, name: str, value: object, undo: ExitStack) -> None:
     """Set an attribute until `undo` is closed."""
     before: Callable[[], object]
     if name in vars(owner):

@@ -1,0 +1,122 @@
+"""A pass that starts in the middle: what came before is taken from a recording."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headlens.attention.recording import Arguments, Forward, Keywords, Recording
+from headlens.attention.rows import repeated
+from headlens.attention.shortcut import FirstPosition, first_position
+from headlens.errors import SelfCheckError
+
+
+class Playing:
+    """Follows a pass over repeated inputs up to one attention call, and leaves the model alone after it.
+
+    Args:
+        recording: of the intact pass.
+        target: number of the attention call's record.
+        outputs: head outputs to go on with, (times x rows, query, heads, d).
+        check: told what the model made of them, in the same shape.
+        shortcut: for the last layer, if only its first position is looked at.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        target: int,
+        outputs: Tensor,
+        check: Callable[[Tensor], None],
+        shortcut: FirstPosition | None = None,
+    ) -> None:
+        self._records = recording.records
+        self._shortcut = shortcut
+        # Attention calls to come, and all positions of the last layer's input once it runs for the first alone.
+        self._left = sum(r.attends for r in recording.records[target + 1 :])
+        self._all: Tensor | None = None
+        self._rows = recording.rows
+        self._times = outputs.shape[0] // recording.rows
+        self._target = target
+        self._outputs = outputs if shortcut is None or self._left else outputs[:, :1].contiguous()
+        self._check = check
+        self._at = 0
+        self._arrived = False
+
+    @property
+    def reached(self) -> bool:
+        """Whether the attention call is over, so that everything runs as usual."""
+        return self._at > self._target
+
+    def call(self, module: nn.Module, forward: Forward, args: Arguments, kwargs: Keywords) -> Any:
+        """Run a module, or give what it gave in the intact pass."""
+        if self._is_last_layer(module):
+            self._all = args[0]
+            args = (args[0][:, :1], *args[1:])
+        if self.reached:
+            if not self._arrived:
+                self._look_at(args, kwargs)
+            return forward(*args, **kwargs)
+        record = self._records[self._at]
+        if record.module is not module or record.attends:
+            raise _out_of_step(module)
+        if record.kept and record.stop <= self._target:
+            self._at = record.stop
+            output = record.output if self._all is None else record.output[:, :1]
+            return repeated(output, self._times, self._rows)
+        self._at += 1
+        return forward(*args, **kwargs)
+
+    def attend(self, module: nn.Module) -> Tensor | None:
+        """The head outputs to use, if it is the turn of this call."""
+        if self.reached:
+            return None
+        if self._at != self._target or self._records[self._at].module is not module:
+            raise _out_of_step(module)
+        self._at += 1
+        return self._outputs
+
+    def attended(self, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Key, value and mask to use in a call after that one."""
+        self._left -= 1
+        if self._all is None or self._shortcut is None:
+            return key, value, mask
+        return *self._shortcut.keys_and_values(self._all, key.shape[1]), first_position(mask, 2)
+
+    def finish(self) -> None:
+        """Raise SelfCheckError if the outputs were not asked for, or never seen again."""
+        if not self._arrived:
+            raise SelfCheckError(
+                "The model did not go on with the head outputs it was given.", "Please report the model."
+            )
+
+    def _is_last_layer(self, module: nn.Module) -> bool:
+        if self._shortcut is None or self._all is not None:
+            return False
+        if self.reached:
+            return self._left == 1 and module is self._shortcut.layer.module
+        return self._records[self._at] is self._shortcut.layer and not self._left
+
+    def _look_at(self, args: Arguments, kwargs: Keywords) -> None:
+        """The first module after attention, the output projection, must get the outputs as they were given."""
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, Tensor) and value.shape == self._outputs.flatten(2).shape:
+                arrived = value.view(self._outputs.shape)
+                same = value.data_ptr() == self._outputs.data_ptr() or torch.equal(arrived, self._outputs)
+                if same:
+                    self._check(arrived)
+                    self._arrived = True
+                    return
+        raise SelfCheckError(
+            "The head outputs that were given did not arrive at the output projection.", "Please report the model."
+        )
+
+
+def _out_of_step(module: nn.Module) -> SelfCheckError:
+    return SelfCheckError(
+        f"{type(module).__name__} was called out of step with the intact pass before.",
+        "The model does not do the same for the same inputs.",
+    )

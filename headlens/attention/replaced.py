@@ -1,0 +1,141 @@
+"""What stands in the place of a head's output when the head is taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from headlens.attention.contract import AttentionCall, Observer
+from headlens.attention.interface import Kernel, causal_mask
+from headlens.attention.sites import Site
+from headlens.errors import OptionError, SelfCheckError
+
+Mode = Literal["zero", "mean", "uniform", "keep-only"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+
+class HeadMeans(Observer):
+    """Mean head outputs over the real tokens of a corpus, for the mode `mean`.
+
+    Tokens are those declared with `session.batch`; without a declaration all positions count.
+    """
+
+    needs_weights = False
+
+    def __init__(self) -> None:
+        self._done: dict[Site, tuple[Tensor, Tensor]] = {}
+        self._pending: dict[Site, tuple[Tensor, Tensor]] = {}
+
+    def observe(self, call: AttentionCall) -> None:
+        """Add one call."""
+        real = (
+            torch.ones(call.output.shape[:2], device=call.output.device) if call.queries is None else call.queries.real
+        )
+        # (batch, query, heads, d) -> (heads, d)
+        total = torch.einsum("bqhd,bq->hd", call.output.detach().double(), real.double())
+        self._pending[call.site] = (total, real.sum())
+
+    def commit(self) -> None:
+        """What was observed counts."""
+        for site, (total, count) in self._pending.items():
+            before, counted = self._done.get(site, (0, 0))
+            self._done[site] = (before + total, counted + count)
+        self._pending = {}
+
+    def discard(self) -> None:
+        """Forget what was observed since the last commit."""
+        self._pending = {}
+
+    def means(self) -> dict[Site, Tensor]:
+        """Mean outputs by site, (heads, d), double precision."""
+        return {site: total / count for site, (total, count) in self._done.items()}
+
+
+def check_means(mode: Mode, means: Mapping[Site, Tensor] | None, sites: Sequence[Site]) -> None:
+    """Raise OptionError unless there are means exactly where a mode needs them."""
+    if mode not in MODES:
+        raise OptionError(f"There is no way {mode!r} to take a head out.", f"Choose from: {', '.join(MODES)}.")
+    if (mode == "mean") != (means is not None):
+        raise OptionError(
+            f"The mode {mode!r} needs {'the' if mode == 'mean' else 'no'} means of head outputs.",
+            "Measure them with HeadMeans and give them as means=, for the mode 'mean' only.",
+        )
+    for site in sites if means is not None else ():
+        mean = (means or {}).get(site)
+        if mean is None or mean.dim() != 2 or mean.shape[0] != site.n_heads:
+            found = "no means" if mean is None else f"means of the shape {tuple(mean.shape)}"
+            raise OptionError(f"There are {found} for {site}.", f"Give ({site.n_heads} heads, d) for every site.")
+
+
+def replaced(output: Tensor, heads: Sequence[int], instead: Tensor | None) -> Tensor:
+    """Head outputs once for every head of a list, in which that head is replaced.
+
+    Args:
+        output: (rows, query, heads, d).
+        heads: which.
+        instead: what comes in the place of each, broadcastable to (rows, query, heads, d); None for 0.
+
+    Returns:
+        (len(heads) x rows, query, heads, d).
+    """
+    copies = output.repeat(len(heads), 1, 1, 1)
+    if instead is not None:
+        instead = instead.to(output).expand_as(output)
+    for copy, head in zip(copies.view(len(heads), *output.shape), heads, strict=True):
+        copy[:, :, head] = 0 if instead is None else instead[:, :, head]
+    return copies
+
+
+def alone(output: Tensor, heads: Sequence[int]) -> Tensor:
+    """Head outputs once for every head of a list, in which all others are 0: (len(heads) x rows, query, heads, d)."""
+    copies = output.new_zeros(len(heads), *output.shape)
+    for copy, head in zip(copies, heads, strict=True):
+        copy[:, :, head] = output[:, :, head]
+    return copies.flatten(0, 1)
+
+
+def check_removed(outputs: Tensor, heads: Sequence[int], mode: Mode) -> None:
+    """Raise SelfCheckError unless what a mode removes is exactly 0 in what the model goes on with.
+
+    Args:
+        outputs: (len(heads) x rows, query, heads, d).
+        heads: which.
+        mode: `zero`, or `keep-only`; the others leave nothing that is known to be 0.
+    """
+    for copy, head in zip(outputs.view(len(heads), -1, *outputs.shape[1:]), heads, strict=True):
+        others = torch.arange(copy.shape[2], device=copy.device) != head
+        gone = copy[:, :, head] if mode == "zero" else copy[:, :, others] if mode == "keep-only" else copy[:0]
+        if gone.any():
+            raise SelfCheckError(f"The model went on with something else than 0 where head {head} was taken out.")
+
+
+def evenly(kernel: Kernel, module: nn.Module, tensors: tuple[Tensor, ...], mask: Tensor | None, causal: Any) -> Tensor:
+    """Head outputs if every query looked evenly at the keys it may look at: the mean of their values.
+
+    Args:
+        kernel: what the mask is made for.
+        module: the attention module.
+        tensors: query (rows, heads, query, d), and key and value (rows, key heads, key, d).
+        mask: boolean, True where a query may look, or additive; None for no mask.
+        causal: the argument `is_causal` of the call.
+
+    Returns:
+        (rows, query, heads, d). A query that may look nowhere looks everywhere, as after a softmax.
+    """
+    query, key, value = tensors
+    if mask is None and kernel == "sdpa" and query.shape[2] > 1:
+        wanted = getattr(module, "is_causal", True) if causal is None else causal
+        mask = causal_mask(query, key) if wanted else None
+    if mask is None:
+        seen = value.new_ones(1, 1, query.shape[2], key.shape[2])
+    else:
+        # Sums of lowest numbers are -inf; anything this low is 0 after a softmax.
+        allowed = mask if mask.dtype is torch.bool else mask > torch.finfo(mask.dtype).min / 2
+        allowed = allowed.expand(*allowed.shape[:-2], query.shape[2], key.shape[2])[(None,) * (4 - allowed.dim())]
+        seen = (allowed | ~allowed.any(-1, keepdim=True)).to(value.dtype)
+    values = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+    # (rows, heads, query, d) -> (rows, query, heads, d)
+    return ((seen / seen.sum(-1, keepdim=True)) @ values).transpose(1, 2)

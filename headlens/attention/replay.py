@@ -1,0 +1,196 @@
+"""Passes of a model in which one head is taken out, without computing again what that cannot change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from headlens.attention.installation import implementations, install, put
+from headlens.attention.intact import Intact
+from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
+from headlens.attention.passes import Link, Passes
+from headlens.attention.playing import Playing
+from headlens.attention.recording import Call, Forward, Recording
+from headlens.attention.replaced import Mode, alone, check_means, evenly, replaced
+from headlens.attention.rows import rows_of
+from headlens.attention.sites import Site, find_sites
+from headlens.errors import OptionError
+
+# Rows times positions of one pass over several heads, where nobody says: more do not make a processor faster.
+TOKENS = {"cpu": 2**12, "other": 2**15}
+
+
+class Replay:
+    """Takes the heads of a model out, one at a time, while inside `with`; afterwards nothing is left of it.
+
+        with Replay(model) as replay:
+            intact = replay.run(inputs)
+            for variant in intact.variants():
+                variant.head, variant.outputs, intact.outputs
+
+    An intact pass keeps the inputs of all layers and the outputs of all heads. A head changes nothing below its layer,
+    so all heads of a layer start from there together, as further rows of the batch: queries, keys, values and attention
+    of the layer itself are not computed again, the layers above run as the model's own code. With shared weights
+    (ALBERT) every depth is a layer of its own. Outputs equal those of full passes with `HeadGates` but for rounding.
+
+    Where only the first position of the last layer is looked at, as in BERT's classifiers, the last layer is run for
+    that position alone; the first batch shows whether that changes any output.
+
+    Every replay checks that what it replaced arrived at the output projection, and that what it removed is exactly 0
+    there; of every layer in the first batch, and of one layer in every later one, that an intact replay gives the
+    outputs of the intact pass.
+
+    Args:
+        model: in evaluation mode.
+        mode: what a head's output is replaced by: `zero`, nothing; `mean`, its mean over a corpus; `uniform`, the mean
+            of the values its queries may look at, as from even attention. `keep-only` removes all heads of a layer but
+            one.
+        means: for the mode `mean`, (heads, d) by site, as `HeadMeans` gives them.
+        tokens: rows times positions of one pass, though a single head's batch may be larger; None for what suits the
+            device.
+
+    Raises:
+        OptionError: for a mode that does not exist, or does not fit `means`.
+        UnsupportedModelError: if the model's attention cannot be reached.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        mode: Mode = "zero",
+        means: Mapping[Site, Tensor] | None = None,
+        *,
+        tokens: int | None = None,
+    ) -> None:
+        self.model = model
+        self.mode: Mode = mode
+        self.sites = find_sites(model)
+        self.tokens = tokens or TOKENS.get(model.device.type, TOKENS["other"])
+        check_means(mode, means, self.sites)
+        self._means = means or {}
+        self.modules = {s: model.get_submodule(s.module) for s in self.sites}
+        eager = implementations(self.modules.values()) & {"eager", EAGER}
+        self.kernel: Kernel = "eager" if eager else "sdpa"
+        sites = set(self.modules.values())
+        self._chain = {m for m in model.modules() if m is not model and not sites.isdisjoint(m.modules())}
+        self._tape: Recording | Playing | None = None
+        self._undo: ExitStack | None = None
+        self._checked: set[Site] = set()
+        self._batches = 0
+        self._only_first: bool | None = None
+
+    def __enter__(self) -> Self:
+        if self._undo is not None:
+            raise RuntimeError("this replay is already open")
+        if self.model.training:
+            raise RuntimeError("a model in training mode drops something else in every pass: call model.eval() first")
+        with ExitStack() as undo:
+            # No hooks of the passes are set: a replay leaves sites out on purpose.
+            link = Link(self._attend, Passes(self.model, self.sites, _nothing))
+            install(self.model, SDPA if self.kernel == "sdpa" else EAGER, link, undo)
+            for module in self._followed():
+                put(module, "forward", partial(self._call, module, module.forward), undo)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._undo is not None:
+            undo, self._undo = self._undo, None
+            undo.close()
+
+    def run(self, inputs: Mapping[str, Any]) -> Intact:
+        """The intact pass over a batch.
+
+        Args:
+            inputs: what the model takes, with the examples on the first axis of tensors; no labels.
+
+        Raises:
+            OptionError: for labels, whose loss is one number for all rows.
+            SelfCheckError: if the pass does not come by every site once.
+        """
+        if "labels" in inputs:
+            raise OptionError("A loss over a batch mixes its rows.", "Leave the labels out and score the outputs.")
+        if any(s.stack != "encoder" for s in self.sites):
+            # A cache would hold what replays leave out.
+            inputs = {**inputs, "use_cache": False}
+        rows_of(inputs)
+        recording = Recording(self._chain)
+        outputs = self.run_with(recording, inputs)
+        intact = Intact(self, inputs, recording, outputs)
+        self._check(intact)
+        return intact
+
+    def run_with(self, tape: Recording | Playing, inputs: Mapping[str, Any]) -> Any:
+        """The model's outputs from a pass that is written down, or that starts in the middle.
+
+        Raises:
+            RuntimeError: outside of `with`.
+        """
+        if self._undo is None:
+            raise RuntimeError("a replay runs inside `with` only")
+        self._tape = tape
+        try:
+            with torch.no_grad():
+                return self.model(**inputs)
+        finally:
+            self._tape = None
+
+    def changed(self, site: Site, call: Call, heads: Sequence[int]) -> Tensor:
+        """What the heads of a site give when each head of a list is taken out: (len(heads) x rows, query, heads, d)."""
+        if self.mode == "keep-only":
+            return alone(call.output, heads)
+        instead = {"zero": None, "mean": self._means.get(site), "uniform": call.even}[self.mode]
+        return replaced(call.output, heads, instead)
+
+    def _followed(self) -> list[nn.Module]:
+        """Modules with attention inside, and what stands beside them: layers, projections, normalisation."""
+        beside = [m for parent in (self.model, *self._chain) for m in parent.children()]
+        return list(dict.fromkeys([*self._chain, *beside]))
+
+    def _call(self, module: nn.Module, forward: Forward, *args: Any, **kwargs: Any) -> Any:
+        if self._tape is None:
+            return forward(*args, **kwargs)
+        return self._tape.call(module, forward, args, kwargs)
+
+    def _attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        tape = self._tape
+        if isinstance(tape, Playing):
+            given = tape.attend(module)
+            if given is not None:
+                return given, None
+            key, value, attention_mask = tape.attended(key, value, attention_mask)
+        mask = attention_mask if self.kernel == "sdpa" else additive(attention_mask, query.dtype)
+        output, weights = own_attention(self.kernel, module)(module, query, key, value, mask, **kwargs)
+        if tape is None:
+            return output, weights
+        if isinstance(tape, Recording):
+            even = None
+            if self.mode == "uniform":
+                even = evenly(self.kernel, module, (query, key, value), mask, kwargs.get("is_causal"))
+            tape.attended(module, output, even, (key, value))
+        # No weights, as they would be kept with the layer's outputs.
+        return output, None
+
+    def _check(self, intact: Intact) -> None:
+        """Every layer once, then one in every batch, in turn."""
+        sites = intact.sites
+        if self._only_first is None:
+            self._only_first = intact.only_first_position()
+        if self._only_first:
+            intact.use_shortcut()
+        for site in [s for s in sites if s not in self._checked] or [sites[self._batches % len(sites)]]:
+            intact.check(site)
+            self._checked.add(site)
+        self._batches += 1
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass

@@ -1,0 +1,1 @@
+"""Which heads can go, and what that costs."""

@@ -1,0 +1,178 @@
+"""Paired statistics against scipy, statsmodels and counting everything."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar as reference
+from statsmodels.stats.multitest import multipletests
+
+from headlens.pruning.paired import (
+    Draws,
+    baseline_of,
+    compare,
+    compare_means,
+    compare_with,
+    holm,
+    mcnemar,
+    replicates_of,
+    sign_flips,
+)
+
+PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
+
+
+def keys(n: int) -> list[str]:
+    return [f"example {i}" for i in range(n)]
+
+
+def mean(records: np.ndarray, weights: np.ndarray) -> float:
+    return float(weights @ records[:, 0] / weights.sum())
+
+
+def correlation(records: np.ndarray, weights: np.ndarray) -> float:
+    covariance = np.cov(records.T, aweights=weights, ddof=0)
+    return float(covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1]))
+
+
+@given(PAIRS)
+def test_mcnemar_is_that_of_statsmodels(pairs: list[tuple[int, int]]) -> None:
+    ours, theirs = np.array(pairs).T
+    table = [[int(((ours == i) & (theirs == j)).sum()) for j in (0, 1)] for i in (0, 1)]
+    if table[0][1] + table[1][0]:
+        assert mcnemar(ours, theirs) == pytest.approx(float(reference(table, exact=True).pvalue))
+    else:
+        assert mcnemar(ours, theirs) == 1
+    assert mcnemar(ours, theirs) == mcnemar(theirs, ours)
+
+
+def test_mcnemar_by_hand() -> None:
+    assert mcnemar([1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0]) == pytest.approx(2 / 32)
+
+
+@pytest.mark.parametrize("scores", [[0, 0.5], [2, 1], [np.nan, 0]])
+def test_mcnemar_refuses_other_scores(scores: list[float]) -> None:
+    with pytest.raises(ValueError, match="scores of 0 and 1"):
+        mcnemar(scores, [0, 1])
+
+
+def test_scores_must_pair() -> None:
+    with pytest.raises(ValueError, match=r"\(2,\) and \(3,\)"):
+        mcnemar([0, 1], [0, 1, 1])
+    with pytest.raises(ValueError, match="2 examples, but draws of 3"):
+        compare_means([0, 1], [1, 1], Draws.of(keys(3)))
+
+
+def test_draws_belong_to_examples_whatever_their_order() -> None:
+    draws, turned = Draws.of(keys(5), 50, seed=3), Draws.of(keys(5)[::-1], 50, seed=3)
+    assert (draws.counts == turned.counts[:, ::-1]).all()
+    assert (draws.counts[:, :3] == Draws.of(keys(3), 50, seed=3).counts).all()
+    assert (draws.counts != Draws.of(keys(5), 50, seed=4).counts).any()
+    together = Draws.of(["a", "a", "b"], 50)
+    assert (together.counts[:, 0] == together.counts[:, 1]).all()
+    assert draws.counts.mean() == pytest.approx(1, abs=0.3)
+
+
+def test_replicates_are_the_metric_of_repeated_examples() -> None:
+    rng = np.random.default_rng(0)
+    records, draws = rng.normal(size=(30, 2)), Draws.of(keys(30), 20)
+    for value, counts in zip(replicates_of(records, correlation, draws), draws.counts, strict=True):
+        repeated = np.repeat(records, counts, axis=0)
+        assert value == pytest.approx(float(np.corrcoef(repeated.T)[0, 1]))
+
+
+def test_means_are_any_metric_that_is_a_mean() -> None:
+    rng = np.random.default_rng(1)
+    ours, theirs = rng.normal(size=(2, 40, 1))
+    draws = Draws.of(keys(40), 300)
+    fast, slow = compare_means(ours[:, 0], theirs[:, 0], draws), compare(ours, theirs, mean, draws)
+    assert vars(fast) == pytest.approx(vars(slow))
+    assert fast.delta == pytest.approx(float(ours.mean() - theirs.mean()))
+    assert compare_with(ours, mean, baseline_of(theirs, mean, draws), draws) == slow
+
+
+def test_scores_of_0_and_1_get_the_exact_p_value() -> None:
+    rng = np.random.default_rng(2)
+    ours, theirs = rng.integers(0, 2, (2, 50))
+    assert compare_means(ours, theirs, Draws.of(keys(50))).p_value == mcnemar(ours, theirs)
+
+
+def test_the_interval_is_that_of_a_t_test_for_many_examples() -> None:
+    rng = np.random.default_rng(3)
+    theirs = rng.normal(size=800)
+    ours = theirs + rng.normal(0.05, 0.5, size=800)
+    found = compare_means(ours, theirs, Draws.of(keys(800), 2000))
+    expected = stats.ttest_rel(ours, theirs)
+    interval = expected.confidence_interval()
+    assert found.low == pytest.approx(interval.low, abs=0.006)
+    assert found.high == pytest.approx(interval.high, abs=0.006)
+    assert found.p_value == pytest.approx(expected.pvalue, abs=0.02)
+
+
+def test_p_values_are_even_when_systems_do_not_differ() -> None:
+    rng = np.random.default_rng(4)
+    draws = Draws.of(keys(100), 200)
+    pairs = rng.normal(size=(200, 2, 100))
+    p_values = [compare_means(a, b, draws).p_value for a, b in pairs]
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+
+
+def test_the_same_system_differs_by_nothing() -> None:
+    records = np.random.default_rng(5).normal(size=(30, 2))
+    found = compare(records, records, correlation, Draws.of(keys(30), 100))
+    assert (found.delta, found.low, found.high, found.p_value) == (0, 0, 0, 1)
+
+
+def test_the_interval_has_the_difference_inside() -> None:
+    found = compare_means([1, 0, 1, 1], [0, 0, 0, 1], Draws.of(keys(4), 1))
+    assert found.low <= found.delta <= found.high
+
+
+def test_replicates_without_a_value_are_left_out() -> None:
+    found = compare_means([0.5], [0.25], Draws.of(keys(1), 200))
+    assert (found.delta, found.low, found.high) == (0.25, 0.25, 0.25)
+    never = compare(np.ones((3, 1)), np.ones((3, 1)), lambda *_: float("nan"), Draws.of(keys(3), 5))
+    assert np.isnan([never.delta, never.low, never.high, never.p_value]).all()
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.integers(-3, 3)), min_size=1, max_size=7))
+def test_sign_flips_try_all_signs(pairs: list[tuple[int, int]]) -> None:
+    ours, theirs = np.array(pairs).T
+    gaps = ours - theirs
+    sums = [abs(np.dot(signs, gaps)) for signs in product((-1, 1), repeat=len(gaps))]
+    assert sign_flips(ours, theirs, keys(len(gaps))) == pytest.approx(np.mean([s >= abs(gaps.sum()) for s in sums]))
+
+
+def test_many_sign_flips_are_those_of_scipy_and_depend_on_keys_alone() -> None:
+    rng = np.random.default_rng(6)
+    ours, theirs = rng.normal(0.3, 1, 40), rng.normal(0, 1, 40)
+    found = sign_flips(ours, theirs, keys(40))
+    expected = stats.permutation_test(
+        (ours, theirs), lambda a, b: np.mean(a - b), permutation_type="samples", n_resamples=9999, rng=0
+    )
+    assert found == pytest.approx(float(expected.pvalue), abs=0.02)
+    order = rng.permutation(40)
+    assert found == pytest.approx(sign_flips(ours[order], theirs[order], [keys(40)[i] for i in order]))
+
+
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=20))
+def test_holm_by_its_definition(percent: list[int]) -> None:
+    p_values = [p / 100 for p in percent]
+    found, order = holm(p_values), np.argsort(p_values)
+    highest = 0.0
+    for rank, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        assert found[i] == pytest.approx(highest)
+    assert np.allclose(found, multipletests(p_values, method="holm")[1])
+
+
+def test_holm_leaves_out_what_has_no_p_value() -> None:
+    assert holm([0.01, np.nan, 0.04])[[0, 2]] == pytest.approx([0.02, 0.04])
+    assert np.isnan(holm([0.01, np.nan])[1])
+    assert np.isnan(holm([np.nan])).all()

@@ -1,0 +1,115 @@
+"""The sweep over batches: records of all examples, without growing, whatever memory there is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from torch import Tensor, nn
+
+from headlens.attention.replay import Replay
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
+from headlens.errors import ModelError, SelfCheckError
+from headlens.heads import Head
+from headlens.interventions.gates import HeadGates
+from headlens.pruning.sweep import SweepOptions, Swept, joined, sweep
+
+
+def read(outputs: Any, inputs: Any) -> Tensor:
+    """The first neurons of each first position."""
+    del inputs
+    return outputs[0].flatten(1)[:, :3]
+
+
+def batches(name: str) -> list[dict[str, Any]]:
+    return [zoo.padded(zoo.ZOO[name]), *zoo.unpadded(zoo.ZOO[name])[:2]]
+
+
+@pytest.mark.parametrize("name", ["bert-classifier", "albert", "gpt2", "marian"])
+def test_records_are_those_of_full_passes(name: str) -> None:
+    model, seen = zoo.ZOO[name].build().double(), []
+    found = sweep(model, batches(name), read, SweepOptions(tokens=40), seen.append)
+    assert seen == [3, 1, 1]
+    heads = [h for s in find_sites(model) for h in s.heads]
+    assert list(found.without) == heads
+    for head in [None, *heads]:
+        with AttentionSession(model, edits=[HeadGates({} if head is None else {head: 0.0})]), torch.no_grad():
+            expected = torch.cat([read(model(**b), b) for b in batches(name)]).numpy()
+        records = found.intact if head is None else found.without[head]
+        assert np.allclose(records, expected, rtol=1e-9, atol=1e-12)
+        assert head is None or not np.allclose(records, found.intact, rtol=1e-6)
+
+
+def test_some_heads_alone() -> None:
+    model, wanted = zoo.ZOO["bert"].build(), (Head("encoder", 2, 1), Head("encoder", 0, 3))
+    every = sweep(model, batches("bert"), read)
+    found = sweep(model, batches("bert"), read, SweepOptions(heads=wanted))
+    assert set(found.without) == set(wanted)
+    for head in wanted:
+        assert np.allclose(found.without[head], every.without[head], atol=1e-6)
+
+
+class Scarce:
+    """Passes with more rows than fit run out of memory."""
+
+    def __init__(self, model: nn.Module, rows: int) -> None:
+        self.refused = 0
+        self.rows = rows
+        model.get_input_embeddings().register_forward_hook(self)
+
+    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> None:
+        if output.shape[0] > self.rows:
+            self.refused += 1
+            raise torch.OutOfMemoryError("CUDA out of memory")
+
+
+@pytest.mark.parametrize("rows", [7, 3, 2, 1])
+def test_too_little_memory_gives_the_same_in_smaller_parts(rows: int) -> None:
+    model = zoo.ZOO["bert"].build().double()
+    expected = sweep(model, batches("bert"), read)
+    scarce = Scarce(model, rows)
+    found = sweep(model, batches("bert"), read)
+    assert scarce.refused > 0
+    assert np.allclose(found.intact, expected.intact, atol=1e-12)
+    for head, records in found.without.items():
+        assert np.allclose(records, expected.without[head], atol=1e-12)
+
+
+def test_too_little_memory_for_anything_is_told() -> None:
+    model = zoo.ZOO["bert"].build()
+    Scarce(model, 0)
+    with pytest.raises(ModelError, match="no memory for a single example"):
+        sweep(model, batches("bert"), read)
+
+
+def test_memory_that_fits_the_batch_but_no_replay_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(Replay, "changed", fail)
+    with pytest.raises(ModelError, match="no memory for a batch of 3 examples without one head"):
+        sweep(zoo.ZOO["bert"].build(), batches("bert"), read)
+
+
+def test_other_errors_are_not_taken_for_memory() -> None:
+    def broken(outputs: Any, inputs: Any) -> Tensor:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        sweep(zoo.ZOO["bert"].build(), batches("bert"), broken)
+
+
+def test_what_is_read_must_be_a_row_for_each_example() -> None:
+    with pytest.raises(SelfCheckError, match=r"batch of 3 examples was read as numbers of the shape \(3, 7, 32\)"):
+        sweep(zoo.ZOO["bert"].build(), batches("bert"), lambda outputs, _: outputs[0])
+
+
+def test_no_batches_give_no_records_and_batches_must_have_the_same_heads() -> None:
+    assert sweep(zoo.ZOO["bert"].build(), [], read).without == {}
+    one = Swept(np.ones((1, 1)), {Head("encoder", 0, 0): np.ones((1, 1))})
+    with pytest.raises(SelfCheckError, match="different layers"):
+        joined([one, Swept(np.ones((1, 1)), {})])
