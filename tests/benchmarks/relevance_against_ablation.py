@@ -1,0 +1,65 @@
+"""Does relevance tell what becomes of the target without a head? Prints a markdown table of rank correlations.
+
+    OMP_WAIT_POLICY=PASSIVE python tests/benchmarks/relevance_against_ablation.py
+
+MiniLM on the embedded corpus, target `embedding`. Every head is taken out by itself; `drop` is by how much the
+embedding gets shorter in its own direction, which is what the target measures, and `turn` is 1 - cosine with the
+embedding of the whole model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy.stats import spearmanr
+from torch import Tensor
+
+from headlens.corpora.sources import open_corpus
+from headlens.experiments.feeding import Feed
+from headlens.experiments.relevance import head_relevance
+from headlens.heads import KEY_COLUMNS
+from headlens.models.loading import load
+from headlens.pruning.sweep import Swept, sweep
+from headlens.relevance.session import RULES
+
+
+def pooled(outputs: Any, inputs: Any) -> Tensor:
+    """Mean of the tokens, (rows, d)."""
+    real = inputs["attention_mask"][..., None].to(outputs.last_hidden_state.dtype)
+    mean: Tensor = (outputs.last_hidden_state * real).sum(1) / real.sum(1)
+    return mean
+
+
+def damage(swept: Swept) -> pd.DataFrame:
+    """Means over sentences of what becomes of the embedding without each head."""
+    whole = swept.intact
+    length = np.linalg.norm(whole, axis=1)
+    rows = []
+    for head, without in swept.without.items():
+        along = (whole * without).sum(1) / length
+        turn = 1 - along / np.linalg.norm(without, axis=1)
+        rows.append({**head._asdict(), "drop": (1 - along / length).mean(), "turn": turn.mean()})
+    return pd.DataFrame(rows).set_index(KEY_COLUMNS)
+
+
+def main() -> None:
+    loaded, corpus = load("demo"), open_corpus("demo")
+    feed = Feed.of(loaded, next(iter(corpus)))
+    truth = damage(sweep(feed.model, (batch.inputs for batch in feed.batches(corpus, 512)), pooled))
+    rules = tuple(rule for rule in RULES if rule != "alpha-beta")
+    found = head_relevance(loaded, corpus, compare=rules).table.rows
+    print("| rule | `raw` and drop | size of `raw` and turn | `relevance` and drop |\n|---|---:|---:|---:|")
+    for rule in rules:
+        own = found[found["rule"] == rule].set_index(KEY_COLUMNS).loc[truth.index]
+        pairs = (
+            (own["raw"], truth["drop"]),
+            (own["raw"].abs(), truth["turn"]),
+            (own["relevance"], truth["drop"]),
+        )
+        print(f"| {rule} | " + " | ".join(f"{spearmanr(*pair).statistic:.2f}" for pair in pairs) + " |")
+
+
+if __name__ == "__main__":
+    main()
