@@ -84,7 +84,7 @@ def test_only_the_rule_that_was_asked_for_is_drawn(make_relevance: Make) -> None
     (axes,) = panels(figure)
     np.testing.assert_array_equal(np.asarray(mesh(axes).get_array()).ravel(), frame["relevance"][:72])
     assert figure is not None
-    assert figure.texts[0].get_text() == "Relevance of attention heads (rule taylor, target embedding)"
+    assert figure.texts[0].get_text() == "Relevance of attention heads (rule taylor, target class)"
 
 
 def test_heads_without_a_share_are_grey(make_relevance: Make) -> None:
