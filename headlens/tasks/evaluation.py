@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from headlens.corpora.bootstrap import Draws, percentile_interval
 from headlens.errors import CorpusError, ModelError, OptionError, counted
 from headlens.models.loading import LoadedModel
 from headlens.models.memory import free, is_out_of_memory
 from headlens.tasks.base import Floats, Prepared, Task, TaskBatch
 from headlens.tasks.feeding import budget_batches, prepare_all
 from headlens.tasks.reader import Reader
-from headlens.tasks.resampling import interval
 from headlens.tasks.sources import SourceCounts, TaskSource
 
 
@@ -108,8 +108,8 @@ def evaluate(
     if not records:
         raise nothing_left(source, reader, counts)
     order = np.argsort(places)
-    found = np.concatenate(records)[order]
-    return Evaluation(task, found, tuple(ids[i] for i in order), estimates(task, found, options), counts)
+    found, names = np.concatenate(records)[order], tuple(ids[i] for i in order)
+    return Evaluation(task, found, names, estimates(task, found, names, options), counts)
 
 
 def nothing_left(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:
@@ -122,17 +122,24 @@ def nothing_left(source: TaskSource, reader: Reader, counts: SourceCounts) -> Co
     )
 
 
-def estimates(task: Task, records: Floats, options: EvaluationOptions | None = None) -> dict[str, Estimate]:
-    """All metrics of records with their intervals."""
+def estimates(
+    task: Task, records: Floats, keys: Sequence[str], options: EvaluationOptions | None = None
+) -> dict[str, Estimate]:
+    """All metrics of records with their intervals.
+
+    Args:
+        task: whose records they are.
+        records: (n, k).
+        keys: of the examples, see `Draws.of`.
+        options: of the bootstrap.
+    """
     options = options or EvaluationOptions()
+    draws = Draws.of(keys, options.replicates, options.seed)
     found = {}
     for name, value in task.values(records).items():
-
-        def statistic(weights: Floats, name: str = name) -> Floats:
-            return task.replicates(records, weights, name)
-
-        low, high = interval(statistic, len(records), options.replicates, options.seed)
-        found[name] = Estimate(value, low, high)
+        replicates = [task.replicates(records, weights, name) for weights in draws.blocks()]
+        low, high = percentile_interval(np.concatenate([*replicates, np.empty(0)]))
+        found[name] = Estimate(value, float(low), float(high))
     return found
 
 
