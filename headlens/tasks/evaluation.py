@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from headlens.corpora.bootstrap import Draws, percentile_interval
-from headlens.errors import CorpusError, ModelError, OptionError, counted
+from headlens.errors import CorpusError, OptionError, counted
 from headlens.models.loading import LoadedModel
-from headlens.models.memory import free, is_out_of_memory
-from headlens.tasks.base import Floats, Prepared, Task, TaskBatch
+from headlens.models.memory import InParts
+from headlens.tasks.base import Floats, Prepared, Task
 from headlens.tasks.feeding import budget_batches, prepare_all
 from headlens.tasks.reader import Reader
 from headlens.tasks.sources import SourceCounts, TaskSource
@@ -96,12 +96,17 @@ def evaluate(
     options = options or EvaluationOptions()
     reader = Reader.of(loaded, task.labels, options.max_length)
     counts = SourceCounts()
-    runner = _Runner(task, loaded, reader, options)
+
+    def run(prepared: Sequence[Prepared]) -> Floats:
+        batch = task.collate(prepared, reader, loaded.device)
+        return task.read(task.run(loaded.model, batch), batch)
+
+    in_parts = InParts(loaded.device, run, lambda a, b: np.concatenate([a, b]), token_count, options.warn)
     places: list[int] = []
     ids: list[str] = []
     records: list[Floats] = []
     for batch in budget_batches(prepare_all(task, source, reader, counts), options.batch_tokens):
-        records.append(runner.run(batch))
+        records.append(in_parts(batch))
         places += [p.index for p in batch]
         ids += [p.example.id for p in batch]
         options.progress(len(places))
@@ -143,51 +148,6 @@ def estimates(
     return found
 
 
-@dataclass
-class _Runner:
-    """Runs batches, each in as many parts as memory asks for."""
-
-    task: Task
-    loaded: LoadedModel
-    reader: Reader
-    options: EvaluationOptions
-    # Padded tokens that are known to be too many.
-    too_many: int | None = None
-
-    def run(self, prepared: Sequence[Prepared]) -> Floats:
-        """Records of a batch."""
-        size = sum(len(p.rows) for p in prepared) * max(p.length for p in prepared)
-        if self.too_many is None or size < self.too_many or len(prepared) == 1:
-            found = self._try(prepared)
-            if found is not None:
-                return found
-            if len(prepared) == 1:
-                raise ModelError(
-                    f"{self.loaded.device} has no memory for a single example of {prepared[0].length} tokens.",
-                    "Use --device cpu or --dtype bfloat16.",
-                )
-            self._note(size)
-        middle = len(prepared) // 2
-        return np.concatenate([self.run(prepared[:middle]), self.run(prepared[middle:])])
-
-    def _note(self, size: int) -> None:
-        if self.too_many is None:
-            self.options.warn(
-                f"{self.loaded.device} has no memory for a batch of {size} tokens: batches are halved. "
-                "A smaller --batch-tokens saves the failed attempts."
-            )
-        self.too_many = size
-
-    def _try(self, prepared: Sequence[Prepared]) -> Floats | None:
-        """None when memory did not suffice."""
-        try:
-            return self._records(self.task.collate(prepared, self.reader, self.loaded.device))
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-        # Outside of the handler, whose exception keeps the failed pass's tensors alive.
-        free(self.loaded.device)
-        return None
-
-    def _records(self, batch: TaskBatch) -> Floats:
-        return self.task.read(self.task.run(self.loaded.model, batch), batch)
+def token_count(prepared: Sequence[Prepared]) -> int:
+    """Tokens of some examples as one batch, padding included."""
+    return sum(len(p.rows) for p in prepared) * max(p.length for p in prepared)
