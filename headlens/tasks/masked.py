@@ -50,6 +50,18 @@ class Likelihood(Task):
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """(n, 3)."""
+        return token_records(self._logits(outputs, batch), batch.labels["labels"])
+
+    def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Cross-entropy in nats, summed over the tokens of an example."""
+        logits, labels = self._logits(outputs, batch), batch.labels["labels"]
+        surprise = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
+        )
+        return surprise.view_as(labels).sum(dim=1)
+
+    def _logits(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """(rows, length, vocabulary)."""
         labels = batch.labels["labels"]
         logits = taken(outputs, "logits", 3, self.name, "a language-model head")
         if logits.shape[:2] != labels.shape:
@@ -57,7 +69,7 @@ class Likelihood(Task):
                 f"The model's logits have the shape {tuple(logits.shape)} for labels {tuple(labels.shape)}.",
                 "Give a model with a language-model head.",
             )
-        return token_records(logits, labels)
+        return logits
 
 
 @dataclass(frozen=True)
