@@ -13,10 +13,11 @@ from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.sentence import Corpus
 from headlens.experiments.feeding import Feed
 from headlens.experiments.interrupts import Deferred
+from headlens.experiments.keeper import Keeper
 from headlens.experiments.processes import ALONE, Processes
 from headlens.experiments.reached import Reached
 from headlens.experiments.reporter import Advance
-from headlens.experiments.tally import Keeper, Tally
+from headlens.experiments.tally import Tally
 from headlens.models.memory import InParts
 
 # Runs a batch through the model; what it measures is pending until the model has returned.
