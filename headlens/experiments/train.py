@@ -18,7 +18,7 @@ from headlens.models.loading import LoadedModel
 from headlens.training.architectures import masked_model, translation_model
 from headlens.training.loop import Data, Evaluate
 from headlens.training.masked_text import MaskedText, read_blocks
-from headlens.training.objectives import IGNORED, ModelLoss, Objective, SmoothedTokens, moved
+from headlens.training.objectives import IGNORED, MaskedTokens, Objective, SmoothedTokens, moved
 from headlens.training.order import epoch_batches
 from headlens.training.parallel_text import ParallelText, read_pairs
 from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
@@ -172,7 +172,7 @@ def split(corpus: Corpus, share: float, sentences: int) -> tuple[Corpus, Corpus 
 
 def objective_of(options: TextOptions) -> Objective:
     """What is made smaller."""
-    return SmoothedTokens(options.label_smoothing) if options.task == "translation" else ModelLoss()
+    return SmoothedTokens(options.label_smoothing) if options.task == "translation" else MaskedTokens()
 
 
 def evaluation(data: Data, batch_tokens: int) -> Evaluate:
