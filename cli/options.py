@@ -332,6 +332,12 @@ LongestOption = Annotated[
     ),
 ]
 SmoothingOption = Annotated[float, typer.Option(help="Label smoothing of translation.", rich_help_panel=TRAINING)]
+BleuOption = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", help="Held-out pairs to translate at the end, for BLEU and chrF.", rich_help_panel=TRAINING
+    ),
+]
 DevShareOption = Annotated[
     float,
     typer.Option(

@@ -57,6 +57,7 @@ def train(
     split: o.SplitOption = "train",
     dev: DevOption = None,
     dev_target: DevTargetOption = None,
+    bleu: o.BleuOption = 0,
     figures: o.FiguresOption = True,
 ) -> None:
     """Train a model: a task from its examples, masked tokens of text, or translation.
@@ -69,21 +70,45 @@ def train(
 
     from .tables import training_tables
 
-    screen, place, options = output.screen(), output.place(), load.options()
+    screen = output.screen()
     if task in {"mlm", "translation"}:
         _refuse(task, {"data": examples.data, "columns": examples.columns, "dev-data": dev_data}, "--corpus")
-        source = CorpusOptions(examples.target, column, target_column, split, examples.limit, load.offline)
-        learned = text.options(task)
         run = run_train(
-            TrainRequest(model, corpus, source, dev, dev_target, learned, training.options(), options, figures, place),
+            TrainRequest(
+                model=model,
+                corpus=corpus,
+                corpus_options=CorpusOptions(
+                    examples.target, column, target_column, split, examples.limit, load.offline
+                ),
+                dev=dev,
+                dev_target=dev_target,
+                text=text.options(task),
+                bleu=bleu,
+                training=training.options(),
+                model_options=load.options(),
+                figures=figures,
+                place=output.place(),
+            ),
             screen,
         )
     else:
         corpora = {"column": column, "target-column": target_column, "dev": dev, "dev-target": dev_target}
-        _refuse(task, {**corpora, "corpus": corpus != "demo", "target": examples.target}, "--data and --dev-data")
-        wanted = (dev_data, text.dev_share, text.longest, text.vocabulary)
-        data = examples.of(task)
-        run = run_fine_tune(FineTuneRequest(data, model, *wanted, training.options(), options, figures, place), screen)
+        _refuse(task, {"corpus": corpus != "demo", "target": examples.target, "bleu": bleu, **corpora}, "--data")
+        run = run_fine_tune(
+            FineTuneRequest(
+                examples.of(task),
+                model=model,
+                dev_data=dev_data,
+                dev_share=text.dev_share,
+                longest=text.longest,
+                vocabulary=text.vocabulary,
+                training=training.options(),
+                model_options=load.options(),
+                figures=figures,
+                place=output.place(),
+            ),
+            screen,
+        )
     screen.show(*training_tables(run))
     screen.notes(run.notes)
     screen.finish(run.summary(), run.files, shlex.join(["headlens", "classify", str(run.folder / "model")]))

@@ -18,13 +18,14 @@ from headlens.experiments.training_run import (
     Recipe,
     TrainRun,
     fit,
+    measure,
     model_facts,
     save_checkpoint,
     write_training,
 )
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions, choose_device
 from headlens.tasks.base import Task
-from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
+from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.heads import Headed, with_task_head
 from headlens.tasks.sources import GivenExamples, SourceCounts, gather
@@ -107,8 +108,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         notes = [*_notes(headed, rows, held), *notes]
         if run.folder is None:
             return TrainRun(run.path, run.files, state, notes)
-        found = None if held is None else _evaluated(request, run, loaded, held)
-        metrics = pd.DataFrame() if found is None or held is None else _table(loaded, held.summary.name, found)
+        metrics = pd.DataFrame() if held is None else _measured(request, run, loaded, held)
         _write(request, run, loaded, state, metrics)
         facts = _facts(request, loaded, state, rows, held)
         run.folder.finish({**facts, "notes": notes + run.warnings})
@@ -171,30 +171,11 @@ def _notes(headed: Headed, rows: TaskRows, held: TaskRows | None) -> list[str]:
     return notes
 
 
-def _evaluated(request: FineTuneRequest, run: Run, loaded: LoadedModel, held: TaskRows) -> Evaluation:
-    """The final model on what was held out, with intervals."""
+def _measured(request: FineTuneRequest, run: Run, loaded: LoadedModel, held: TaskRows) -> pd.DataFrame:
+    """The final model on what was held out, as if it was loaded again."""
     training = request.training
-    with run.reporter.progress("evaluating", len(held.prepared)) as advance:
-        done = 0
-
-        def progress(total: int) -> None:
-            nonlocal done
-            advance(total - done)
-            done = total
-
-        options = EvaluationOptions(
-            training.batch_tokens, request.longest, seed=training.seed, progress=progress, warn=run.warn
-        )
-        return evaluate(held.asker.task, loaded, held.examples, options)
-
-
-def _table(loaded: LoadedModel, data: str, found: Evaluation) -> pd.DataFrame:
-    """A row per metric."""
-    own = {"model": loaded.short_name, "task": found.task.name, "data": data}
-    rows = [
-        {**own, "metric": name, "n": len(found.records), **asdict(estimate)} for name, estimate in found.metrics.items()
-    ]
-    return pd.DataFrame(rows)
+    options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
+    return measure(run, loaded, held.asker.task, held.examples, options)
 
 
 def _write(
@@ -202,9 +183,7 @@ def _write(
 ) -> None:
     assert run.folder is not None
     assert loaded.tokenizer is not None
-    write_training(run, state, figures=request.figures)
-    if len(metrics):
-        run.folder.table("metrics", metrics)
+    write_training(run, state, metrics, figures=request.figures)
     save_checkpoint(run, loaded.model, loaded.tokenizer)
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from itertools import islice
 
+import pandas as pd
 from torch import nn
 
 from headlens.corpora.held_out import split_corpus
@@ -28,12 +29,17 @@ from headlens.experiments.training_run import (
     Recipe,
     TrainRun,
     fit,
+    measure,
     model_facts,
     save_checkpoint,
     write_training,
 )
-from headlens.models.loading import DEMO, ModelOptions, choose_device
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions, choose_device
 from headlens.report.files import output_errors
+from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.examples import TextExample
+from headlens.tasks.sources import GivenExamples
+from headlens.tasks.translation import Translation
 from headlens.training.architectures import PREFIX
 from headlens.training.options import TrainingOptions
 from headlens.training.parallel_text import ParallelText
@@ -52,6 +58,7 @@ class TrainRequest:
         dev_target: translations of `dev`.
         text: what is learned of the text.
         training: length, step size, rhythm.
+        bleu: how many held-out pairs are translated at the end, for BLEU and chrF.
         model_options: how the model is loaded, and the device.
         figures: whether the curve is drawn.
         place: where the run goes.
@@ -64,6 +71,7 @@ class TrainRequest:
     dev_target: str | None = None
     text: TextOptions = field(default_factory=TextOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
+    bleu: int = 0
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
@@ -78,6 +86,8 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
     if request.dev_target is not None and request.dev is None:
         raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
+    if request.bleu and request.text.task != "translation":
+        raise OptionError(f"--bleu is not for --task {request.text.task}.", "It scores translations.")
     with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
         corpus = open_corpus(request.corpus, request.corpus_options)
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
@@ -85,9 +95,14 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         corpus, dev = _held_out(request, corpus, summary)
         trainable = _trainable(request, run, corpus)
         state, notes = _train(request, run, trainable, corpus, dev)
-        if run.folder is not None:
-            _write(request, run, trainable, state, {"corpus": asdict(summary), "notes": notes + run.warnings})
-        return TrainRun(run.path, run.files, state, notes)
+        if run.folder is None:
+            return TrainRun(run.path, run.files, state, notes)
+        metrics = _translated(request, run, trainable, dev) if request.bleu and dev is not None else pd.DataFrame()
+        write_training(run, state, metrics, figures=request.figures)
+        save_checkpoint(run, trainable.model, trainable.tokenizer)
+        facts = [model_facts(request.model, trainable.model, state)]
+        run.folder.finish({"models": facts, "corpus": asdict(summary), "notes": notes + run.warnings})
+        return TrainRun(run.path, run.files, state, notes, metrics)
 
 
 def _held_out(request: TrainRequest, corpus: Corpus, summary: CorpusSummary) -> tuple[Corpus, Corpus | None]:
@@ -138,8 +153,10 @@ def _train(
     return state, notes
 
 
-def _write(request: TrainRequest, run: Run, trainable: Trainable, state: TrainingState, facts: dict[str, Any]) -> None:
-    assert run.folder is not None
-    write_training(run, state, figures=request.figures)
-    save_checkpoint(run, trainable.model, trainable.tokenizer)
-    run.folder.finish({"models": [model_facts(request.model, trainable.model, state)], **facts})
+def _translated(request: TrainRequest, run: Run, trainable: Trainable, dev: Corpus) -> pd.DataFrame:
+    """What the model's own translations of held-out sentences are worth."""
+    pairs = ((e.source.text, e.target.text) for e in islice(dev, request.bleu) if e.target is not None)
+    examples = tuple(TextExample(str(number), pair) for number, pair in enumerate(pairs, 1))
+    loaded = LoadedModel(request.model, trainable.model, trainable.tokenizer, None)
+    options = EvaluationOptions(request.training.batch_tokens, seed=request.training.seed)
+    return measure(run, loaded, Translation(), GivenExamples(examples, dev.name), options)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +18,12 @@ from headlens.experiments.interrupts import Deferred
 from headlens.experiments.run import Run
 from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.interventions.compacting import save_compacted
-from headlens.models.loading import quiet
+from headlens.models.loading import LoadedModel, quiet
 from headlens.report.files import output_errors
 from headlens.report.training import training_curve
+from headlens.tasks.base import Task
+from headlens.tasks.evaluation import EvaluationOptions, evaluate
+from headlens.tasks.sources import GivenExamples
 from headlens.training.loop import Data, Evaluate, Trainer
 from headlens.training.objectives import Objective
 from headlens.training.options import TrainingOptions
@@ -119,15 +122,35 @@ def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
         fresh.replace(folder / _BEST)
 
 
-def write_training(run: Run, state: TrainingState, *, figures: bool) -> None:
-    """Write log, evaluations and curve; for the process that writes."""
+def write_training(run: Run, state: TrainingState, metrics: pd.DataFrame, *, figures: bool) -> None:
+    """Write log, evaluations, metrics and curve; for the process that writes."""
     assert run.folder is not None
+    if len(metrics):
+        run.folder.table("metrics", metrics)
     log, evaluations = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
     run.folder.table("log", log)
     if len(evaluations):
         run.folder.table("evaluations", evaluations)
     if figures and (figure := training_curve(log, evaluations)) is not None:
         run.folder.figure("training", figure)
+
+
+def measure(
+    run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, options: EvaluationOptions
+) -> pd.DataFrame:
+    """A model's metrics with 95 % bootstrap intervals over examples, a row each."""
+    with run.reporter.progress(f"evaluating {task.name}", len(source.examples)) as advance:
+        done = 0
+
+        def progress(total: int) -> None:
+            nonlocal done
+            advance(total - done)
+            done = total
+
+        found = evaluate(task, loaded, source, replace(options, progress=progress, warn=run.warn))
+    own = {"model": loaded.short_name, "task": task.name, "data": source.name}
+    rows = [{**own, "metric": name, "n": len(found.records), **asdict(e)} for name, e in found.metrics.items()]
+    return pd.DataFrame(rows)
 
 
 def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
