@@ -158,6 +158,10 @@ class Task(ABC):
         # A cache would only cost memory: every example is read once.
         return {"use_cache": False} if getattr(self.network(model).config, "is_decoder", False) else {}
 
+    def units(self, batch: TaskBatch) -> int:
+        """Of how many things `loss` is the mean: examples, rows or tokens."""
+        return len(batch)
+
     def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """What training makes small: a scalar, from the outputs for `batch.with_labels`.
 

@@ -108,6 +108,10 @@ class QuestionAnswering(Task):
         starts, ends = torch.tensor(places, device=device).T
         return {"start_positions": starts, "end_positions": ends}
 
+    def units(self, batch: TaskBatch) -> int:
+        """Windows."""
+        return sum(len(p.rows) for p in batch.prepared)
+
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """(n, 5)."""
         rows = []

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-IGNORED = -100  # transformers' label of positions that do not count
+from headlens.corpora.padding import IGNORED
+
 Inputs = Mapping[str, Any]
 
 
