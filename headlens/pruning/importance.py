@@ -54,7 +54,7 @@ class OpenGates(Edit):
         # Derivatives are sums over neurons and positions, for which half precision is too coarse.
         dtype = torch.promote_types(output.dtype, torch.float32)
         gates = torch.tensor(values, dtype=dtype, device=output.device)
-        # (batch, query or 1, heads)
+        # (batch, query, heads), or one query for all
         gates = gates.repeat(rows, queries if self._per == "position" else 1, 1).requires_grad_()
         self._gates[context.site] = gates
         return (output * gates[..., None]).to(output.dtype)
@@ -73,12 +73,12 @@ class ImportanceSession:
                 add(totals, session.derivatives(inputs, loss))
         found = importances(totals, session.sites)
 
-    I_h = E_x |dL(x) / dξ_h| at the gates ξ_h = 1 of all heads, L(x) being the loss of one example: by the chain rule
-    |sum over positions of ctx_h · dL/dctx_h|, ctx_h being the output of the head. This is what the paper says, and `per`
-    `example`. Michel et al.'s own code takes absolute values at every position, sum over positions of |ctx_h ·
-    dL/dctx_h|, which is `per` `position`: what a head adds at one word and takes at another does not cancel there. Their
-    division by the number of tokens, in the last layer of a classifier by that of examples, is left out: it is the same
-    for all heads of a layer, and gone after `headlens.pruning.scorers.per_layer`.
+    I_h = E_x |dL(x) / dξ_h| at the gates ξ_h = 1 of all heads, L(x) being the loss of one example; by the chain rule
+    E_x |sum over positions of ctx_h · dL/dctx_h| with the head's output ctx_h. This is what the paper says, and
+    `per="example"`. The authors' code takes absolute values at every position, sum over positions of |ctx_h · dL/dctx_h|,
+    which is `per="position"`: what a head adds at one word and takes at another does not cancel there. Their division by
+    the number of tokens (in the last layer of a classifier of examples) is left out: it is the same for all heads of a
+    layer, and nothing is left of it after `headlens.pruning.scorers.per_layer`.
 
     Args:
         model: in evaluation mode. Its parameters ask for no gradients inside.

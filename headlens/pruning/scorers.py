@@ -1,9 +1,10 @@
-"""What strategies of pruning ask: how good a model still is on the ranking part, or what a gradient says of its heads."""
+"""What strategies of pruning ask: how good a model still is without some heads, or what a gradient says of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import hypot
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,15 +51,17 @@ class ByImportance:
 
 
 def per_layer(importance: Mapping[Head, float]) -> dict[Head, float]:
-    """Importances divided by the l2 norm over the given heads of their layer (Molchanov et al. 2017; Michel et al. 2019).
+    """Importances divided by the l2 norm of those of their layer (Molchanov et al. 2017; Michel et al. 2019).
 
-    A layer of zeros stays as it is. The only head of a layer gets 1, which no head exceeds: estimating anew after every
-    removal empties no layer while another has two heads that differ from 0.
+    A layer of zeros stays as it is. A head that is alone in its layer gets 1, the most there is. So a model that is
+    estimated anew after every single removal keeps a head in every layer, as far as these have any importance, until
+    all layers are down to one.
     """
-    squares: dict[tuple[str, int], float] = {}
+    layers: dict[tuple[str, int], list[float]] = {}
     for head, value in importance.items():
-        squares[head[:2]] = squares.get(head[:2], 0.0) + value * value
-    return {h: v / squares[h[:2]] ** 0.5 if squares[h[:2]] else v for h, v in importance.items()}
+        layers.setdefault(head[:2], []).append(value)
+    norms = {layer: hypot(*values) for layer, values in layers.items()}
+    return {h: v / norms[h[:2]] if norms[h[:2]] else v for h, v in importance.items()}
 
 
 @dataclass(frozen=True)

@@ -107,8 +107,8 @@ class InSteps(Strategy):
 class Beam(Strategy):
     """Of every size the best sets are kept, and each is extended by every head that is left (Song's future work).
 
-    With a width of 1 this is the greedy search: after each removal all other heads are scored again, and the one that is
-    missed least goes. Of equal scores the set that comes first wins, its heads in the order of the model.
+    With a width of 1 this is the greedy search: after each removal all other heads are scored again, and the one that
+    is missed least goes. Of equal scores the set that comes first wins, its heads in the order of the model.
 
     A wider beam does at least as well for up to two heads, since it extends what a narrower one does and more. For
     three and more it can do worse, on the ranking part as elsewhere: sets that look better may crowd out the one that
