@@ -75,10 +75,10 @@ class ImportanceSession:
 
     I_h = E_x |dL(x) / dξ_h| at the gates ξ_h = 1 of all heads, L(x) being the loss of one example; by the chain rule
     E_x |sum over positions of ctx_h · dL/dctx_h| with the head's output ctx_h. This is what the paper says, and
-    `per="example"`. The authors' code takes absolute values at every position, sum over positions of |ctx_h · dL/dctx_h|,
-    which is `per="position"`: what a head adds at one word and takes at another does not cancel there. Their division by
-    the number of tokens (in the last layer of a classifier of examples) is left out: it is the same for all heads of a
-    layer, and nothing is left of it after `headlens.pruning.scorers.per_layer`.
+    `per="example"`. The authors' code takes absolute values at every position, the sum of |ctx_h · dL/dctx_h| over
+    positions, which is `per="position"`: what a head adds at one word and takes at another does not cancel there.
+    Their division by the number of tokens (in the last layer of a classifier of examples) is left out: it is the same
+    for all heads of a layer, and nothing is left of it after `headlens.pruning.scorers.per_layer`.
 
     Args:
         model: in evaluation mode. Its parameters ask for no gradients inside.

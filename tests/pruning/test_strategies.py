@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given, settings
@@ -139,7 +139,7 @@ def test_greedy_is_written_down_twice(seed: int) -> None:
     toy, gone, expected = random_sets(seed), frozenset[Head](), []
     for _ in HEADS:
         # The first of the best ones.
-        gone |= {max((h for h in HEADS if h not in gone), key=lambda h: toy.value(gone | {h}))}  # noqa: B023
+        gone |= {max((h for h in HEADS if h not in gone), key=lambda h: toy.value(gone | {h}))}
         expected.append(gone)
     assert sets(Beam(toy, 1)) == sets(InSteps(toy, 1)) == expected
 
@@ -166,7 +166,7 @@ def test_what_holds_for_all(name: str, seed: int, heads: list[Head], most: int) 
     assert cost.candidates <= bound.candidates
     assert list(strategy.choices(heads, most)) == found
     if name in NESTED:
-        assert all(b.removed[:-1] == a.removed for a, b in zip(found, found[1:], strict=False))
+        assert all(b.removed[:-1] == a.removed for a, b in pairwise(found))
 
 
 @pytest.mark.parametrize("name", ["in twos", "greedy", "beam"])
