@@ -144,9 +144,12 @@ class ImportanceSession:
             _check(losses)
             found = torch.autograd.grad(losses.sum(), list(gates.values()), allow_unused=True, materialize_grads=True)
         gradients = dict(zip(gates, found, strict=True))
+        nothing = torch.zeros(len(losses), dtype=torch.double)[:, None]
         # A stack that did not run does not matter.
-        idle = {s: torch.zeros(len(losses), s.n_heads, dtype=torch.double) for s in self.sites if s not in gradients}
-        return idle | {s: self._by_example(g, len(losses), rows) for s, g in gradients.items()}
+        return {
+            s: self._by_example(gradients[s], len(losses), rows) if s in gradients else nothing.repeat(1, s.n_heads)
+            for s in self.sites
+        }
 
     def _by_example(self, gradient: Tensor, examples: int, rows: Sequence[int] | None) -> Tensor:
         """(batch, query or 1, heads) -> (examples, heads)."""

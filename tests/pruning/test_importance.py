@@ -89,6 +89,18 @@ def naive(model: PreTrainedModel, examples: Sequence[Inputs]) -> dict[Head, floa
     return dict(zip(heads, np.mean(found, axis=0), strict=True))
 
 
+def differences(model: PreTrainedModel, head: Head, inputs: Inputs, step: float = 1e-4) -> Tensor:
+    """The derivative by a head's gate for each example, from two passes without gradients."""
+    site = next(s for s in find_sites(model) if head in s.heads)
+    found = []
+    for sign in (1, -1):
+        gates = torch.ones(site.n_heads, dtype=torch.double)
+        gates[head.head] += sign * step
+        with torch.no_grad():
+            found.append(losses_with(model, HeadGates({site: gates}), inputs))
+    return (found[0] - found[1]) / (2 * step)
+
+
 class Kept(Edit):
     """Keeps the head outputs with their gradients."""
 
@@ -109,13 +121,12 @@ def test_a_batch_is_its_examples_one_by_one(name: str) -> None:
     assert min(found.values()) > 0
 
 
-@pytest.mark.parametrize("name", NAMES)
+# Llama's norms compute in single precision whatever the model is in: too coarse for differences.
+@pytest.mark.parametrize("name", [n for n in NAMES if n != "llama"])
 def test_finite_differences_agree(name: str) -> None:
-    model, inputs, step = model_of(name), double(zoo.padded(zoo.ZOO[name])), 1e-4
+    model, inputs = model_of(name), double(zoo.padded(zoo.ZOO[name]))
     for head, value in estimate(model, [inputs]).items():
-        with torch.no_grad():
-            more, less = (losses_with(model, HeadGates({head: 1 + s}), inputs) for s in (step, -step))
-        assert value == pytest.approx(float(((more - less) / (2 * step)).abs().mean()), abs=1e-6)
+        assert value == pytest.approx(float(differences(model, head, inputs).abs().mean()), abs=1e-6)
 
 
 @pytest.mark.parametrize("name", ["bert-mlm", "albert-mlm", "marian"])
@@ -134,7 +145,8 @@ def test_positions_are_the_formula_of_the_code(name: str) -> None:
     found = estimate(model, [double(zoo.padded(zoo.ZOO[name]))], per="position")
     close(found, {h: expected[h] for h in found})
     by_example = estimate(model, examples)
-    assert all(found[h] > by_example[h] for h in found)
+    assert all(found[h] >= by_example[h] * (1 - 1e-12) for h in found)
+    assert sum(found.values()) > 1.05 * sum(by_example.values())
 
 
 @pytest.mark.parametrize("per", ["example", "position"])
@@ -202,11 +214,8 @@ def test_choices_are_rows_of_one_example(per: Per) -> None:
         for i in range(2):
             alone = session.derivatives({k: v[i : i + 1] for k, v in inputs.items()}, loss)
             assert all(torch.allclose(both[s][i], alone[s][0], rtol=1e-9) for s in both)
-    head = Head("encoder", 0, 2)
-    with torch.no_grad():
-        more, less = (losses_with(model, HeadGates({head: 1 + s}), inputs) for s in (1e-4, -1e-4))
-    if per == "example":
-        assert both[session.sites[0]][:, 2].tolist() == pytest.approx(((more - less) / 2e-4).abs().tolist(), abs=1e-6)
+    expected = differences(model, Head("encoder", 0, 2), inputs).abs()
+    assert per == "position" or torch.allclose(both[session.sites[0]][:, 2], expected, rtol=0, atol=1e-6)
 
 
 def test_examples_may_have_different_numbers_of_rows() -> None:
