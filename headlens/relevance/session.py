@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
+from headlens.models.freezing import frozen
 from headlens.relevance.alpha_beta import Shares
 from headlens.relevance.attention import explicit_attention
 from headlens.relevance.heads import (
@@ -28,7 +29,7 @@ from headlens.relevance.heads import (
 from headlens.relevance.ledger import Ledger, Read
 from headlens.relevance.ratios import Ratios
 from headlens.relevance.targets import Target
-from headlens.relevance.tracing import Gradient, Rules, Tracer, frozen, kept_as_a_whole
+from headlens.relevance.tracing import Gradient, Rules, Tracer, kept_as_a_whole
 
 Rule = Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"]
 RULES: tuple[Rule, ...] = get_args(Rule)

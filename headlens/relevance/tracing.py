@@ -122,19 +122,6 @@ def _flat(args: Arguments) -> Iterator[Any]:
 
 
 @contextmanager
-def frozen(model: nn.Module) -> Iterator[None]:
-    """Inside, no parameter asks for a gradient."""
-    asking = [p for p in model.parameters() if p.requires_grad]
-    try:
-        for parameter in asking:
-            parameter.requires_grad = False
-        yield
-    finally:
-        for parameter in asking:
-            parameter.requires_grad = True
-
-
-@contextmanager
 def kept_as_a_whole(model: nn.Module, tracer: Tracer) -> Iterator[None]:
     """Inside, modules that are one function made of several operations hand relevance on unchanged."""
     with ExitStack() as undo:

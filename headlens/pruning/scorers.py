@@ -1,0 +1,157 @@
+"""What strategies of pruning ask: how good a model still is without some heads, or what a gradient says of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import hypot
+from typing import Any, Protocol
+
+import numpy as np
+
+from headlens.errors import SelfCheckError
+from headlens.heads import STACKS, Head
+
+# From the heads that are gone to the importance of those that are left, never negative.
+Importance = Callable[[frozenset[Head]], Mapping[Head, float]]
+
+
+class Scorer(Protocol):
+    """Says which heads can go; strategies see nothing else of models and data."""
+
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
+        """A score for each candidate: the higher, the better the model does when it goes, too.
+
+        Scores are compared with each other only: those of one set of removed heads, and for `Beam` those of all sets of
+        one size. Use a metric on the ranking part, with its sign flipped where lower is better; NaN counts as worst.
+
+        Args:
+            removed: the heads that are gone already.
+            candidates: others, in the order of `place`; each goes alone on top of `removed`.
+        """
+
+
+@dataclass(frozen=True)
+class ByImportance:
+    """The scorer that lets heads of little importance go first: a head's score is minus its importance.
+
+    Args:
+        importance: estimates it; called once for every set of removed heads. What it says of these is left out.
+        normalize: divide by the l2 norm of the layer (`per_layer`), as Michel et al. 2019 do.
+    """
+
+    importance: Importance
+    normalize: bool = True
+
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
+        """Minus the importance of each candidate."""
+        found = {h: v for h, v in self.importance(removed).items() if h not in removed}
+        values = per_layer(found) if self.normalize else found
+        return {h: -values[h] for h in candidates if h in values}
+
+
+def per_layer(importance: Mapping[Head, float]) -> dict[Head, float]:
+    """Importances divided by the l2 norm of those of their layer (Molchanov et al. 2017; Michel et al. 2019).
+
+    A layer of zeros stays as it is. A head that is alone in its layer gets 1, the most there is. So a model that is
+    estimated anew after every single removal keeps a head in every layer, as far as these have any importance, until
+    all layers are down to one.
+    """
+    layers: dict[tuple[str, int], list[float]] = {}
+    for head, value in importance.items():
+        layers.setdefault(head[:2], []).append(value)
+    norms = {layer: hypot(*values) for layer, values in layers.items()}
+    return {h: v / norms[h[:2]] if norms[h[:2]] else v for h, v in importance.items()}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a scorer said once.
+
+    Args:
+        removed: the heads that were gone, in the order of `place`.
+        scores: of the candidates it was asked for.
+    """
+
+    removed: tuple[Head, ...]
+    scores: Mapping[Head, float]
+
+    def as_json(self) -> dict[str, Any]:
+        """What JSON can hold; scores survive to the last bit, -inf as null."""
+        scores = {str(h): v if np.isfinite(v) else None for h, v in self.scores.items()}
+        return {"removed": [str(h) for h in self.removed], "scores": scores}
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> Answer:
+        """The inverse of `as_json`."""
+        scores = {Head.parse(h): -np.inf if v is None else float(v) for h, v in found["scores"].items()}
+        return cls(tuple(Head.parse(h) for h in found["removed"]), scores)
+
+
+class Remembered:
+    """A scorer that asks another one only what it was not asked before.
+
+    Strategies are functions of what their scorer says. So its answers are all there is to keep of one that was
+    interrupted: run from the start with them it chooses the same heads, and goes on where it was. Strategies that share
+    one memory share what is known, such as what the model does without each single head.
+
+    Args:
+        scorer: is asked.
+        answers: that it gave before, in any order.
+        keep: called with each new answer, at once.
+    """
+
+    def __init__(
+        self, scorer: Scorer, answers: Iterable[Answer] = (), keep: Callable[[Answer], None] | None = None
+    ) -> None:
+        self._scorer = scorer
+        self._known: dict[frozenset[Head], dict[Head, float]] = {}
+        self._keep = keep
+        for answer in answers:
+            self._add(answer)
+
+    @property
+    def answers(self) -> list[Answer]:
+        """Everything that is known, by set of removed heads."""
+        return [Answer(in_order(removed), dict(scores)) for removed, scores in self._known.items()]
+
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
+        """What is known of the candidates, or else what the scorer says.
+
+        Raises:
+            SelfCheckError: if it says nothing of a candidate.
+        """
+        missing = [h for h in candidates if h not in self._known.get(removed, {})]
+        if missing:
+            said = asked(self._scorer, removed, missing)
+            answer = Answer(in_order(removed), said)
+            self._add(answer)
+            if self._keep is not None:
+                self._keep(answer)
+        return {h: self._known[removed][h] for h in candidates}
+
+    def _add(self, answer: Answer) -> None:
+        self._known.setdefault(frozenset(answer.removed), {}).update(answer.scores)
+
+
+def asked(scorer: Scorer, removed: frozenset[Head], candidates: Sequence[Head]) -> dict[Head, float]:
+    """The scores of all candidates, as plain numbers; -inf where they are NaN.
+
+    Raises:
+        SelfCheckError: if the scorer says nothing of a candidate.
+    """
+    found = scorer.without(removed, candidates)
+    for head in candidates:
+        if head not in found:
+            raise SelfCheckError(f"Nothing is known about the head {head} with {len(removed)} others gone.")
+    return {h: -np.inf if np.isnan(found[h]) else float(found[h]) for h in candidates}
+
+
+def place(head: Head) -> tuple[int, int, int]:
+    """A key that sorts heads: encoder, decoder, cross; then layer; then head."""
+    return STACKS.index(head.stack), head.layer, head.head
+
+
+def in_order(heads: Iterable[Head]) -> tuple[Head, ...]:
+    """Heads in the order of `place`."""
+    return tuple(sorted(heads, key=place))
