@@ -15,6 +15,8 @@ from . import options as o
 from .processes import rank
 
 if TYPE_CHECKING:
+    from headlens.experiments.ablate import AblationOptions
+    from headlens.experiments.prune_heads import PruneOptions
     from headlens.experiments.relevance import RelevanceOptions
     from headlens.experiments.requests import Place
     from headlens.experiments.task_data import TaskData
@@ -108,6 +110,42 @@ class TaskGroup(Group):
 
         data, columns = tuple(self.data or ()), tuple(self.columns or ())
         return TaskData(task, data, columns, self.data_split, self.target, self.limit)
+
+
+@dataclass(frozen=True)
+class AblationGroup(Group):
+    """How heads are taken out, and how a task is measured then."""
+
+    mode: o.ModeOption = "zero"
+    keep_only: o.KeepOnlyOption = False
+    metric: o.MetricOption = None
+    replicates: o.BootstrapOption = 10_000
+    seed: o.SeedOption = 0
+    batch_tokens: o.BatchTokensOption = 4096
+
+    def options(self) -> AblationOptions:
+        """As the package wants them."""
+        from headlens.experiments.ablate import AblationOptions
+
+        return AblationOptions(**vars(self))
+
+
+@dataclass(frozen=True)
+class PruningGroup(Group):
+    """How many heads go at once, and which."""
+
+    prune: o.PruneOption = None
+    strategies: o.StrategiesOption = "ranked,importance,random"
+    beam: o.BeamOption = 3
+    orders: o.OrdersOption = 5
+    rank_split: o.RankSplitOption = 0.5
+
+    def options(self) -> PruneOptions:
+        """As the package wants them."""
+        from headlens.experiments.prune_heads import STRATEGIES, PruneOptions
+
+        chosen: Any = STRATEGIES if self.strategies.strip() == "all" else o.names(self.strategies)
+        return PruneOptions(o.whole_numbers("--prune", self.prune), chosen, self.beam, self.orders, self.rank_split)
 
 
 @dataclass(frozen=True)

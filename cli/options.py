@@ -15,6 +15,7 @@ MODEL, CORPUS, STATISTICS, ROLES, RELEVANCE, OUTPUT = "Model", "Corpus", "Statis
 TRAINING = "Training"
 TASK = "Task"
 HEADS = "Heads"
+PRUNING = "Pruning"
 # All of headlens.tasks.catalogue, which takes seconds to import.
 TaskName = Literal[
     "mlm",
@@ -285,6 +286,53 @@ MaskShareOption = Annotated[
 ReplicatesOption = Annotated[
     int, typer.Option(min=1, metavar="N", help="Bootstrap samples for intervals.", rich_help_panel=RELEVANCE)
 ]
+BootstrapOption = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Bootstrap samples for intervals.", rich_help_panel=STATISTICS)
+]
+ModeOption = Annotated[
+    Literal["zero", "mean", "uniform"],
+    typer.Option(
+        help="What a head's output is replaced by: 0, its mean over the data, or that of even attention.",
+        rich_help_panel=HEADS,
+    ),
+]
+KeepOnlyOption = Annotated[
+    bool, typer.Option("--keep-only", help="Also: each head alone in its layer.", rich_help_panel=HEADS)
+]
+MetricOption = Annotated[
+    str | None,
+    typer.Option(metavar="NAME", help="Metric of the task.", show_default="its main one", rich_help_panel=TASK),
+]
+PruneOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBERS",
+        help="Also prune so many heads at once: 3,10,20,30.",
+        show_default="no pruning",
+        rich_help_panel=PRUNING,
+    ),
+]
+StrategiesOption = Annotated[
+    str,
+    typer.Option(
+        metavar="NAMES",
+        help="How heads are chosen: ranked, importance, importance-steps, greedy, beam, random; or all.",
+        rich_help_panel=PRUNING,
+    ),
+]
+BeamOption = Annotated[
+    int, typer.Option(min=1, metavar="N", help="Sets of heads that a beam keeps.", rich_help_panel=PRUNING)
+]
+OrdersOption = Annotated[int, typer.Option(min=1, metavar="N", help="Random orders.", rich_help_panel=PRUNING)]
+RankSplitOption = Annotated[
+    float,
+    typer.Option(
+        parser=share,
+        metavar="0…1",
+        help="Share of the examples that heads are chosen on; the others are evaluated.",
+        rich_help_panel=PRUNING,
+    ),
+]
 TaskOption = Annotated[
     TaskName,
     typer.Option(
@@ -421,3 +469,11 @@ def rules(text: str) -> tuple[Any, ...]:
 def names(text: str) -> tuple[str, ...]:
     """Split a comma-separated option."""
     return tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+
+
+def whole_numbers(option: str, text: str | int | None) -> tuple[int, ...]:
+    """Split a comma-separated option into whole numbers; a single one may come from a file as a number."""
+    try:
+        return tuple(int(part) for part in names("" if text is None else str(text)))
+    except ValueError as error:
+        raise typer.BadParameter(f"{option} {text!r} is no list of whole numbers. Write 3,10,20,30.") from error

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -54,12 +54,59 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     return shown
 
 
+def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str, Any]]) -> list[Table]:
+    """The task with all heads, the heads it needs most, and what is left of it when many are pruned."""
+    from headlens.report.ablate import most_damage
+    from headlens.report.console import summary_table
+
+    whole = [
+        {"model": facts["model"], "metric": metric, "value": f"{e['value']:.4f}", "95 % CI": _bounds(e, 4)}
+        for facts in models
+        for metric, e in facts["evaluation"].items()
+    ]
+    data = models[0]["data"]
+    shown = [summary_table(f"All heads, {data['examples']} examples of {data['name']}", whole)]
+    for (model, mode), own in tables["ablation"].groupby(["model", "mode"], sort=False):
+        rows = [_ablated(r) for r in most_damage(own, 8).to_dict("records")]
+        title = "Heads that do least alone in their layer" if str(mode) == "keep-only" else "Heads that are needed most"
+        shown.append(summary_table(f"{title}, {model!s} ({mode!s})", rows))
+    if "pruning" in tables:
+        for model, own in tables["pruning"].groupby("model", sort=False):
+            rows = [_pruned(r) for r in own.to_dict("records")]
+            shown.append(summary_table(f"{model!s} pruned, on {own['n'].iloc[0]} other examples", rows))
+    return shown
+
+
 def compact_table(table: pd.DataFrame) -> Table:
     """Size and speed before and after, with 95 % intervals."""
     from headlens.report.console import summary_table
 
     rows = [_state(r) for r in table.to_dict("records")]
     return summary_table(f"{table['model'].iloc[0]} before and after", rows)
+
+
+def _ablated(row: Mapping[Hashable, Any]) -> dict[str, object]:
+    return {
+        "head": f"{row['stack']}.{row['layer']}.{row['head']}",
+        str(row["metric"]): f"{row['value']:.4f}",
+        "change": f"{row['delta']:+.4f}",
+        "95 % CI": _bounds(row, 4),
+        "p": f"{row['p_value']:.3g}",
+        "p (Holm)": f"{row['p_holm']:.3g}",
+    }
+
+
+def _pruned(row: Mapping[Hashable, Any]) -> dict[str, object]:
+    return {
+        "strategy": row["strategy"],
+        "seed": "" if math.isnan(row["seed"]) else f"{row['seed']:.0f}",
+        "pruned": row["n_pruned"],
+        str(row["metric"]): f"{row['value']:.4f}",
+        "95 % CI": _bounds(row, 4),
+        "chosen on": f"{row['ranking_value']:.4f}",
+        "parameters": f"{row['parameters']:,}",
+        "speed-up": f"{row['speedup']:.2f}",
+    }
 
 
 def _state(row: Mapping[Hashable, Any]) -> dict[str, object]:
@@ -98,7 +145,7 @@ def _correlation(row: Mapping[Hashable, Any]) -> dict[str, object]:
     }
 
 
-def _bounds(row: Mapping[Hashable, Any], digits: int) -> str:
+def _bounds(row: Mapping[Any, Any], digits: int) -> str:
     low, high = row["ci_low"], row["ci_high"]
     return "too few examples" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
 

@@ -47,6 +47,19 @@ class Tokens:
     rarity: Tensor | None = None
     sampled: Tensor | None = None
 
+    @classmethod
+    def only_real(cls, real: Tensor) -> Tokens:
+        """A batch of which nothing is known but what is padding: no special tokens, no words."""
+        nothing = torch.zeros_like(real, dtype=torch.bool)
+        return cls(
+            real=real.bool(),
+            special=~real.bool(),
+            **dict.fromkeys(("cls", "sep", "bos", "eos", "punct"), nothing),
+            word=torch.full_like(real, -1, dtype=torch.long),
+            n_words=torch.zeros(real.shape[0], dtype=torch.long, device=real.device),
+            n_pieces=torch.zeros(real.shape[0], 0, dtype=torch.long, device=real.device),
+        )
+
     @property
     def shape(self) -> torch.Size:
         """(batch, length)."""

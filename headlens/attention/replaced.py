@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 import torch
@@ -49,9 +49,23 @@ class HeadMeans(Observer):
         """Forget what was observed since the last commit."""
         self._pending = {}
 
-    def means(self) -> dict[Site, Tensor]:
-        """Mean outputs by site, (heads, d), double precision."""
-        return {site: total / count for site, (total, count) in self._done.items()}
+    @property
+    def sums(self) -> dict[Site, tuple[Tensor, Tensor]]:
+        """Sums of outputs by site, (heads, d) in double precision, and over how many tokens."""
+        return self._done
+
+    def means(self, others: Iterable[Mapping[Site, tuple[Tensor, Tensor]]] = ()) -> dict[Site, Tensor]:
+        """Mean outputs by site, (heads, d), double precision.
+
+        Args:
+            others: sums of other parts of the corpus.
+        """
+        found: dict[Site, tuple[Tensor, Tensor]] = {}
+        for part in (self._done, *others):
+            for site, (total, count) in part.items():
+                before, counted = found.get(site, (0, 0))
+                found[site] = (before + total, counted + count)
+        return {site: total / count for site, (total, count) in found.items()}
 
 
 def check_means(mode: Mode, means: Mapping[Site, Tensor] | None, sites: Sequence[Site]) -> None:

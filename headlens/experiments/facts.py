@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any
 
 from headlens.models.loading import LoadedModel
@@ -23,3 +24,9 @@ def model_facts(loaded: LoadedModel, label: str) -> dict[str, Any]:
         "device": str(loaded.device),
         "dtype": str(loaded.model.dtype).removeprefix("torch."),
     }
+
+
+def model_label(loaded: LoadedModel, taken: Container[str]) -> str:
+    """What tables call a model: its short name, or the full one if that is taken."""
+    names = (loaded.short_name, loaded.name, f"{loaded.name} (2)")
+    return next(n for n in names if n not in taken)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -56,6 +56,17 @@ class Run:
         """Where something is kept until the run has finished."""
         return self.path / RunFolder.KEPT / name
 
+    def keeper(self, name: str, loaded: LoadedModel, identity: Mapping[str, str]) -> Keeper:
+        """Where this process keeps what an interrupted run goes on from.
+
+        Args:
+            name: unique in the run and the same when it is resumed.
+            loaded: the model.
+            identity: what else it depends on, see `Keeper`.
+        """
+        common = {"the weights of the model": loaded.weight_hash, "the number of processes": str(self.processes.count)}
+        return Keeper(self.kept(f"{name}-{self.processes.rank}.npz"), {**common, **identity})
+
     def load(self, name: str, options: ModelOptions) -> LoadedModel:
         """Load a model, and say so."""
         with self.reporter.status(f"loading {name}"):
@@ -76,12 +87,7 @@ class Run:
             loaded: the model that reads it.
             corpus: all of it, whatever the number of processes.
         """
-        identity = {
-            "the weights of the model": loaded.weight_hash,
-            "the corpus": corpus.sha256,
-            "the number of processes": str(self.processes.count),
-        }
-        keeper = Keeper(self.kept(f"{name}-{self.processes.rank}.npz"), identity)
+        keeper = self.keeper(name, loaded, {"the corpus": corpus.sha256})
         own = len(range(self.processes.rank, corpus.sentences, self.processes.count))
         with self.reporter.progress(text, own) as advance:
             yield CorpusPass(advance, self.warn, keeper, self.processes)

@@ -16,7 +16,7 @@ from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus, r
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
 from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, check_relations, classify
-from headlens.experiments.facts import model_facts
+from headlens.experiments.facts import model_facts, model_label
 from headlens.experiments.feeding import Feed
 from headlens.experiments.parsing import keep_trees
 from headlens.experiments.relevance import ReadingOptions, RelevanceOptions, head_relevance
@@ -102,7 +102,7 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         facts = []
         for number, name in enumerate(request.models):
             loaded = loaded if number == 0 else run.load(name, request.model_options)
-            label = _label(loaded, results)
+            label = model_label(loaded, results)
             results[label] = _measured(request, run, loaded, f"{number}", read)
             facts.append(_facts(loaded, label, results[label]))
         tables = _stack(results)
@@ -174,12 +174,6 @@ def _frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict
         side: spec for side, spec in specs.items() if spec != "none" and (spec == "corpus") == (corpus is not None)
     }
     return {side: make_frequency(spec, () if corpus is None else corpus, side) for side, spec in wanted.items()}
-
-
-def _label(loaded: LoadedModel, taken: Mapping[str, object]) -> str:
-    """What the model is called in tables: its short name, the full one if that is taken."""
-    names = (loaded.short_name, loaded.name, f"{loaded.name} (2)")
-    return next(n for n in names if n not in taken)
 
 
 def _facts(loaded: LoadedModel, label: str, result: Classification) -> dict[str, Any]:

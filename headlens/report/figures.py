@@ -4,6 +4,7 @@ Each function takes tables with the columns of the CSV files and returns a `matp
 when there is nothing to draw. Nothing here writes: `RunFolder.figure` and `write_figure` do.
 """
 
+from headlens.report.ablation_map import ablation_map
 from headlens.report.attend import attention_maps
 from headlens.report.bars import mass_bars
 from headlens.report.best import best_heads_table
@@ -11,6 +12,7 @@ from headlens.report.cells import Scale
 from headlens.report.functions import function_map
 from headlens.report.heatmaps import confidence_map, entropy_map, head_map, paired_maps, rare_map
 from headlens.report.positions import offset_profile, positional_map
+from headlens.report.pruning_curve import pruning_curve
 from headlens.report.relevance_intervals import relevance_intervals
 from headlens.report.relevance_map import relevance_map
 from headlens.report.relevance_scatter import confidence_against_relevance, rule_agreement
@@ -19,6 +21,7 @@ from headlens.report.syntax import best_heads, syntactic_map
 
 __all__ = [
     "Scale",
+    "ablation_map",
     "attention_maps",
     "best_heads",
     "best_heads_table",
@@ -31,6 +34,7 @@ __all__ = [
     "offset_profile",
     "paired_maps",
     "positional_map",
+    "pruning_curve",
     "rare_map",
     "relevance_intervals",
     "relevance_map",

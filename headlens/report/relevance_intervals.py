@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
+from headlens.report.interval_map import short_number
 from headlens.report.panels import GAP, TOP, Grid, Part, has_numbers, numbers, parts
-from headlens.report.relevance_map import short_number
 from headlens.report.shares import asked, described, even_shares, holds_zero, span
 from headlens.report.style import (
     BLUE,

@@ -14,6 +14,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.errors import OptionError
+from headlens.metrics.direction import LOWER_IS_BETTER
 from headlens.tasks.examples import TaskExample
 from headlens.tasks.reader import Reader, TokenRow, inputs_of
 
@@ -105,7 +106,7 @@ class Task(ABC):
     @property
     def higher_is_better(self) -> bool:
         """Of the main metric."""
-        return self.metrics[0] not in {"loss", "perplexity"}
+        return self.metrics[0] not in LOWER_IS_BETTER
 
     @property
     def labels(self) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from matplotlib.collections import PathCollection, QuadMesh
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from headlens.report.relevance_map import relevance_map, relevance_scale, short_number
+from headlens.report.interval_map import short_number
+from headlens.report.relevance_map import relevance_map, relevance_scale
 from headlens.report.style import MISSING
 
 Make = Callable[..., pd.DataFrame]

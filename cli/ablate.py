@@ -1,0 +1,44 @@
+"""`headlens ablate`: what a task loses without heads."""
+
+from __future__ import annotations
+
+import shlex
+
+from . import options as o
+from .classify import ModelsArgument
+from .groups import AblationGroup, LoadGroup, OutputGroup, PruningGroup, TaskGroup, grouped
+
+
+@grouped
+def ablate(
+    load: LoadGroup,
+    examples: TaskGroup,
+    ablation: AblationGroup,
+    pruning: PruningGroup,
+    output: OutputGroup,
+    models: ModelsArgument = None,
+    task: o.TaskOption = "paraphrase",
+    figures: o.FiguresOption = True,
+) -> None:
+    """Tell what every attention head is worth: a task without each of them, and with many pruned.
+
+    Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
+    """
+    from headlens.experiments.run_ablate import AblateRequest, run_ablate
+
+    from .tables import ablation_tables
+
+    request = AblateRequest(
+        models=tuple(models or ["demo"]),
+        data=examples.of(task),
+        options=ablation.options(),
+        pruning=pruning.options(),
+        model_options=load.options(),
+        figures=figures,
+        place=output.place(),
+    )
+    screen = output.screen()
+    run = run_ablate(request, screen)
+    screen.show(*ablation_tables(run.tables, run.models))
+    screen.notes(run.notes)
+    screen.finish(run.summary(), run.files, shlex.join(["headlens", "report", str(run.folder)]))

@@ -1,0 +1,129 @@
+"""What a task loses with each head: the recipe of `headlens ablate` without `--prune`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from headlens.attention.replaced import Mode
+from headlens.corpora.bootstrap import Draws
+from headlens.errors import OptionError
+from headlens.experiments.head_records import HeadRecords
+from headlens.heads import KEY_COLUMNS, HeadTable
+from headlens.pruning.paired import Compared, Comparison, Right, holm
+from headlens.tasks.base import Floats, Task
+
+ABLATION_COLUMNS = [
+    *("model", "task", "metric", "mode", *KEY_COLUMNS),
+    *("n", "baseline", "value", "delta", "ci_low", "ci_high", "p_value", "p_holm"),
+]
+
+
+@dataclass(frozen=True)
+class AblationOptions:
+    """How heads are taken out, and how the task is measured then.
+
+    Args:
+        mode: what a head's output is replaced by: `zero`, its `mean` over the data, or that of `uniform` attention.
+        keep_only: also take out all heads of a layer but one (Michel et al. 2019, section 3.3).
+        metric: of the task; None for its main one.
+        replicates: bootstrap samples.
+        seed: of the bootstrap, and of what else is drawn.
+        batch_tokens: tokens of a batch, padding included.
+
+    Raises:
+        OptionError: if a number is out of range.
+    """
+
+    mode: Mode = "zero"
+    keep_only: bool = False
+    metric: str | None = None
+    replicates: int = 10_000
+    seed: int = 0
+    batch_tokens: int = 4096
+
+    def __post_init__(self) -> None:
+        for name in ("replicates", "batch_tokens"):
+            if getattr(self, name) < 1:
+                option = name.replace("_", "-")
+                raise OptionError(f"--{option} {getattr(self, name)} is not a positive number.", "Give 1 or more.")
+        if self.mode == "keep-only":
+            raise OptionError("keep-only is no mode of its own.", "Give --keep-only beside --mode.")
+
+    @property
+    def modes(self) -> list[Mode]:
+        """The sweeps, one after the other."""
+        return [self.mode, "keep-only"] if self.keep_only else [self.mode]
+
+
+def chosen_metric(task: Task, metric: str | None) -> str:
+    """The metric asked for, or the task's main one.
+
+    Raises:
+        OptionError: if the task has no such metric.
+    """
+    name = metric or task.metrics[0]
+    if name not in task.metrics:
+        raise OptionError(
+            f"The task {task.name} has no metric {name!r}.", f"--metric can be {', '.join(task.metrics)}."
+        )
+    return name
+
+
+def comparison(task: Task, metric: str, baseline: Floats, draws: Draws) -> Comparison:
+    """Compares records of a task with a baseline: McNemar's test for shares of right examples, else the bootstrap."""
+
+    def statistic(records: Floats, weights: Floats) -> Floats:
+        return task.replicates(records, weights, metric)
+
+    return Comparison(baseline, statistic, draws, _right(task, metric, baseline))
+
+
+def _right(task: Task, metric: str, records: Floats) -> Right | None:
+    if task.right(records, metric) is None:
+        return None
+    found: Right = partial(_scores, task, metric)
+    return found
+
+
+def _scores(task: Task, metric: str, records: Floats) -> Floats:
+    found = task.right(records, metric)
+    assert found is not None
+    return found
+
+
+def ablation_table(task: Task, metric: str, mode: Mode, records: HeadRecords, draws: Draws) -> pd.DataFrame:
+    """What becomes of a metric without each head: one row per head.
+
+    Args:
+        task: whose records they are.
+        metric: of the task.
+        mode: how heads were taken out; for `keep-only` the row of a head is about the model with this head alone in
+            its layer.
+        records: of all examples.
+        draws: of the same examples, for the intervals.
+
+    Returns:
+        Columns `ABLATION_COLUMNS` without `model`: `delta` is `value` - `baseline`, `ci_low` and `ci_high` are its
+        paired 95 % bootstrap interval, `p_value` is McNemar's exact test where the metric is the share of examples that
+        are right and the paired bootstrap otherwise, `p_holm` corrected for the number of heads (Holm 1979).
+    """
+    compare = comparison(task, metric, records.intact, draws)
+    found: list[Compared] = [compare.of(own) for _, own in records.items()]
+    p_values = np.array([c.p_value for c in found])
+    n = len(records.intact)
+    table = HeadTable.from_columns(
+        records.heads,
+        n=[n] * len(found),
+        baseline=[compare.value] * len(found),
+        value=[c.value for c in found],
+        delta=[c.delta for c in found],
+        ci_low=[c.low for c in found],
+        ci_high=[c.high for c in found],
+        p_value=p_values,
+        p_holm=holm(p_values),
+    ).rows
+    return table.assign(task=task.name, metric=metric, mode=mode)[ABLATION_COLUMNS[1:]]

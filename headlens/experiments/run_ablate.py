@@ -1,0 +1,203 @@
+"""`ablate` with everything around it: models and task by name, a run folder with tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headlens.attention.replaced import Mode
+from headlens.corpora.bootstrap import Draws
+from headlens.errors import OptionError, counted
+from headlens.experiments.ablate import ABLATION_COLUMNS, AblationOptions, ablation_table, chosen_metric
+from headlens.experiments.examples import Examples
+from headlens.experiments.facts import model_facts, model_label
+from headlens.experiments.head_records import HeadRecords
+from headlens.experiments.prune_heads import PRUNING_COLUMNS, PruneOptions
+from headlens.experiments.reporter import Reporter
+from headlens.experiments.requests import Place
+from headlens.experiments.run import Run, open_run
+from headlens.experiments.run_pruning import Bench
+from headlens.experiments.task_data import TaskData
+from headlens.experiments.task_sweep import TaskSweep, check_effect, task_heads
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions
+from headlens.report.ablate import write_ablation
+from headlens.tasks.base import Task
+from headlens.tasks.evaluation import EvaluationOptions, estimates
+from headlens.tasks.sources import TaskSource
+
+
+@dataclass(frozen=True)
+class AblateRequest:
+    """What `headlens ablate` is asked for.
+
+    Args:
+        models: one model or two, by name.
+        data: the task and its examples.
+        options: how heads are taken out, and what is measured.
+        pruning: how many heads at once, and how they are chosen.
+        model_options: how the models are loaded.
+        figures: whether figures are drawn; `headlens report` draws them later from the tables.
+        place: where the run goes.
+    """
+
+    models: tuple[str, ...] = (DEMO,)
+    data: TaskData = field(default_factory=TaskData)
+    options: AblationOptions = field(default_factory=AblationOptions)
+    pruning: PruneOptions = field(default_factory=PruneOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = True
+    place: Place = field(default_factory=Place)
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.models) <= 2:
+            raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
+
+
+@dataclass(frozen=True)
+class AblateRun:
+    """What a run gave: the folder, the tables as written, what to know about them.
+
+    Args:
+        folder: of the run.
+        files: in it.
+        tables: `ablation`, and `pruning` where heads were pruned.
+        notes: what the reader should know.
+        models: what run.json says of each.
+    """
+
+    folder: Path
+    files: list[Path]
+    tables: dict[str, pd.DataFrame]
+    notes: list[str]
+    models: list[dict[str, Any]]
+
+    def summary(self) -> dict[str, Any]:
+        """The result in short, for `--json`."""
+        pruning = self.tables.get("pruning", pd.DataFrame()).astype(object)
+        return {
+            "out": str(self.folder),
+            "models": [{k: m[k] for k in ("model", "data", "evaluation")} for m in self.models],
+            "significant": _significant(self.tables["ablation"]),
+            "pruning": pruning.where(pruning.notna(), None).to_dict("records"),
+            "notes": self.notes,
+        }
+
+
+def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> AblateRun:
+    """Read the task, load the models, take their heads out, write the run folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for; nothing is left half-written.
+        SelfCheckError: if taking heads out has no effect.
+    """
+    with open_run("ablate", request.models[0], request, reporter) as run:
+        task, source = request.data.open(offline=request.model_options.offline)
+        metric = chosen_metric(task, request.options.metric)
+        found: dict[str, _Found] = {}
+        for number, name in enumerate(request.models):
+            loaded = run.load(name, request.model_options)
+            label = model_label(loaded, found)
+            found[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
+        tables = _stack(found)
+        notes = [f"{name}: {note}" if len(found) > 1 else note for name, f in found.items() for note in f.notes]
+        notes += run.warnings
+        facts = [f.facts for f in found.values()]
+        if run.folder is not None:
+            with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
+                write_ablation(run.folder, tables, figures=request.figures)
+            run.folder.finish({"models": facts, "notes": notes})
+        return AblateRun(run.path, run.files, tables, notes, facts)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was found out about one model."""
+
+    tables: dict[str, pd.DataFrame]
+    notes: list[str]
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Ablated:
+    """One model of a run."""
+
+    request: AblateRequest
+    under_way: Run
+    number: str
+    loaded: LoadedModel
+    label: str
+
+    def run(self, task: Task, source: TaskSource, metric: str) -> _Found:
+        options, run = self.request.options, self.under_way
+        with run.reporter.progress(f"reading {source.name}", None) as advance:
+            examples = Examples.of(task, source, self.loaded, advance)
+        sweeps: dict[Mode, HeadRecords] = {}
+        bench = self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0))
+        if self.request.pruning.prune:
+            bench.check()
+        for mode in options.modes:
+            sweeps[mode] = self._swept(examples, mode)
+        draws = Draws.of(examples.keys, options.replicates, options.seed)
+        with run.reporter.status("comparing"):
+            rows = [ablation_table(task, metric, mode, records, draws) for mode, records in sweeps.items()]
+        tables = {"ablation": pd.concat(rows, ignore_index=True)}
+        records = sweeps[options.mode]
+        if self.request.pruning.prune:
+            tables["pruning"] = self._bench(examples, metric, records).table()
+        chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
+        whole = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
+        facts = model_facts(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": whole}
+        return _Found(tables, self._notes(examples, records), facts)
+
+    def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> Bench:
+        return Bench(
+            self.under_way,
+            self.number,
+            self.loaded,
+            examples,
+            metric,
+            records,
+            self.request.options,
+            self.request.pruning,
+        )
+
+    def _swept(self, examples: Examples, mode: Mode) -> HeadRecords:
+        run = self.under_way
+        text = f"{self.loaded.short_name} {'with each head alone' if mode == 'keep-only' else 'without each head'}"
+        keeper = run.keeper(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
+        own = len(range(run.processes.rank, len(examples), run.processes.count))
+        with run.reporter.progress(text, own) as advance:
+            sweep = TaskSweep(mode, self.request.options.batch_tokens, advance, run.warn, keeper, run.processes)
+            return sweep.run(self.loaded.model, examples)
+
+    def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
+        notes, summary = [], examples.summary
+        if summary.unlabelled:
+            notes.append(f"{counted(summary.unlabelled, 'example')} left out: no answer, or no text.")
+        if summary.too_long:
+            notes.append(f"{counted(summary.too_long, 'example')} left out: longer than the model reads.")
+        if idle := check_effect(records):
+            notes.append(f"{counted(len(idle), 'head')} can go without any change: {' '.join(map(str, idle))}.")
+        return notes
+
+
+def _stack(found: dict[str, _Found]) -> dict[str, pd.DataFrame]:
+    """The tables of all models under each other."""
+    columns = {"ablation": ABLATION_COLUMNS, "pruning": PRUNING_COLUMNS}
+    return {
+        name: pd.concat([f.tables[name].assign(model=label) for label, f in found.items()], ignore_index=True)[wanted]
+        for name, wanted in columns.items()
+        if all(name in f.tables for f in found.values())
+    }
+
+
+def _significant(ablation: pd.DataFrame, level: float = 0.05) -> dict[str, Any]:
+    """How many heads matter for sure, by model and mode."""
+    sure = ablation[ablation["p_holm"] < level]
+    groups: Sequence[tuple[Any, pd.DataFrame]] = list(sure.groupby(["model", "mode"], sort=False))
+    return {f"{model} {mode}": len(rows) for (model, mode), rows in groups}

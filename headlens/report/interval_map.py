@@ -1,0 +1,116 @@
+"""One number per head with its interval, as a heatmap with the numbers in its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headlens.report.cells import BAR_SLOT, Ends, Scale, add_bars, paint, write
+from headlens.report.labels import FAMILY
+from headlens.report.panels import Grid, Panel, Part, Sheet, each, flow, lay_out, numbers, panel, parts, scatter_grid
+from headlens.report.shares import limit
+from headlens.report.style import INK, TICK_SIZE
+
+_ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
+_NOTE, _CELL = 0.12, 0.34  # inches
+_NUMBERS = "±: half the 95 % interval. "
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What the cells of a map hold.
+
+    Args:
+        value: column with the number.
+        dotted: which rows get a dot.
+        dot: what the dot says.
+        name: title of a part's panel.
+    """
+
+    value: str
+    dotted: Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
+    dot: str
+    name: Callable[[Part], str] = lambda part: part.name
+
+
+def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> Figure:
+    """Colours for a number of every head; cells that are large enough hold it and half the width of its interval.
+
+    Args:
+        rows: columns model, stack, layer, head, that of the value, `ci_low` and `ci_high`; one row per head.
+        cells: what they hold.
+        scale: colours.
+        title: of the figure.
+    """
+    pieces = parts(rows)
+    plan = flow([(p.model, panel(p.rows, numbers(p.rows, cells.value), cells.name(p))) for p in pieces], _ABREAST)
+    sheet = lay_out(plan, title, side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL)
+    for (axes, item), part in zip(each(sheet, plan), pieces, strict=True):
+        paint(axes, item, scale)
+        _fill(axes, item, (part, cells), (scale, sheet))
+    add_bars(sheet, scale)
+    _note(sheet, cells)
+    return sheet.figure
+
+
+def centred_scale(label: str, values: Grid, colours: str) -> Scale:
+    """Colours with 0 in the middle, open where outliers lie beyond the ends.
+
+    Few outliers do not set the colours: they have the colour of the end of the scale.
+    """
+    end = limit(values)
+    known = values[np.isfinite(values)]
+    low, high = bool((known < -end).any()), bool((known > end).any())
+    beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
+    return Scale(label, -end, end, colours, beyond)
+
+
+def _fill(axes: Axes, item: Panel, what: tuple[Part, Cells], look: tuple[Scale, Sheet]) -> None:
+    (part, cells), (scale, sheet) = what, look
+    inks = np.vectorize(scale.ink, otypes=[object])(item.values)
+    write(axes, scatter_grid(part.rows, _words(part.rows, cells.value), empty=""), inks, sheet.cell)
+    dotted = scatter_grid(part.rows, cells.dotted(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
+    layers, heads = np.nonzero(dotted)
+    # in the upper right corner, where the numbers leave some room
+    inset = [2.6 / 72 / side for side in sheet.cell]
+    axes.scatter(
+        heads + 0.5 - inset[0],
+        layers + 0.5 - inset[1],
+        s=min(2.4, 0.15 * 72 * min(sheet.cell)) ** 2,
+        c=list(inks[dotted]),
+        linewidths=0,
+        zorder=3,
+    )
+
+
+def _words(rows: pd.DataFrame, value: str) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+    halves = (numbers(rows, "ci_high") - numbers(rows, "ci_low")) / 2
+    pairs = zip(numbers(rows, value), halves, strict=True)
+    return np.array([_word(number, half) for number, half in pairs], object)
+
+
+def _word(value: float, half: float) -> str:
+    if np.isnan(value):
+        return ""
+    shown = short_number(value)
+    return shown if np.isnan(half) else f"{shown}\n±{short_number(half)}"
+
+
+def short_number(value: float) -> str:
+    """A number in at most a few letters: three decimals, fewer for large ones, with a true minus."""
+    text = f"{value:.3f}" if abs(value) < 10 else f"{value:.3g}"
+    text = text.removeprefix("-") if not float(text) else text
+    return text.replace("-", "−")
+
+
+def _note(sheet: Sheet, cells: Cells) -> None:
+    width, height = sheet.figure.get_size_inches()
+    written = any("±" in text.get_text() for row in sheet.axes for axes in row for text in axes.texts)
+    text = (_NUMBERS if written else "") + cells.dot
+    sheet.figure.text(0.08 / width, 0.06 / height, text, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
