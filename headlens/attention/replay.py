@@ -120,7 +120,7 @@ class Replay:
             # A cache would hold what replays leave out.
             inputs = {**inputs, "use_cache": False}
         rows_of(inputs)
-        recording = Recording(self._chain)
+        recording = Recording(self._chain, inputs)
         outputs = self.run_with(recording, inputs)
         intact = Intact(self, inputs, recording, outputs)
         self._check(intact)
@@ -164,9 +164,10 @@ class Replay:
         tape = self._tape
         if isinstance(tape, Playing):
             given = tape.attend(module)
+            if given is None:
+                given = tape.attend_short(query, attention_mask, kwargs)
             if given is not None:
                 return given, None
-            key, value, attention_mask = tape.attended(key, value, attention_mask)
         mask = attention_mask if self.kernel == "sdpa" else additive(attention_mask, query.dtype)
         output, weights = own_attention(self.kernel, module)(module, query, key, value, mask, **kwargs)
         if tape is None:
