@@ -114,7 +114,8 @@ class Intact:
         fit = partial(part, first=0, stop=examples * ratio, rows=self._recording.rows)
         inputs, expected = (part(v, 0, examples, self._rows) for v in (self._inputs, self.outputs))
         call = self._calls[site]
-        outputs = self._play(Start(call.record, fit(call.output), _nothing, fit), inputs)
+        given = self._replay.silenced(site, fit(call.output))
+        outputs = self._play(Start(call.record, given, _nothing, fit), inputs)
         for ours, theirs in zip(tensors(outputs), tensors(expected), strict=True):
             if theirs.isnan().any():
                 raise SelfCheckError("The model gives NaN, with all its heads.", "Use --dtype float32.")
@@ -128,7 +129,8 @@ class Intact:
         size = max(1, self._replay.tokens // max(1, self._calls[site].output.shape[:2].numel()))
         for first in range(0, len(heads), size):
             chunk = heads[first : first + size]
-            outputs = self._without(site, [h.head for h in chunk])
+            # Where their weights are: models that lost heads number the others as before.
+            outputs = self._without(site, [site.heads.index(h) for h in chunk])
             for i, head in enumerate(chunk):
                 own = part(outputs, i * self._rows, (i + 1) * self._rows, len(chunk) * self._rows)
                 yield Variant(head, own)
@@ -137,7 +139,7 @@ class Intact:
         call, times = self._calls[site], len(heads)
         start = Start(
             record=call.record,
-            outputs=self._replay.changed(site, call, heads),
+            outputs=self._replay.silenced(site, self._replay.changed(site, call, heads)),
             check=partial(check_removed, heads=heads, mode=self._replay.mode),
             fit=partial(repeated_later, times=times, rows=self._recording.rows),
         )

@@ -38,12 +38,16 @@ class Playing:
         recording: of the intact pass.
         start: the attention call.
         shortcut: for the last layer, if only its first position is looked at.
+
+    Attributes:
+        depth: how many attention calls are left out.
     """
 
     def __init__(self, recording: Recording, start: Start, shortcut: FirstPosition | None = None) -> None:
         self._records = recording.records
         self._shortcut = shortcut
         # Attention calls to come, and all positions of the last layer's input once it runs for the first alone.
+        self.depth = sum(r.attends for r in recording.records[: start.record])
         self._left = sum(r.attends for r in recording.records[start.record + 1 :])
         self._all: Tensor | None = None
         self._target = start.record

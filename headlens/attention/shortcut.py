@@ -50,7 +50,7 @@ class FirstPosition:
         if unknown_arguments(kwargs) or any(m.out_features != n_heads * size for m in (self.key, self.value)):
             raise SelfCheckError("The attention of the last layer is of a kind that cannot be cut short.")
         # (heads, d, hidden) each.
-        key, value = (m.weight.view(n_heads, size, -1) for m in (self.key, self.value))
+        key, value = (m.weight.view(n_heads, size, m.in_features) for m in (self.key, self.value))
         scaling = kwargs.get("scaling")
         asked = torch.einsum("rhd,hdk->rhk", query[:, :, 0] * (size**-0.5 if scaling is None else scaling), key)
         # (rows, heads, hidden) times (rows, hidden, key).
