@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from headlens.attention.playing import Playing
+from headlens.attention.playing import Playing, Start
 from headlens.attention.recording import Recording
 from headlens.attention.replaced import check_removed
-from headlens.attention.rows import part, repeated, rows_of, tensors
+from headlens.attention.rows import part, repeated, repeated_later, rows_of, tensors
 from headlens.attention.shortcut import FirstPosition
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError
@@ -88,7 +88,7 @@ class Intact:
             return None
         self.shortcut = shortcut
         try:
-            self.check(self.sites[0])
+            self.check(self.sites[0], self._rows)
         except (SelfCheckError, RuntimeError, IndexError) as error:
             if is_out_of_memory(error):
                 raise
@@ -101,10 +101,22 @@ class Intact:
         """From now on, run the last layer for its first position alone."""
         self.shortcut = FirstPosition.of(self._recording)
 
-    def check(self, site: Site) -> None:
-        """Raise SelfCheckError if a replay from a site, with nothing taken out, does not give the intact outputs."""
-        outputs = self._play(site, self._calls[site].output, _nothing)
-        for ours, theirs in zip(tensors(outputs), tensors(self.outputs), strict=True):
+    def check(self, site: Site, examples: int = 1) -> None:
+        """Raise SelfCheckError if a replay from a site, with nothing taken out, does not give the intact outputs.
+
+        One example is enough to find a replay that goes wrong, at a small part of what the batch would cost.
+
+        Args:
+            site: where it starts.
+            examples: how many of the batch it runs.
+        """
+        ratio = self._recording.rows // self._rows
+        fit = partial(part, first=0, stop=examples * ratio, rows=self._recording.rows)
+        inputs, expected = (part(v, 0, examples, self._rows) for v in (self._inputs, self.outputs))
+        call = self._calls[site]
+        given = self._replay.silenced(site, fit(call.output))
+        outputs = self._play(Start(call.record, given, _nothing, fit), inputs)
+        for ours, theirs in zip(tensors(outputs), tensors(expected), strict=True):
             if theirs.isnan().any():
                 raise SelfCheckError("The model gives NaN, with all its heads.", "Use --dtype float32.")
             if ours.shape != theirs.shape or not close(ours, theirs):
@@ -117,18 +129,25 @@ class Intact:
         size = max(1, self._replay.tokens // max(1, self._calls[site].output.shape[:2].numel()))
         for first in range(0, len(heads), size):
             chunk = heads[first : first + size]
-            numbers = [h.head for h in chunk]
-            changed = self._replay.changed(site, self._calls[site], numbers)
-            outputs = self._play(site, changed, partial(check_removed, heads=numbers, mode=self._replay.mode))
-            del changed
+            # Where their weights are: models that lost heads number the others as before.
+            outputs = self._without(site, [site.heads.index(h) for h in chunk])
             for i, head in enumerate(chunk):
                 own = part(outputs, i * self._rows, (i + 1) * self._rows, len(chunk) * self._rows)
                 yield Variant(head, own)
 
-    def _play(self, site: Site, outputs: Tensor, check: Callable[..., None]) -> Any:
-        times = outputs.shape[0] // self._recording.rows
-        playing = Playing(self._recording, self._calls[site].record, outputs, check, self.shortcut)
-        result = self._replay.run_with(playing, repeated(self._inputs, times, self._rows))
+    def _without(self, site: Site, heads: Sequence[int]) -> Any:
+        call, times = self._calls[site], len(heads)
+        start = Start(
+            record=call.record,
+            outputs=self._replay.silenced(site, self._replay.changed(site, call, heads)),
+            check=partial(check_removed, heads=heads, mode=self._replay.mode),
+            fit=partial(repeated_later, times=times, rows=self._recording.rows),
+        )
+        return self._play(start, repeated(self._inputs, times, self._rows))
+
+    def _play(self, start: Start, inputs: Mapping[str, Any]) -> Any:
+        playing = Playing(self._recording, start, self.shortcut)
+        result = self._replay.run_with(playing, inputs)
         playing.finish()
         return result
 

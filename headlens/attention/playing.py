@@ -2,16 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headlens.attention.recording import Arguments, Forward, Keywords, Recording
-from headlens.attention.rows import repeated
-from headlens.attention.shortcut import FirstPosition, first_position
+from headlens.attention.shortcut import FirstPosition
 from headlens.errors import SelfCheckError
+
+
+@dataclass(frozen=True, eq=False)
+class Start:
+    """Where a pass goes on, and with what.
+
+    Args:
+        record: number of the attention call's record.
+        outputs: of its heads, (rows of this pass, query, heads, d).
+        check: told what the model made of them, in the same shape.
+        fit: brings what the intact pass gave to the rows of this one.
+    """
+
+    record: int
+    outputs: Tensor
+    check: Callable[[Tensor], None]
+    fit: Callable[[Any], Any]
 
 
 class Playing:
@@ -19,30 +36,24 @@ class Playing:
 
     Args:
         recording: of the intact pass.
-        target: number of the attention call's record.
-        outputs: head outputs to go on with, (times x rows, query, heads, d).
-        check: told what the model made of them, in the same shape.
+        start: the attention call.
         shortcut: for the last layer, if only its first position is looked at.
+
+    Attributes:
+        depth: how many attention calls are left out.
     """
 
-    def __init__(
-        self,
-        recording: Recording,
-        target: int,
-        outputs: Tensor,
-        check: Callable[[Tensor], None],
-        shortcut: FirstPosition | None = None,
-    ) -> None:
+    def __init__(self, recording: Recording, start: Start, shortcut: FirstPosition | None = None) -> None:
         self._records = recording.records
         self._shortcut = shortcut
         # Attention calls to come, and all positions of the last layer's input once it runs for the first alone.
-        self._left = sum(r.attends for r in recording.records[target + 1 :])
+        self.depth = sum(r.attends for r in recording.records[: start.record])
+        self._left = sum(r.attends for r in recording.records[start.record + 1 :])
         self._all: Tensor | None = None
-        self._rows = recording.rows
-        self._times = outputs.shape[0] // recording.rows
-        self._target = target
-        self._outputs = outputs if shortcut is None or self._left else outputs[:, :1].contiguous()
-        self._check = check
+        self._target = start.record
+        self._outputs = start.outputs if shortcut is None or self._left else start.outputs[:, :1].contiguous()
+        self._check = start.check
+        self._fit = start.fit
         self._at = 0
         self._arrived = False
 
@@ -65,8 +76,7 @@ class Playing:
             raise _out_of_step(module)
         if record.kept and record.stop <= self._target:
             self._at = record.stop
-            output = record.output if self._all is None else record.output[:, :1]
-            return repeated(output, self._times, self._rows)
+            return self._fit(record.output if self._all is None else record.output[:, :1])
         self._at += 1
         return forward(*args, **kwargs)
 
@@ -79,12 +89,12 @@ class Playing:
         self._at += 1
         return self._outputs
 
-    def attended(self, key: Tensor, value: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Key, value and mask to use in a call after that one."""
+    def attend_short(self, query: Tensor, mask: Tensor | None, kwargs: Mapping[str, Any]) -> Tensor | None:
+        """The head outputs of a call after that one, if it is for the first position alone."""
         self._left -= 1
         if self._all is None or self._shortcut is None:
-            return key, value, mask
-        return *self._shortcut.keys_and_values(self._all, key.shape[1]), first_position(mask, 2)
+            return None
+        return self._shortcut.attend(query, self._all, mask, kwargs)
 
     def finish(self) -> None:
         """Raise SelfCheckError if the outputs were not asked for, or never seen again."""

@@ -62,14 +62,16 @@ class Recording:
 
     Args:
         chain: modules with attention inside; their outputs carry the rows of the batch on the first axis.
+        inputs: of the model.
     """
 
-    def __init__(self, chain: set[nn.Module]) -> None:
+    def __init__(self, chain: set[nn.Module], inputs: Mapping[str, Any]) -> None:
         self.records: list[Record] = []
         self.calls: list[tuple[nn.Module, Call]] = []
         # Where keys and values of the last attention call lay.
         self.made_of: tuple[int, ...] = ()
         self._chain = chain
+        self._inputs = {v.data_ptr() for v in inputs.values() if isinstance(v, Tensor)}
 
     @property
     def rows(self) -> int:
@@ -78,7 +80,7 @@ class Recording:
 
     def call(self, module: nn.Module, forward: Forward, args: Arguments, kwargs: Keywords) -> Any:
         """Run a module, and write it down."""
-        given = _first_tensor(args, kwargs)
+        given = self._first_tensor(args, kwargs)
         record = Record(module, given=0 if given is None else given.data_ptr())
         first = len(self.records)
         self.records.append(record)
@@ -86,7 +88,7 @@ class Recording:
         record.stop = len(self.records)
         if module in self._chain:
             record.kept, record.output = True, output
-        elif given is not None and isinstance(output, Tensor) and output.shape[:-1] == given.shape[:-1]:
+        elif given is not None and isinstance(output, Tensor) and _one_for_each(output, given):
             record.kept, record.output, record.made = True, output, output.data_ptr()
         self._let_go(first + 1, record.stop)
         return output
@@ -132,8 +134,19 @@ class Recording:
             yield self.records[first]
             first = self.records[first].stop
 
+    def _first_tensor(self, args: Arguments, kwargs: Keywords) -> Tensor | None:
+        """What a module got first, if it is a vector for each position, or the numbers of the batch's tokens.
 
-def _first_tensor(args: Arguments, kwargs: Keywords) -> Tensor | None:
-    """What a module got first, if it is a vector for each position: embeddings get numbers of tokens."""
-    given = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
-    return given if given is not None and given.is_floating_point() and given.dim() > 2 else None
+        Other numbers, such as those of positions, need not be one row for each row of the batch.
+        """
+        given = next((v for v in (*args, *kwargs.values()) if isinstance(v, Tensor)), None)
+        if given is None:
+            return None
+        vectors = given.is_floating_point() and given.dim() > 2
+        return given if vectors or (given.dim() == 2 and given.data_ptr() in self._inputs) else None
+
+
+def _one_for_each(output: Tensor, given: Tensor) -> bool:
+    """Whether there is one vector for each that was given, or for each token."""
+    positions = given.shape[:-1] if given.is_floating_point() else given.shape
+    return output.shape[:-1] == positions

@@ -150,6 +150,7 @@ def evenly(kernel: Kernel, module: nn.Module, tensors: tuple[Tensor, ...], mask:
         allowed = mask if mask.dtype is torch.bool else mask > torch.finfo(mask.dtype).min / 2
         allowed = allowed.expand(*allowed.shape[:-2], query.shape[2], key.shape[2])[(None,) * (4 - allowed.dim())]
         seen = (allowed | ~allowed.any(-1, keepdim=True)).to(value.dtype)
-    values = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+    # A layer that lost all its heads has no groups either.
+    values = value.repeat_interleave(query.shape[1] // max(1, value.shape[1]), dim=1)
     # (rows, heads, query, d) -> (rows, query, heads, d)
     return ((seen / seen.sum(-1, keepdim=True)) @ values).transpose(1, 2)

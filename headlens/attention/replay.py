@@ -21,6 +21,7 @@ from headlens.attention.replaced import Mode, alone, check_means, evenly, replac
 from headlens.attention.rows import rows_of
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError
+from headlens.models.depth_masks import depth_mask
 
 # Rows times positions of one pass over several heads, where nobody says: more do not make a processor faster.
 TOKENS = {"cpu": 2**12, "other": 2**15}
@@ -78,6 +79,7 @@ class Replay:
         eager = implementations(self.modules.values()) & {"eager", EAGER}
         self.kernel: Kernel = "eager" if eager else "sdpa"
         sites = set(self.modules.values())
+        self._silent = depth_mask(model)
         self._chain = {m for m in model.modules() if m is not model and not sites.isdisjoint(m.modules())}
         self._tape: Recording | Playing | None = None
         self._undo: ExitStack | None = None
@@ -120,7 +122,7 @@ class Replay:
             # A cache would hold what replays leave out.
             inputs = {**inputs, "use_cache": False}
         rows_of(inputs)
-        recording = Recording(self._chain)
+        recording = Recording(self._chain, inputs)
         outputs = self.run_with(recording, inputs)
         intact = Intact(self, inputs, recording, outputs)
         self._check(intact)
@@ -142,11 +144,20 @@ class Replay:
             self._tape = None
 
     def changed(self, site: Site, call: Call, heads: Sequence[int]) -> Tensor:
-        """What the heads of a site give when each head of a list is taken out: (len(heads) x rows, query, heads, d)."""
+        """What the heads of a site give when each head of a list is taken out: (len(heads) x rows, query, heads, d).
+
+        Heads are counted by where their weights are; numbers in the original model are another thing.
+        """
         if self.mode == "keep-only":
             return alone(call.output, heads)
         instead = {"zero": None, "mean": self._means.get(site), "uniform": call.even}[self.mode]
         return replaced(call.output, heads, instead)
+
+    def silenced(self, site: Site, outputs: Tensor) -> Tensor:
+        """Head outputs as the output projection gets them, without heads that shared weights mask at this depth."""
+        if self._silent is None:
+            return outputs
+        return self._silent.at(site.layer, outputs.flatten(2)).view(outputs.shape)
 
     def _followed(self) -> list[nn.Module]:
         """Modules with attention inside, and what stands beside them: layers, projections, normalisation."""
@@ -164,9 +175,12 @@ class Replay:
         tape = self._tape
         if isinstance(tape, Playing):
             given = tape.attend(module)
+            if given is not None and self._silent is not None:
+                self._silent.skip_to(tape.depth)
+            if given is None:
+                given = tape.attend_short(query, attention_mask, kwargs)
             if given is not None:
                 return given, None
-            key, value, attention_mask = tape.attended(key, value, attention_mask)
         mask = attention_mask if self.kernel == "sdpa" else additive(attention_mask, query.dtype)
         output, weights = own_attention(self.kernel, module)(module, query, key, value, mask, **kwargs)
         if tape is None:

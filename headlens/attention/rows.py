@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
+from headlens.attention.later import Later
 from headlens.errors import OptionError
 
 
@@ -16,6 +17,13 @@ def repeated(value: Any, times: int, rows: int) -> Any:
     if times == 1:
         return value
     return _mapped(value, lambda t: t.repeat(times, *(1 for _ in t.shape[1:])) if _has(t, rows) else t)
+
+
+def repeated_later(value: Any, times: int, rows: int) -> Any:
+    """The same for tensors of which most are never read: copied when they are."""
+    if times == 1:
+        return value
+    return _mapped(value, lambda t: Later.repeat_of(t, times) if _has(t, rows) else t)
 
 
 def part(value: Any, first: int, stop: int, rows: int) -> Any:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, TypeGuard
 
 import torch
 from torch import Tensor, nn
 
+from headlens.attention.interface import additive
+from headlens.attention.normalizers import unknown_arguments
 from headlens.attention.recording import Record, Recording
+from headlens.errors import SelfCheckError
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,13 +25,42 @@ class FirstPosition:
     """
 
     layer: Record
-    key: nn.Module
-    value: nn.Module
+    key: nn.Linear
+    value: nn.Linear
 
-    def keys_and_values(self, hidden: Tensor, n_heads: int) -> tuple[Tensor, Tensor]:
-        """Those of all positions, (rows, heads, key, d), from the layer's input, (rows, key, hidden)."""
-        key, value = (m(hidden).view(*hidden.shape[:2], n_heads, -1).transpose(1, 2) for m in (self.key, self.value))
-        return key, value
+    def attend(self, query: Tensor, hidden: Tensor, mask: Tensor | None, kwargs: Mapping[str, Any]) -> Tensor:
+        """Head outputs of the first position, without computing a key or value of any other.
+
+        A score q·(Kx) is (Kᵀq)·x, and a mean of values Vx is V times the mean of the x. What the bias of keys adds is
+        the same for all scores of a query, which a softmax does not see.
+
+        Args:
+            query: (rows, heads, 1, d).
+            hidden: the layer's input, (rows, key, hidden).
+            mask: boolean or additive, (rows or 1, heads or 1, query or 1, key); None for no mask.
+            kwargs: further arguments of the attention call.
+
+        Returns:
+            (rows, 1, heads, d).
+
+        Raises:
+            SelfCheckError: if the attention is more than a softmax of scaled scores, or heads share keys.
+        """
+        n_heads, size = query.shape[1], query.shape[3]
+        if unknown_arguments(kwargs) or any(m.out_features != n_heads * size for m in (self.key, self.value)):
+            raise SelfCheckError("The attention of the last layer is of a kind that cannot be cut short.")
+        # (heads, d, hidden) each.
+        key, value = (m.weight.view(n_heads, size, m.in_features) for m in (self.key, self.value))
+        scaling = kwargs.get("scaling")
+        asked = torch.einsum("rhd,hdk->rhk", query[:, :, 0] * (size**-0.5 if scaling is None else scaling), key)
+        # (rows, heads, hidden) times (rows, hidden, key).
+        scores = asked @ hidden.transpose(1, 2)
+        added = additive(mask, query.dtype)
+        weights = torch.softmax(scores if added is None else scores + added[:, :, 0], dim=-1)
+        output = torch.einsum("rhk,hdk->rhd", weights @ hidden, value)
+        if self.value.bias is not None:
+            output = output + self.value.bias.view(n_heads, size)
+        return output[:, None]
 
     @classmethod
     def of(cls, recording: Recording) -> FirstPosition | None:
@@ -43,6 +77,8 @@ class FirstPosition:
         if None in made or len({r.given for r in made if r is not None}) != 1:
             return None
         key, value = (r for r in made if r is not None)
+        if not (_plain(key.module) and _plain(value.module)):
+            return None
         for i in around:
             alone = not any(r.attends for r in records[i:last])
             if alone and records[i].given == key.given and key.given:
@@ -50,6 +86,6 @@ class FirstPosition:
         return None
 
 
-def first_position(tensor: Tensor | None, axis: int) -> Tensor | None:
-    """Only the first along an axis, which masks may not have spread out."""
-    return tensor if tensor is None or tensor.shape[axis] == 1 else torch.narrow(tensor, axis, 0, 1)
+def _plain(module: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether all a module does is to be read from its weights; subclasses and hooks may do more."""
+    return type(module) is nn.Linear and not module._forward_hooks and not module._forward_pre_hooks

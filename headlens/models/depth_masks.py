@@ -48,17 +48,29 @@ class DepthMask:
                 "are masked cannot be told.",
                 "Run the whole model, and without gradient checkpointing.",
             )
+        return (self.at(depth, inputs[0]), *inputs[1:])
+
+    def at(self, depth: int, context: Tensor) -> Tensor:
+        """Head outputs, (batch, query, heads × d), without the silent heads of a depth."""
         if not self.features[depth]:
-            return inputs
-        context = inputs[0]
-        features = torch.tensor(self.features[depth], device=context.device)
-        return (context.index_fill(-1, features, 0.0), *inputs[1:])
+            return context
+        return context.index_fill(-1, torch.tensor(self.features[depth], device=context.device), 0.0)
+
+    def skip_to(self, depth: int) -> None:
+        """The next call is of this depth: a pass leaves out those before it."""
+        self._depth = depth
+
+
+def depth_mask(model: nn.Module) -> DepthMask | None:
+    """The mask of a model; None where nothing was ever masked."""
+    found: DepthMask | None = next((getattr(m, _ATTRIBUTE) for m in model.modules() if hasattr(m, _ATTRIBUTE)), None)
+    return found
 
 
 def silent_heads(model: nn.Module) -> tuple[tuple[int, ...], ...]:
     """The heads that are masked at each depth, by original numbers; empty where nothing was ever masked."""
-    found = next((m for m in model.modules() if hasattr(m, _ATTRIBUTE)), None)
-    return () if found is None else getattr(found, _ATTRIBUTE).heads
+    mask = depth_mask(model)
+    return () if mask is None else mask.heads
 
 
 def mask_depths(model: nn.Module, modules: Sequence[str], heads: Sequence[Sequence[int]]) -> None:

@@ -59,10 +59,11 @@ class Scarce:
     def __init__(self, model: nn.Module, rows: int) -> None:
         self.refused = 0
         self.rows = rows
-        model.get_input_embeddings().register_forward_hook(self)
+        # What runs in every replay, wherever it starts.
+        model.encoder.layer[-1].register_forward_hook(self)
 
-    def __call__(self, module: nn.Module, args: Any, output: Tensor) -> None:
-        if output.shape[0] > self.rows:
+    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
+        if args[0].shape[0] > self.rows:
             self.refused += 1
             raise torch.OutOfMemoryError("CUDA out of memory")
 

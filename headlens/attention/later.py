@@ -1,0 +1,70 @@
+"""Tensors that are copied when somebody reads them, for outputs that most of a replay has no use for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+_OPS = torch.ops.aten
+# What heads are taken out of vectors by, and positions out of sentences; the rest of torch needs the numbers.
+_VIEWS = frozenset(
+    [_OPS.view.default, _OPS._unsafe_view.default, _OPS.transpose.int, _OPS.permute.default, _OPS.slice.Tensor]
+)
+
+
+class Later(Tensor):
+    """Stands for a tensor that is made at the first operation on it, and then kept.
+
+    Views of it are made later, too. A replay hands out the intact outputs of many modules in as many rows as it has,
+    but only those of the last one before its start are read: what goes from one skipped module to the next is not, nor
+    are the queries, keys and values of the layer that it starts in.
+    """
+
+    _shape_only: Tensor
+    _make: Callable[[], Tensor] | None
+    _made: Tensor | None
+
+    @staticmethod
+    def __new__(cls: type[Later], shape_only: Tensor, make: Callable[[], Tensor], device: torch.device) -> Later:
+        """Args are a tensor of the same shape on the device `meta`, what makes the real one, and where that will be."""
+        later: Later = Tensor._make_wrapper_subclass(
+            cls, shape_only.shape, shape_only.stride(), dtype=shape_only.dtype, device=device
+        )
+        later._shape_only, later._make, later._made = shape_only, make, None
+        return later
+
+    @classmethod
+    def repeat_of(cls, tensor: Tensor, times: int) -> Later:
+        """A tensor repeated along its first axis: (times x rows, ...)."""
+        shape = tensor.shape[0] * times, *tensor.shape[1:]
+        return cls(
+            torch.empty(shape, dtype=tensor.dtype, device="meta"), partial(_repeat, tensor, times), tensor.device
+        )
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Every operation comes by here."""
+        if func in _VIEWS and isinstance(args[0], Later) and args[0]._made is None:
+            later, *rest = args
+            return cls(func(later._shape_only, *rest), lambda: func(now(later), *rest), later.device)
+        return func(*tree_map(now, args), **tree_map(now, dict(kwargs or {})))
+
+
+def now(value: Any) -> Any:
+    """The tensor that something stands for; anything else as it is."""
+    if not isinstance(value, Later):
+        return value
+    if value._make is not None:
+        value._made, value._make = value._make(), None
+    return value._made
+
+
+def _repeat(tensor: Tensor, times: int) -> Tensor:
+    return tensor.repeat(times, *(1 for _ in tensor.shape[1:]))
