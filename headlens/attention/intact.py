@@ -117,7 +117,8 @@ class Intact:
         size = max(1, self._replay.tokens // max(1, self._calls[site].output.shape[:2].numel()))
         for first in range(0, len(heads), size):
             chunk = heads[first : first + size]
-            numbers = [h.head for h in chunk]
+            # Where some heads were cut out, the others keep their numbers, but not their places.
+            numbers = [site.heads.index(h) for h in chunk]
             changed = self._replay.changed(site, self._calls[site], numbers)
             outputs = self._play(site, changed, partial(check_removed, heads=numbers, mode=self._replay.mode))
             del changed
