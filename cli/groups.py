@@ -17,7 +17,8 @@ from .processes import rank
 if TYPE_CHECKING:
     from headlens.experiments.relevance import RelevanceOptions
     from headlens.experiments.requests import Place
-    from headlens.experiments.train import TextOptions
+    from headlens.experiments.task_data import TaskData
+    from headlens.experiments.train import TextOptions, TextTask
     from headlens.models.loading import ModelOptions
     from headlens.roles.labels import Thresholds
     from headlens.training.options import TrainingOptions
@@ -92,21 +93,38 @@ class RelevanceGroup(Group):
 
 
 @dataclass(frozen=True)
+class TaskGroup(Group):
+    """The examples of a task; which task is an option of the command's own, `o.TaskOption`."""
+
+    data: o.DataOption = None
+    columns: o.ColumnsOption = None
+    data_split: o.DataSplitOption = None
+    target: o.TargetOption = None
+    limit: o.LimitOption = None
+
+    def of(self, task: str) -> TaskData:
+        """As the package wants them."""
+        from headlens.experiments.task_data import TaskData
+
+        data, columns = tuple(self.data or ()), tuple(self.columns or ())
+        return TaskData(task, data, columns, self.data_split, self.target, self.limit)
+
+
+@dataclass(frozen=True)
 class TextGroup(Group):
     """What is learned of a text."""
 
-    task: o.TaskOption = "mlm"
     vocabulary: o.VocabularyOption = 8000
-    longest: o.LongestOption = 128
+    longest: o.LongestOption = None
     mask_share: o.MaskShareOption = 0.15
     label_smoothing: o.SmoothingOption = 0.1
     dev_share: o.DevShareOption = 0.05
 
-    def options(self) -> TextOptions:
+    def options(self, task: TextTask) -> TextOptions:
         """As the package wants them."""
         from headlens.experiments.train import TextOptions
 
-        return TextOptions(**vars(self))
+        return TextOptions(task, **vars(self) | {"longest": self.longest or 128})
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,29 @@ from .config import load_config, load_run
 
 MODEL, CORPUS, STATISTICS, ROLES, RELEVANCE, OUTPUT = "Model", "Corpus", "Statistics", "Roles", "Relevance", "Output"
 TRAINING = "Training"
+TASK = "Task"
 HEADS = "Heads"
+# All of headlens.tasks.catalogue, which takes seconds to import.
+TaskName = Literal[
+    "mlm",
+    "translation",
+    "sst2",
+    "cola",
+    "mrpc",
+    "qqp",
+    "stsb",
+    "mnli",
+    "mnli-mm",
+    "qnli",
+    "rte",
+    "snli",
+    "squad",
+    "squad2",
+    "swag",
+    "similarity",
+    "paraphrase",
+    "translation-loss",
+]
 
 
 def share(given: str | float) -> float:
@@ -115,7 +137,8 @@ ParserOption = Annotated[
     ),
 ]
 LimitOption = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Read only the first N sentences.", rich_help_panel=CORPUS)
+    int | None,
+    typer.Option(min=1, metavar="N", help="Read only the first N sentences or examples.", rich_help_panel=CORPUS),
 ]
 LongSentencesOption = Annotated[
     Literal["skip", "window"],
@@ -263,18 +286,63 @@ ReplicatesOption = Annotated[
     int, typer.Option(min=1, metavar="N", help="Bootstrap samples for intervals.", rich_help_panel=RELEVANCE)
 ]
 TaskOption = Annotated[
-    Literal["mlm", "translation"],
-    typer.Option(help="Guess masked tokens, or translate (with --target).", rich_help_panel=TRAINING),
+    TaskName,
+    typer.Option(
+        metavar="NAME",
+        help="mlm, translation, or a task with --data: sst2, cola, mrpc, qqp, stsb, mnli, mnli-mm, qnli, rte, snli, "
+        "squad, squad2, swag, similarity, paraphrase.",
+        rich_help_panel=TASK,
+    ),
+]
+DataOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SOURCE",
+        help="Examples with answers: FILE.tsv|csv|jsonl|json (also .gz) or hub:NAME; given twice, one after the other.",
+        show_default="that of the task",
+        rich_help_panel=TASK,
+    ),
+]
+ColumnsOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="ROLE=NAME",
+        help="Columns that are not called as in the task's data sets, comma-separated: text=review,label=stars.",
+        show_default=False,
+        rich_help_panel=TASK,
+    ),
+]
+DataSplitOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Split of a hub data set.", show_default="that of the task", rich_help_panel=TASK
+    ),
 ]
 VocabularyOption = Annotated[
     int, typer.Option(metavar="N", help="Pieces of a new model's own vocabulary.", rich_help_panel=TRAINING)
 ]
 LongestOption = Annotated[
-    int, typer.Option(min=4, metavar="N", help="Tokens of a block, or of a side of a pair.", rich_help_panel=TRAINING)
+    int | None,
+    typer.Option(
+        min=4,
+        metavar="N",
+        help="Tokens of a block, of a side of a pair, or of an example.",
+        show_default="128; of an example what the model reads",
+        rich_help_panel=TRAINING,
+    ),
 ]
 SmoothingOption = Annotated[float, typer.Option(help="Label smoothing of translation.", rich_help_panel=TRAINING)]
+BleuOption = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", help="Held-out pairs to translate at the end, for BLEU and chrF.", rich_help_panel=TRAINING
+    ),
+]
 DevShareOption = Annotated[
-    float, typer.Option(help="Share of the corpus that is held out without --dev.", rich_help_panel=CORPUS)
+    float,
+    typer.Option(
+        help="Share of the text or data that is held out without --dev, --dev-data.", rich_help_panel=TRAINING
+    ),
 ]
 EpochsOption = Annotated[float, typer.Option(help="Passes over the corpus.", rich_help_panel=TRAINING)]
 StepsOption = Annotated[

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from headlens.experiments.training_run import TrainRun
 
 
 def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> list[Table]:
@@ -101,13 +103,21 @@ def _bounds(row: Mapping[Hashable, Any], digits: int) -> str:
     return "too few examples" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
-def training_tables(log: Sequence[Mapping[str, float]], evaluations: Sequence[Mapping[str, float]]) -> list[Table]:
-    """The evaluations, or where there is none the end of the log."""
+def training_tables(run: TrainRun) -> list[Table]:
+    """The evaluations, or where there is none the end of the log; the metrics at the end with 95 % intervals."""
     from headlens.report.console import summary_table
 
-    if evaluations:
-        return [summary_table("What was held out", list(evaluations[-8:]))]
-    return [summary_table("Training", list(log[-8:]))]
+    evaluations, log = run.state.evaluations, run.state.log
+    title, rows = ("What was held out", evaluations) if evaluations else ("Training", log)
+    shown = [summary_table(title, list(rows[-8:]))]
+    if len(run.metrics):
+        found = [_metric(r) for r in run.metrics.to_dict("records")]
+        shown.append(summary_table(f"{run.metrics['task'].iloc[0]} on {run.metrics['data'].iloc[0]}", found))
+    return shown
+
+
+def _metric(row: Mapping[Hashable, Any]) -> dict[str, object]:
+    return {"metric": row["metric"], "value": row["value"], "95 % CI": _bounds(row, 3), "examples": row["n"]}
 
 
 def _best(row: Mapping[Hashable, Any]) -> dict[str, object]:

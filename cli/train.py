@@ -1,14 +1,15 @@
-"""`headlens train`: language and translation models on text."""
+"""`headlens train`: a task from its examples, language and translation models from text."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
 
 from . import options as o
-from .groups import LoadGroup, OutputGroup, TextGroup, TrainingGroup, grouped
+from .groups import LoadGroup, OutputGroup, TaskGroup, TextGroup, TrainingGroup, grouped
 
 TrainedModel = Annotated[
     str,
@@ -21,7 +22,7 @@ DevOption = Annotated[
     str | None,
     typer.Option(
         metavar="SOURCE",
-        help="What the model is evaluated on.",
+        help="Text that the model is evaluated on.",
         show_default="a part of the corpus",
         rich_help_panel=o.CORPUS,
     ),
@@ -29,48 +30,94 @@ DevOption = Annotated[
 DevTargetOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="Translations of --dev.", rich_help_panel=o.CORPUS)
 ]
+DevDataOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOURCE",
+        help="Examples that the model is evaluated on.",
+        show_default="a part of the data",
+        rich_help_panel=o.TASK,
+    ),
+]
 
 
 @grouped
 def train(
     load: LoadGroup,
     text: TextGroup,
+    examples: TaskGroup,
     training: TrainingGroup,
     output: OutputGroup,
     model: TrainedModel = "demo",
+    task: o.TaskOption = "mlm",
+    dev_data: DevDataOption = None,
     corpus: o.CorpusOption = "demo",
-    target: o.TargetOption = None,
     column: o.ColumnOption = None,
     target_column: o.TargetColumnOption = None,
     split: o.SplitOption = "train",
-    limit: o.LimitOption = None,
     dev: DevOption = None,
     dev_target: DevTargetOption = None,
+    bleu: o.BleuOption = 0,
     figures: o.FiguresOption = True,
 ) -> None:
-    """Train a model: masked tokens of text, or translation, from random weights or from a checkpoint.
+    """Train a model: a task from its examples, masked tokens of text, or translation.
 
-    Example: headlens train new:albert-small --corpus books.txt --steps 20000
+    Example: headlens train bert-base-uncased --task sst2 --data train.tsv --dev-data dev.tsv
     """
     from headlens.corpora.sources import CorpusOptions
+    from headlens.experiments.run_fine_tune import FineTuneRequest, run_fine_tune
     from headlens.experiments.run_train import TrainRequest, run_train
 
     from .tables import training_tables
 
-    request = TrainRequest(
-        model=model,
-        corpus=corpus,
-        corpus_options=CorpusOptions(target, column, target_column, split, limit, load.offline),
-        dev=dev,
-        dev_target=dev_target,
-        text=text.options(),
-        training=training.options(),
-        model_options=load.options(),
-        figures=figures,
-        place=output.place(),
-    )
     screen = output.screen()
-    run = run_train(request, screen)
-    screen.show(*training_tables(run.state.log, run.state.evaluations))
+    if task in {"mlm", "translation"}:
+        _refuse(task, {"data": examples.data, "columns": examples.columns, "dev-data": dev_data}, "--corpus")
+        run = run_train(
+            TrainRequest(
+                model=model,
+                corpus=corpus,
+                corpus_options=CorpusOptions(
+                    examples.target, column, target_column, split, examples.limit, load.offline
+                ),
+                dev=dev,
+                dev_target=dev_target,
+                text=text.options(task),
+                bleu=bleu,
+                training=training.options(),
+                model_options=load.options(),
+                figures=figures,
+                place=output.place(),
+            ),
+            screen,
+        )
+    else:
+        corpora = {"column": column, "target-column": target_column, "dev": dev, "dev-target": dev_target}
+        _refuse(task, {"corpus": corpus != "demo", "target": examples.target, "bleu": bleu, **corpora}, "--data")
+        run = run_fine_tune(
+            FineTuneRequest(
+                examples.of(task),
+                model=model,
+                dev_data=dev_data,
+                dev_share=text.dev_share,
+                longest=text.longest,
+                vocabulary=text.vocabulary,
+                training=training.options(),
+                model_options=load.options(),
+                figures=figures,
+                place=output.place(),
+            ),
+            screen,
+        )
+    screen.show(*training_tables(run))
     screen.notes(run.notes)
     screen.finish(run.summary(), run.files, shlex.join(["headlens", "classify", str(run.folder / "model")]))
+
+
+def _refuse(task: str, given: Mapping[str, object], instead: str) -> None:
+    """Refuse what a task would not look at."""
+    from headlens.errors import OptionError
+
+    for name, value in given.items():
+        if value:
+            raise OptionError(f"--{name} is not for --task {task}.", f"Name its data with {instead}.")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 
 import numpy as np
 import numpy.typing as npt
@@ -12,8 +11,9 @@ import torch
 from torch import Tensor
 
 from headlens.attention.contract import Tokens
+from headlens.corpora.budget import POOL, one_row, pooled_batches
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
-from headlens.errors import OptionError
+from headlens.corpora.padding import padded
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
@@ -38,37 +38,10 @@ class Batch:
 
 
 def token_budget_batches(
-    examples: Iterable[EncodedExample], batch_tokens: int, pool: int = 4096
+    examples: Iterable[EncodedExample], batch_tokens: int, pool: int = POOL
 ) -> Iterator[list[EncodedExample]]:
-    """Group examples of similar length, so that little of a batch is padding.
-
-    `pool` examples at a time are held and sorted by length (of pairs: of the longer side); the order depends on the
-    examples alone.
-
-    Args:
-        examples: read once, lazily.
-        batch_tokens: most tokens of a batch, padding among them; a longer example is a batch of its own.
-        pool: how many examples are sorted together.
-
-    Raises:
-        OptionError: if `batch_tokens` or `pool` is not positive.
-    """
-    for name, value in (("batch-tokens", batch_tokens), ("pool", pool)):
-        if value < 1:
-            raise OptionError(f"--{name} {value} is not a positive number.", "4096 suits most machines.")
-    return _batches(iter(examples), batch_tokens, pool)
-
-
-def _batches(examples: Iterator[EncodedExample], batch_tokens: int, pool: int) -> Iterator[list[EncodedExample]]:
-    """Sort pool by pool and cut each into batches."""
-    while held := list(islice(examples, pool)):
-        batch: list[EncodedExample] = []
-        for example in sorted(held, key=lambda e: e.length):
-            if batch and (len(batch) + 1) * example.length > batch_tokens:
-                yield batch
-                batch = []
-            batch.append(example)
-        yield batch
+    """`pooled_batches` of encoded examples; of pairs the longer side counts."""
+    return pooled_batches(examples, batch_tokens, lambda e: e.length, one_row, pool)
 
 
 def collate(examples: Sequence[EncodedExample], *, pad_id: int, device: torch.device | str) -> Batch:
@@ -100,21 +73,14 @@ def _side(rows: Sequence[EncodedSequence], pad_id: int) -> tuple[dict[str, Tenso
     """Model inputs and token information of one side."""
     lengths = np.array([len(row) for row in rows])
     real = np.arange(lengths.max()) < lengths[:, None]  # (batch, length)
-    ids = _pad([row.ids for row in rows], real, pad_id)
-    kinds = _pad([row.kinds for row in rows], real, int(TokenKind.SPECIAL))
-    units = _pad([row.units for row in rows], real, -1)
+    kinds = padded([row.kinds for row in rows], int(TokenKind.SPECIAL)).numpy()
+    units = padded([row.units for row in rows], -1).numpy()
     n_units = np.array([row.n_units for row in rows], dtype=np.int64)
-    inputs = {"input_ids": torch.from_numpy(ids), "attention_mask": torch.from_numpy(real.astype(np.int64))}
+    ids = padded([row.ids for row in rows], pad_id)
+    inputs = {"input_ids": ids, "attention_mask": torch.from_numpy(real.astype(np.int64))}
     if any(row.segments for row in rows):
-        inputs["token_type_ids"] = torch.from_numpy(_pad([row.segments for row in rows], real, 0))
+        inputs["token_type_ids"] = padded([row.segments for row in rows], 0)
     return inputs, _tokens(real, kinds, units, n_units)
-
-
-def _pad(rows: Sequence[Sequence[int]], real: Booleans, fill: int) -> Integers:
-    """Rows of different length as one matrix."""
-    padded = np.full(real.shape, fill, dtype=np.int64)
-    padded[real] = np.fromiter(chain.from_iterable(rows), dtype=np.int64, count=int(real.sum()))
-    return padded
 
 
 def _tokens(real: Booleans, kinds: Integers, units: Integers, n_units: Integers) -> Tokens:

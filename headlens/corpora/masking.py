@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from headlens.corpora.draws import generator_of
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.encoding import EncodedExample, TokenKind
+from headlens.corpora.padding import Ids
 from headlens.errors import OptionError
 
 
@@ -46,12 +49,16 @@ class Masking:
         text = [i for i, kind in enumerate(source.kinds) if not kind & TokenKind.SPECIAL]
         if not text:
             return None
-        count = max(1, round(self.share * len(text)))
-        chosen = generator_of(example.key, self.seed).choice(text, count, replace=False)
         ids = list(source.ids)
-        for place in chosen:
+        for place in drawn_places(text, self.share, generator_of(example.key, self.seed)):
             ids[place] = self.mask_id
         return replace(example, source=replace(source, ids=tuple(ids)))
+
+
+def drawn_places(text: Sequence[int] | Ids, share: float, generator: np.random.Generator) -> Ids:
+    """Places to be guessed, in random order: a share of those of text, rounded; at least one if there are any."""
+    count = min(len(text), max(1, round(share * len(text))))
+    return generator.choice(np.asarray(text, dtype=np.int64), count, replace=False)
 
 
 def mask_examples(

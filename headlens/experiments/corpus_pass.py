@@ -11,14 +11,14 @@ from headlens.corpora.batches import Batch
 from headlens.corpora.counts import add_counts
 from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.sentence import Corpus
-from headlens.errors import ModelError
 from headlens.experiments.feeding import Feed
 from headlens.experiments.interrupts import Deferred
+from headlens.experiments.keeper import Keeper
 from headlens.experiments.processes import ALONE, Processes
 from headlens.experiments.reached import Reached
 from headlens.experiments.reporter import Advance
-from headlens.experiments.tally import Keeper, Tally
-from headlens.models.memory import free, is_out_of_memory
+from headlens.experiments.tally import Tally
+from headlens.models.memory import InParts
 
 # Runs a batch through the model; what it measures is pending until the model has returned.
 Step = Callable[[Batch], AnnotationCounts]
@@ -71,11 +71,14 @@ class CorpusPass:
     def _add_up(self, feed: Feed, corpus: Corpus, step: Step, tally: Tally, batch_tokens: int) -> None:
         reached = Reached(self.progress, tally.encoding)
         rows = feed.rows(reached.reading(self.processes.shard(corpus)), batch_tokens, tally.encoding)
-        runner = _Runner(feed, step, self.warn)
+        # What failed has been forgotten by all observers, so nothing counts twice.
+        run = InParts(
+            feed.model.device, lambda rows: step(feed.collate(rows)), _joined, _tokens, self.warn, row="sentence"
+        )
         with Deferred() as signals:
             for number, batch in enumerate(rows):
                 if number >= tally.batches:
-                    counts = runner.run(batch)
+                    counts = run(batch)
                     add_counts(tally.annotation, counts)
                     tally.batches += 1
                 reached.ran(len(batch))
@@ -89,52 +92,10 @@ class CorpusPass:
         signals.obey()
 
 
-@dataclass
-class _Runner:
-    """Runs batches, each in as many parts as memory asks for."""
+def _joined(first: AnnotationCounts, second: AnnotationCounts) -> AnnotationCounts:
+    add_counts(first, second)
+    return first
 
-    feed: Feed
-    step: Step
-    warn: Callable[[str], None]
-    # Padded tokens that are known to be too many.
-    too_many: int | None = None
 
-    def run(self, rows: Sequence[EncodedExample]) -> AnnotationCounts:
-        """Run a batch; what failed has been forgotten by all observers, so nothing counts twice."""
-        size = len(rows) * max(row.length for row in rows)
-        if self.too_many is None or size < self.too_many or len(rows) == 1:
-            counts = self._try(rows)
-            if counts is not None:
-                return counts
-            if len(rows) == 1:
-                raise self._hopeless(rows[0])
-            self._note(size)
-        middle = len(rows) // 2
-        counts = self.run(rows[:middle])
-        add_counts(counts, self.run(rows[middle:]))
-        return counts
-
-    def _try(self, rows: Sequence[EncodedExample]) -> AnnotationCounts | None:
-        """None when memory did not suffice."""
-        try:
-            return self.step(self.feed.collate(rows))
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-        # Outside of the handler, whose exception keeps the failed pass's tensors alive.
-        free(self.feed.model.device)
-        return None
-
-    def _note(self, size: int) -> None:
-        if self.too_many is None:
-            self.warn(
-                f"{self.feed.model.device} has no memory for a batch of {size} tokens: batches are halved. "
-                "A smaller --batch-tokens saves the failed attempts."
-            )
-        self.too_many = size
-
-    def _hopeless(self, row: EncodedExample) -> ModelError:
-        return ModelError(
-            f"{self.feed.model.device} has no memory for a single sentence of {row.length} tokens.",
-            "Use --device cpu or --dtype bfloat16.",
-        )
+def _tokens(rows: Sequence[EncodedExample]) -> int:
+    return len(rows) * max(row.length for row in rows)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel
 
 from headlens.attention.sites import Site, find_sites
 from headlens.corpora.batches import Batch, collate, token_budget_batches
@@ -14,8 +14,8 @@ from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, SentenceEncoder
 from headlens.corpora.sentence import Example
 from headlens.corpora.windows import LongSentences
-from headlens.errors import ModelError, OptionError
-from headlens.models.loading import LoadedModel
+from headlens.errors import OptionError
+from headlens.models.loading import LoadedModel, tokenizer_of
 
 
 @dataclass(frozen=True)
@@ -97,17 +97,3 @@ class Feed:
     ) -> Iterator[Batch]:
         """`rows`, each collated."""
         return map(self.collate, self.rows(corpus, batch_tokens, counts))
-
-
-def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model that is to read text.
-
-    Raises:
-        ModelError: if it has none.
-    """
-    if loaded.tokenizer is None:
-        raise ModelError(
-            f"{loaded.name} has no tokenizer, so it cannot read text.",
-            "Save its tokenizer beside it; models of images or sound can be looked into from Python only.",
-        )
-    return loaded.tokenizer

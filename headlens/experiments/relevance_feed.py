@@ -16,8 +16,8 @@ from headlens.corpora.encoding import EncodedExample, Pairing, SentenceEncoder
 from headlens.corpora.masking import Masking, mask_examples
 from headlens.corpora.sentence import Example
 from headlens.corpora.windows import LongSentences
-from headlens.experiments.feeding import Feed, tokenizer_of
-from headlens.models.loading import LoadedModel
+from headlens.experiments.feeding import Feed
+from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.relevance.targets import EveryPosition, MaskedTokens, Target, generated
 
 LONGEST = 256  # tokens of a translation that the model writes itself

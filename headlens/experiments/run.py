@@ -11,10 +11,10 @@ from typing import Any
 from headlens.corpora.summary import CorpusSummary
 from headlens.errors import OutputError
 from headlens.experiments.corpus_pass import CorpusPass
+from headlens.experiments.keeper import Keeper
 from headlens.experiments.processes import Processes, joined
 from headlens.experiments.reporter import Reporter, Silent
 from headlens.experiments.requests import Place, arguments
-from headlens.experiments.tally import Keeper
 from headlens.models.loading import LoadedModel, ModelOptions, load
 from headlens.report.runs import RunFolder
 

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any
+from itertools import islice
 
 import pandas as pd
-from safetensors.torch import load_model, save_model
 from torch import nn
 
+from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
-from headlens.experiments.interrupts import Deferred
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
@@ -27,21 +24,26 @@ from headlens.experiments.train import (
     new_model,
     objective_of,
     read_data,
-    split,
 )
-from headlens.experiments.training_keeper import TrainingKeeper
-from headlens.interventions.compacting import save_compacted
-from headlens.models.loading import DEMO, ModelOptions, choose_device, quiet
+from headlens.experiments.training_run import (
+    Recipe,
+    TrainRun,
+    fit,
+    measure,
+    model_facts,
+    save_checkpoint,
+    write_training,
+)
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions, choose_device
 from headlens.report.files import output_errors
-from headlens.report.training import training_curve
+from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.examples import TextExample
+from headlens.tasks.sources import GivenExamples
+from headlens.tasks.translation import Translation
 from headlens.training.architectures import PREFIX
-from headlens.training.loop import Trainer
 from headlens.training.options import TrainingOptions
 from headlens.training.parallel_text import ParallelText
 from headlens.training.state import TrainingState
-
-MODEL = "model"  # the folder of the checkpoint
-_BEST = "model.safetensors"
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class TrainRequest:
         dev_target: translations of `dev`.
         text: what is learned of the text.
         training: length, step size, rhythm.
+        bleu: how many held-out pairs are translated at the end, for BLEU and chrF.
         model_options: how the model is loaded, and the device.
         figures: whether the curve is drawn.
         place: where the run goes.
@@ -68,30 +71,10 @@ class TrainRequest:
     dev_target: str | None = None
     text: TextOptions = field(default_factory=TextOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
+    bleu: int = 0
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
-
-
-@dataclass(frozen=True)
-class TrainRun:
-    """What a run gave."""
-
-    folder: Path
-    files: list[Path]
-    state: TrainingState
-    notes: list[str]
-
-    def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
-        return {
-            "out": str(self.folder),
-            "model": str(self.folder / MODEL),
-            "steps": self.state.step,
-            "log": self.state.log[-1:],
-            "evaluations": self.state.evaluations[-1:],
-            "notes": self.notes,
-        }
 
 
 def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainRun:
@@ -103,6 +86,8 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
     if request.dev_target is not None and request.dev is None:
         raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
+    if request.bleu and request.text.task != "translation":
+        raise OptionError(f"--bleu is not for --task {request.text.task}.", "It scores translations.")
     with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
         corpus = open_corpus(request.corpus, request.corpus_options)
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
@@ -110,14 +95,19 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         corpus, dev = _held_out(request, corpus, summary)
         trainable = _trainable(request, run, corpus)
         state, notes = _train(request, run, trainable, corpus, dev)
-        if run.folder is not None:
-            _write(request, run, trainable, state, summary, notes)
-        return TrainRun(run.path, run.files, state, notes)
+        if run.folder is None:
+            return TrainRun(run.path, run.files, state, notes)
+        metrics = _translated(request, run, trainable, dev) if request.bleu and dev is not None else pd.DataFrame()
+        write_training(run, state, metrics, figures=request.figures)
+        save_checkpoint(run, trainable.model, trainable.tokenizer)
+        facts = [model_facts(request.model, trainable.model, state)]
+        run.folder.finish({"models": facts, "corpus": asdict(summary), "notes": notes + run.warnings})
+        return TrainRun(run.path, run.files, state, notes, metrics)
 
 
 def _held_out(request: TrainRequest, corpus: Corpus, summary: CorpusSummary) -> tuple[Corpus, Corpus | None]:
     if request.dev is None:
-        return split(corpus, request.text.dev_share, summary.sentences)
+        return split_corpus(corpus, request.text.dev_share, summary.sentences)
     return corpus, open_corpus(request.dev, _dev_options(request))
 
 
@@ -150,76 +140,23 @@ def _train(
     with run.reporter.status("tokenizing"):
         data = read_data(trainable, corpus, text, seed)
         held = None if dev is None else read_data(trainable, dev, text, seed)
-    notes = []
+    recipe = Recipe(
+        trainable.model,
+        data,
+        objective_of(text),
+        None if held is None else evaluation(held, request.training.batch_tokens),
+    )
+    state, notes = fit(run, recipe, request.training)
     if isinstance(data, ParallelText) and data.left_out:
-        notes.append(f"{data.left_out} pairs were left out: a side is empty or longer than {text.longest} tokens.")
-    best = run.kept("best")
-    with Deferred() as signals, run.reporter.progress("training (updates)", None) as advance:
-        trainer = Trainer(
-            request.training,
-            objective_of(text),
-            evaluate=None if held is None else evaluation(held, request.training.batch_tokens),
-            better=lambda found: -found["loss"],
-            on_best=lambda model: _keep_best(run, model, best),
-            keeper=TrainingKeeper(run.kept("training"), signals, run.processes),
-            progress=advance,
-        )
-        state = trainer.fit(trainable.model, data)
-    if (best / _BEST).exists():
-        _restore_best(trainable.model, best)
-        lowest = min(state.evaluations, key=lambda row: row["loss"])
-        notes.append(f"The checkpoint is that of update {int(lowest['step'])}, the best on what was held out.")
+        left = f"{data.left_out} pairs were left out: a side is empty or longer than {text.longest} tokens."
+        notes = [left, *notes]
     return state, notes
 
 
-def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
-    """Keep the weights of the best evaluation so far, whole or not at all."""
-    if not run.processes.first:
-        return
-    with output_errors(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        fresh = folder / ".fresh.safetensors"
-        save_model(model, str(fresh))
-        fresh.replace(folder / _BEST)
-
-
-def _restore_best(model: nn.Module, folder: Path) -> None:
-    load_model(model, folder / _BEST)
-
-
-def _write(
-    request: TrainRequest,
-    run: Run,
-    trainable: Trainable,
-    state: TrainingState,
-    summary: CorpusSummary,
-    notes: list[str],
-) -> None:
-    assert run.folder is not None
-    log, evaluations = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
-    run.folder.table("log", log)
-    if len(evaluations):
-        run.folder.table("evaluations", evaluations)
-    _save(run, trainable)
-    if request.figures and (figure := training_curve(log, evaluations)) is not None:
-        run.folder.figure("training", figure)
-    facts = {
-        "model": Path(request.model).name,
-        "name": request.model,
-        "parameters": sum(p.numel() for p in trainable.model.parameters()),
-        "device": str(trainable.model.device),
-        "steps": state.step,
-    }
-    run.folder.finish({"models": [facts], "corpus": asdict(summary), "notes": notes + run.warnings})
-
-
-def _save(run: Run, trainable: Trainable) -> None:
-    """The checkpoint as a folder that appears as a whole."""
-    place, fresh = run.path / MODEL, run.kept("checkpoint")
-    with output_errors(place), quiet():
-        shutil.rmtree(fresh, ignore_errors=True)
-        save_compacted(trainable.model, fresh)
-        trainable.tokenizer.save_pretrained(fresh)
-        if place.exists():
-            shutil.rmtree(place)
-        fresh.rename(place)
+def _translated(request: TrainRequest, run: Run, trainable: Trainable, dev: Corpus) -> pd.DataFrame:
+    """What the model's own translations of held-out sentences are worth."""
+    pairs = ((e.source.text, e.target.text) for e in islice(dev, request.bleu) if e.target is not None)
+    examples = tuple(TextExample(str(number), pair) for number, pair in enumerate(pairs, 1))
+    loaded = LoadedModel(request.model, trainable.model, trainable.tokenizer, None)
+    options = EvaluationOptions(request.training.batch_tokens, seed=request.training.seed)
+    return measure(run, loaded, Translation(), GivenExamples(examples, dev.name), options)

@@ -6,19 +6,20 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import torch
 from torch import nn
-from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.corpora.sentence import Corpus, Example
-from headlens.errors import CorpusError, ModelError, OptionError
-from headlens.models.loading import LoadedModel
+from headlens.corpora.padding import IGNORED
+from headlens.corpora.sentence import Corpus
+from headlens.errors import CorpusError, OptionError
+from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.tasks.heads import with_masked_head
 from headlens.training.architectures import masked_model, translation_model
 from headlens.training.loop import Data, Evaluate
 from headlens.training.masked_text import MaskedText, read_blocks
-from headlens.training.objectives import IGNORED, ModelLoss, Objective, SmoothedTokens, moved
+from headlens.training.objectives import MaskedTokens, Objective, SmoothedTokens, moved
 from headlens.training.order import epoch_batches
 from headlens.training.parallel_text import ParallelText, read_pairs
 from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
@@ -93,35 +94,16 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> Traina
         ModelError: if it has no tokenizer.
         OptionError: if it cannot learn the task.
     """
-    if loaded.tokenizer is None:
-        raise ModelError(f"{loaded.name} has no tokenizer, so it cannot read text.", "Save its tokenizer beside it.")
+    tokenizer = tokenizer_of(loaded)
     two_sided = bool(loaded.model.config.is_encoder_decoder)
     if (options.task == "translation") != two_sided:
         fitting = "a translation model" if options.task == "translation" else "a model with an encoder alone"
         raise OptionError(f"--task {options.task} needs {fitting}; {loaded.name} is none.", "Give another model.")
     if options.task == "translation":
-        return Trainable(loaded.model, loaded.tokenizer)
-    if loaded.tokenizer.mask_token_id is None:
+        return Trainable(loaded.model, tokenizer)
+    if tokenizer.mask_token_id is None:
         raise OptionError(f"The tokenizer of {loaded.name} has no mask token.", "Give a masked language model.")
-    return Trainable(_with_masked_head(loaded, seed), loaded.tokenizer)
-
-
-def _with_masked_head(loaded: LoadedModel, seed: int) -> PreTrainedModel:
-    kinds: Any = MODEL_FOR_MASKED_LM_MAPPING
-    config = loaded.model.config
-    if type(config) not in kinds:
-        raise OptionError(f"{loaded.name} cannot be a masked language model.", "Give BERT, ALBERT or the like.")
-    kind: type[PreTrainedModel] = kinds[type(config)]
-    if isinstance(loaded.model, kind):
-        return loaded.model
-    torch.manual_seed(seed)
-    model: Any = kind(config)
-    own = model.base_model.state_dict()
-    weights = {k: v for k, v in loaded.model.base_model.state_dict().items() if k in own}
-    model.base_model.load_state_dict(weights)
-    model.tie_weights()
-    found: PreTrainedModel = model.to(loaded.device)
-    return found
+    return Trainable(with_masked_head(loaded, seed).model, tokenizer)
 
 
 def read_data(trainable: Trainable, corpus: Corpus, options: TextOptions, seed: int) -> MaskedText | ParallelText:
@@ -144,35 +126,9 @@ def read_data(trainable: Trainable, corpus: Corpus, options: TextOptions, seed: 
     )
 
 
-@dataclass(frozen=True)
-class Split:
-    """A corpus without every n-th of its sentences, or these alone."""
-
-    corpus: Corpus
-    every: int
-    held_out: bool
-
-    @property
-    def name(self) -> str:
-        """The corpus's own name."""
-        return self.corpus.name
-
-    def __iter__(self) -> Iterator[Example]:
-        """Read from the start."""
-        return (e for number, e in enumerate(self.corpus, 1) if (number % self.every == 0) == self.held_out)
-
-
-def split(corpus: Corpus, share: float, sentences: int) -> tuple[Corpus, Corpus | None]:
-    """What is trained on and what is held out: nothing of a corpus of fewer than 1 / share sentences."""
-    every = max(2, round(1 / share)) if share else sentences + 1
-    if sentences < every:
-        return corpus, None
-    return Split(corpus, every, held_out=False), Split(corpus, every, held_out=True)
-
-
 def objective_of(options: TextOptions) -> Objective:
     """What is made smaller."""
-    return SmoothedTokens(options.label_smoothing) if options.task == "translation" else ModelLoss()
+    return SmoothedTokens(options.label_smoothing) if options.task == "translation" else MaskedTokens()
 
 
 def evaluation(data: Data, batch_tokens: int) -> Evaluate:

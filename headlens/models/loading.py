@@ -153,6 +153,20 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     return LoadedModel(name, model.eval().to(device), tokenizer, revision)
 
 
+def tokenizer_of(loaded: LoadedModel) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model that is to read text.
+
+    Raises:
+        ModelError: if it has none.
+    """
+    if loaded.tokenizer is None:
+        raise ModelError(
+            f"{loaded.name} has no tokenizer, so it cannot read text.",
+            "Save its tokenizer beside it; models of images or sound can be looked into from Python only.",
+        )
+    return loaded.tokenizer
+
+
 def demo_folder() -> Path:
     """Folder of the embedded default model, without importing its package.
 

@@ -18,9 +18,9 @@ from headlens.attention.replaced import Mode
 from headlens.attention.replay import Replay
 from headlens.attention.rows import part, rows_of
 from headlens.attention.sites import Site
-from headlens.errors import ModelError, SelfCheckError
+from headlens.errors import SelfCheckError
 from headlens.heads import Head
-from headlens.models.memory import free, is_out_of_memory
+from headlens.models.memory import InParts, attempt
 
 Inputs = Mapping[str, Any]
 # The model's outputs for a batch, and the batch, to numbers about each example: (rows, k).
@@ -82,29 +82,47 @@ def sweep(
     parts = []
     with Replay(model, options.mode, options.means, tokens=options.tokens) as replay:
         for inputs in batches:
-            parts.append(sweep_batch(replay, inputs, read, options.heads))
+            parts.append(_in_parts(replay, inputs, read, options.heads))
             if progress is not None:
                 progress(len(parts[-1].intact))
     return joined(parts)
 
 
-def sweep_batch(replay: Replay, inputs: Inputs, read: Read, heads: Sequence[Head] | None = None) -> Swept:
-    """One batch of a sweep, for callers that keep what is done so far; `replay` has to be open."""
-    swept = _tried(partial(_start, replay, inputs, read), replay)
-    if swept is None:
-        rows = rows_of(inputs)
-        if rows < 2:
-            raise ModelError(
-                f"{replay.model.device} has no memory for a single example.", "Use --device cpu or --dtype bfloat16."
-            )
-        halves = [part(inputs, 0, rows // 2, rows), part(inputs, rows // 2, rows, rows)]
-        return joined([sweep_batch(replay, half, read, heads) for half in halves])
-    intact, first = swept
+def _in_parts(replay: Replay, inputs: Inputs, read: Read, heads: Sequence[Head] | None) -> Swept:
+    rows = rows_of(inputs)
+
+    def run(numbers: Sequence[int]) -> Swept:
+        own = part(inputs, numbers[0], numbers[-1] + 1, rows)
+        return sweep_batch(replay, own, lambda outputs: _checked(read(outputs, own), len(numbers)), heads)
+
+    tokens = max((v.numel() // rows for v in inputs.values() if isinstance(v, Tensor)), default=1)
+    run_in_parts = InParts(replay.model.device, run, _joined, lambda numbers: len(numbers) * tokens, _say_nothing)
+    return run_in_parts(range(rows))
+
+
+def sweep_batch(
+    replay: Replay, inputs: Inputs, read: Callable[[Any], Records], heads: Sequence[Head] | None = None
+) -> Swept:
+    """One batch of a sweep, for callers that keep what is done so far.
+
+    Where memory does not suffice, fewer heads are run together.
+
+    Args:
+        replay: open.
+        inputs: of the model.
+        read: records of all examples of the batch, (examples, k), from the model's outputs.
+        heads: which; None for all.
+
+    Raises:
+        torch.OutOfMemoryError: if memory does not suffice for the batch without a single head.
+    """
+    intact = replay.run(inputs)
+    first = read(intact.outputs)
     wanted = [h for s in intact.sites for h in s.heads] if heads is None else list(heads)
     without: dict[Head, Records] = {}
     while len(without) < len(wanted):
         left = [h for h in wanted if h not in without]
-        if _tried(partial(_add, intact, left, read, inputs, without), replay) is None:
+        if attempt(replay.model.device, partial(_add, intact, left, read, without)) is None:
             _halve(replay, rows_of(inputs))
     return Swept(first, without)
 
@@ -124,45 +142,31 @@ def joined(parts: Sequence[Swept]) -> Swept:
     return Swept(np.concatenate([p.intact for p in parts]), without)
 
 
-def _start(replay: Replay, inputs: Inputs, read: Read) -> tuple[Intact, Records]:
-    intact = replay.run(inputs)
-    return intact, _records(read, intact.outputs, inputs)
-
-
-def _add(intact: Intact, heads: Sequence[Head], read: Read, inputs: Inputs, without: dict[Head, Records]) -> bool:
+def _add(intact: Intact, heads: Sequence[Head], read: Callable[[Any], Records], without: dict[Head, Records]) -> bool:
     for variant in intact.variants(heads):
-        without[variant.head] = _records(read, variant.outputs, inputs)
+        without[variant.head] = read(variant.outputs)
     return True
 
 
-def _records(read: Read, outputs: Any, inputs: Inputs) -> Records:
-    with torch.no_grad():
-        found = read(outputs, inputs)
-    if found.dim() != 2 or found.shape[0] != rows_of(inputs):
+def _checked(found: Tensor, examples: int) -> Records:
+    if found.dim() != 2 or found.shape[0] != examples:
         raise SelfCheckError(
-            f"A batch of {rows_of(inputs)} examples was read as numbers of the shape {tuple(found.shape)}.",
+            f"A batch of {examples} examples was read as numbers of the shape {tuple(found.shape)}.",
             "Give (examples, k).",
         )
     array: Records = found.detach().double().cpu().numpy()
     return array
 
 
-def _tried(run: Callable[[], Any], replay: Replay) -> Any:
-    """What a function gives; None when memory did not suffice."""
-    try:
-        return run()
-    except (RuntimeError, MemoryError) as error:
-        if not is_out_of_memory(error):
-            raise
-    # Outside of the handler, whose exception keeps the failed pass's tensors alive.
-    free(replay.model.device)
-    return None
+def _joined(first: Swept, second: Swept) -> Swept:
+    return joined([first, second])
 
 
 def _halve(replay: Replay, rows: int) -> None:
     if replay.tokens < rows:
-        raise ModelError(
-            f"{replay.model.device} has no memory for a batch of {rows} examples without one head.",
-            "Use smaller batches (--batch-tokens), --device cpu or --dtype bfloat16.",
-        )
+        raise torch.OutOfMemoryError(f"out of memory for a batch of {rows} examples without one head")
     replay.tokens //= 2
+
+
+def _say_nothing(_: str) -> None:
+    pass

@@ -11,6 +11,7 @@ import pandas as pd
 from scipy.stats import rankdata
 
 from headlens.attention.sites import Site
+from headlens.corpora.bootstrap import percentile_interval
 
 Floats = npt.NDArray[np.float64]
 Means = Mapping[Site, Floats]
@@ -91,6 +92,5 @@ def _mean(values: Floats) -> Floats:
 
 
 def _summary(values: Floats) -> dict[str, float]:
-    drawn = values[1:][~np.isnan(values[1:])]
-    low, high = np.quantile(drawn, [0.025, 0.975]) if drawn.size else (np.nan, np.nan)
+    low, high = percentile_interval(values[1:])
     return {"spearman": float(values[0]), "ci_low": float(low), "ci_high": float(high)}

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from headlens.attention.sites import Site
+from headlens.corpora.bootstrap import Draws, percentile_interval
 from headlens.errors import SelfCheckError
 from headlens.heads import Head, HeadTable
 from headlens.metrics.totals import Array, Totals
-from headlens.relevance.bootstrap import interval, poisson_weights
 from headlens.relevance.session import HeadRelevance
 
 # Where the heads of a layer cancel to less than this share of their magnitudes, their sum is no unit to measure in.
@@ -88,7 +88,7 @@ class RelevanceSums:
         """
         if len(keys) != len(found.start):
             raise ValueError(f"{len(keys)} keys for {len(found.start)} examples")
-        draws = torch.from_numpy(poisson_weights(keys, self.replicates, self.seed))
+        draws = torch.from_numpy(Draws.of(keys, self.replicates, self.seed).counts).double()
         for site, raw in found.raw.items():
             self.totals.add(_HEADS, str(site), _sums(raw, draws))
         flow = {"start": found.start.sum(), "inputs": _number(found.inputs), "biases": _number(found.biases)}
@@ -128,8 +128,8 @@ class RelevanceSums:
             sums = self.totals.of(_HEADS).get(str(site))
             if sums is not None:
                 shares = np.vstack([sums["share"], sums["drawn_share"]])
-                counts = np.concatenate([[sums["kept"]], sums["drawn_kept"]])[:, None]
-                found[site] = np.divide(shares, counts, out=np.full_like(shares, np.nan), where=counts > 0)
+                counts = np.concatenate([[sums["kept"]], sums["drawn_kept"]])
+                found[site] = _quotients(shares, counts)
                 if sums["kept"] < FEWEST:
                     found[site][1:] = np.nan
         return found
@@ -191,7 +191,13 @@ def _columns(sums: dict[str, Array], n_heads: int) -> dict[str, Any]:
 def _interval(sums: Array, counts: Array, examples: int) -> tuple[Array, Array]:
     if examples < FEWEST:
         return np.full(sums.shape[1], np.nan), np.full(sums.shape[1], np.nan)
-    return interval(sums, counts)
+    return percentile_interval(_quotients(sums, counts))
+
+
+def _quotients(sums: Array, counts: Array) -> Array:
+    """Means (rows, heads) of sums (rows, heads) and counts (rows,); NaN where nothing was counted."""
+    found: Array = np.divide(sums, counts[:, None], out=np.full_like(sums, np.nan), where=counts[:, None] > 0)
+    return found
 
 
 def _number(value: float) -> Tensor:

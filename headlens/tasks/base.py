@@ -128,6 +128,11 @@ class Task(ABC):
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """A metric of records (n, k) under every weighting (replicates, n): (replicates,)."""
 
+    def right(self, records: Floats, metric: str) -> Floats | None:
+        """For metrics that are the share of examples that are right: 1 for those and 0 for others, (n,); else None."""
+        del records, metric
+        return None
+
     def collate(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device | str) -> TaskBatch:
         """A batch on a device."""
         place = torch.device(device)
@@ -153,6 +158,10 @@ class Task(ABC):
         # A cache would only cost memory: every example is read once.
         return {"use_cache": False} if getattr(self.network(model).config, "is_decoder", False) else {}
 
+    def units(self, batch: TaskBatch) -> int:
+        """Of how many things `loss` is the mean: examples, rows or tokens."""
+        return len(batch)
+
     def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """What training makes small: a scalar, from the outputs for `batch.with_labels`.
 
@@ -164,6 +173,20 @@ class Task(ABC):
         if not isinstance(found, Tensor):
             raise OptionError(f"The model computed no loss for the task {self.name}.", f"It needs a {self.head} head.")
         return found
+
+    @property
+    def differentiable(self) -> Task:
+        """The task whose outputs have `losses`: this one, unless it writes token by token."""
+        return self
+
+    def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """The loss of every example, from the outputs for `batch.inputs`: (n,), through which gradients flow.
+
+        Raises:
+            OptionError: if the task has none, or the outputs are not of a model for this task.
+        """
+        del outputs, batch
+        raise OptionError(f"The task {self.name} has no loss for each example.", "Choose another task.")
 
     def value(self, records: Floats, weights: Floats | None = None, metric: str | None = None) -> float:
         """A metric of records.

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -31,10 +32,16 @@ class Chosen(Task):
         """What was right, what was chosen, by how much."""
         return "label", "predicted", "margin"
 
+    def right(self, records: Floats, metric: str) -> Floats | None:
+        """Whether the right one was chosen."""
+        del metric
+        right: Floats = (records[:, 0] == records[:, 1]).astype(np.float64)
+        return right
+
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """(replicates,)."""
         del metric
-        return statistics.mean((records[:, 0] == records[:, 1]).astype(float), weights)
+        return statistics.mean((records[:, 0] == records[:, 1]).astype(np.float64), weights)
 
 
 def chosen_records(scores: Tensor, batch: TaskBatch) -> Floats:
@@ -80,8 +87,16 @@ class MultipleChoice(Chosen):
         del reader
         return {"labels": torch.tensor([int(label_of(p)) for p in prepared], device=device)}
 
+    def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Cross-entropy in nats."""
+        return torch.nn.functional.cross_entropy(self._logits(outputs, batch), batch.labels["labels"], reduction="none")
+
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """(n, 3)."""
+        return chosen_records(self._logits(outputs, batch), batch)
+
+    def _logits(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """(n, choices)."""
         logits = taken(outputs, "logits", 2, self.name, "a multiple-choice head")
         if logits.shape != (len(batch), self.choices):
             raise OptionError(
@@ -89,4 +104,4 @@ class MultipleChoice(Chosen):
                 f"{tuple(logits.shape)} for {len(batch)} examples.",
                 "Give a model with a multiple-choice head.",
             )
-        return chosen_records(logits, batch)
+        return logits

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -88,6 +89,15 @@ class Classification(Task):
         nll = torch.logsumexp(logits, dim=1) - logits.gather(1, labels[:, None])[:, 0]
         return columns(labels, logits.argmax(dim=1), nll)
 
+    def right(self, records: Floats, metric: str) -> Floats | None:
+        """Of the accuracy."""
+        return (records[:, 0] == records[:, 1]).astype(np.float64) if metric == "accuracy" else None
+
+    def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Cross-entropy in nats."""
+        logits = taken(outputs, "logits", 2, self.name, f"{len(self.classes)} classes")
+        return torch.nn.functional.cross_entropy(logits, batch.labels["labels"], reduction="none")
+
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """(replicates,)."""
         labels, predicted, nll = records.T
@@ -132,6 +142,11 @@ class Regression(Correlated):
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
         """One row."""
         return text_row(example, reader)
+
+    def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Squared error."""
+        logits = taken(outputs, "logits", 2, self.name, "one output")
+        return (logits[:, 0] - batch.labels["labels"]) ** 2
 
     def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """Scores, (n,); of type float, which transformers takes for regression."""

@@ -74,10 +74,14 @@ class Similarity(Correlated):
         """(n, 2)."""
         return columns(self._gold(batch), self._cosines(outputs, batch))
 
-    def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Mean square of cosine minus score / scale (Reimers and Gurevych 2019, regression objective)."""
+    def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Square of cosine minus score / scale (Reimers and Gurevych 2019, regression objective)."""
         cosines = self._cosines(outputs, batch)
-        return torch.nn.functional.mse_loss(cosines, self._gold(batch).to(cosines) / self.scale)
+        return (cosines - self._gold(batch).to(cosines) / self.scale) ** 2
+
+    def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """The mean over examples."""
+        return self.losses(outputs, batch).mean()
 
     def _cosines(self, outputs: Any, batch: TaskBatch) -> Tensor:
         found = embeddings(outputs, batch, self.name)
@@ -117,11 +121,15 @@ class ParaphraseChoice(Chosen):
         """(n, 3)."""
         return chosen_records(self._cosines(outputs, batch), batch)
 
-    def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
+    def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Cross-entropy of the right candidate."""
         cosines = self._cosines(outputs, batch)
         labels = torch.tensor([int(label_of(p)) for p in batch.prepared], device=cosines.device)
-        return torch.nn.functional.cross_entropy(cosines / self.temperature, labels)
+        return torch.nn.functional.cross_entropy(cosines / self.temperature, labels, reduction="none")
+
+    def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """The mean over examples."""
+        return self.losses(outputs, batch).mean()
 
     def _cosines(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """(n, candidates)."""

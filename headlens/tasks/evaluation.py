@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headlens.errors import CorpusError, ModelError, OptionError, counted
+from headlens.corpora.bootstrap import Draws, percentile_interval
+from headlens.errors import CorpusError, OptionError, counted
 from headlens.models.loading import LoadedModel
-from headlens.models.memory import free, is_out_of_memory
-from headlens.tasks.base import Floats, Prepared, Task, TaskBatch
+from headlens.models.memory import InParts
+from headlens.tasks.base import Floats, Prepared, Task
 from headlens.tasks.feeding import budget_batches, prepare_all
 from headlens.tasks.reader import Reader
-from headlens.tasks.resampling import interval
 from headlens.tasks.sources import SourceCounts, TaskSource
 
 
@@ -96,20 +96,25 @@ def evaluate(
     options = options or EvaluationOptions()
     reader = Reader.of(loaded, task.labels, options.max_length)
     counts = SourceCounts()
-    runner = _Runner(task, loaded, reader, options)
+
+    def run(prepared: Sequence[Prepared]) -> Floats:
+        batch = task.collate(prepared, reader, loaded.device)
+        return task.read(task.run(loaded.model, batch), batch)
+
+    in_parts = InParts(loaded.device, run, lambda a, b: np.concatenate([a, b]), token_count, options.warn)
     places: list[int] = []
     ids: list[str] = []
     records: list[Floats] = []
     for batch in budget_batches(prepare_all(task, source, reader, counts), options.batch_tokens):
-        records.append(runner.run(batch))
+        records.append(in_parts(batch))
         places += [p.index for p in batch]
         ids += [p.example.id for p in batch]
         options.progress(len(places))
     if not records:
         raise nothing_left(source, reader, counts)
     order = np.argsort(places)
-    found = np.concatenate(records)[order]
-    return Evaluation(task, found, tuple(ids[i] for i in order), estimates(task, found, options), counts)
+    found, names = np.concatenate(records)[order], tuple(ids[i] for i in order)
+    return Evaluation(task, found, names, estimates(task, found, names, options), counts)
 
 
 def nothing_left(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:
@@ -122,65 +127,27 @@ def nothing_left(source: TaskSource, reader: Reader, counts: SourceCounts) -> Co
     )
 
 
-def estimates(task: Task, records: Floats, options: EvaluationOptions | None = None) -> dict[str, Estimate]:
-    """All metrics of records with their intervals."""
+def estimates(
+    task: Task, records: Floats, keys: Sequence[str], options: EvaluationOptions | None = None
+) -> dict[str, Estimate]:
+    """All metrics of records with their intervals.
+
+    Args:
+        task: whose records they are.
+        records: (n, k).
+        keys: of the examples, see `Draws.of`.
+        options: of the bootstrap.
+    """
     options = options or EvaluationOptions()
+    draws = Draws.of(keys, options.replicates, options.seed)
     found = {}
     for name, value in task.values(records).items():
-
-        def statistic(weights: Floats, name: str = name) -> Floats:
-            return task.replicates(records, weights, name)
-
-        low, high = interval(statistic, len(records), options.replicates, options.seed)
-        found[name] = Estimate(value, low, high)
+        replicates = [task.replicates(records, weights, name) for weights in draws.blocks()]
+        low, high = percentile_interval(np.concatenate([*replicates, np.empty(0)]))
+        found[name] = Estimate(value, float(low), float(high))
     return found
 
 
-@dataclass
-class _Runner:
-    """Runs batches, each in as many parts as memory asks for."""
-
-    task: Task
-    loaded: LoadedModel
-    reader: Reader
-    options: EvaluationOptions
-    # Padded tokens that are known to be too many.
-    too_many: int | None = None
-
-    def run(self, prepared: Sequence[Prepared]) -> Floats:
-        """Records of a batch."""
-        size = sum(len(p.rows) for p in prepared) * max(p.length for p in prepared)
-        if self.too_many is None or size < self.too_many or len(prepared) == 1:
-            found = self._try(prepared)
-            if found is not None:
-                return found
-            if len(prepared) == 1:
-                raise ModelError(
-                    f"{self.loaded.device} has no memory for a single example of {prepared[0].length} tokens.",
-                    "Use --device cpu or --dtype bfloat16.",
-                )
-            self._note(size)
-        middle = len(prepared) // 2
-        return np.concatenate([self.run(prepared[:middle]), self.run(prepared[middle:])])
-
-    def _note(self, size: int) -> None:
-        if self.too_many is None:
-            self.options.warn(
-                f"{self.loaded.device} has no memory for a batch of {size} tokens: batches are halved. "
-                "A smaller --batch-tokens saves the failed attempts."
-            )
-        self.too_many = size
-
-    def _try(self, prepared: Sequence[Prepared]) -> Floats | None:
-        """None when memory did not suffice."""
-        try:
-            return self._records(self.task.collate(prepared, self.reader, self.loaded.device))
-        except (RuntimeError, MemoryError) as error:
-            if not is_out_of_memory(error):
-                raise
-        # Outside of the handler, whose exception keeps the failed pass's tensors alive.
-        free(self.loaded.device)
-        return None
-
-    def _records(self, batch: TaskBatch) -> Floats:
-        return self.task.read(self.task.run(self.loaded.model, batch), batch)
+def token_count(prepared: Sequence[Prepared]) -> int:
+    """Tokens of some examples as one batch, padding included."""
+    return sum(len(p.rows) for p in prepared) * max(p.length for p in prepared)

@@ -12,14 +12,15 @@ from torch import Tensor
 
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.masking import Masking
+from headlens.corpora.padding import IGNORED, padded
 from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
 from headlens.errors import OptionError
 from headlens.tasks import statistics
 from headlens.tasks.base import Floats, HeadKind, Prepared, Task, TaskBatch
 from headlens.tasks.examples import TaskExample, TextExample
-from headlens.tasks.outputs import IGNORED, taken, token_records
-from headlens.tasks.reader import Reader, TokenRow, pad
+from headlens.tasks.outputs import taken, token_records
+from headlens.tasks.reader import Reader, TokenRow
 
 
 class Likelihood(Task):
@@ -46,10 +47,26 @@ class Likelihood(Task):
     def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """Ids, -100 where nothing is asked for, (rows, length)."""
         del reader
-        return {"labels": pad([row.labels for p in prepared for row in p.rows], IGNORED, device)}
+        return {"labels": padded([row.labels for p in prepared for row in p.rows], IGNORED).to(device)}
+
+    def units(self, batch: TaskBatch) -> int:
+        """Tokens that are asked for."""
+        return int((batch.labels["labels"] != IGNORED).sum())
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """(n, 3)."""
+        return token_records(self._logits(outputs, batch), batch.labels["labels"])
+
+    def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Cross-entropy in nats, summed over the tokens of an example."""
+        logits, labels = self._logits(outputs, batch), batch.labels["labels"]
+        surprise = torch.nn.functional.cross_entropy(
+            logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
+        )
+        return surprise.view_as(labels).sum(dim=1)
+
+    def _logits(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """(rows, length, vocabulary)."""
         labels = batch.labels["labels"]
         logits = taken(outputs, "logits", 3, self.name, "a language-model head")
         if logits.shape[:2] != labels.shape:
@@ -57,7 +74,7 @@ class Likelihood(Task):
                 f"The model's logits have the shape {tuple(logits.shape)} for labels {tuple(labels.shape)}.",
                 "Give a model with a language-model head.",
             )
-        return token_records(logits, labels)
+        return logits
 
 
 @dataclass(frozen=True)

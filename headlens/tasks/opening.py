@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headlens.corpora.files import ONLY_ONCE, is_no_file
@@ -11,7 +12,7 @@ from headlens.errors import CorpusError, OptionError
 from headlens.tasks.base import Task
 from headlens.tasks.catalogue import DEFAULT_TASK, QUOTED, Entry, find_task
 from headlens.tasks.rows import COMMAS, JSON, LINES, TABS, FileRows, HubRows, LineRows, RowSource
-from headlens.tasks.sources import RowExamples
+from headlens.tasks.sources import ChainedExamples, RowExamples, TaskSource
 
 SOURCES = "Give a file .tsv, .csv, .jsonl or .json (also .gz), or hub:NAME."
 
@@ -53,6 +54,21 @@ def open_task(
     entry, options = find_task(name), options or DataOptions()
     rows = _open(entry, data, options)
     return entry.task, RowExamples(rows, entry.reader, entry.layouts, options.columns, options.limit)
+
+
+def open_all(name: str, data: Sequence[str | Path] = (), options: DataOptions | None = None) -> tuple[Task, TaskSource]:
+    """The same with any number of sources, one after the other, each in a layout of its own.
+
+    Args:
+        name: of the task.
+        data: files or data sets; none is the task's own.
+        options: how all of them are read; the limit is that of all together.
+    """
+    options = options or DataOptions()
+    if len(data) < 2:
+        return open_task(name, data[0] if data else None, options)
+    opened = [open_task(name, one, replace(options, limit=None))[1] for one in data]
+    return find_task(name).task, ChainedExamples(tuple(opened), options.limit)
 
 
 def _open(entry: Entry, data: str | Path | None, options: DataOptions) -> RowSource:

@@ -8,10 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headlens.corpora.padding import IGNORED
 from headlens.errors import OptionError
 from headlens.tasks.base import Floats
-
-IGNORED = -100  # transformers' label of positions that do not count
 
 
 def taken(outputs: Any, name: str, dimensions: int, task: str, wanted: str) -> Tensor:

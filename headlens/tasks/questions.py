@@ -108,6 +108,10 @@ class QuestionAnswering(Task):
         starts, ends = torch.tensor(places, device=device).T
         return {"start_positions": starts, "end_positions": ends}
 
+    def units(self, batch: TaskBatch) -> int:
+        """Windows."""
+        return sum(len(p.rows) for p in batch.prepared)
+
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """(n, 5)."""
         rows = []
@@ -116,6 +120,19 @@ class QuestionAnswering(Task):
             wanted = [answer.text for answer in example.answers]
             rows.append([*compare(found.text, wanted), *compare("", wanted), found.margin])
         return np.array(rows, dtype=np.float64)
+
+    def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Cross-entropy in nats of first and last token, the mean of both and over the windows of a question."""
+        starts, ends = (
+            torch.nn.functional.cross_entropy(
+                taken(outputs, f"{side}_logits", 2, self.name, "a question-answering head"),
+                batch.labels[f"{side}_positions"],
+                reduction="none",
+            )
+            for side in ("start", "end")
+        )
+        windows = [len(p.rows) for p in batch.prepared]
+        return torch.stack([part.mean() for part in torch.split((starts + ends) / 2, windows)])
 
     def answers(self, outputs: Any, batch: TaskBatch) -> list[Found]:
         """What the model proposes, whether or not it thinks that there is an answer."""
@@ -157,12 +174,25 @@ class QuestionAnswering(Task):
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """(replicates,); shares, not per cent."""
-        answered, empty = (records[:, 0], records[:, 2]) if metric.endswith("exact") else (records[:, 1], records[:, 3])
-        margin = records[:, 4]
         if metric.startswith("best"):
-            return statistics.best_threshold(margin, empty, answered, weights)
-        says_none = (margin > self.threshold) & self.no_answer
-        return statistics.mean(np.where(says_none, empty, answered), weights)
+            answered, empty = _both(records, metric)
+            return statistics.best_threshold(records[:, 4], empty, answered, weights)
+        return statistics.mean(self._scores(records, metric), weights)
+
+    def right(self, records: Floats, metric: str) -> Floats | None:
+        """Of exact matches."""
+        return self._scores(records, metric) if metric == "exact" else None
+
+    def _scores(self, records: Floats, metric: str) -> Floats:
+        """Of every question, (n,)."""
+        answered, empty = _both(records, metric)
+        says_none = (records[:, 4] > self.threshold) & self.no_answer
+        return np.where(says_none, empty, answered)
+
+
+def _both(records: Floats, metric: str) -> tuple[Floats, Floats]:
+    """Scores of the proposed stretch and of the empty answer, (n,) each."""
+    return (records[:, 0], records[:, 2]) if metric.endswith("exact") else (records[:, 1], records[:, 3])
 
 
 def _row(encoding: Any, number: int) -> TokenRow:

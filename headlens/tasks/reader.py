@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
-from transformers import BatchEncoding, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import BatchEncoding, PreTrainedConfig, PreTrainedTokenizerBase
 
 from headlens.corpora.encoding import UNLIMITED
-from headlens.errors import ModelError
-from headlens.models.loading import LoadedModel
+from headlens.corpora.padding import attention_mask, padded
+from headlens.models.loading import LoadedModel, tokenizer_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,19 +62,16 @@ class Reader:
         Raises:
             ModelError: if the model has no tokenizer.
         """
-        if loaded.tokenizer is None:
-            raise ModelError(
-                f"{loaded.name} has no tokenizer, so it cannot read text.", "Save its tokenizer beside the weights."
-            )
-        own = loaded.tokenizer.model_max_length
+        tokenizer = tokenizer_of(loaded)
+        own = tokenizer.model_max_length
         limits = [loaded.max_length, max_length, int(own) if own < UNLIMITED else None]
-        pad = loaded.tokenizer.pad_token_id
+        pad = tokenizer.pad_token_id
         return cls(
-            tokenizer=loaded.tokenizer,
+            tokenizer=tokenizer,
             limit=min((v for v in limits if v is not None), default=None),
             pad_id=0 if pad is None else int(pad),
             decoder_start_id=loaded.decoder_start_id,
-            classes=class_order(loaded.model, labels),
+            classes=class_order(loaded.model.config, labels),
         )
 
     def sequence(self, text: str, second: str | None = None) -> TokenRow | None:
@@ -104,29 +100,21 @@ class Reader:
         return self.limit is None or length <= self.limit
 
 
-def class_order(model: PreTrainedModel, labels: Sequence[str]) -> tuple[int, ...] | None:
+def class_order(config: PreTrainedConfig, labels: Sequence[str]) -> tuple[int, ...] | None:
     """The model's output for each of the task's classes; None if the model names them otherwise, or not at all."""
-    names = {str(name).lower(): int(number) for name, number in (model.config.label2id or {}).items()}
+    names = {str(name).lower(): int(number) for name, number in (config.label2id or {}).items()}
     wanted = [label.lower() for label in labels]
     if not wanted or len(names) != len(wanted) or not all(label in names for label in wanted):
         return None
     return tuple(names[label] for label in wanted)
 
 
-def pad(rows: Sequence[Sequence[int]], fill: int, device: torch.device) -> Tensor:
-    """Rows of different length as one matrix, padded on the right."""
-    padded = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
-    for place, row in enumerate(rows):
-        padded[place, : len(row)] = row
-    return torch.from_numpy(padded).to(device)
-
-
 def inputs_of(sequences: Sequence[TokenRow], reader: Reader, device: torch.device) -> dict[str, Tensor]:
     """`input_ids`, `attention_mask` and, where the model has segments, `token_type_ids`: each (rows, length)."""
     inputs = {
-        "input_ids": pad([s.ids for s in sequences], reader.pad_id, device),
-        "attention_mask": pad([[1] * len(s.ids) for s in sequences], 0, device),
+        "input_ids": padded([s.ids for s in sequences], reader.pad_id),
+        "attention_mask": attention_mask([s.ids for s in sequences]),
     }
     if any(s.segments for s in sequences):
-        inputs["token_type_ids"] = pad([s.segments for s in sequences], 0, device)
-    return inputs
+        inputs["token_type_ids"] = padded([s.segments for s in sequences], 0)
+    return {name: tensor.to(device) for name, tensor in inputs.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Protocol
 
@@ -60,8 +60,7 @@ class RowExamples:
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.limit is not None and self.limit < 1:
-            raise OptionError(f"--limit {self.limit} is not a positive number.", "Leave it out to read everything.")
+        _check_limit(self.limit)
 
     @property
     def name(self) -> str:
@@ -103,6 +102,33 @@ class RowExamples:
 
 
 @dataclass(frozen=True)
+class ChainedExamples:
+    """Sources one after the other.
+
+    Args:
+        parts: at least one.
+        limit: read only the first examples of all together.
+    """
+
+    parts: tuple[TaskSource, ...]
+    limit: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_limit(self.limit)
+
+    @property
+    def name(self) -> str:
+        """All names."""
+        return "+".join(part.name for part in self.parts)
+
+    def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
+        """Read from the start; ids begin with the name of the source, for each source may count its rows from 1."""
+        pairs = ((part.name, example) for part in self.parts for example in part.read(counts))
+        for name, example in islice(pairs, self.limit):
+            yield replace(example, id=f"{name}:{example.id}")
+
+
+@dataclass(frozen=True)
 class GivenExamples:
     """Examples that are in memory, or a part of a source.
 
@@ -130,3 +156,8 @@ def split(source: GivenExamples, parts: Iterable[Iterable[int]]) -> list[GivenEx
     """Parts of a source by index, such as a part to rank on and one to evaluate on."""
     chosen = [tuple(source.examples[i] for i in part) for part in parts]
     return [GivenExamples(part, source.name) for part in chosen]
+
+
+def _check_limit(limit: int | None) -> None:
+    if limit is not None and limit < 1:
+        raise OptionError(f"--limit {limit} is not a positive number.", "Leave it out to read everything.")

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from headlens.errors import OptionError
 from headlens.tasks.base import Floats, HeadKind, Task, TaskBatch
 from headlens.tasks.examples import TaskExample, TextExample
-from headlens.tasks.masked import translation_row
+from headlens.tasks.masked import TranslationLoss, translation_row
 from headlens.tasks.overlap import BLEU_COLUMNS, CHRF_COLUMNS, bleu, bleu_counts, chrf, chrf_counts
 from headlens.tasks.reader import Reader, TokenRow
 
@@ -48,6 +48,11 @@ class Translation(Task):
     def columns(self) -> tuple[str, ...]:
         """Counts of n-grams."""
         return *BLEU_COLUMNS, *CHRF_COLUMNS
+
+    @property
+    def differentiable(self) -> Task:
+        """With the reference shown word by word."""
+        return TranslationLoss(f"{self.name}-loss")
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
         """One row."""

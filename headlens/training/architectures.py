@@ -51,7 +51,7 @@ _TRANSLATORS = {
 
 
 def masked_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
-    """A masked language model with random weights.
+    """A masked language model with random weights; without dropout, as Lan et al. 2020 recommend for pre-training.
 
     Args:
         name: `bert-small` and the like; without `new:`.
@@ -73,6 +73,8 @@ def masked_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, se
             pad_token_id=tokenizer.pad_token_id,
             bos_token_id=tokenizer.cls_token_id,
             eos_token_id=tokenizer.sep_token_id,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
             **shape,
         )
     )

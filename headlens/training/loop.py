@@ -144,6 +144,8 @@ class _Run:
             self._keep()
         state.stopped = True
         self._keep(always=True)
+        # What comes after is computed in full precision, as a model that is loaded again computes it.
+        self.accelerator.unwrap_model(self.model, keep_fp32_wrapper=False)
         self.plain.eval()
         return state
 

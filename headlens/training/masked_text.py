@@ -10,10 +10,10 @@ import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.draws import generator_of
+from headlens.corpora.masking import drawn_places
+from headlens.corpora.padding import IGNORED, Ids, attention_mask, padded
 from headlens.errors import CorpusError, OptionError
-from headlens.training.objectives import IGNORED
 from headlens.training.order import Indices
-from headlens.training.padding import Ids, attention_mask, padded
 
 
 @dataclass(frozen=True)
@@ -60,12 +60,11 @@ class MaskedText:
         block = self.blocks[index]
         generator = generator_of(f"{index}.{epoch}", self.seed)
         text = np.flatnonzero(~np.isin(block, list(self.special)))
-        count = min(len(text), max(1, round(self.share * len(text))))
-        chosen = generator.choice(text, count, replace=False)
+        chosen = drawn_places(text, self.share, generator)
         labels = np.full_like(block, IGNORED)
         labels[chosen] = block[chosen]
         ids = block.copy()
-        fate = generator.random(count)
+        fate = generator.random(len(chosen))
         ids[chosen[fate < 0.8]] = self.mask_id
         replaced = chosen[(fate >= 0.8) & (fate < 0.9)]
         ids[replaced] = generator.choice(self._drawable(), len(replaced))

@@ -9,7 +9,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-IGNORED = -100  # transformers' label of positions that do not count
+from headlens.corpora.padding import IGNORED
+
 Inputs = Mapping[str, Any]
 
 
@@ -41,6 +42,36 @@ class ModelLoss:
         """The model's mean loss times the units it is a mean of."""
         mean: Tensor = model(**inputs).loss
         return mean * self.units(inputs)
+
+
+@dataclass(frozen=True)
+class MaskedTokens:
+    """Cross-entropy of masked tokens. Only their logits are computed: a third of the work of small models is logits."""
+
+    def units(self, inputs: Inputs) -> int:
+        """Tokens to be guessed."""
+        return int((inputs["labels"] != IGNORED).sum())
+
+    def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
+        """Sum over the tokens to be guessed, in nats."""
+        labels = inputs["labels"]
+        counted = labels != IGNORED
+
+        def chosen(_: nn.Module, args: tuple[Any, ...]) -> tuple[Any, ...]:
+            # (rows, length, hidden) -> (1, tokens, hidden), as heads work on every position by itself
+            return (args[0][counted][None], *args[1:])
+
+        with _head(model).register_forward_pre_hook(chosen):
+            logits: Tensor = model(**{k: v for k, v in inputs.items() if k != "labels"}).logits
+        return nn.functional.cross_entropy(logits[0].float(), labels[counted], reduction="sum")
+
+
+def _head(model: nn.Module) -> nn.Module:
+    """The part of a language model, perhaps wrapped for several processes, that makes logits of hidden states."""
+    plain: Any = getattr(model, "module", model)
+    last = plain.get_output_embeddings()
+    found: nn.Module = next(child for child in plain.children() if any(m is last for m in child.modules()))
+    return found
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,8 @@ from functools import lru_cache
 
 import numpy as np
 
+from headlens.corpora.budget import cut, one_row
+
 Indices = tuple[int, ...]
 # Sentences are sorted by length within so many batches: little padding, and still another company in every epoch.
 _POOL = 50
@@ -28,19 +30,9 @@ def epoch_batches(lengths: Sequence[int], batch_tokens: int, seed: int, epoch: i
     pool = max(1, int(_POOL * batch_tokens / mean))
     batches: list[Indices] = []
     for first in range(0, len(order), pool):
-        batches += _cut(sorted(order[first : first + pool].tolist(), key=lambda i: lengths[i]), lengths, batch_tokens)
+        near = sorted(order[first : first + pool].tolist(), key=lengths.__getitem__)
+        batches += map(tuple, cut(near, batch_tokens, lengths.__getitem__, one_row))
     return [batches[i] for i in generator.permutation(len(batches))]
-
-
-def _cut(indices: Sequence[int], lengths: Sequence[int], batch_tokens: int) -> list[Indices]:
-    found: list[Indices] = []
-    batch: list[int] = []
-    for index in indices:
-        if batch and (len(batch) + 1) * lengths[index] > batch_tokens:
-            found.append(tuple(batch))
-            batch = []
-        batch.append(index)
-    return [*found, tuple(batch)] if batch else found
 
 
 @dataclass(frozen=True)

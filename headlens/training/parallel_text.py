@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
+from headlens.corpora.padding import IGNORED, Ids, attention_mask, padded
 from headlens.errors import CorpusError
-from headlens.training.objectives import IGNORED
 from headlens.training.order import Indices
-from headlens.training.padding import Ids, attention_mask, padded
 
 Pair = tuple[str, str]
 

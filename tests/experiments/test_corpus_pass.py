@@ -22,8 +22,8 @@ from headlens.corpora.sentence import Example
 from headlens.errors import ModelError, OutputError
 from headlens.experiments.classify import ClassifyOptions, Frequencies, classify
 from headlens.experiments.corpus_pass import CorpusPass
+from headlens.experiments.keeper import Keeper
 from headlens.experiments.processes import Processes
-from headlens.experiments.tally import Keeper
 from headlens.models.loading import LoadedModel, load
 from headlens.roles.labels import Thresholds
 

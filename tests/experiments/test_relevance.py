@@ -21,9 +21,9 @@ from transformers import PreTrainedTokenizerBase
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, Interrupted, OptionError
 from headlens.experiments.corpus_pass import CorpusPass
+from headlens.experiments.keeper import Keeper
 from headlens.experiments.processes import Processes
 from headlens.experiments.relevance import HeadRelevances, ReadingOptions, RelevanceOptions, head_relevance
-from headlens.experiments.tally import Keeper
 from headlens.models.loading import LoadedModel, load
 from headlens.relevance.session import RelevanceSession
 from headlens.relevance.targets import (

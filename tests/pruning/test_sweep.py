@@ -111,12 +111,12 @@ def test_too_little_memory_for_anything_is_told() -> None:
         sweep(model, batches("bert"), read)
 
 
-def test_memory_that_fits_the_batch_but_no_replay_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_that_fits_the_intact_pass_but_no_replay_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise torch.OutOfMemoryError
 
     monkeypatch.setattr(Replay, "changed", fail)
-    with pytest.raises(ModelError, match="no memory for a batch of 3 examples without one head"):
+    with pytest.raises(ModelError, match="no memory for a single example of 7 tokens"):
         sweep(zoo.ZOO["bert"].build(), batches("bert"), read)
 
 

@@ -53,6 +53,12 @@ def together_and_apart(task: Task, model: PreTrainedModel, examples: Sequence[Ta
 def trained(task: Task, model: PreTrainedModel, batch: TaskBatch) -> float:
     loss = task.loss(model(**batch.with_labels), batch)
     assert loss.requires_grad
+    losses = task.losses(model(**batch.inputs, **task.arguments(model)), batch)
+    assert losses.requires_grad
+    assert losses.shape == (len(batch),)
+    labels = batch.labels.get("labels")
+    units = int((labels != -100).sum()) if labels is not None and labels.dim() == 2 else len(batch)
+    assert losses.sum().item() / units == pytest.approx(loss.item(), rel=1e-5)
     return loss.item()
 
 

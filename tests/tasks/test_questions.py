@@ -161,6 +161,10 @@ def test_a_model(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     sides = (outputs.start_logits, "start_positions"), (outputs.end_logits, "end_positions")
     expected = sum(torch.nn.functional.cross_entropy(logits, batch.labels[name]).item() for logits, name in sides) / 2
     assert TASK.loss(outputs, batch).item() == pytest.approx(expected, rel=1e-5)
+    losses = TASK.losses(outputs, batch)
+    windows = np.array([len(p.rows) for p in batch.prepared])
+    assert losses.requires_grad
+    assert losses.detach().numpy() @ windows / windows.sum() == pytest.approx(expected, rel=1e-5)
 
 
 def test_errors(reader: Reader, marian_tokenizer: PreTrainedTokenizerBase) -> None:

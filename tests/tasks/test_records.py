@@ -56,6 +56,23 @@ def test_many_weightings_at_once_are_each_of_them(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", TASKS)
+def test_metrics_of_right_and_wrong_are_the_share_that_is_right(name: str) -> None:
+    task = TASKS[name]
+    records = random_records(task, 40, 1)
+    records[:, [c.startswith("exact") for c in task.columns]] = (
+        records[:, [c.startswith("exact") for c in task.columns]] > 0.5
+    )
+    shares = {metric: task.right(records, metric) for metric in task.metrics}
+    for metric, right in shares.items():
+        if right is not None:
+            assert set(right) <= {0.0, 1.0}
+            assert right.mean() == pytest.approx(task.value(records, metric=metric))
+    # Metrics that count tokens, and the best of several thresholds, are no such share.
+    expected = {"accuracy", "exact"} if "tokens" not in task.columns else set()
+    assert {metric for metric, right in shares.items() if right is not None} == expected & set(task.metrics)
+
+
+@pytest.mark.parametrize("name", TASKS)
 def test_descriptions(name: str) -> None:
     task = TASKS[name]
     assert task.name == name

@@ -7,7 +7,7 @@ import torch
 from saved import build
 from torch import nn
 
-from headlens.training.objectives import IGNORED, ModelLoss, SmoothedTokens, parameter_groups
+from headlens.training.objectives import IGNORED, MaskedTokens, ModelLoss, SmoothedTokens, parameter_groups
 
 IDS = torch.tensor([[5, 6, 7, 8], [9, 10, 1, 1]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
@@ -41,6 +41,26 @@ def test_regression_and_questions() -> None:
     spans = {"input_ids": IDS, "start_positions": torch.tensor([1, 0]), "end_positions": torch.tensor([2, 0])}
     assert ModelLoss().units(spans) == 2
     assert torch.isfinite(ModelLoss().loss(build("BertForQuestionAnswering"), spans))
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Albert", "Roberta", "DistilBert", "Electra", "ModernBert"])
+def test_masked_tokens_are_the_models_own_loss(kind: str) -> None:
+    labels = torch.tensor([[IGNORED, 3, IGNORED, 4], [2, IGNORED, IGNORED, IGNORED]])
+    model = build(f"{kind}ForMaskedLM", pad_token_id=1).eval()
+    inputs = {"input_ids": IDS, "attention_mask": MASK, "labels": labels}
+    objective = MaskedTokens()
+    assert objective.units(inputs) == 3
+    gradients = []
+    for name in (objective, ModelLoss()):
+        model.zero_grad()
+        loss = name.loss(model, inputs)
+        loss.backward()
+        gradients.append([loss.detach(), *(p.grad for p in model.parameters() if p.grad is not None)])
+    torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-4, atol=1e-6)
+    wrapped = nn.Module()
+    wrapped.module, wrapped.forward = model, model.forward
+    assert float(objective.loss(wrapped, inputs).detach()) == pytest.approx(float(gradients[0][0]))
+    assert model(IDS, MASK).logits.shape[:2] == (2, 4), "the model is as it was"
 
 
 def test_smoothed_tokens_by_hand() -> None:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-Ids = npt.NDArray[np.int64]
+IGNORED = -100  # transformers' label of positions that do not count
+Ids: TypeAlias = npt.NDArray[np.int64]
 
 
-def padded(rows: Sequence[Ids], fill: int) -> Tensor:
+def padded(rows: Sequence[Sequence[int] | Ids], fill: int) -> Tensor:
     """(rows, longest), filled on the right."""
     found = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
     for place, row in enumerate(rows):
@@ -20,7 +22,7 @@ def padded(rows: Sequence[Ids], fill: int) -> Tensor:
     return torch.from_numpy(found)
 
 
-def attention_mask(rows: Sequence[Ids]) -> Tensor:
+def attention_mask(rows: Sequence[Sequence[int] | Ids]) -> Tensor:
     """1 for tokens, 0 for padding; (rows, longest)."""
     lengths = torch.tensor([len(row) for row in rows])
     return (torch.arange(int(lengths.max())) < lengths[:, None]).long()

@@ -1,0 +1,38 @@
+"""The data of a task as a command names it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headlens.tasks.base import Task
+from headlens.tasks.catalogue import DEFAULT_TASK
+from headlens.tasks.opening import DataOptions, open_all
+from headlens.tasks.readers import parse_columns
+from headlens.tasks.sources import TaskSource
+
+
+@dataclass(frozen=True)
+class TaskData:
+    """A task and its examples; fields are called as the options are.
+
+    Args:
+        task: its name.
+        data: files, or data sets of the hub, one after the other; none for the task's own.
+        columns: columns by role, each `ROLE=NAME` or several with commas between them.
+        data_split: of data sets; None for the task's own.
+        target: translations, where they are a text file of their own.
+        limit: read only the first examples.
+    """
+
+    task: str = DEFAULT_TASK
+    data: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    data_split: str | None = None
+    target: str | None = None
+    limit: int | None = None
+
+    def open(self, *, offline: bool = False) -> tuple[Task, TaskSource]:
+        """The task and its examples; errors as in `open_task`."""
+        columns = parse_columns(",".join(self.columns)) if self.columns else {}
+        options = DataOptions(columns, self.data_split, self.limit, self.target, offline)
+        return open_all(self.task, self.data, options)

@@ -1,0 +1,176 @@
+"""What all trainings do around the loop: state, best checkpoint, log, curve, the folder of the model."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from safetensors.torch import load_model, save_model
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headlens.experiments.interrupts import Deferred
+from headlens.experiments.run import Run
+from headlens.experiments.training_keeper import TrainingKeeper
+from headlens.interventions.compacting import save_compacted
+from headlens.models.loading import LoadedModel, quiet
+from headlens.report.files import output_errors
+from headlens.report.training import training_curve
+from headlens.tasks.base import Task
+from headlens.tasks.evaluation import EvaluationOptions, evaluate
+from headlens.tasks.sources import GivenExamples
+from headlens.training.loop import Data, Evaluate, Trainer
+from headlens.training.objectives import Objective
+from headlens.training.options import TrainingOptions
+from headlens.training.state import TrainingState
+
+MODEL = "model"  # the folder of the checkpoint
+_BEST = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained, on what, and how it is judged.
+
+    Args:
+        network: what is trained, in place; the model or a part of it.
+        data: examples.
+        objective: what is made smaller.
+        evaluate: measures the network; None without examples for that.
+        main: the metric by which one evaluation is better than another.
+        higher_is_better: whether it should be large.
+    """
+
+    network: nn.Module
+    data: Data
+    objective: Objective
+    evaluate: Evaluate | None = None
+    main: str = "loss"
+    higher_is_better: bool = False
+
+    def better(self, found: Mapping[str, float]) -> float:
+        """A number that is the larger the better an evaluation is; a metric without a value is worse than any."""
+        value = found[self.main] if self.higher_is_better else -found[self.main]
+        return -math.inf if math.isnan(value) else value
+
+
+@dataclass(frozen=True)
+class TrainRun:
+    """What a run gave.
+
+    Args:
+        folder: of the run.
+        files: in it.
+        state: where training stands at the end, with log and evaluations.
+        notes: what the reader should know.
+        metrics: the final evaluation with intervals, a row per metric; may be empty.
+    """
+
+    folder: Path
+    files: list[Path]
+    state: TrainingState
+    notes: list[str]
+    metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def summary(self) -> dict[str, Any]:
+        """The result in short, for `--json`."""
+        return {
+            "out": str(self.folder),
+            "model": str(self.folder / MODEL),
+            "steps": self.state.step,
+            "log": self.state.log[-1:],
+            "evaluations": self.state.evaluations[-1:],
+            "metrics": self.metrics.to_dict("records"),
+            "notes": self.notes,
+        }
+
+
+def fit(run: Run, recipe: Recipe, options: TrainingOptions) -> tuple[TrainingState, list[str]]:
+    """Train, or go on with it; afterwards the network has the weights of the best evaluation, if there was any."""
+    best = run.kept("best")
+    with Deferred() as signals, run.reporter.progress("training (updates)", None) as advance:
+        trainer = Trainer(
+            options,
+            recipe.objective,
+            evaluate=recipe.evaluate,
+            better=recipe.better,
+            on_best=lambda model: _keep_best(run, model, best),
+            keeper=TrainingKeeper(run.kept("training"), signals, run.processes),
+            progress=advance,
+        )
+        state = trainer.fit(recipe.network, recipe.data)
+    if not state.evaluations:
+        return state, []
+    load_model(recipe.network, best / _BEST)
+    found = max(state.evaluations, key=recipe.better)
+    return state, [f"The checkpoint is that of update {int(found['step'])}, the best on what was held out."]
+
+
+def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
+    """Keep the weights of the best evaluation so far, whole or not at all."""
+    if not run.processes.first:
+        return
+    with output_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = folder / ".fresh.safetensors"
+        save_model(model, str(fresh))
+        fresh.replace(folder / _BEST)
+
+
+def write_training(run: Run, state: TrainingState, metrics: pd.DataFrame, *, figures: bool) -> None:
+    """Write log, evaluations, metrics and curve; for the process that writes."""
+    assert run.folder is not None
+    if len(metrics):
+        run.folder.table("metrics", metrics)
+    log, evaluations = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
+    run.folder.table("log", log)
+    if len(evaluations):
+        run.folder.table("evaluations", evaluations)
+    if figures and (figure := training_curve(log, evaluations)) is not None:
+        run.folder.figure("training", figure)
+
+
+def measure(
+    run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, options: EvaluationOptions
+) -> pd.DataFrame:
+    """A model's metrics with 95 % bootstrap intervals over examples, a row each."""
+    with run.reporter.progress(f"evaluating {task.name}", len(source.examples)) as advance:
+        done = 0
+
+        def progress(total: int) -> None:
+            nonlocal done
+            advance(total - done)
+            done = total
+
+        found = evaluate(task, loaded, source, replace(options, progress=progress, warn=run.warn))
+    own = {"model": loaded.short_name, "task": task.name, "data": source.name}
+    rows = [{**own, "metric": name, "n": len(found.records), **asdict(e)} for name, e in found.metrics.items()]
+    return pd.DataFrame(rows)
+
+
+def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Save model and tokenizer as a folder that appears as a whole."""
+    place, fresh = run.path / MODEL, run.kept("checkpoint")
+    with output_errors(place), quiet():
+        shutil.rmtree(fresh, ignore_errors=True)
+        save_compacted(model, fresh)
+        tokenizer.save_pretrained(fresh)
+        if place.exists():
+            shutil.rmtree(place)
+        fresh.rename(place)
+
+
+def model_facts(name: str, model: PreTrainedModel, state: TrainingState) -> dict[str, Any]:
+    """What run.json says of a trained model."""
+    return {
+        "model": Path(name).name,
+        "name": name,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "device": str(model.device),
+        "steps": state.step,
+    }
