@@ -110,9 +110,10 @@ class Beam(Strategy):
     With a width of 1 this is the greedy search: after each removal all other heads are scored again, and the one that
     is missed least goes. Of equal scores the set that comes first wins, its heads in the order of the model.
 
-    A wider beam does at least as well for up to two heads, since it extends what a narrower one does and more. For
-    three and more it can do worse, on the ranking part as elsewhere: sets that look better may crowd out the one that
-    had the better extension. A width of all sets of a size finds the best of all. The choices need not be nested.
+    With a scorer that says the same of a set however it came about, a wider beam does at least as well for up to two
+    heads, since it extends what a narrower one does and more. For three and more it can do worse, on the ranking part
+    as elsewhere: sets that look better may crowd out the one that had the better extension. A beam as wide as there are
+    sets of a size finds the best of all. The choices need not be nested.
 
     Args:
         scorer: is asked once for each set that is kept.

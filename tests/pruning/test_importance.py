@@ -21,7 +21,7 @@ from headlens.heads import Head
 from headlens.interventions.compacting import compact
 from headlens.interventions.gates import HeadGates
 from headlens.metrics.totals import Totals
-from headlens.pruning.importance import ImportanceSession, Per, add, importances
+from headlens.pruning.importance import ImportanceSession, OpenGates, Per, add, importances
 
 Inputs = Mapping[str, Any]
 # A classifier, a text model, shared weights, three stacks, heads that share keys.
@@ -270,6 +270,16 @@ def test_a_stack_that_the_loss_does_not_reach_does_not_matter() -> None:
     assert list(found) == session.sites
     assert {s.stack for s, v in found.items() if v.any()} == {"encoder"}
     assert all(v.shape == (3, s.n_heads) and v.dtype == torch.double for s, v in found.items())
+
+
+def test_gates_belong_to_one_pass() -> None:
+    model, inputs, gates = model_of("bert-mlm"), zoo.padded(zoo.ZOO["bert-mlm"]), OpenGates([Head("encoder", 1, 2)])
+    with AttentionSession(model, edits=[gates]) as session:
+        model(**inputs)
+        found = gates.take()
+        assert gates.take() == {}
+    assert list(found) == session.sites
+    assert found[session.sites[1]].tolist() == [[[1, 1, 0, 1]]] * 3
 
 
 @pytest.mark.parametrize(

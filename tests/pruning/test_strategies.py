@@ -119,6 +119,21 @@ def test_a_wider_beam_can_do_worse_from_three_heads_on() -> None:
     assert beam[2].score == -50
 
 
+@pytest.mark.parametrize(("late", "expected"), [(-2, (B, A)), (-3, (A, B)), (-4, (A, B))])
+def test_a_set_counts_once_by_its_best_way(late: float, expected: tuple[Head, ...]) -> None:
+    """Where a scorer is not quite sure, as models in single precision are not."""
+
+    class Unsure:
+        def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
+            first = {A: 0.0, B: -1.0}
+            pair = {frozenset({A}): {B: -3.0}, frozenset({B}): {A: late, C: -5.0}}
+            return {h: pair.get(removed, first).get(h, -100.0) for h in candidates}
+
+    *_, found = Beam(Unsure(), 2).choices(HEADS, 2)
+    assert found == Choice(expected, max(late, -3))
+
+
+@settings(deadline=None)
 @given(SEEDS)
 def test_a_wider_beam_is_no_worse_for_two_heads(seed: int) -> None:
     toy = random_sets(seed)
@@ -127,12 +142,14 @@ def test_a_wider_beam_is_no_worse_for_two_heads(seed: int) -> None:
     assert [second for _, second in scores] == sorted(second for _, second in scores)
 
 
+@settings(deadline=None)
 @given(SEEDS)
 def test_a_beam_of_everything_is_brute_force(seed: int) -> None:
     toy = random_sets(seed)
     assert [c.score for c in Beam(toy, 20).choices(HEADS, 6)] == [best(toy, n) for n in range(1, 7)]
 
 
+@settings(deadline=None)
 @given(SEEDS)
 def test_greedy_is_written_down_twice(seed: int) -> None:
     """A beam of one, steps of one, and a loop that knows nothing of either."""
@@ -144,6 +161,7 @@ def test_greedy_is_written_down_twice(seed: int) -> None:
     assert sets(Beam(toy, 1)) == sets(InSteps(toy, 1)) == expected
 
 
+@settings(deadline=None)
 @given(SEEDS, st.integers(1, 4))
 def test_a_beam_is_its_definition(seed: int, width: int) -> None:
     toy, kept = random_sets(seed), [frozenset[Head]()]
@@ -155,6 +173,7 @@ def test_a_beam_is_its_definition(seed: int, width: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
+@settings(deadline=None)
 @given(SEEDS, st.permutations(HEADS), st.integers(0, 6))
 def test_what_holds_for_all(name: str, seed: int, heads: list[Head], most: int) -> None:
     toy = random_sets(seed)
@@ -170,7 +189,7 @@ def test_what_holds_for_all(name: str, seed: int, heads: list[Head], most: int) 
 
 
 @pytest.mark.parametrize("name", ["in twos", "greedy", "beam"])
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 @given(SEEDS, st.integers(0, 14))
 def test_stopped_anywhere_it_goes_on_to_the_same_end(name: str, seed: int, patience: int) -> None:
     expected = list(every(random_sets(seed))[name].choices(HEADS, 5))
@@ -234,6 +253,7 @@ def test_random_orders_are_those_of_their_seed() -> None:
     assert pinned.removed == (D, C, B, E, F, A)
 
 
+@settings(deadline=None)
 @given(SEEDS)
 def test_random_orders_of_some_heads_are_those_among_all(seed: int) -> None:
     *_, whole = Shuffled(seed).choices(HEADS, 6)

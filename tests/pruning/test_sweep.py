@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,13 @@ import torch
 import zoo
 from torch import Tensor, nn
 
+from headlens.attention.replaced import Mode
 from headlens.attention.replay import Replay
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, SelfCheckError
 from headlens.heads import Head
+from headlens.interventions.compacting import compact
 from headlens.interventions.gates import HeadGates
 from headlens.pruning.sweep import SweepOptions, Swept, joined, sweep
 
@@ -51,6 +54,28 @@ def test_some_heads_alone() -> None:
     assert set(found.without) == set(wanted)
     for head in wanted:
         assert np.allclose(found.without[head], every.without[head], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "gone"),
+    [
+        ("bert-classifier", ["encoder.0.0", "encoder.0.2", "encoder.2.1", *(f"encoder.1.{h}" for h in range(4))]),
+        ("marian", ["encoder.0.1", "encoder.2.0", "decoder.0.0", "cross.1.0", "cross.0.0", "cross.0.1"]),
+        ("albert", [f"encoder.{layer}.1" for layer in range(4)]),
+    ],
+)
+@pytest.mark.parametrize("mode", ["zero", "keep-only"])
+def test_heads_of_a_compacted_model_are_known_by_their_original_numbers(name: str, gone: list[str], mode: Mode) -> None:
+    whole, removed = zoo.ZOO[name].build().double(), [Head.parse(h) for h in gone]
+    model = deepcopy(whole)
+    compact(model, removed)
+    found = sweep(model, batches(name), read, SweepOptions(mode=mode))
+    for head, records in found.without.items():
+        others = [h for s in find_sites(whole) for h in s.heads if h[:2] == head[:2] and h != head]
+        gates = dict.fromkeys([*removed, *(others if mode == "keep-only" else [head])], 0.0)
+        with AttentionSession(whole, edits=[HeadGates(gates)]), torch.no_grad():
+            expected = torch.cat([read(whole(**b), b) for b in batches(name)]).numpy()
+        assert np.allclose(records, expected, rtol=1e-9, atol=1e-12)
 
 
 class Scarce:
