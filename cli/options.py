@@ -363,7 +363,10 @@ ColumnsOption = Annotated[
 DataSplitOption = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME", help="Split of a hub data set.", show_default="that of the task", rich_help_panel=TASK
+        metavar="NAME",
+        help="Split of a hub data set.",
+        show_default="train to train, else the task's",
+        rich_help_panel=TASK,
     ),
 ]
 VocabularyOption = Annotated[

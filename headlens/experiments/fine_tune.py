@@ -144,6 +144,7 @@ def task_evaluation(rows: TaskRows, batch_tokens: int) -> Evaluate:
     asker = rows.asker
     batches = list(budget_batches(rows.prepared, batch_tokens))
 
+    @torch.no_grad()
     def evaluate(network: nn.Module) -> dict[str, float]:
         records, loss, units = [], 0.0, 0
         for prepared in batches:

@@ -24,7 +24,7 @@ def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame) -> Figure | Non
     figure = new_figure(FULL_WIDTH / 2, 2.6)
     headline(figure, "Training")
     axes = figure.add_axes((0.16, 0.17, 0.8, 0.68))
-    dress(axes, "update", "loss (nats)")
+    dress(axes, "update", "loss")
     axes.plot(numbers(log, "step"), numbers(log, "loss"), color=BLUE, linewidth=1, label="training")
     if "loss" in evaluations:
         steps, losses = numbers(evaluations, "step"), numbers(evaluations, "loss")

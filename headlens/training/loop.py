@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from headlens.errors import SelfCheckError
@@ -98,6 +99,8 @@ class _Run:
         options = trainer.options
         device = next(model.parameters()).device
         self.trainer, self.options, self.data = trainer, options, data
+        # In a process accelerate remembers what it was first asked for, and refuses everything else.
+        AcceleratorState._reset_state(reset_partial_state=True)
         self.accelerator = Accelerator(mixed_precision=options.precision, cpu=device.type == "cpu")
         optimiser = torch.optim.AdamW(parameter_groups(model, options.weight_decay), lr=options.learning_rate)
         self.plain, self.state = model, TrainingState()

@@ -58,9 +58,23 @@ def test_a_new_translation_model(headlens: Headlens) -> None:
     Path("b.txt").write_text("\n".join(" ".join(reversed(line.split())) for line in LINES * 5))
     pair = ("--corpus", "a.txt", "--target", "b.txt")
     done = headlens(
-        "train", "new:marian-tiny", "--task", "translation", *pair, "--vocabulary", 60, *SMALL, "--out", "run"
+        "train",
+        "new:marian-tiny",
+        "--task",
+        "translation",
+        *pair,
+        "--vocabulary",
+        60,
+        *SMALL,
+        "--bleu",
+        2,
+        "--out",
+        "run",
     )
     assert done.code == 0, done.err
+    metrics = pd.read_csv("run/metrics.csv")
+    assert metrics["metric"].tolist() == ["bleu", "chrf"]
+    assert metrics["n"].tolist() == [2, 2]
     model = AutoModelForSeq2SeqLM.from_pretrained("run/model")
     assert model.config.model_type == "marian"
     done = headlens("classify", "run/model", *pair, "--limit", 10, "--out", "heads", "--quiet", "--no-figures")
@@ -104,10 +118,17 @@ main()
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_killed_and_resumed(headlens: Headlens, tmp_path: Path, number: int) -> None:
-    options = ["new:bert-tiny", "--vocabulary", "300", "--steps", "60", "--batch-tokens", "300", "--longest", "32"]
-    options += ["--log-every", "3", "--evaluate-every", "7"]
+RHYTHM = ["--steps", "60", "--batch-tokens", "300", "--log-every", "3", "--evaluate-every", "7"]
+TEXT = ["new:bert-tiny", "--vocabulary", "300", "--longest", "32", *RHYTHM]
+CLASSES = ["new:bert-tiny", "--vocabulary", "300", "--task", "sst2", "--data", "train.tsv", "--patience", "5", *RHYTHM]
+
+
+@pytest.mark.parametrize(
+    ("options", "number"),
+    [(TEXT, signal.SIGKILL), (TEXT, signal.SIGTERM), (CLASSES, signal.SIGKILL), (CLASSES, signal.SIGTERM)],
+)
+def test_killed_and_resumed(headlens: Headlens, tmp_path: Path, options: list[str], number: int) -> None:
+    Path("train.tsv").write_text("sentence\tlabel\n" + "".join(f"{t}\t{i % 2}\n" for i, t in enumerate(LINES * 9)))
     assert headlens("train", *options, "--out", "whole", "--quiet").code == 0
     command = [sys.executable, "-c", KILLED, "train", *options, "--out", "run", "--quiet"]
     # With as many threads as here: sums of floats depend on how they are divided.
@@ -122,6 +143,7 @@ def test_killed_and_resumed(headlens: Headlens, tmp_path: Path, number: int) -> 
     assert not Path("run/model").exists()
     done = headlens("train", "--resume", "run")
     assert done.code == 0, done.err
-    for name in ("log.csv", "evaluations.csv", "model/model.safetensors"):
+    tables = ("log.csv", "evaluations.csv") if options == TEXT else ("log.csv", "evaluations.csv", "metrics.csv")
+    for name in (*tables, "model/model.safetensors"):
         assert Path("run", name).read_bytes() == Path("whole", name).read_bytes(), name
     assert not Path("run/.resume").exists()

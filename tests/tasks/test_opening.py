@@ -13,7 +13,7 @@ import pytest
 from headlens.errors import CorpusError, HeadlensError, OptionError
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.examples import Answer, Question, TaskExample, TextExample
-from headlens.tasks.opening import DataOptions, open_task
+from headlens.tasks.opening import DataOptions, open_all, open_task
 from headlens.tasks.readers import parse_columns
 from headlens.tasks.sources import GivenExamples, SourceCounts, gather, split
 
@@ -378,3 +378,30 @@ def test_the_hub_is_asked_for_what_is_not_here() -> None:
         gather(open_task("sst2", options=DataOptions(offline=True))[1])
     with pytest.raises(OptionError, match="hub: names no data set"):
         open_task("sst2", "hub:")
+
+
+def test_several_files_one_after_the_other(tmp_path: Path) -> None:
+    """Each in a layout of its own, with one limit for all, and ids that tell the files apart."""
+    (tmp_path / "a.jsonl").write_text(
+        "".join(
+            json.dumps({"sentence1": "A.", "sentence2": b, "gold_label": g}) + "\n"
+            for b, g in [("B.", "neutral"), ("C.", "-")]
+        )
+    )
+    (tmp_path / "b.tsv").write_text("Premise\tHypothesis\tLabel\nD.\tE.\tentailment\nF.\tG.\tcontradiction\n")
+    files = [tmp_path / "a.jsonl", tmp_path / "b.tsv"]
+    task, source = open_all("snli", files)
+    counts = SourceCounts()
+    assert [(e.id, e.label) for e in source.read(counts) if isinstance(e, TextExample)] == [
+        ("a:1", 1.0),
+        ("b:1", 0.0),
+        ("b:2", 2.0),
+    ]
+    assert (task.name, source.name) == ("snli", "a+b")
+    assert counts == SourceCounts(rows=4, unlabelled=1)
+    first = open_all("snli", files, DataOptions(limit=2))[1]
+    assert [e.id for e in first.read(SourceCounts())] == ["a:1", "b:1"]
+    assert len(list(open_all("snli", files[1:], DataOptions(limit=1))[1].read(SourceCounts()))) == 1
+    assert open_all("paraphrase")[1].name == "paraphrases"
+    with pytest.raises(OptionError, match="--limit 0 is not a positive number"):
+        open_all("snli", files, DataOptions(limit=0))
