@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -19,7 +18,7 @@ from headlens.experiments.examples import Examples
 from headlens.experiments.head_records import HeadRecords
 from headlens.experiments.task_sweep import TaskSweep
 from headlens.heads import Head
-from headlens.interventions.compacting import compact
+from headlens.interventions.compacting import without_heads
 from headlens.metrics.direction import LOWER_IS_BETTER
 from headlens.metrics.totals import Totals
 from headlens.models.memory import InParts
@@ -71,15 +70,6 @@ class PruneOptions:
                 raise OptionError(f"--{option} {getattr(self, option)} is not a positive number.", "Give 1 or more.")
 
 
-def compacted(model: PreTrainedModel, removed: Collection[Head]) -> PreTrainedModel:
-    """The model without some heads, really smaller where it can be; the model itself without any."""
-    if not removed:
-        return model
-    small = copy.deepcopy(model)
-    compact(small, removed)
-    return small
-
-
 @dataclass(frozen=True)
 class Ranking:
     """What heads are chosen by: what becomes of a metric on the ranking part. A scorer for strategies.
@@ -102,7 +92,7 @@ class Ranking:
         """The metric without each candidate, its sign turned where lower is better."""
         if not removed and all(head in self.known for head in candidates):
             return {head: self.score(self.known[head]) for head in candidates}
-        found = self.sweep(removed).run(compacted(self.model, removed), self.examples, candidates)
+        found = self.sweep(removed).run(without_heads(self.model, removed), self.examples, candidates)
         return {head: self.score(records) for head, records in found.items()}
 
     def score(self, records: Floats) -> float:
@@ -131,7 +121,7 @@ class ImportanceOf:
 
     def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
         """The importance of the heads that are left."""
-        model, totals = compacted(self.model, removed), Totals()
+        model, totals = without_heads(self.model, removed), Totals()
         task, reader = self.examples.task.differentiable, self.examples.reader
         with ImportanceSession(task.network(model)) as session:
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from headlens.corpora.bootstrap import Draws
-from headlens.errors import counted
+from headlens.errors import OptionError, counted
 from headlens.experiments.ablate import AblationOptions, comparison
 from headlens.experiments.examples import Chosen, Examples, ranking_part
 from headlens.experiments.head_records import HeadRecords
@@ -24,7 +24,6 @@ from headlens.experiments.prune_heads import (
     PruneOptions,
     Ranking,
     StrategyName,
-    compacted,
     evaluated,
     interval,
     make_strategy,
@@ -35,6 +34,7 @@ from headlens.experiments.reporter import Advance
 from headlens.experiments.run import Run
 from headlens.experiments.task_sweep import TaskSweep
 from headlens.heads import Head
+from headlens.interventions.compacting import without_heads
 from headlens.models.loading import LoadedModel
 from headlens.pruning.scorers import Answer, ByImportance, Remembered, Scorer, in_order
 from headlens.pruning.strategies import Choice, pruning_counts
@@ -97,8 +97,12 @@ class Bench:
 
     def check(self) -> None:
         """Raise OptionError for numbers of heads that the model does not have, or too few examples to split."""
-        pruning_counts(self.prune.prune, len(self.records.heads))
-        assert self.ranked_on.any()
+        heads = len(self.records.heads)
+        if max(pruning_counts(self.prune.prune, heads)) == heads:
+            raise OptionError(
+                f"Without all of its {heads} heads nothing is left.", f"--prune can be up to {heads - 1}."
+            )
+        ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
     @cached_property
     def ranked_on(self) -> Chosen:
@@ -163,7 +167,7 @@ class Bench:
 
     def _evaluated(self, removed: frozenset[Head], advance: Advance) -> Pruned:
         sweep = self._sweep(self._keeper("pruned", removed), advance)
-        return evaluated(compacted(self.loaded.model, removed), self.examples, sweep)
+        return evaluated(without_heads(self.loaded.model, removed), self.examples, sweep)
 
     def _sweep(self, keeper: Keeper, advance: Advance) -> TaskSweep:
         return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn, keeper, self.run.processes)

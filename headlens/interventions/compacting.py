@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -97,6 +98,22 @@ def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
         again=tuple(h for h in before.removed if h in again),
         parameters=(parameters, _parameters(model)),
     )
+
+
+def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrainedModel:
+    """A copy of a model without heads, or the model itself if there are none to remove.
+
+    As `compact`, but it may be that all of them are only masked, so that nothing becomes smaller (ALBERT).
+
+    Raises:
+        OptionError: on a head that the model never had, or if no head would be left.
+        UnsupportedModelError: if its heads cannot be found, or not be cut out.
+    """
+    if not heads:
+        return model
+    small = copy.deepcopy(model)
+    head_map(small).without(heads).apply(small)
+    return small
 
 
 def save_compacted(model: PreTrainedModel, folder: Path) -> None:
