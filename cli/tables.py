@@ -56,7 +56,7 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 
 def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str, Any]]) -> list[Table]:
     """The task with all heads, the heads it needs most, and what is left of it when many are pruned."""
-    from headlens.report.ablate import most_damage
+    from headlens.report.ablate import best_alone, most_damage
     from headlens.report.console import summary_table
 
     whole = [
@@ -67,9 +67,10 @@ def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping
     data = models[0]["data"]
     shown = [summary_table(f"All heads, {data['examples']} examples of {data['name']}", whole)]
     for (model, mode), own in tables["ablation"].groupby(["model", "mode"], sort=False):
-        rows = [_ablated(r) for r in most_damage(own, 8).to_dict("records")]
-        title = "Heads that do least alone in their layer" if str(mode) == "keep-only" else "Heads that are needed most"
-        shown.append(summary_table(f"{title}, {model!s} ({mode!s})", rows))
+        alone = str(mode) == "keep-only"
+        rows = [_ablated(r) for r in (best_alone(own) if alone else most_damage(own, 8)).to_dict("records")]
+        title = "The best head of each layer, alone" if alone else f"Heads that are needed most ({mode!s})"
+        shown.append(summary_table(f"{title}, {model!s}", rows))
     if "pruning" in tables:
         for model, own in tables["pruning"].groupby("model", sort=False):
             rows = [_pruned(r) for r in own.to_dict("records")]

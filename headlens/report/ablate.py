@@ -11,7 +11,7 @@ import pandas as pd
 from headlens.heads import STACKS, Head
 from headlens.metrics.direction import LOWER_IS_BETTER
 from headlens.report import figures as draw
-from headlens.report.ablation_map import significant
+from headlens.report.ablation_map import KEEP_ONLY, significant
 from headlens.report.classify_overviews import named, tables_of
 from headlens.report.kind import Caption, Figures, Kind
 from headlens.report.page_tables import Cell, PageTable, number_text, page_table
@@ -53,9 +53,19 @@ def write_ablation(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figure
 
 def most_damage(rows: pd.DataFrame, most: int = MOST) -> pd.DataFrame:
     """The heads without which a model is worst, of one model and mode, worst first."""
-    worse = rows["delta"] if set(rows["metric"]) <= LOWER_IS_BETTER else -rows["delta"]
-    order = worse.sort_values(ascending=False, kind="stable").index
+    order = _worse(rows).sort_values(ascending=False, kind="stable").index
     return rows.loc[order].head(most)
+
+
+def best_alone(rows: pd.DataFrame) -> pd.DataFrame:
+    """The head of every layer that does best alone, of one model (Michel et al. 2019, table 3)."""
+    order = _worse(rows).sort_values(kind="stable").index
+    return rows.loc[order].drop_duplicates(["stack", "layer"]).sort_index()
+
+
+def _worse(rows: pd.DataFrame) -> pd.Series[float]:
+    """By how much a model does worse."""
+    return rows["delta"] if set(rows["metric"]) <= LOWER_IS_BETTER else -rows["delta"]
 
 
 def _draw(run: RecordedRun) -> Figures:
@@ -63,14 +73,14 @@ def _draw(run: RecordedRun) -> Figures:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    return [table for table in (_heads(runs), _pruned(runs)) if table.rows]
+    return [table for table in (_heads(runs), _alone(runs), _pruned(runs)) if table.rows]
 
 
 def _heads(runs: Sequence[RecordedRun]) -> PageTable:
     records = [
         named(run, runs) | _record(row, sure=bool(sure))
         for run, ablation in tables_of(runs, "ablation")
-        for _, own in ablation.groupby(["model", "mode"], sort=False)
+        for _, own in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False)
         for rows in [most_damage(own)]
         for row, sure in zip(rows.to_dict("records"), significant(rows), strict=True)
     ]
@@ -79,6 +89,18 @@ def _heads(runs: Sequence[RecordedRun]) -> PageTable:
         "p-values are corrected for the number of heads (Holm)."
     )
     return page_table("Heads that the task needs most", records, about)
+
+
+def _alone(runs: Sequence[RecordedRun]) -> PageTable:
+    records = [
+        named(run, runs) | _record(row, sure=bool(sure))
+        for run, ablation in tables_of(runs, "ablation")
+        for _, own in ablation[ablation["mode"] == KEEP_ONLY].groupby("model", sort=False)
+        for rows in [best_alone(own)]
+        for row, sure in zip(rows.to_dict("records"), significant(rows), strict=True)
+    ]
+    about = "Of every layer the head that does best when all others of the layer are taken out (Michel et al. 2019)."
+    return page_table("Best head of each layer", records, about)
 
 
 def _record(row: Mapping[Any, Any], *, sure: bool) -> dict[str, Any]:

@@ -43,7 +43,7 @@ def ablation_map(ablation: pd.DataFrame, *, keep_only: bool = False) -> Figure |
     cells = Cells("delta", significant, f"Dot: p < {LEVEL} after Holm's correction.", _name)
     colours = _LOWER if set(rows["metric"]) <= LOWER_IS_BETTER else _HIGHER
     scale = centred_scale(f"change of {metric}", numbers(rows, "delta"), colours)
-    return interval_map(rows, cells, scale, f"{metric} of {task} {_REPLACED.get(mode, mode)}")
+    return interval_map(rows, cells, scale, f"Ablation: {metric} of {task} {_REPLACED.get(mode, mode)}")
 
 
 def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:

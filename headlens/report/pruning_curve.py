@@ -6,7 +6,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from headlens.report.labels import FAMILY, plain
 from headlens.report.panels import numbers
@@ -58,7 +57,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
     height = _TOP + _HEIGHT + _BOTTOM + _LEGEND
     figure = new_figure(FULL_WIDTH if len(models) > 1 else FULL_WIDTH * 0.7, height)
-    headline(figure, f"{metric} of {task} on examples that no head was chosen on")
+    headline(figure, f"Pruning: {metric} of {task} by number of heads")
     limits = _limits(pruning)
     width = figure.get_figwidth()
     each = (width - 0.1) / len(models)
@@ -69,7 +68,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
         heading(axes, str(model), box[2])
         _draw(axes, pruning[pruning["model"] == model])
         axes.set_ylim(*limits)
-        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set_xticks(sorted(set(numbers(pruning, "n_pruned")) - {0.0}))
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(
         handles,
