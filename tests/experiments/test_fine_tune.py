@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from made_tasks import example
 from saved import build
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
@@ -26,30 +27,11 @@ from headlens.models.loading import LoadedModel
 from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
-from headlens.tasks.examples import Answer, Question, TaskExample, TextExample
+from headlens.tasks.examples import TextExample
 from headlens.tasks.heads import with_task_head
 from headlens.tasks.sources import GivenExamples
 from headlens.training.loop import Trainer
 from headlens.training.options import TrainingOptions
-
-WORDS = ["the", "old", "cat", "sees", "a", "red", "house", "near", "the", "river", "and", "sleeps", "there", "today"]
-CONTEXT = " ".join(WORDS * 3)
-
-
-def text(number: int, shift: int = 0) -> str:
-    return " ".join(WORDS[(number + shift) % 7 : (number + shift) % 7 + 2 + number % 5])
-
-
-def example(task: Task, number: int) -> TaskExample:
-    key = str(number)
-    if task.head == "question-answering":
-        start = CONTEXT.index(WORDS[number % 7])
-        return Question(key, text(number), CONTEXT, (Answer(WORDS[number % 7], start),))
-    if task.head == "multiple-choice":
-        return TextExample(key, tuple(text(number, i) for i in range(5)), number % 4)
-    texts = {"paraphrase": 3, "sst2": 1, "cola": 1, "mlm": 1}.get(task.name, 2)
-    labels = len(task.labels) or (2 if task.name == "paraphrase" else 6)
-    return TextExample(key, tuple(text(number, i) for i in range(texts)), number % labels)
 
 
 def rows_of(task: Task, tokenizer: PreTrainedTokenizerBase, count: int = 12, name: str = "BertModel") -> Any:

@@ -1,0 +1,36 @@
+"""Examples of any task, made of a few words."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headlens.experiments.examples import Examples
+from headlens.models.loading import LoadedModel
+from headlens.tasks.base import Task
+from headlens.tasks.examples import Answer, Question, TaskExample, TextExample
+from headlens.tasks.sources import GivenExamples
+
+WORDS = ["the", "old", "cat", "sees", "a", "red", "house", "near", "the", "river", "and", "sleeps", "there", "today"]
+CONTEXT = " ".join(WORDS * 3)
+
+
+def text(number: int, shift: int = 0) -> str:
+    return " ".join(WORDS[(number + shift) % 7 : (number + shift) % 7 + 2 + number % 5])
+
+
+def example(task: Task, number: int) -> TaskExample:
+    key = str(number)
+    if task.head == "question-answering":
+        start = CONTEXT.index(WORDS[number % 7])
+        return Question(key, text(number), CONTEXT, (Answer(WORDS[number % 7], start),))
+    if task.head == "multiple-choice":
+        return TextExample(key, tuple(text(number, i) for i in range(5)), number % 4)
+    texts = {"paraphrase": 3, "sst2": 1, "cola": 1, "mlm": 1}.get(task.name, 2)
+    labels = len(task.labels) or (2 if task.name == "paraphrase" else 6)
+    return TextExample(key, tuple(text(number, i) for i in range(texts)), number % labels)
+
+
+def examples_of(task: Task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int = 12) -> Examples:
+    """As the model reads them."""
+    source = GivenExamples(tuple(example(task, n) for n in range(count)), "made")
+    return Examples.of(task, source, LoadedModel("tiny", model, tokenizer, None))
