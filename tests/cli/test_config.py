@@ -14,13 +14,15 @@ from headlens.experiments.requests import arguments
 from headlens.experiments.run_attend import AttendRequest
 from headlens.experiments.run_classify import ClassifyRequest
 from headlens.experiments.run_compact import CompactRequest
+from headlens.experiments.run_fine_tune import FineTuneRequest
 from headlens.experiments.run_relevance import RelevanceRequest
 from headlens.experiments.run_train import TrainRequest
+from headlens.experiments.task_data import TaskData
 from headlens_cli.app import app
 
 Headlens = Callable[..., Any]
 TABLES = ("heads", "positions", "syntax", "rare", "similarity")
-# Of commands that write a run folder; their requests hold every option.
+# Of commands that write a run folder; their requests hold every option, those of `train` together.
 REQUESTS = {
     "classify": ClassifyRequest(),
     "relevance": RelevanceRequest(),
@@ -28,6 +30,11 @@ REQUESTS = {
     "attend": AttendRequest(("A sentence.",)),
     "compact": CompactRequest(),
 }
+TASK = FineTuneRequest(TaskData("sst2"))
+
+
+def all_arguments(command: str) -> set[str]:
+    return {name for request in [REQUESTS[command], *[TASK] * (command == "train")] for name in arguments(request)}
 
 
 def recorded(folder: str) -> dict[str, Any]:
@@ -122,7 +129,7 @@ def test_files_that_are_none(headlens: Headlens, name: str, content: bytes | Non
 def test_every_argument_of_a_run_is_an_option(command: str) -> None:
     group: Any = typer.main.get_command(app)
     options = {p.name for p in group.commands[command].params}
-    assert set(arguments(REQUESTS[command])) <= options
+    assert all_arguments(command) <= options
 
 
 @pytest.mark.parametrize("command", REQUESTS)
@@ -130,7 +137,7 @@ def test_every_option_of_a_command_is_recorded(command: str) -> None:
     group: Any = typer.main.get_command(app)
     options = {p.name for p in group.commands[command].params}
     printed = {"out", "overwrite", "resume", "config", "json", "quiet", "debug", "help"}
-    assert options - printed == set(arguments(REQUESTS[command]))
+    assert options - printed == all_arguments(command)
 
 
 @pytest.mark.parametrize("command", ["classify", "relevance", "train"])
@@ -139,3 +146,11 @@ def test_defaults_of_the_command_line_are_those_of_the_package(headlens: Headlen
     assert done.code == 0, done.err
     expected = json.loads(json.dumps(arguments(REQUESTS[command])))
     assert {**recorded("run"), "limit": None, "figures": True} == expected
+
+
+def test_so_they_are_for_a_task(headlens: Headlens, tiny_bert: Path) -> None:
+    Path("train.tsv").write_text("sentence\tlabel\n" + "yes\t1\nno\t0\n" * 10)
+    data = ("--task", "sst2", "--data", "train.tsv")
+    assert headlens("train", tiny_bert, *data, "--out", "run", "--quiet", "--no-figures").code == 0
+    request = FineTuneRequest(TaskData("sst2", ("train.tsv",)), model=str(tiny_bert), figures=False)
+    assert recorded("run") == json.loads(json.dumps(arguments(request)))
