@@ -24,7 +24,9 @@ from headlens.errors import OptionError
 from headlens.models.depth_masks import depth_mask
 
 # Rows times positions of one pass over several heads, where nobody says: more do not make a processor faster.
-TOKENS = {"cpu": 2**12, "other": 2**15}
+TOKENS = {"cpu": 2**11, "other": 2**15}
+# Tokens of a batch, padding included, that suit it: heads fill a pass, so that a batch may be small, of few lengths.
+BATCH_TOKENS = {"cpu": 2**8, "other": 2**13}
 
 
 class Replay:

@@ -1,35 +1,42 @@
-"""What a sweep over all heads costs beside one full pass for every head; prints a markdown table.
+"""What a sweep over all heads costs beside one full pass for every head; prints markdown tables.
 
     OMP_NUM_THREADS=1 OMP_WAIT_POLICY=PASSIVE python tests/benchmarks/sweep.py
 
 CPU time of this process; rounds in which every contender runs once, in turn; medians of ratios. Full passes have a hook
-that zeroes one head's slice of what the output projection gets, which costs nothing worth measuring.
+that zeroes one head's slice of what the output projection gets, which costs nothing worth measuring; they are timed for
+some heads of every layer and multiplied, as all heads of a layer cost the same (`--heads` 12 times all). They run the
+batches of the sweep, and batches of 16 sentences as they come in the corpus. Sentences are UD EWT's where the treebank
+is at hand, else the demo's. In the first batch all heads of the sweep are compared with full passes.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
+import random
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+import inputs as corpora
 import torch
 import zoo
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
+from headlens.attention.replay import BATCH_TOKENS
 from headlens.attention.sites import find_sites
-from headlens.corpora.sources import open_corpus
+from headlens.corpora.encoding import EncodedExample
+from headlens.corpora.sentence import Example
 from headlens.experiments.feeding import Feed
 from headlens.heads import Head
-from headlens.models.loading import load
+from headlens.models.loading import LoadedModel
 from headlens.pruning.sweep import SweepOptions, sweep
 
 Inputs = dict[str, Tensor]
-Contender = Callable[[], dict[Head, Tensor]]
+Found = dict[Head, Tensor]
 
 
 def read(outputs: Any, inputs: Any) -> Tensor:
@@ -54,42 +61,41 @@ def cut(layer: nn.Module, head: int, n_heads: int) -> Iterator[None]:
         handle.remove()
 
 
-def hooks(model: PreTrainedModel, batches: list[Inputs]) -> Contender:
-    """One full pass for every head."""
-
-    def run() -> dict[Head, Tensor]:
-        found = {}
-        for site in find_sites(model):
-            layer = zoo.projection(model, site)
-            for head in site.heads:
-                with cut(layer, head.head, site.n_heads), torch.no_grad():
-                    found[head] = torch.cat([read(model(**b), b) for b in batches])
-        return found
-
-    return run
+def full_passes(model: PreTrainedModel, batches: Sequence[Inputs], heads: int) -> Found:
+    """One full pass for each of some heads of every layer."""
+    found = {}
+    for site in find_sites(model):
+        layer = zoo.projection(model, site)
+        for head in site.heads[:heads]:
+            with cut(layer, head.head, site.n_heads), torch.no_grad():
+                found[head] = torch.cat([read(model(**b), b) for b in batches])
+    return found
 
 
-def ours(model: PreTrainedModel, batches: list[Inputs], options: SweepOptions) -> Contender:
-    def run() -> dict[Head, Tensor]:
-        found = sweep(model, batches, read, options).without
-        return {head: torch.from_numpy(records) for head, records in found.items()}
-
-    return run
+def ours(model: PreTrainedModel, batches: Sequence[Inputs], tokens: int | None) -> Found:
+    found = sweep(model, batches, read, SweepOptions(tokens=tokens)).without
+    return {head: torch.from_numpy(records) for head, records in found.items()}
 
 
-def seconds(contender: Contender) -> float:
+def seconds(run: Callable[[], object]) -> float:
     gc.collect()
     begun = time.process_time()
-    contender()
+    run()
     return time.process_time() - begun
 
 
-def print_table(title: str, contenders: dict[str, Contender], rounds: int) -> None:
+def timed(model: PreTrainedModel, batches: Sequence[Inputs], heads: int) -> float:
+    """CPU seconds of full passes for all heads."""
+    n_heads = find_sites(model)[0].n_heads
+    return seconds(lambda: full_passes(model, batches, heads)) * n_heads / heads
+
+
+def print_table(title: str, contenders: dict[str, Callable[[], float]], rounds: int) -> None:
     found: dict[str, list[float]] = {name: [] for name in contenders}
     for i in range(rounds):
         names = list(contenders)
         for name in names[i % len(names) :] + names[: i % len(names)]:
-            found[name].append(seconds(contenders[name]))
+            found[name].append(contenders[name]())
     base = found["sweep"]
     print(f"\n{title}\n\n| contender | CPU seconds | / sweep | lowest-highest |\n|---|---|---|---|")
     for name, times in found.items():
@@ -101,9 +107,27 @@ def print_table(title: str, contenders: dict[str, Contender], rounds: int) -> No
         )
 
 
-def check(one: dict[Head, Tensor], other: dict[Head, Tensor]) -> float:
-    """Largest difference, relative to the largest number."""
+def difference(model: PreTrainedModel, batch: Inputs) -> float:
+    """Largest difference between the sweep and full passes, relative to the largest number."""
+    one, other = ours(model, [batch], None), full_passes(model, [batch], find_sites(model)[0].n_heads)
     return max(float((one[h] - other[h]).abs().max() / other[h].abs().max()) for h in other)
+
+
+def budgeted(rows: Sequence[EncodedExample], tokens: int) -> list[list[EncodedExample]]:
+    """Sentences of similar length together, padding included in the budget."""
+    found: list[list[EncodedExample]] = []
+    for row in sorted(rows, key=lambda r: r.length):
+        if not found or (len(found[-1]) + 1) * row.length > tokens:
+            found.append([])
+        found[-1].append(row)
+    return found
+
+
+def encoded(feed: Feed, examples: Sequence[Example]) -> list[EncodedExample]:
+    found = [row for e in examples if (row := feed.encoder.encode(e)) is not None]
+    # The treebank goes from one kind of text to the next.
+    random.Random(0).shuffle(found)
+    return found
 
 
 def classifier(config: BertConfig) -> PreTrainedModel:
@@ -111,49 +135,54 @@ def classifier(config: BertConfig) -> PreTrainedModel:
     return BertForSequenceClassification(config).eval()
 
 
+def models(names: Sequence[str], loaded: LoadedModel) -> Iterator[tuple[str, PreTrainedModel, float]]:
+    """Titles, models, and how much of the sentences they run."""
+    if "minilm" in names:
+        mini = classifier(BertConfig(**{**loaded.model.config.to_dict(), "num_labels": 2}))
+        mini.base_model.load_state_dict(loaded.model.base_model.state_dict(), strict=False)
+        yield "MiniLM (6 x 12), classifier", mini, 1
+    if "embedding" in names:
+        yield "MiniLM (6 x 12), sentence embeddings", loaded.model, 1
+    if "bert" in names:
+        yield "Random BERT-base (12 x 12), classifier", classifier(BertConfig(attn_implementation="sdpa")), 0.25
+
+
+def compared(title: str, model: PreTrainedModel, feed: Feed, rows: Sequence[EncodedExample], options: Any) -> None:
+    def collated(parts: Sequence[Sequence[EncodedExample]]) -> list[Inputs]:
+        return [dict(feed.collate(part).inputs) for part in parts]
+
+    same = collated(budgeted(rows, options.batch_tokens))
+    small = collated([rows[i : i + 16] for i in range(0, len(rows), 16)])
+    contenders = {
+        "sweep": lambda: seconds(lambda: ours(model, same, options.tokens)),
+        "hook per head, the same batches": lambda: timed(model, same, options.heads),
+        "hook per head, batches of 16": lambda: timed(model, small, options.heads),
+    }
+    title = f"{title}, {len(rows)} texts of {sum(r.length for r in rows) / len(rows):.0f} tokens"
+    padding = [sum(b["input_ids"].numel() for b in bs) / sum(r.length for r in rows) - 1 for bs in (same, small)]
+    title += f" (+{padding[0]:.0%} padding, in batches of 16 {padding[1]:.0%})"
+    print_table(f"{title}, largest difference {difference(model, same[0]):.1e}", contenders, options.rounds)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--sentences", type=int, default=48)
-    parser.add_argument("--batch-tokens", type=int, default=2048)
-    parser.add_argument("--tokens", type=int, default=SweepOptions().tokens)
-    parser.add_argument("--models", default="embedding,minilm,bert")
+    parser.add_argument("--sentences", type=int, default=200)
+    parser.add_argument("--long", type=int, default=4, help="texts of 512 tokens; 0 for none")
+    parser.add_argument("--heads", type=int, default=1, help="of each layer, timed for full passes")
+    parser.add_argument("--batch-tokens", type=int, default=BATCH_TOKENS["cpu"])
+    parser.add_argument("--tokens", type=int)
+    parser.add_argument("--models", default="minilm,embedding,bert")
     options = parser.parse_args()
-    loaded, corpus = load("demo"), open_corpus("demo")
-    feed = Feed.of(loaded, next(iter(corpus)))
-    every = [r for rows in feed.rows(corpus, 2048) for r in rows]
-    # In no order, as a loop that knows nothing of lengths would take them.
-    mixed = sorted(every, key=lambda r: r.key)[: options.sentences]
-    rows = sorted(mixed, key=lambda r: r.length)
-    same = [dict(feed.collate(part).inputs) for part in budgeted(rows, options.batch_tokens)]
-    small = [dict(feed.collate(mixed[i : i + 16]).inputs) for i in range(0, len(mixed), 16)]
-    mini = classifier(BertConfig(**{**loaded.model.config.to_dict(), "num_labels": 2}))
-    mini.base_model.load_state_dict(loaded.model.base_model.state_dict(), strict=False)
-    models = {
-        "embedding": ("MiniLM (6 x 12), sentence embeddings", loaded.model),
-        "minilm": ("MiniLM (6 x 12), classifier", mini),
-        "bert": ("Random BERT-base (12 x 12), classifier", classifier(BertConfig(attn_implementation="sdpa"))),
-    }
-    for name in options.models.split(","):
-        title, model = models[name]
-        contenders = {
-            "sweep": ours(model, same, SweepOptions(tokens=options.tokens)),
-            "hook per head, the same batches": hooks(model, same),
-            "hook per head, batches of 16": hooks(model, small),
-        }
-        difference = check(contenders["sweep"](), contenders["hook per head, the same batches"]())
-        count = f"{sum(int(b['attention_mask'].sum()) for b in same)} tokens in {len(same)} batches"
-        print_table(f"{title}, {count}, largest difference {difference:.1e}", contenders, options.rounds)
-
-
-def budgeted(rows: list[Any], tokens: int) -> list[list[Any]]:
-    """Sentences of similar length together, padding included in the budget."""
-    found: list[list[Any]] = []
-    for row in sorted(rows, key=lambda r: r.length):
-        if not found or (len(found[-1]) + 1) * row.length > tokens:
-            found.append([])
-        found[-1].append(row)
-    return found
+    loaded = corpora.loaded_model("demo", "cpu")
+    examples = corpora.sentences(None, options.sentences)
+    feed = Feed.of(loaded, examples[0])
+    for title, model, share in models(options.models.split(","), loaded):
+        rows = encoded(feed, examples)
+        compared(title, model, feed, rows[: int(share * len(rows))], options)
+        if long := int(share * options.long):
+            texts = encoded(feed, corpora.joined(corpora.sentences(None, 60 * long), feed))
+            compared(title, model, feed, sorted(texts, key=lambda r: -r.length)[:long], options)
 
 
 if __name__ == "__main__":
