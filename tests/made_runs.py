@@ -70,6 +70,54 @@ def write_relevance(folder: Path, model: str = "demo", rules: Sequence[str] = ("
     return folder
 
 
+def ablation_tables(
+    model: str = "demo", modes: Sequence[str] = ("zero", "keep-only"), seed: int = 0, metric: str = "accuracy"
+) -> dict[str, pd.DataFrame]:
+    """The tables of `ablate` for the same encoder: head 1 of layer 0 is needed, and 2 of 6 heads were pruned, too."""
+    rng = np.random.default_rng(seed)
+    keys = classify_tables(model)["heads"][["model", "stack", "layer", "head"]].assign(task="sst2", metric=metric)
+    rows = _repeat(keys, "mode", modes)
+    needed = ((rows["layer"] == 0) & (rows["head"] == 1)).to_numpy()
+    delta = np.where(needed, -0.25, rng.uniform(-0.02, 0.01, len(rows)))
+    found = rows.assign(n=200, baseline=0.875, value=0.875 + delta, delta=delta, ci_low=delta - 0.03)
+    p_values = np.where(needed, 1e-9, 0.5)
+    found = found.assign(ci_high=delta + 0.03, p_value=p_values, p_holm=np.minimum(1, 6 * p_values))
+    order = ["model", "task", "metric", "mode", "stack", "layer", "head", "n", "baseline", "value", "delta"]
+    return {
+        "ablation": found[[*order, "ci_low", "ci_high", "p_value", "p_holm"]],
+        "pruning": _pruned(model, metric),
+    }
+
+
+def _pruned(model: str, metric: str) -> pd.DataFrame:
+    rows = [("none", None, 0, ""), ("ranked", None, 1, "encoder.1.0"), ("ranked", None, 2, "encoder.0.2 encoder.1.0")]
+    rows += [("random", seed, n, " ".join(["encoder.0.0", "encoder.0.1"][:n])) for seed in (0, 1) for n in (1, 2)]
+    frame = pd.DataFrame(rows, columns=["strategy", "seed", "n_pruned", "removed"])
+    value = 0.875 - 0.05 * frame["n_pruned"] - 0.1 * frame["seed"].notna()
+    keys = {"model": model, "task": "sst2", "metric": metric}
+    columns = {
+        "value": value,
+        "ci_low": value - 0.05,
+        "ci_high": value + 0.05,
+        "parameters": 10_000 - frame["n_pruned"],
+    }
+    frame = frame.assign(**keys, n_heads=6 - frame["n_pruned"], **columns, speedup=1 + 0.1 * frame["n_pruned"])
+    order = ["model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"]
+    return frame.assign(ranking_value=value + 0.01, n=100)[
+        [*order, "parameters", "speedup", "removed", "ranking_value", "n"]
+    ]
+
+
+def write_ablation(folder: Path, model: str = "demo", **settings: Any) -> Path:
+    """A finished run of `ablate` with tables and no figures."""
+    with RunFolder.create(folder, command="ablate", model=model) as run:
+        run.start({"arguments": {"models": [model], "task": "sst2"}})
+        for name, frame in ablation_tables(model, **settings).items():
+            run.table(name, frame)
+        run.finish({"models": [{"model": model, "name": model}], "notes": []})
+    return folder
+
+
 def _repeat(keys: pd.DataFrame, name: str, values: Any) -> pd.DataFrame:
     return keys.merge(pd.DataFrame({name: list(values)}), how="cross")
 

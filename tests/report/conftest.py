@@ -62,6 +62,43 @@ def make_relevance() -> Callable[..., pd.DataFrame]:
 
 
 @pytest.fixture
+def make_ablation() -> Callable[..., pd.DataFrame]:
+    def make(
+        model: str = "demo", shapes: Shapes | None = None, mode: str = "zero", metric: str = "accuracy", seed: int = 0
+    ) -> pd.DataFrame:
+        rng = np.random.default_rng(seed)
+        keys = head_keys(model, shapes or {"encoder": [12] * 6})
+        delta, half = rng.normal(-0.01, 0.02, len(keys)), rng.uniform(0.005, 0.02, len(keys))
+        columns = {"task": "sst2", "metric": metric, "mode": mode, "n": 872, "baseline": 0.91}
+        columns |= {"value": 0.91 + delta, "delta": delta, "ci_low": delta - half, "ci_high": delta + half}
+        p_holm = rng.uniform(0, 0.2, len(keys))
+        return keys.assign(**columns, p_value=p_holm / len(keys), p_holm=p_holm)
+
+    return make
+
+
+@pytest.fixture
+def make_pruning() -> Callable[..., pd.DataFrame]:
+    def make(
+        model: str = "demo",
+        strategies: Sequence[str] = ("ranked", "importance", "random"),
+        counts: Sequence[int] = (3, 10, 20, 30),
+        metric: str = "accuracy",
+        seed: int = 0,
+    ) -> pd.DataFrame:
+        rng = np.random.default_rng(seed)
+        asked = [(s, order) for s in strategies for order in (range(3) if s == "random" else [np.nan])]
+        rows = [("none", np.nan, 0), *((s, order, count) for s, order in asked for count in counts)]
+        frame = pd.DataFrame(rows, columns=["strategy", "seed", "n_pruned"]).assign(model=model, task="sst2")
+        value = 0.9 - 0.005 * frame["n_pruned"] * rng.uniform(0.8, 1.2, len(frame))
+        bounds = {"value": value, "ci_low": value - 0.02, "ci_high": value + 0.02, "ranking_value": value + 0.01}
+        frame = frame.assign(metric=metric, n_heads=72 - frame["n_pruned"], **bounds, n=400)
+        return frame.assign(parameters=10**6 - frame["n_pruned"], speedup=1.5, removed="encoder.0.1")
+
+    return make
+
+
+@pytest.fixture
 def make_positions() -> Callable[..., pd.DataFrame]:
     def make(model: str = "demo", shapes: Shapes | None = None) -> pd.DataFrame:
         keys = head_keys(model, shapes or {"encoder": [12] * 6})

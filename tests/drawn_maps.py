@@ -1,0 +1,30 @@
+"""What stands in a drawn heatmap of layers × heads."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.collections import PathCollection, QuadMesh
+from matplotlib.figure import Figure
+
+
+def panels(figure: Figure | None) -> list[Axes]:
+    """The heatmaps of a figure, without its colour bar."""
+    assert figure is not None
+    return [axes for axes in figure.axes if axes.get_xlabel() == "head"]
+
+
+def mesh(axes: Axes) -> QuadMesh:
+    """The coloured cells; the ones before are the grey ground."""
+    return [own for own in axes.collections if isinstance(own, QuadMesh)][-1]
+
+
+def words(axes: Axes) -> dict[tuple[int, int], str]:
+    """What is written, by layer and head."""
+    return {(int(t.get_position()[1]), int(t.get_position()[0])): t.get_text() for t in axes.texts}
+
+
+def dots(axes: Axes) -> set[tuple[int, int]]:
+    """Layer and head of the cells that have a dot."""
+    (found,) = [own for own in axes.collections if isinstance(own, PathCollection)]
+    return {(round(y), round(x)) for x, y in np.asarray(found.get_offsets())}
