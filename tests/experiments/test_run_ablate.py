@@ -17,6 +17,7 @@ from made_tasks import examples_of, text
 from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
+import headlens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, ResumeError
@@ -152,6 +153,15 @@ def test_operations_are_those_of_the_matrix_products(wordpiece_tokenizer: PreTra
     d, inner = 16, 16
     layer = 2 * n * (4 * d * d + 2 * d * inner) + 2 * 2 * n * n * d
     assert operations(model, examples) == 2 * layer + 2 * d * d + 2 * d * 2
+
+
+def test_from_python(model: str, data: str, done: AblateRun) -> None:
+    loaded = headlens.load(model)
+    task, source = headlens.open_task("sst2", data)
+    options = headlens.AblationOptions(replicates=200, batch_tokens=400)
+    found = headlens.ablate(loaded, headlens.Examples.of(task, source, loaded), options)
+    pd.testing.assert_frame_equal(found.table, done.tables["ablation"].drop(columns="model"))
+    assert headlens.evaluate(task, loaded, source).value == found.table["baseline"].iloc[0]
 
 
 def test_the_run_says_what_it_was(done: AblateRun, model: str) -> None:
