@@ -249,6 +249,8 @@ def test_strategies_by_name() -> None:
     wrong: Any = ("best",)
     with pytest.raises(OptionError, match=r"(?s)no strategy 'best'.*ranked, importance, importance-steps"):
         PruneOptions(strategies=wrong)
+    with pytest.raises(OptionError, match="--strategies names none"):
+        PruneOptions((3,), ())
     with pytest.raises(OptionError, match="--beam 0"):
         PruneOptions(beam=0)
     with pytest.raises(OptionError, match="--orders 0"):
