@@ -188,6 +188,16 @@ def test_the_last_layer_runs_for_the_first_position_where_no_other_matters(
         assert_same(variant.outputs, full(model, inputs, HeadGates({variant.head: 0.0})), 1e-10)
 
 
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_projections_of_the_last_layer_that_somebody_changes(part: str, kernel: str) -> None:
+    """Its weights alone do not tell what they give."""
+    model, inputs = model_and_inputs("bert-classifier", kernel=kernel)
+    projection = getattr(model.bert.encoder.layer[-1].attention.self, part)
+    projection.register_forward_hook(lambda _, args, output: output.sin() * 3)
+    compare(model, inputs, "zero", 1e-10)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["AlbertForSequenceClassification", "DistilBertForSequenceClassification"])
 def test_classifiers_in_every_mode(name: str, mode: Mode) -> None:
