@@ -301,6 +301,15 @@ def test_models_that_give_nothing_but_nan_are_told_apart() -> None:
         replay.run(inputs)
 
 
+def test_nan_of_any_example_is_found() -> None:
+    model, inputs = model_and_inputs("bert")
+    once = next(i for i in inputs["input_ids"][1].tolist() if i not in inputs["input_ids"][0])
+    with torch.no_grad():
+        model.embeddings.word_embeddings.weight[once] = float("nan")
+    with Replay(model) as replay, pytest.raises(SelfCheckError, match="gives NaN, with all its heads"):
+        replay.run(inputs)
+
+
 @pytest.mark.parametrize("name", ["bert-classifier", "marian"])
 def test_half_precision_agrees_to_its_own(name: str) -> None:
     compare(zoo.ZOO[name].build().bfloat16(), zoo.padded(zoo.ZOO[name]), "zero", 0.05)
