@@ -40,14 +40,15 @@ class Replay:
     An intact pass keeps the inputs of all layers and the outputs of all heads. A head changes nothing below its layer,
     so all heads of a layer start from there together, as further rows of the batch: queries, keys, values and attention
     of the layer itself are not computed again, the layers above run as the model's own code. With shared weights
-    (ALBERT) every depth is a layer of its own. Outputs equal those of full passes with `HeadGates` but for rounding.
+    (ALBERT) every depth is a layer of its own. Outputs equal those of full passes with `HeadGates` but for rounding. A
+    model that lost heads can lose more of them: the others keep their numbers, heads masked at a depth change nothing.
 
     Where only the first position of the last layer is looked at, as in BERT's classifiers, the last layer is run for
-    that position alone; the first batch shows whether that changes any output.
+    that position alone, without a key or value; the first batch shows whether that changes any output.
 
     Every replay checks that what it replaced arrived at the output projection, and that what it removed is exactly 0
-    there; of every layer in the first batch, and of one layer in every later one, that an intact replay gives the
-    outputs of the intact pass.
+    there; of every layer in the first batch, and of one layer in every later one, that an intact replay of its first
+    example gives the outputs of the intact pass.
 
     Args:
         model: in evaluation mode.
