@@ -56,7 +56,7 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 
 def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str, Any]]) -> list[Table]:
     """The task with all heads, the heads it needs most, and what is left of it when many are pruned."""
-    from headlens.report.ablate import best_alone, most_damage
+    from headlens.report.ablation_overviews import best_alone, most_damage
     from headlens.report.console import summary_table
 
     whole = [

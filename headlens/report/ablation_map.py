@@ -9,10 +9,12 @@ from matplotlib.figure import Figure
 
 from headlens.metrics.direction import LOWER_IS_BETTER
 from headlens.report.interval_map import Cells, centred_scale, interval_map
-from headlens.report.panels import Part, has_numbers, numbers
+from headlens.report.panels import Part, flow, has_numbers, numbers, panel, parts
 
 LEVEL = 0.05
 KEEP_ONLY = "keep-only"
+_DOT = f"Dot: p < {LEVEL} after Holm's correction."
+_ABREAST = 48  # heads of a full line: three stacks of 16
 # Red is what makes the model worse.
 _HIGHER, _LOWER = "RdBu", "RdBu_r"
 _REPLACED = {
@@ -36,13 +38,34 @@ def ablation_map(ablation: pd.DataFrame, *, keep_only: bool = False) -> Figure |
     Returns:
         The figure, or None when there are no such rows.
     """
-    rows = ablation[(ablation["mode"] == KEEP_ONLY) == keep_only]
+    return _drawn(ablation[(ablation["mode"] == KEEP_ONLY) == keep_only], Cells("delta", significant, _DOT, _name))
+
+
+def side_by_side(ablation: pd.DataFrame) -> Figure | None:
+    """The same colours and dots with two models, or the stacks of one, beside each other, too small for numbers.
+
+    Args:
+        ablation: rows of `ablation.csv`; those of each head alone are left out.
+
+    Returns:
+        The figure, or None when there are no two panels that fit a row.
+    """
+    rows = ablation[ablation["mode"] != KEEP_ONLY]
+    sizes = [(p.model, panel(p.rows, numbers(p.rows, "delta"), "")) for p in parts(rows)]
+    if max(map(len, flow(sizes, _ABREAST)), default=0) < 2:
+        return None
+    return _drawn(rows, Cells("delta", significant, _DOT, _name, _ABREAST))
+
+
+def _drawn(rows: pd.DataFrame, cells: Cells) -> Figure | None:
     if not has_numbers(rows, "delta"):
         return None
     metric, task, mode = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task", "mode"))
-    cells = Cells("delta", significant, f"Dot: p < {LEVEL} after Holm's correction.", _name)
-    colours = _LOWER if set(rows["metric"]) <= LOWER_IS_BETTER else _HIGHER
-    scale = centred_scale(f"change of {metric}", numbers(rows, "delta"), colours)
+    unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
+    # A loss may explode without a head; of other metrics a large change is what is looked for.
+    scale = centred_scale(
+        f"change of {metric}", numbers(rows, "delta"), _LOWER if unbounded else _HIGHER, whole=not unbounded
+    )
     return interval_map(rows, cells, scale, f"Ablation: {metric} of {task} {_REPLACED.get(mode, mode)}")
 
 
@@ -53,4 +76,7 @@ def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
 
 def _name(part: Part) -> str:
     known = numbers(part.rows, "baseline")
-    return f"{part.name} ({known[0]:.3f} with all heads)" if len(known) and np.isfinite(known[0]) else part.name
+    if not np.isfinite(known[0]):
+        return part.name
+    shown = f"{known[0]:.3f}" if abs(known[0]) < 10 else f"{known[0]:.4g}"
+    return f"{part.name}\n{shown} with all heads"

@@ -117,7 +117,7 @@ def frame_cells(axes: Axes, marked: npt.NDArray[np.bool_], colour: str = INK) ->
 def add_bars(sheet: Sheet, *scales: Scale) -> None:
     """Put colour bars into the side of a sheet, one after the other, beside its first row."""
     for number, scale in enumerate(scales):
-        add_bar(sheet.figure, scale, sheet.side - 0.1 - number * BAR_SLOT)
+        add_bar(sheet.figure, scale, sheet.side - 0.1 - number * BAR_SLOT, sheet.top + 0.2)
 
 
 def add_bar(figure: Figure, scale: Scale, from_right: float, from_top: float = TOP + 0.2, tallest: float = 2.6) -> None:

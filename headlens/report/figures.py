@@ -4,7 +4,7 @@ Each function takes tables with the columns of the CSV files and returns a `matp
 when there is nothing to draw. Nothing here writes: `RunFolder.figure` and `write_figure` do.
 """
 
-from headlens.report.ablation_map import ablation_map
+from headlens.report.ablation_map import ablation_map, side_by_side
 from headlens.report.attend import attention_maps
 from headlens.report.bars import mass_bars
 from headlens.report.best import best_heads_table
@@ -39,6 +39,7 @@ __all__ = [
     "relevance_intervals",
     "relevance_map",
     "rule_agreement",
+    "side_by_side",
     "similarity_map",
     "syntactic_map",
 ]

@@ -11,14 +11,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.report.cells import BAR_SLOT, Ends, Scale, add_bars, paint, write
+from headlens.report.cells import BAR_SLOT, Ends, Scale, add_bars, fitting_size, paint, write
 from headlens.report.labels import FAMILY
-from headlens.report.panels import Grid, Panel, Part, Sheet, each, flow, lay_out, numbers, panel, parts, scatter_grid
+from headlens.report.panels import Grid, Part, Sheet, each, flow, lay_out, numbers, panel, parts, scatter_grid
 from headlens.report.shares import limit
 from headlens.report.style import INK, TICK_SIZE
 
 _ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
 _NOTE, _CELL = 0.12, 0.34  # inches
+_READABLE = 5.0  # points
 _NUMBERS = "±: half the 95 % interval. "
 
 
@@ -31,12 +32,14 @@ class Cells:
         dotted: which rows get a dot.
         dot: what the dot says.
         name: title of a part's panel.
+        abreast: heads in a row of panels; with many, panels stand side by side and cells are too small for numbers.
     """
 
     value: str
     dotted: Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
     dot: str
     name: Callable[[Part], str] = lambda part: part.name
+    abreast: int = _ABREAST
 
 
 def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> Figure:
@@ -49,41 +52,43 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         title: of the figure.
     """
     pieces = parts(rows)
-    plan = flow([(p.model, panel(p.rows, numbers(p.rows, cells.value), cells.name(p))) for p in pieces], _ABREAST)
+    panels = [(p.model, panel(p.rows, numbers(p.rows, cells.value), cells.name(p))) for p in pieces]
+    plan = flow(panels, cells.abreast)
     sheet = lay_out(plan, title, side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL)
+    written = min(fitting_size(word, sheet.cell) for word in _words(rows, cells.value)) >= _READABLE
     for (axes, item), part in zip(each(sheet, plan), pieces, strict=True):
         paint(axes, item, scale)
-        _fill(axes, item, (part, cells), (scale, sheet))
+        inks = np.vectorize(scale.ink, otypes=[object])(item.values)
+        if written:
+            write(axes, scatter_grid(part.rows, _words(part.rows, cells.value), empty=""), inks, sheet.cell)
+        marked = scatter_grid(part.rows, cells.dotted(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
+        _dots(axes, marked, inks, sheet.cell)
     add_bars(sheet, scale)
     _note(sheet, cells)
     return sheet.figure
 
 
-def centred_scale(label: str, values: Grid, colours: str) -> Scale:
+def centred_scale(label: str, values: Grid, colours: str, *, whole: bool = False) -> Scale:
     """Colours with 0 in the middle, open where outliers lie beyond the ends.
 
-    Few outliers do not set the colours: they have the colour of the end of the scale.
+    Few outliers do not set the colours, unless the scale is to be whole: they have the colour of its end.
     """
-    end = limit(values)
+    end = limit(values) if not whole else float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     known = values[np.isfinite(values)]
     low, high = bool((known < -end).any()), bool((known > end).any())
     beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
     return Scale(label, -end, end, colours, beyond)
 
 
-def _fill(axes: Axes, item: Panel, what: tuple[Part, Cells], look: tuple[Scale, Sheet]) -> None:
-    (part, cells), (scale, sheet) = what, look
-    inks = np.vectorize(scale.ink, otypes=[object])(item.values)
-    write(axes, scatter_grid(part.rows, _words(part.rows, cells.value), empty=""), inks, sheet.cell)
-    dotted = scatter_grid(part.rows, cells.dotted(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
-    layers, heads = np.nonzero(dotted)
+def _dots(axes: Axes, marked: npt.NDArray[np.bool_], inks: npt.NDArray[np.generic], cell: tuple[float, float]) -> None:
+    layers, heads = np.nonzero(marked)
     # in the upper right corner, where the numbers leave some room
-    inset = [2.6 / 72 / side for side in sheet.cell]
+    inset = [2.6 / 72 / side for side in cell]
     axes.scatter(
         heads + 0.5 - inset[0],
         layers + 0.5 - inset[1],
-        s=min(2.4, 0.15 * 72 * min(sheet.cell)) ** 2,
-        c=list(inks[dotted]),
+        s=min(2.4, 0.15 * 72 * min(cell)) ** 2,
+        c=list(inks[marked]),
         linewidths=0,
         zorder=3,
     )

@@ -107,6 +107,21 @@ def number_text(value: float) -> str:
     return f"{value + 0.0:.3f}" if abs(value) < 10_000 else f"{value:.4g}"
 
 
+def interval_cell(numbers: tuple[float, float, float, float], ends: tuple[float, float]) -> Cell:
+    """An interval in words, and as a picture that runs from one end to the other where it lies between them.
+
+    Args:
+        numbers: its lower end, the value, its upper end, what the value is compared with.
+        ends: of the picture.
+    """
+    low, _, high, _ = numbers
+    if math.isnan(low) or math.isnan(high):
+        return Cell("")
+    places = [(number - ends[0]) / (ends[1] - ends[0]) for number in numbers]
+    shown = Interval(*places) if all(0 <= place <= 1 for place in places) else None
+    return Cell(f"{number_text(low)} to {number_text(high)}", repr(low), shown)
+
+
 def _column(name: str, values: Sequence[Any]) -> tuple[Column, list[Cell]]:
     if any(isinstance(value, Cell) for value in values):
         return Column(name, numeric=all(_is_key(c) for c in values)), list(values)

@@ -19,6 +19,7 @@ from headlens.report.style import (
     HEADING_SIZE,
     dress,
     fold,
+    further_lines,
     heading,
     headline,
     new_figure,
@@ -57,12 +58,13 @@ class Panel:
 
 @dataclass(frozen=True)
 class Sheet:
-    """A figure with axes laid out like the panels, the size of a cell, and the room left at the side, in inches."""
+    """A figure with axes laid out like the panels, the size of a cell, and the room at the side and top, in inches."""
 
     figure: Figure
     axes: list[list[Axes]]
     cell: tuple[float, float]
     side: float
+    top: float = TOP
 
 
 def combine(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
@@ -137,16 +139,17 @@ def lay_out(
         max(SMALLEST_SLOT, LEFT + GAP + width * max(row[i].values.shape[1] for row in rows if len(row) > i))
         for i in range(max(map(len, rows)))
     ]
-    cell = width, _cell_height(rows, slots, min(width, tallest_cell))
+    whole = max(COLUMN_WIDTH, sum(slots) + side + 0.05)
+    top = TOP + further_lines(title, whole)
+    cell = width, _cell_height(rows, slots, min(width, tallest_cell), top)
     heights = [_row_height(row, slots, cell[1]) for row in rows]
     # a colour bar needs some height for its label
-    shortest = SMALLEST_SHEET if side else 0.0
-    size = max(COLUMN_WIDTH, sum(slots) + side + 0.05), max(shortest, TOP + sum(heights) + foot)
-    figure = new_figure(*size)
+    height = max(SMALLEST_SHEET if side else 0.0, top + sum(heights) + foot)
+    figure = new_figure(whole, height)
     headline(figure, title)
-    tops = size[1] - TOP - np.cumsum([0, *heights[:-1]])
-    axes = [_row_axes(figure, row, slots, cell, top) for row, top in zip(rows, tops, strict=True)]
-    return Sheet(figure, axes, cell, side)
+    tops = height - top - np.cumsum([0, *heights[:-1]])
+    axes = [_row_axes(figure, row, slots, cell, begin) for row, begin in zip(rows, tops, strict=True)]
+    return Sheet(figure, axes, cell, side, top)
 
 
 def _cell_width(row: Sequence[Panel], side: float) -> float:
@@ -155,11 +158,11 @@ def _cell_width(row: Sequence[Panel], side: float) -> float:
     return max(SMALLEST_CELL, min(LARGEST_CELL, room / heads))
 
 
-def _cell_height(rows: Sequence[Sequence[Panel]], slots: Sequence[float], wanted: float) -> float:
+def _cell_height(rows: Sequence[Sequence[Panel]], slots: Sequence[float], wanted: float, top: float) -> float:
     layers: int = sum(max(p.values.shape[0] for p in row) for row in rows)
     deepest: int = max(p.values.shape[0] for row in rows for p in row)
     wanted = max(wanted, LOWEST_PANEL / deepest)
-    room = TALLEST_SHEET - TOP - sum(_row_height(row, slots, 0.0) for row in rows)
+    room = TALLEST_SHEET - top - sum(_row_height(row, slots, 0.0) for row in rows)
     return max(SMALLEST_CELL, min(wanted, room / layers))
 
 

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.report.labels import FAMILY, plain
-from headlens.report.panels import numbers
+from headlens.report.labels import FAMILY, token_label
+from headlens.report.panels import LINE, TOP, Grid, has_numbers, numbers
 from headlens.report.style import (
     BLUE,
     FAINT,
     FULL_WIDTH,
     GREEN,
+    HEADING_SIZE,
     INK,
+    LABEL_SIZE,
     ORANGE,
     PURPLE,
     SKY,
     TICK_SIZE,
     VERMILION,
     dress,
+    fold,
+    further_lines,
     heading,
     headline,
     new_figure,
@@ -37,13 +44,26 @@ LOOKS = {
     "beam": (VERMILION, "v"),
 }
 _OTHER = (SKY, ".")
-_LEFT, _BOTTOM, _TOP, _HEIGHT, _LEGEND = 0.55, 0.42, 0.5, 2.3, 0.3  # inches
+# inches
+_LEFT, _RIGHT, _BOTTOM, _HEIGHT = 0.55, 0.08, 0.42, 2.3
+_LINE, _APART, _TICK = 0.16, 0.05, 0.22
+_LETTERS = 20  # of a strategy's name
+
+
+@dataclass(frozen=True)
+class _Span:
+    """What axes hold: limits of the numbers of heads and of the metric, and how far apart strategies are drawn."""
+
+    heads: tuple[float, float]
+    values: tuple[float, float]
+    apart: float
 
 
 def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     """The metric on the evaluation part against the number of heads pruned, with 95 % intervals; a panel per model.
 
-    The dashed line and its band are the whole model. Of random orders every one is a point, and the line their mean.
+    The dashed line and its band are the whole model. Of several random orders every one is a point, and the line their
+    mean. All panels have the same axes.
 
     Args:
         pruning: rows of `pruning.csv`, of one model or several.
@@ -51,62 +71,89 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when nothing was pruned.
     """
-    if pruning.empty or not (pruning["n_pruned"] > 0).any():
+    if not has_numbers(pruning[pruning["n_pruned"] > 0], "value"):
         return None
-    models = list(pruning["model"].unique())
+    models = [str(name) for name in pruning["model"].unique()]
     metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
-    height = _TOP + _HEIGHT + _BOTTOM + _LEGEND
-    figure = new_figure(FULL_WIDTH if len(models) > 1 else FULL_WIDTH * 0.7, height)
-    headline(figure, f"Pruning: {metric} of {task} by number of heads")
-    limits = _limits(pruning)
-    width = figure.get_figwidth()
-    each = (width - 0.1) / len(models)
-    for number, model in enumerate(models):
-        box = (number * each + _LEFT, _BOTTOM + _LEGEND, each - _LEFT - 0.08, _HEIGHT)
-        axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
-        dress(axes, "heads pruned", metric)
-        heading(axes, str(model), box[2])
-        _draw(axes, pruning[pruning["model"] == model])
-        axes.set_ylim(*limits)
-        axes.set_xticks(sorted(set(numbers(pruning, "n_pruned")) - {0.0}))
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="lower center",
-        ncols=len(labels),
-        frameon=False,
-        prop={"family": FAMILY, "size": TICK_SIZE},
-    )
+    lines = _legend_lines(pruning)
+    figure, drawn = _panels(models, f"Pruning: {metric} of {task} by number of heads", lines)
+    inches = drawn[0].get_position().width * figure.get_figwidth()
+    for axes, model in zip(drawn, models, strict=True):
+        dress(axes, "heads pruned", fold(metric, _HEIGHT, LABEL_SIZE))
+        heading(axes, model, inches)
+        _draw(axes, pruning[pruning["model"] == model], _span(pruning, inches))
+        axes.set_xticks(_ticks(pruning, inches))
+    _legend(figure, drawn, lines)
     return figure
 
 
-def _limits(pruning: pd.DataFrame) -> tuple[float, float]:
+def _panels(models: Sequence[str], title: str, legend_lines: int) -> tuple[Figure, list[Axes]]:
+    """Axes side by side, under a title and their headings."""
+    width = FULL_WIDTH if len(models) > 1 else FULL_WIDTH * 0.7
+    slot = (width - 0.1) / len(models)
+    inches = slot - _LEFT - _RIGHT
+    lines = max(fold(model, inches, HEADING_SIZE).count("\n") for model in models) + 1
+    bottom = _BOTTOM + _LINE * legend_lines
+    height = bottom + _HEIGHT + 0.06 + LINE * lines + TOP + further_lines(title, width)
+    figure = new_figure(width, height)
+    headline(figure, title)
+    boxes = [(number * slot + _LEFT, bottom, inches, _HEIGHT) for number in range(len(models))]
+    return figure, [figure.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes]
+
+
+def _counts(pruning: pd.DataFrame) -> Grid:
+    """Numbers of heads, ascending, without that of the whole model."""
+    counts: Grid = np.unique(numbers(pruning, "n_pruned"))
+    return counts[counts > 0]
+
+
+def _span(pruning: pd.DataFrame, inches: float) -> _Span:
+    counts = _counts(pruning)
+    wide = float(np.ptp(counts)) or 2.0
+    middle = float(counts[0] + counts[-1]) / 2
     every = np.concatenate([numbers(pruning, c) for c in ("value", "ci_low", "ci_high")])
     known = every[np.isfinite(every)]
-    if not known.size:
-        return 0.0, 1.0
     margin = 0.04 * (float(np.ptp(known)) or 1.0)
-    return float(known.min()) - margin, float(known.max()) + margin
+    values = float(known.min()) - margin, float(known.max()) + margin
+    apart = (0.15 if len(counts) == 1 else _APART) * 1.14 * wide / inches
+    # no strategy stands where another number of heads is
+    usual = float(np.median(np.diff(counts))) if len(counts) > 1 else wide
+    apart = min(apart, 0.8 * usual / max(1, len(_strategies(pruning))))
+    return _Span((middle - 0.57 * wide, middle + 0.57 * wide), values, apart)
 
 
-def _draw(axes: Axes, rows: pd.DataFrame) -> None:
+def _ticks(pruning: pd.DataFrame, inches: float) -> list[float]:
+    """The numbers of heads, but for those too close to a larger one to be written beside it."""
+    low, high = _span(pruning, inches).heads
+    room, found = _TICK * (high - low) / inches, list[float]()
+    for count in _counts(pruning)[::-1]:
+        if not found or found[-1] - count >= room:
+            found.append(float(count))
+    return found[::-1]
+
+
+def _draw(axes: Axes, rows: pd.DataFrame, span: _Span) -> None:
     whole = rows[rows["strategy"] == NONE]
     for value, low, high in zip(*(numbers(whole, c) for c in ("value", "ci_low", "ci_high")), strict=True):
         axes.axhline(value, color=INK, linewidth=0.8, linestyle="--", label="all heads", zorder=1)
         axes.axhspan(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
-    strategies = [s for s in rows["strategy"].unique() if s != NONE]
+    strategies = _strategies(rows)
     for number, strategy in enumerate(strategies):
-        own = rows[rows["strategy"] == strategy]
         # beside each other, so that intervals can be told apart
-        shift = 0.12 * (number - (len(strategies) - 1) / 2)
-        _draw_strategy(axes, own, str(strategy), shift * max(1.0, float(own["n_pruned"].max()) / 15))
+        shift = span.apart * (number - (len(strategies) - 1) / 2)
+        _draw_strategy(axes, rows[rows["strategy"] == strategy], strategy, shift)
+    axes.set_xlim(*span.heads)
+    axes.set_ylim(*span.values)
+
+
+def _strategies(rows: pd.DataFrame) -> list[str]:
+    return [str(name) for name in rows["strategy"].unique() if name != NONE]
 
 
 def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) -> None:
     colour, marker = LOOKS.get(strategy, _OTHER)
     means = rows.assign(value=numbers(rows, "value")).groupby("n_pruned")["value"].mean()
-    places, label = means.index.to_numpy(float) + shift, plain(strategy)
+    places, label = means.index.to_numpy(float) + shift, token_label(strategy, _LETTERS)
     axes.plot(places, means.to_numpy(float), color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
     values, low, high = (numbers(rows, c) for c in ("value", "ci_low", "ci_high"))
     at = numbers(rows, "n_pruned") + shift
@@ -115,3 +162,25 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
         return
     spread = np.clip(np.vstack([values - low, high - values]), 0, None)
     axes.errorbar(at, values, spread, fmt="none", ecolor=colour, elinewidth=0.7, capsize=1.5, zorder=2)
+
+
+def _legend_lines(pruning: pd.DataFrame) -> int:
+    """One line, or two where the names are too long for one."""
+    letters = sum(min(len(name), _LETTERS) for name in ["all heads", *_strategies(pruning)])
+    # a line, a gap, and letters of 0.56 of their size
+    needed = 0.55 * (len(_strategies(pruning)) + 1) + letters * 0.56 * TICK_SIZE / 72
+    return 1 if needed <= FULL_WIDTH * (1.0 if len(pruning["model"].unique()) > 1 else 0.7) else 2
+
+
+def _legend(figure: Figure, drawn: Sequence[Axes], lines: int) -> None:
+    found = [axes.get_legend_handles_labels() for axes in drawn]
+    by_label = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
+    figure.legend(
+        by_label.values(),
+        by_label.keys(),
+        loc="lower center",
+        ncols=-(-len(by_label) // lines),
+        frameon=False,
+        borderpad=0.2,
+        prop={"family": FAMILY, "size": TICK_SIZE},
+    )

@@ -31,6 +31,11 @@ WORDS = (
     "other_rule",
     "of",
     "scope",
+    "task",
+    "metric",
+    "mode",
+    "strategy",
+    "removed",
 )
 _LARGEST_INDEX = 4096  # layers or heads; a larger number is a broken cell and would make an enormous figure
 _MEND = "Run the command again, or leave this run out."

@@ -10,7 +10,7 @@ import pandas as pd
 
 from headlens.heads import Head
 from headlens.report.classify_overviews import named, tables_of
-from headlens.report.page_tables import Cell, Interval, PageTable, number_text, page_table
+from headlens.report.page_tables import Cell, PageTable, interval_cell, number_text, page_table
 from headlens.report.panels import numbers, parts
 from headlens.report.recorded import RecordedRun
 from headlens.report.shares import asked, even_shares, limit
@@ -69,7 +69,7 @@ def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[s
         "model": row["model"],
         "head": str(Head(row["stack"], int(row["layer"]), int(row["head"]))),
         "relevance": Cell(number_text(value), repr(value)),
-        "95 % CI": _interval_cell((low, value, high, even), ends),
+        "95 % CI": interval_cell((low, value, high, even), ends),
         "even share": Cell(number_text(even), repr(even)),
         "n": row.get("n"),
         "rule": rule,
@@ -88,15 +88,5 @@ def _correlation(row: dict[str, Any]) -> dict[str, Any]:
         "over": {"heads": "all heads", "layers": "layers"}.get(str(row["scope"]), row["scope"]),
         "heads": row["n"],
         "Spearman": Cell("") if np.isnan(value) else Cell(number_text(value), repr(value)),
-        "95 % CI": _interval_cell((low, value, high, 0.0), (-1.0, 1.0)),
+        "95 % CI": interval_cell((low, value, high, 0.0), (-1.0, 1.0)),
     }
-
-
-def _interval_cell(numbers_: tuple[float, float, float, float], ends: tuple[float, float]) -> Cell:
-    """An interval in words, and as a picture that runs from one end to the other where it lies between them."""
-    low, _, high, _ = numbers_
-    if np.isnan(low) or np.isnan(high):
-        return Cell("")
-    places = [(number - ends[0]) / (ends[1] - ends[0]) for number in numbers_]
-    shown = Interval(*places) if all(0 <= place <= 1 for place in places) else None
-    return Cell(f"{number_text(low)} to {number_text(high)}", repr(low), shown)

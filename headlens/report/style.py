@@ -82,18 +82,27 @@ def heading(axes: Axes, text: str, width: float, shift: float = 0.0) -> None:
 
 def headline(figure: Figure, text: str) -> None:
     """The title of a whole figure, at its upper left."""
-    width, height = figure.get_size_inches()
+    width, height = map(float, figure.get_size_inches())
     figure.text(
         0.08 / width,
         1 - 0.06 / height,
-        # bold letters are wider than those that `fold` counts with
-        fold(text, (width - 0.1) * 0.85, TITLE_SIZE),
+        _title(text, width),
         fontsize=TITLE_SIZE,
         fontfamily=FAMILY,
         fontweight="bold",
         color=INK,
         va="top",
     )
+
+
+def further_lines(title: str, width: float) -> float:
+    """The inches that the lines of a title need, after the first, in a figure of some inches' width."""
+    return 0.15 * _title(title, width).count("\n")
+
+
+def _title(text: str, width: float) -> str:
+    # bold letters are wider than those that `fold` counts with
+    return fold(text, (width - 0.1) * 0.85, TITLE_SIZE)
 
 
 def fold(text: str, inches: float, size: float) -> str:
