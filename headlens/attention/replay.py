@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Self
 
 import torch
@@ -18,7 +19,7 @@ from headlens.attention.passes import Link, Passes
 from headlens.attention.playing import Playing
 from headlens.attention.recording import Call, Forward, Recording
 from headlens.attention.replaced import Mode, alone, check_means, evenly, replaced
-from headlens.attention.rows import rows_of
+from headlens.attention.rows import rows_of, tensors
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError
 from headlens.models.depth_masks import depth_mask
@@ -88,6 +89,8 @@ class Replay:
         self._undo: ExitStack | None = None
         self._checked: set[Site] = set()
         self._batches = 0
+        # The largest magnitude in each tensor of the outputs, over all batches.
+        self.largest: list[float] = []
         self._only_first: bool | None = None
 
     def __enter__(self) -> Self:
@@ -128,6 +131,8 @@ class Replay:
         recording = Recording(self._chain, inputs)
         outputs = self.run_with(recording, inputs)
         intact = Intact(self, inputs, recording, outputs)
+        sizes = [float(t.abs().max()) if t.numel() else 0.0 for t in tensors(outputs)]
+        self.largest = [max(pair) for pair in zip_longest(sizes, self.largest, fillvalue=0.0)]
         self._check(intact)
         return intact
 
