@@ -93,7 +93,9 @@ def train(
         )
     else:
         corpora = {"column": column, "target-column": target_column, "dev": dev, "dev-target": dev_target}
-        _refuse(task, {"corpus": corpus != "demo", "target": examples.target, "bleu": bleu, **corpora}, "--data")
+        of_text = {"label-smoothing": text.label_smoothing != 0.1, "mask-share": text.mask_share != 0.15}
+        wrong = {"corpus": corpus != "demo", "target": examples.target, "bleu": bleu, **corpora, **of_text}
+        _refuse(task, wrong, "--data")
         run = run_fine_tune(
             FineTuneRequest(
                 examples.of(task),
@@ -111,7 +113,10 @@ def train(
         )
     screen.show(*training_tables(run))
     screen.notes(run.notes)
-    screen.finish(run.summary(), run.files, shlex.join(["headlens", "classify", str(run.folder / "model")]))
+    following = ["headlens", "classify", str(run.folder / "model")]
+    if dev_data is not None:
+        following = ["headlens", "ablate", str(run.folder / "model"), "--task", task, "--data", dev_data]
+    screen.finish(run.summary(), run.files, shlex.join(following))
 
 
 def _refuse(task: str, given: Mapping[str, object], instead: str) -> None:

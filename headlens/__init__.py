@@ -13,16 +13,21 @@ if TYPE_CHECKING:
     from headlens.corpora.sentence import Corpus, Example, Sentence, Word
     from headlens.corpora.sources import open_corpus
     from headlens.errors import HeadlensError
+    from headlens.experiments.ablate import Ablation, AblationOptions, ablate
     from headlens.experiments.attend import attend
     from headlens.experiments.check import check
     from headlens.experiments.classify import Classification, ClassifyOptions, classify
+    from headlens.experiments.examples import Examples
     from headlens.experiments.relevance import HeadRelevances, RelevanceOptions, head_relevance
     from headlens.heads import Head, HeadTable
+    from headlens.interventions.compacting import compact
     from headlens.interventions.gates import HeadGates
     from headlens.metrics.base import Metric, Statistics
     from headlens.models.loading import LoadedModel, ModelOptions, load
     from headlens.relevance.session import RelevanceSession
     from headlens.roles.labels import Thresholds
+    from headlens.tasks.evaluation import evaluate
+    from headlens.tasks.opening import open_task
 
 _HOMES = {
     "attention.contract": ("AttentionCall", "BatchTokens", "CallContext", "Edit", "Observer", "Tokens"),
@@ -31,20 +36,27 @@ _HOMES = {
     "corpora.sentence": ("Corpus", "Example", "Sentence", "Word"),
     "corpora.sources": ("open_corpus",),
     "errors": ("HeadlensError",),
+    "experiments.ablate": ("Ablation", "AblationOptions", "ablate"),
     "experiments.attend": ("attend",),
     "experiments.check": ("check",),
     "experiments.classify": ("Classification", "ClassifyOptions", "classify"),
+    "experiments.examples": ("Examples",),
     "experiments.relevance": ("HeadRelevances", "RelevanceOptions", "head_relevance"),
     "heads": ("Head", "HeadTable"),
+    "interventions.compacting": ("compact",),
     "interventions.gates": ("HeadGates",),
     "metrics.base": ("Metric", "Statistics"),
     "models.loading": ("LoadedModel", "ModelOptions", "load"),
     "relevance.session": ("RelevanceSession",),
     "roles.labels": ("Thresholds",),
+    "tasks.evaluation": ("evaluate",),
+    "tasks.opening": ("open_task",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "Ablation",
+    "AblationOptions",
     "AttentionCall",
     "AttentionSession",
     "BatchTokens",
@@ -54,6 +66,7 @@ __all__ = [
     "Corpus",
     "Edit",
     "Example",
+    "Examples",
     "Head",
     "HeadGates",
     "HeadRelevances",
@@ -71,13 +84,17 @@ __all__ = [
     "Thresholds",
     "Tokens",
     "Word",
+    "ablate",
     "attend",
     "check",
     "classify",
+    "compact",
+    "evaluate",
     "find_sites",
     "head_relevance",
     "load",
     "open_corpus",
+    "open_task",
 ]
 
 

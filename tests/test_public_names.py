@@ -11,11 +11,12 @@ import pytest
 import headlens
 
 NAMES = [
-    *("AttentionCall", "AttentionSession", "BatchTokens", "CallContext", "Classification", "ClassifyOptions"),
-    *("Corpus", "Edit", "Example", "Head", "HeadGates", "HeadRelevances", "HeadTable", "HeadlensError", "LoadedModel"),
-    *("Metric", "ModelOptions", "Observer", "RelevanceOptions", "RelevanceSession", "Sentence", "Site", "Statistics"),
-    *("Thresholds", "Tokens", "Word"),
-    *("attend", "check", "classify", "find_sites", "head_relevance", "load", "open_corpus"),
+    *("Ablation", "AblationOptions", "AttentionCall", "AttentionSession", "BatchTokens", "CallContext"),
+    *("Classification", "ClassifyOptions", "Corpus", "Edit", "Example", "Examples", "Head", "HeadGates"),
+    *("HeadRelevances", "HeadTable", "HeadlensError", "LoadedModel", "Metric", "ModelOptions", "Observer"),
+    *("RelevanceOptions", "RelevanceSession", "Sentence", "Site", "Statistics", "Thresholds", "Tokens", "Word"),
+    *("ablate", "attend", "check", "classify", "compact", "evaluate", "find_sites", "head_relevance", "load"),
+    *("open_corpus", "open_task"),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import zip_longest
 from typing import Any, Self
 
 import torch
@@ -18,7 +19,7 @@ from headlens.attention.passes import Link, Passes
 from headlens.attention.playing import Playing
 from headlens.attention.recording import Call, Forward, Recording
 from headlens.attention.replaced import Mode, alone, check_means, evenly, replaced
-from headlens.attention.rows import rows_of
+from headlens.attention.rows import rows_of, tensors
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError
 from headlens.models.depth_masks import depth_mask
@@ -40,14 +41,15 @@ class Replay:
     An intact pass keeps the inputs of all layers and the outputs of all heads. A head changes nothing below its layer,
     so all heads of a layer start from there together, as further rows of the batch: queries, keys, values and attention
     of the layer itself are not computed again, the layers above run as the model's own code. With shared weights
-    (ALBERT) every depth is a layer of its own. Outputs equal those of full passes with `HeadGates` but for rounding.
+    (ALBERT) every depth is a layer of its own. Outputs equal those of full passes with `HeadGates` but for rounding. A
+    model that lost heads can lose more of them: the others keep their numbers, heads masked at a depth change nothing.
 
     Where only the first position of the last layer is looked at, as in BERT's classifiers, the last layer is run for
-    that position alone; the first batch shows whether that changes any output.
+    that position alone, without a key or value; the first batch shows whether that changes any output.
 
     Every replay checks that what it replaced arrived at the output projection, and that what it removed is exactly 0
-    there; of every layer in the first batch, and of one layer in every later one, that an intact replay gives the
-    outputs of the intact pass.
+    there; of every layer in the first batch, and of one layer in every later one, that an intact replay of its first
+    example gives the outputs of the intact pass.
 
     Args:
         model: in evaluation mode.
@@ -87,6 +89,8 @@ class Replay:
         self._undo: ExitStack | None = None
         self._checked: set[Site] = set()
         self._batches = 0
+        # The largest magnitude in each tensor of the outputs, over all batches.
+        self.largest: list[float] = []
         self._only_first: bool | None = None
 
     def __enter__(self) -> Self:
@@ -127,6 +131,8 @@ class Replay:
         recording = Recording(self._chain, inputs)
         outputs = self.run_with(recording, inputs)
         intact = Intact(self, inputs, recording, outputs)
+        sizes = [float(t.abs().max()) if t.numel() else 0.0 for t in tensors(outputs)]
+        self.largest = [max(pair) for pair in zip_longest(sizes, self.largest, fillvalue=0.0)]
         self._check(intact)
         return intact
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -11,11 +13,15 @@ import pandas as pd
 from headlens.attention.replaced import Mode
 from headlens.corpora.bootstrap import Draws
 from headlens.errors import OptionError
+from headlens.experiments.examples import Examples
 from headlens.experiments.head_records import HeadRecords
+from headlens.experiments.task_sweep import TaskSweep
 from headlens.heads import KEY_COLUMNS, HeadTable
+from headlens.models.loading import LoadedModel
 from headlens.pruning.paired import Compared, Comparison, Right, holm
 from headlens.tasks.base import Floats, Task
 
+How = Callable[[Mode], AbstractContextManager[TaskSweep]]
 ABLATION_COLUMNS = [
     *("model", "task", "metric", "mode", *KEY_COLUMNS),
     *("n", "baseline", "value", "delta", "ci_low", "ci_high", "p_value", "p_holm"),
@@ -57,6 +63,49 @@ class AblationOptions:
     def modes(self) -> list[Mode]:
         """The sweeps, one after the other."""
         return [self.mode, "keep-only"] if self.keep_only else [self.mode]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What a task loses with each head.
+
+    Args:
+        table: a row per mode and head, see `ablation_table`.
+        records: of all examples, by mode.
+    """
+
+    table: pd.DataFrame
+    records: dict[Mode, HeadRecords]
+
+
+def ablate(
+    loaded: LoadedModel, examples: Examples, options: AblationOptions | None = None, how: How | None = None
+) -> Ablation:
+    """Run a task with all heads and without each.
+
+        task, source = headlens.open_task("sst2", "dev.tsv")
+        found = headlens.ablate(loaded, headlens.Examples.of(task, source, loaded))
+        found.table
+
+    Args:
+        loaded: the model.
+        examples: as it reads them.
+        options: how heads are taken out, and what is measured.
+        how: for each mode, how the examples go through the model; None for one process, without progress and resuming.
+
+    Raises:
+        OptionError: if the task has no such metric, or cannot be run in such a mode.
+        SelfCheckError: if something else was taken out than was meant.
+    """
+    options = options or AblationOptions()
+    metric = chosen_metric(examples.task, options.metric)
+    records = {}
+    for mode in options.modes:
+        with nullcontext(TaskSweep(mode, options.batch_tokens)) if how is None else how(mode) as sweep:
+            records[mode] = sweep.run(loaded.model, examples)
+    draws = Draws.of(examples.keys, options.replicates, options.seed)
+    tables = [ablation_table(examples.task, metric, mode, found, draws) for mode, found in records.items()]
+    return Ablation(pd.concat(tables, ignore_index=True), records)
 
 
 def chosen_metric(task: Task, metric: str | None) -> str:

@@ -62,8 +62,8 @@ class Examples:
 
     @property
     def keys(self) -> list[str]:
-        """What tells examples from each other, the same for all models."""
-        return [p.example.id for p in self.prepared]
+        """What examples are drawn by, the same for all models; questions about one paragraph go together."""
+        return [p.example.key for p in self.prepared]
 
     def part(self, chosen: Chosen) -> Examples:
         """Some of them, numbered anew."""

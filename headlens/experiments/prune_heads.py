@@ -65,6 +65,8 @@ class PruneOptions:
                 raise OptionError(
                     f"There is no strategy {name!r}.", f"--strategies can be {', '.join(STRATEGIES)}, all."
                 )
+        if self.prune and not self.strategies:
+            raise OptionError("--strategies names none.", f"Choose from {', '.join(STRATEGIES)}, or all.")
         for option in ("beam", "orders"):
             if getattr(self, option) < 1:
                 raise OptionError(f"--{option} {getattr(self, option)} is not a positive number.", "Give 1 or more.")

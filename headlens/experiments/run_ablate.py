@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from headlens.attention.replaced import Mode
-from headlens.corpora.bootstrap import Draws
 from headlens.errors import OptionError, counted
-from headlens.experiments.ablate import ABLATION_COLUMNS, AblationOptions, ablation_table, chosen_metric
+from headlens.experiments.ablate import ABLATION_COLUMNS, AblationOptions, ablate, chosen_metric
 from headlens.experiments.examples import Examples
 from headlens.experiments.facts import model_facts, model_label
 from headlens.experiments.head_records import HeadRecords
@@ -136,17 +137,11 @@ class _Ablated:
         options, run = self.request.options, self.under_way
         with run.reporter.progress(f"reading {source.name}", None) as advance:
             examples = Examples.of(task, source, self.loaded, advance)
-        sweeps: dict[Mode, HeadRecords] = {}
-        bench = self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0))
         if self.request.pruning.prune:
-            bench.check()
-        for mode in options.modes:
-            sweeps[mode] = self._swept(examples, mode)
-        draws = Draws.of(examples.keys, options.replicates, options.seed)
-        with run.reporter.status("comparing"):
-            rows = [ablation_table(task, metric, mode, records, draws) for mode, records in sweeps.items()]
-        tables = {"ablation": pd.concat(rows, ignore_index=True)}
-        records = sweeps[options.mode]
+            self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0)).check()
+        found = ablate(self.loaded, examples, options, partial(self._sweep, examples))
+        records = found.records[options.mode]
+        tables = {"ablation": found.table}
         if self.request.pruning.prune:
             tables["pruning"] = self._bench(examples, metric, records).table()
         chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
@@ -166,14 +161,14 @@ class _Ablated:
             self.request.pruning,
         )
 
-    def _swept(self, examples: Examples, mode: Mode) -> HeadRecords:
+    @contextmanager
+    def _sweep(self, examples: Examples, mode: Mode) -> Iterator[TaskSweep]:
         run = self.under_way
         text = f"{self.loaded.short_name} {'with each head alone' if mode == 'keep-only' else 'without each head'}"
         keeper = run.keeper(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
         own = len(range(run.processes.rank, len(examples), run.processes.count))
         with run.reporter.progress(text, own) as advance:
-            sweep = TaskSweep(mode, self.request.options.batch_tokens, advance, run.warn, keeper, run.processes)
-            return sweep.run(self.loaded.model, examples)
+            yield TaskSweep(mode, self.request.options.batch_tokens, advance, run.warn, keeper, run.processes)
 
     def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
         notes, summary = [], examples.summary

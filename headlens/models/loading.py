@@ -52,6 +52,13 @@ class ModelOptions:
     trust_remote_code: bool = False
 
 
+def short_name(name: str) -> str:
+    """The last part of an id or folder; of the folder `model` that `headlens train` wrote, the name of its run."""
+    path = Path(name.rstrip("/"))
+    trained = path.name == "model" and path.parent.name not in ("", "..")
+    return path.parent.name if trained else path.name
+
+
 @dataclass(frozen=True)
 class LoadedModel:
     """A model, its tokenizer, and where they came from."""
@@ -68,8 +75,8 @@ class LoadedModel:
 
     @property
     def short_name(self) -> str:
-        """The name without organisation or folders, as in titles and CSVs."""
-        return "MiniLM-L6" if self.name == DEMO else Path(self.name.rstrip("/")).name
+        """The name without organisation or folders, as in titles and CSVs; of what `train` wrote, that of the run."""
+        return "MiniLM-L6" if self.name == DEMO else short_name(self.name)
 
     @property
     def n_parameters(self) -> int:

@@ -18,6 +18,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.errors import Interrupted, OutputError, ResumeError
+from headlens.models.loading import short_name
 from headlens.report.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.report.images import write_figure
 from headlens.report.locks import FolderLock
@@ -229,7 +230,7 @@ class RunFolder:
 def default_name(command: str, model: str, moment: datetime | None = None) -> Path:
     """`runs/<command>-<model>-<YYYYmmdd-HHMMSS>`, local time; of a model that is a folder, its last name."""
     local = model.startswith((".", "/", "~", "\\")) or Path(model).is_absolute()
-    name = Path(model).name if local else model
+    name = short_name(model) if local else model
     safe = re.sub(r"[^\w.-]+", "-", name.replace("/", "--"), flags=re.ASCII).strip("-.") or "model"
     stamp = (moment or datetime.now().astimezone()).strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{command}-{safe[:80]}-{stamp}"

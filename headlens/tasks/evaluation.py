@@ -13,6 +13,7 @@ from headlens.errors import CorpusError, OptionError, counted
 from headlens.models.loading import LoadedModel
 from headlens.models.memory import InParts
 from headlens.tasks.base import Floats, Prepared, Task
+from headlens.tasks.examples import TaskExample
 from headlens.tasks.feeding import budget_batches, prepare_all
 from headlens.tasks.reader import Reader
 from headlens.tasks.sources import SourceCounts, TaskSource
@@ -103,18 +104,19 @@ def evaluate(
 
     in_parts = InParts(loaded.device, run, lambda a, b: np.concatenate([a, b]), token_count, options.warn)
     places: list[int] = []
-    ids: list[str] = []
+    examples: list[TaskExample] = []
     records: list[Floats] = []
     for batch in budget_batches(prepare_all(task, source, reader, counts), options.batch_tokens):
         records.append(in_parts(batch))
         places += [p.index for p in batch]
-        ids += [p.example.id for p in batch]
+        examples += [p.example for p in batch]
         options.progress(len(places))
     if not records:
         raise nothing_left(source, reader, counts)
     order = np.argsort(places)
-    found, names = np.concatenate(records)[order], tuple(ids[i] for i in order)
-    return Evaluation(task, found, names, estimates(task, found, names, options), counts)
+    found, ordered = np.concatenate(records)[order], [examples[i] for i in order]
+    metrics = estimates(task, found, [e.key for e in ordered], options)
+    return Evaluation(task, found, tuple(e.id for e in ordered), metrics, counts)
 
 
 def nothing_left(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:

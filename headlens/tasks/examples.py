@@ -20,6 +20,11 @@ class TextExample:
     texts: tuple[str, ...]
     label: float | None = None
 
+    @property
+    def key(self) -> str:
+        """What it is drawn by in samples, see `headlens.corpora.bootstrap.Draws`."""
+        return self.id
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -44,6 +49,11 @@ class Question:
     question: str
     context: str
     answers: tuple[Answer, ...]
+
+    @property
+    def key(self) -> str:
+        """That of its paragraph: questions about one are not independent, and are drawn together."""
+        return self.context
 
 
 TaskExample: TypeAlias = TextExample | Question

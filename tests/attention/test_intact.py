@@ -11,6 +11,7 @@ import zoo
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from headlens.attention.intact import close
 from headlens.attention.replaced import Mode
 from headlens.attention.replay import Replay
 from headlens.attention.rows import tensors
@@ -118,3 +119,37 @@ def test_means_of_what_is_left() -> None:
     with Replay(small, "mean", nothing) as replay:
         for variant in replay.run(inputs).variants():
             assert_same(variant.outputs, full(model, inputs, gone | {variant.head}))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "difference", "expected"),
+    [
+        (torch.float64, 1e-10, True),
+        (torch.float64, 1e-9, False),
+        (torch.float32, 5e-5, True),
+        (torch.float32, 1e-4, False),
+        (torch.bfloat16, 0.08, True),
+        (torch.bfloat16, 0.1, False),
+        (torch.float16, 0.03, True),
+        (torch.float16, 0.04, False),
+    ],
+)
+def test_rounding_is_measured_by_what_outputs_are_like(dtype: torch.dtype, difference: float, expected: bool) -> None:
+    small = torch.zeros(2, dtype=dtype)
+    assert close(small + difference, small, 1.0) is expected
+    assert close(small + difference, small, difference / 100) is False
+    assert close(small[:0], small[:0], 0.0)
+
+
+def test_logits_near_zero_in_half_precision() -> None:
+    """One example whose logits cancel is not a replay gone wrong: others show what logits are like."""
+    model = zoo.ZOO["bert-classifier"].build().bfloat16()
+    batches = [zoo.padded(zoo.ZOO["bert-classifier"]), *zoo.unpadded(zoo.ZOO["bert-classifier"])]
+    with torch.no_grad():
+        first = model(**batches[1]).logits[0]
+        model.classifier.bias -= first  # the first example's logits are all but 0
+    with Replay(model) as replay:
+        for inputs in batches * 3:
+            replay.run(inputs)
+        with torch.no_grad():
+            assert replay.largest[0] >= float(model(**batches[0]).logits.abs().max())

@@ -188,6 +188,16 @@ def test_the_last_layer_runs_for_the_first_position_where_no_other_matters(
         assert_same(variant.outputs, full(model, inputs, HeadGates({variant.head: 0.0})), 1e-10)
 
 
+@pytest.mark.parametrize("kernel", ["eager", "sdpa"])
+@pytest.mark.parametrize("part", ["key", "value"])
+def test_projections_of_the_last_layer_that_somebody_changes(part: str, kernel: str) -> None:
+    """Its weights alone do not tell what they give."""
+    model, inputs = model_and_inputs("bert-classifier", kernel=kernel)
+    projection = getattr(model.bert.encoder.layer[-1].attention.self, part)
+    projection.register_forward_hook(lambda _, args, output: output.sin() * 3)
+    compare(model, inputs, "zero", 1e-10)
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", ["AlbertForSequenceClassification", "DistilBertForSequenceClassification"])
 def test_classifiers_in_every_mode(name: str, mode: Mode) -> None:
@@ -287,6 +297,15 @@ def test_modes_and_means_must_fit() -> None:
 def test_models_that_give_nothing_but_nan_are_told_apart() -> None:
     model, inputs = model_and_inputs("bert")
     torch.nn.init.constant_(model.encoder.layer[0].output.LayerNorm.bias, float("nan"))
+    with Replay(model) as replay, pytest.raises(SelfCheckError, match="gives NaN, with all its heads"):
+        replay.run(inputs)
+
+
+def test_nan_of_any_example_is_found() -> None:
+    model, inputs = model_and_inputs("bert")
+    once = next(i for i in inputs["input_ids"][1].tolist() if i not in inputs["input_ids"][0])
+    with torch.no_grad():
+        model.embeddings.word_embeddings.weight[once] = float("nan")
     with Replay(model) as replay, pytest.raises(SelfCheckError, match="gives NaN, with all its heads"):
         replay.run(inputs)
 

@@ -4,16 +4,17 @@
 
 CPU time of this process; rounds in which every contender runs once, in turn; medians of ratios. Full passes have a hook
 that zeroes one head's slice of what the output projection gets, which costs nothing worth measuring; they are timed for
-some heads of every layer and multiplied, as all heads of a layer cost the same (`--heads` 12 times all). They run the
-batches of the sweep, and batches of 16 sentences as they come in the corpus. Sentences are UD EWT's where the treebank
-is at hand, else the demo's. In the first batch all heads of the sweep are compared with full passes.
+some heads of every layer and multiplied, as all heads of a layer cost the same (`--heads 12` runs all). They run the
+batches of the sweep; larger ones that are also sorted by length, and the sweep those, too, as small batches suit a
+sweep, which fills passes with heads, better than full passes; and batches of 16 sentences as they come in the corpus.
+Sentences are the first of UD EWT's test set where the treebank is at hand, else the demo's; spread over the treebank
+they would be padded still more. In the first batch all heads of the sweep are compared with full passes.
 """
 
 from __future__ import annotations
 
 import argparse
 import gc
-import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +31,7 @@ from headlens.attention.replay import BATCH_TOKENS
 from headlens.attention.sites import find_sites
 from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.sentence import Example
+from headlens.corpora.sources import open_corpus
 from headlens.experiments.feeding import Feed
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
@@ -124,10 +126,7 @@ def budgeted(rows: Sequence[EncodedExample], tokens: int) -> list[list[EncodedEx
 
 
 def encoded(feed: Feed, examples: Sequence[Example]) -> list[EncodedExample]:
-    found = [row for e in examples if (row := feed.encoder.encode(e)) is not None]
-    # The treebank goes from one kind of text to the next.
-    random.Random(0).shuffle(found)
-    return found
+    return [row for e in examples if (row := feed.encoder.encode(e)) is not None]
 
 
 def classifier(config: BertConfig) -> PreTrainedModel:
@@ -141,10 +140,10 @@ def models(names: Sequence[str], loaded: LoadedModel) -> Iterator[tuple[str, Pre
         mini = classifier(BertConfig(**{**loaded.model.config.to_dict(), "num_labels": 2}))
         mini.base_model.load_state_dict(loaded.model.base_model.state_dict(), strict=False)
         yield "MiniLM (6 x 12), classifier", mini, 1
-    if "embedding" in names:
-        yield "MiniLM (6 x 12), sentence embeddings", loaded.model, 1
     if "bert" in names:
         yield "Random BERT-base (12 x 12), classifier", classifier(BertConfig(attn_implementation="sdpa")), 0.25
+    if "embedding" in names:
+        yield "MiniLM (6 x 12), sentence embeddings", loaded.model, 1
 
 
 def compared(title: str, model: PreTrainedModel, feed: Feed, rows: Sequence[EncodedExample], options: Any) -> None:
@@ -152,10 +151,13 @@ def compared(title: str, model: PreTrainedModel, feed: Feed, rows: Sequence[Enco
         return [dict(feed.collate(part).inputs) for part in parts]
 
     same = collated(budgeted(rows, options.batch_tokens))
+    large = collated(budgeted(rows, 2048))
     small = collated([rows[i : i + 16] for i in range(0, len(rows), 16)])
     contenders = {
         "sweep": lambda: seconds(lambda: ours(model, same, options.tokens)),
         "hook per head, the same batches": lambda: timed(model, same, options.heads),
+        "sweep, sorted batches of 2048 tokens": lambda: seconds(lambda: ours(model, large, options.tokens)),
+        "hook per head, sorted batches of 2048 tokens": lambda: timed(model, large, options.heads),
         "hook per head, batches of 16": lambda: timed(model, small, options.heads),
     }
     title = f"{title}, {len(rows)} texts of {sum(r.length for r in rows) / len(rows):.0f} tokens"
@@ -175,13 +177,12 @@ def main() -> None:
     parser.add_argument("--models", default="minilm,embedding,bert")
     options = parser.parse_args()
     loaded = corpora.loaded_model("demo", "cpu")
-    examples = corpora.sentences(None, options.sentences)
+    examples = list(open_corpus(str(corpora.TREEBANK) if corpora.TREEBANK.exists() else "demo"))
     feed = Feed.of(loaded, examples[0])
     for title, model, share in models(options.models.split(","), loaded):
-        rows = encoded(feed, examples)
-        compared(title, model, feed, rows[: int(share * len(rows))], options)
+        compared(title, model, feed, encoded(feed, examples[: int(share * options.sentences)]), options)
         if long := int(share * options.long):
-            texts = encoded(feed, corpora.joined(corpora.sentences(None, 60 * long), feed))
+            texts = encoded(feed, corpora.joined(examples[: 60 * long], feed))
             compared(title, model, feed, sorted(texts, key=lambda r: -r.length)[:long], options)
 
 

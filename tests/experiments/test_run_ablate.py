@@ -17,6 +17,7 @@ from made_tasks import examples_of, text
 from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
+import headlens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, ResumeError
@@ -154,6 +155,15 @@ def test_operations_are_those_of_the_matrix_products(wordpiece_tokenizer: PreTra
     assert operations(model, examples) == 2 * layer + 2 * d * d + 2 * d * 2
 
 
+def test_from_python(model: str, data: str, done: AblateRun) -> None:
+    loaded = headlens.load(model)
+    task, source = headlens.open_task("sst2", data)
+    options = headlens.AblationOptions(replicates=200, batch_tokens=400)
+    found = headlens.ablate(loaded, headlens.Examples.of(task, source, loaded), options)
+    pd.testing.assert_frame_equal(found.table, done.tables["ablation"].drop(columns="model"))
+    assert headlens.evaluate(task, loaded, source).value == found.table["baseline"].iloc[0]
+
+
 def test_the_run_says_what_it_was(done: AblateRun, model: str) -> None:
     record = json.loads((done.folder / "run.json").read_text())
     (facts,) = record["models"]
@@ -239,6 +249,8 @@ def test_strategies_by_name() -> None:
     wrong: Any = ("best",)
     with pytest.raises(OptionError, match=r"(?s)no strategy 'best'.*ranked, importance, importance-steps"):
         PruneOptions(strategies=wrong)
+    with pytest.raises(OptionError, match="--strategies names none"):
+        PruneOptions((3,), ())
     with pytest.raises(OptionError, match="--beam 0"):
         PruneOptions(beam=0)
     with pytest.raises(OptionError, match="--orders 0"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -68,6 +69,8 @@ def test_folder(bert: str, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None
     assert loaded.tokenizer is not None
     assert loaded.tokenizer("cats sleep")["input_ids"] == wordpiece_tokenizer("cats sleep")["input_ids"]
     assert loaded.short_name == "bert"
+    for name, short in [("runs/sst2/model", "sst2"), ("runs/sst2/model/", "sst2"), ("model", "model"), ("a/b", "b")]:
+        assert replace(loaded, name=name).short_name == short
     assert loaded.n_parameters == sum(p.numel() for p in build("BertModel").parameters())
     assert loaded.device == torch.device("cpu")
 

@@ -1,5 +1,6 @@
 """Answers of a question-answering model, against every stretch of text tried one by one."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -175,3 +176,8 @@ def test_errors(reader: Reader, marian_tokenizer: PreTrainedTokenizerBase) -> No
         TASK.read(Outputs(torch.zeros(1, 24), torch.zeros(1, 24)), batch)
     with pytest.raises(ModelError, match="MarianTokenizer is a slow tokenizer"):
         TASK.prepare(LONG, Reader(marian_tokenizer))
+
+
+def test_questions_about_one_paragraph_are_drawn_together() -> None:
+    one, other = replace(LONG, id="x"), replace(LONG, id="y", question="Who?")
+    assert one.key == other.key != SHORT.key
