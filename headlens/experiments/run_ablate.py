@@ -28,6 +28,7 @@ from headlens.models.loading import DEMO, LoadedModel, ModelOptions
 from headlens.report.ablate import write_ablation
 from headlens.tasks.base import Task
 from headlens.tasks.evaluation import EvaluationOptions, estimates
+from headlens.tasks.heads import check_head
 from headlens.tasks.sources import TaskSource
 
 
@@ -98,6 +99,9 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
     with open_run("ablate", request.models[0], request, reporter) as run:
         task, source = request.data.open(offline=request.model_options.offline)
         metric = chosen_metric(task, request.options.metric)
+        for name in request.models[1:]:
+            # What is wrong with it is told before the first model is swept.
+            _Ablated(request, run, "", run.load(name, request.model_options), name).examples(task, source, metric)
         found: dict[str, _Found] = {}
         for number, name in enumerate(request.models):
             loaded = run.load(name, request.model_options)
@@ -134,11 +138,8 @@ class _Ablated:
     label: str
 
     def run(self, task: Task, source: TaskSource, metric: str) -> _Found:
-        options, run = self.request.options, self.under_way
-        with run.reporter.progress(f"reading {source.name}", None) as advance:
-            examples = Examples.of(task, source, self.loaded, advance)
-        if self.request.pruning.prune:
-            self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0)).check()
+        options = self.request.options
+        examples = self.examples(task, source, metric)
         found = ablate(self.loaded, examples, options, partial(self._sweep, examples))
         records = found.records[options.mode]
         tables = {"ablation": found.table}
@@ -148,6 +149,18 @@ class _Ablated:
         whole = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
         facts = model_facts(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": whole}
         return _Found(tables, self._notes(examples, records), facts)
+
+    def examples(self, task: Task, source: TaskSource, metric: str) -> Examples:
+        """The examples as the model reads them; errors where it cannot do the task, or be pruned as asked."""
+        check_head(self.loaded, task)
+        with self.under_way.reporter.progress(f"reading {source.name}", None) as advance:
+            examples = Examples.of(task, source, self.loaded, advance)
+        if self.request.pruning.prune:
+            self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0)).check()
+        shortest = min(examples.prepared, key=lambda p: p.length)
+        batch = task.collate([shortest], examples.reader, self.loaded.device)
+        task.read(task.run(self.loaded.model, batch), batch)
+        return examples
 
     def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> Bench:
         return Bench(
@@ -176,7 +189,7 @@ class _Ablated:
             notes.append(f"{counted(summary.unlabelled, 'example')} left out: no answer, or no text.")
         if summary.too_long:
             notes.append(f"{counted(summary.too_long, 'example')} left out: longer than the model reads.")
-        if idle := check_effect(records):
+        if idle := check_effect(records, counts=examples.task.generates):
             notes.append(f"{counted(len(idle), 'head')} can go without any change: {' '.join(map(str, idle))}.")
         return notes
 
@@ -193,6 +206,5 @@ def _stack(found: dict[str, _Found]) -> dict[str, pd.DataFrame]:
 
 def _significant(ablation: pd.DataFrame, level: float = 0.05) -> dict[str, Any]:
     """How many heads matter for sure, by model and mode."""
-    sure = ablation[ablation["p_holm"] < level]
-    groups: Sequence[tuple[Any, pd.DataFrame]] = list(sure.groupby(["model", "mode"], sort=False))
-    return {f"{model} {mode}": len(rows) for (model, mode), rows in groups}
+    groups: Sequence[tuple[Any, pd.DataFrame]] = list(ablation.groupby(["model", "mode"], sort=False))
+    return {f"{model} {mode}": int((rows["p_holm"] < level).sum()) for (model, mode), rows in groups}

@@ -118,7 +118,8 @@ class Bench:
             found = {removed: self._evaluated(removed, advance) for removed in sets}
         results = _Results(self, found[frozenset()])
         rows = [results.row(named, found[frozenset(named.choice.removed)]) for named in choices]
-        return pd.DataFrame(rows)[PRUNING_COLUMNS[1:]]
+        # whole numbers also where most strategies have no seed, or all
+        return pd.DataFrame(rows).astype({"seed": "Int64"})[PRUNING_COLUMNS[1:]]
 
     def _choices(self) -> list[Named]:
         """What every strategy removes."""
