@@ -12,6 +12,7 @@ from typing import Any
 import pandas as pd
 
 from headlens.attention.replaced import Mode
+from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError, counted
 from headlens.experiments.ablate import ABLATION_COLUMNS, AblationOptions, ablate, chosen_metric
 from headlens.experiments.examples import Examples
@@ -159,7 +160,8 @@ class _Ablated:
             self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0)).check()
         shortest = min(examples.prepared, key=lambda p: p.length)
         batch = task.collate([shortest], examples.reader, self.loaded.device)
-        task.read(task.run(self.loaded.model, batch), batch)
+        with AttentionSession(task.network(self.loaded.model)):
+            task.read(task.run(self.loaded.model, batch), batch)
         return examples
 
     def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> Bench:

@@ -73,7 +73,7 @@ REFUSED: dict[str, tuple[Sequence[object], Sequence[str]]] = {
     "no column": ((*DEV, "--columns", "text"), ["--columns text: not understood"]),
     "no data set": (("--task", "sst2", "--data", "hub:"), ["hub: names no data set", "hub:nyu-mll/glue:sst2"]),
     "targets": ((*DEV, "--target", "dev.tsv"), ["The task sst2 has no translations", "Leave --target out"]),
-    "a score": (("--task", "stsb", "--data", "pairs.tsv"), ["is a score, but the model has 2 classes", "--task stsb"]),
+    "a score": (("--task", "stsb", "--data", "pairs.tsv"), ["but the model has 2 classes", "one output", "--task stsb"]),
     "a translation": (("--task", "translation", "--data", "both.tsv"), ["needs an encoder-decoder", "Marian"]),
     "words to fill in": (("--task", "mlm", "--data", "plain.tsv"), ["a language-model head", "shape (1, 2)", "--task mlm"]),
     "offline": (("--task", "sst2", "--offline"), ["glue", "--offline"]),
