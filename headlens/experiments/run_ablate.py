@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from headlens.attention.replaced import Mode
@@ -26,9 +27,10 @@ from headlens.experiments.run_pruning import Bench
 from headlens.experiments.task_data import TaskData
 from headlens.experiments.task_sweep import TaskSweep, check_effect, task_heads
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
+from headlens.models.memory import InParts
 from headlens.report.ablate import write_ablation
-from headlens.tasks.base import Task
-from headlens.tasks.evaluation import EvaluationOptions, estimates
+from headlens.tasks.base import Floats, Prepared, Task
+from headlens.tasks.evaluation import EvaluationOptions, estimates, token_count
 from headlens.tasks.heads import check_head
 from headlens.tasks.sources import TaskSource
 
@@ -158,11 +160,20 @@ class _Ablated:
             examples = Examples.of(task, source, self.loaded, advance)
         if self.request.pruning.prune:
             self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0)).check()
-        shortest = min(examples.prepared, key=lambda p: p.length)
-        batch = task.collate([shortest], examples.reader, self.loaded.device)
-        with AttentionSession(task.network(self.loaded.model)):
-            task.read(task.run(self.loaded.model, batch), batch)
+        self._try(task, examples)
         return examples
+
+    def _try(self, task: Task, examples: Examples) -> None:
+        """The shortest example, which tells at once whether the model's outputs are what the task reads."""
+        model = self.loaded.model
+
+        def run(prepared: Sequence[Prepared]) -> Floats:
+            batch = task.collate(prepared, examples.reader, model.device)
+            return task.read(task.run(model, batch), batch)
+
+        shortest = min(examples.prepared, key=lambda p: p.length)
+        with AttentionSession(task.network(model)):
+            InParts(model.device, run, np.add, token_count, self.under_way.warn_once)([shortest])
 
     def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> Bench:
         return Bench(
@@ -183,7 +194,7 @@ class _Ablated:
         keeper = run.keeper(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
         own = len(range(run.processes.rank, len(examples), run.processes.count))
         with run.reporter.progress(text, own) as advance:
-            yield TaskSweep(mode, self.request.options.batch_tokens, advance, run.warn, keeper, run.processes)
+            yield TaskSweep(mode, self.request.options.batch_tokens, advance, run.warn_once, keeper, run.processes)
 
     def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
         notes, summary = [], examples.summary

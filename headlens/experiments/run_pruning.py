@@ -149,7 +149,7 @@ class Bench:
             return self._sweep(self._keeper("without", removed), advance)
 
         ranking = Ranking(self.loaded.model, part, self.metric, sweep, known)
-        gradient = ImportanceOf(self.loaded.model, part, self.options.batch_tokens, self.run.warn, advance)
+        gradient = ImportanceOf(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
         return self._remembered("ranking", ranking), self._remembered("importance", ByImportance(gradient))
 
     def _remembered(self, name: str, scorer: Scorer) -> Remembered:
@@ -171,7 +171,7 @@ class Bench:
         return evaluated(without_heads(self.loaded.model, removed), self.examples, sweep)
 
     def _sweep(self, keeper: Keeper, advance: Advance) -> TaskSweep:
-        return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn, keeper, self.run.processes)
+        return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn_once, keeper, self.run.processes)
 
     def _keeper(self, what: str, removed: frozenset[Head]) -> Keeper:
         digest = hashlib.sha256(" ".join(map(str, in_order(removed))).encode()).hexdigest()[:16]
