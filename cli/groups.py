@@ -121,7 +121,7 @@ class AblationGroup(Group):
     metric: o.MetricOption = None
     replicates: o.BootstrapOption = 10_000
     seed: o.SeedOption = 0
-    batch_tokens: o.BatchTokensOption = 4096
+    batch_tokens: o.SweepTokensOption = None
 
     def options(self) -> AblationOptions:
         """As the package wants them."""

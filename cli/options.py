@@ -150,6 +150,16 @@ LongSentencesOption = Annotated[
 BatchTokensOption = Annotated[
     int, typer.Option(min=1, metavar="N", help="Tokens of a batch, padding included.", rich_help_panel=MODEL)
 ]
+SweepTokensOption = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Tokens of a batch, padding included.",
+        show_default="256 on a CPU, 8192 elsewhere",
+        rich_help_panel=MODEL,
+    ),
+]
 OutOption = Annotated[
     Path | None,
     typer.Option(

@@ -38,7 +38,7 @@ class AblationOptions:
         metric: of the task; None for its main one.
         replicates: bootstrap samples.
         seed: of the bootstrap, and of what else is drawn.
-        batch_tokens: tokens of a batch, padding included.
+        batch_tokens: tokens of a batch, padding included; None for what suits the device.
 
     Raises:
         OptionError: if a number is out of range.
@@ -49,13 +49,12 @@ class AblationOptions:
     metric: str | None = None
     replicates: int = 10_000
     seed: int = 0
-    batch_tokens: int = 4096
+    batch_tokens: int | None = None
 
     def __post_init__(self) -> None:
-        for name in ("replicates", "batch_tokens"):
-            if getattr(self, name) < 1:
-                option = name.replace("_", "-")
-                raise OptionError(f"--{option} {getattr(self, name)} is not a positive number.", "Give 1 or more.")
+        for option, value in (("replicates", self.replicates), ("batch-tokens", self.batch_tokens)):
+            if value is not None and value < 1:
+                raise OptionError(f"--{option} {value} is not a positive number.", "Give 1 or more.")
         if self.mode == "keep-only":
             raise OptionError("keep-only is no mode of its own.", "Give --keep-only beside --mode.")
 

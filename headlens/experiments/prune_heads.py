@@ -16,7 +16,7 @@ from headlens.corpora.bootstrap import Draws, percentile_interval
 from headlens.errors import OptionError
 from headlens.experiments.examples import Examples
 from headlens.experiments.head_records import HeadRecords
-from headlens.experiments.task_sweep import TaskSweep
+from headlens.experiments.task_sweep import WHOLE, TaskSweep
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
 from headlens.metrics.direction import LOWER_IS_BETTER
@@ -110,14 +110,14 @@ class ImportanceOf:
     Args:
         model: whole.
         examples: the ranking part.
-        batch_tokens: tokens of a batch, padding included.
+        batch_tokens: tokens of a batch, padding included; None for `WHOLE`.
         warn: called with what the user should know at once.
         progress: called with the number of examples that are done.
     """
 
     model: PreTrainedModel
     examples: Examples
-    batch_tokens: int
+    batch_tokens: int | None
     warn: Callable[[str], None]
     progress: Callable[[int], None] = lambda _: None
 
@@ -135,7 +135,7 @@ class ImportanceOf:
                 return len(prepared)
 
             in_parts = InParts(model.device, run, int.__add__, token_count, self.warn)
-            for batch in self.examples.batches(self.batch_tokens):
+            for batch in self.examples.batches(self.batch_tokens or WHOLE):
                 self.progress(in_parts(batch))
             return importances(totals, session.sites)
 

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.contract import BatchTokens, Tokens
 from headlens.attention.replaced import HeadMeans, Mode
-from headlens.attention.replay import Replay
+from headlens.attention.replay import BATCH_TOKENS, Replay
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, SelfCheckError
@@ -30,6 +30,7 @@ from headlens.tasks.base import Prepared, Task, TaskBatch
 from headlens.tasks.evaluation import token_count
 
 Means = Mapping[Site, Tensor]
+WHOLE = 4096  # tokens of a batch that goes through a model once
 Sweep = Callable[[TaskBatch], Swept]
 
 
@@ -39,7 +40,8 @@ class TaskSweep:
 
     Args:
         mode: what a head's output is replaced by, see `headlens.attention.replay.Replay`.
-        batch_tokens: tokens of a batch, padding included.
+        batch_tokens: tokens of a batch, padding included; None for what suits the device: small batches on a processor,
+            where a sweep fills its passes with heads.
         progress: called with the number of this process's examples that are done.
         warn: called with what the user should know at once.
         keeper: where records are kept, so that an interrupted sweep can go on; None keeps nothing.
@@ -47,7 +49,7 @@ class TaskSweep:
     """
 
     mode: Mode = "zero"
-    batch_tokens: int = 4096
+    batch_tokens: int | None = None
     progress: Callable[[int], None] = lambda _: None
     warn: Callable[[str], None] = lambda _: None
     keeper: Keeper | None = None
@@ -71,7 +73,8 @@ class TaskSweep:
         records = HeadRecords(chosen, len(examples), len(examples.task.columns))
         if self.keeper is not None:
             self.keeper.restore(records)
-        own = list(examples.batches(self.batch_tokens, self.processes.rank, self.processes.count))
+        tokens = self.batch_tokens or suitable_tokens(model, examples.task, len(records.heads))
+        own = list(examples.batches(tokens, self.processes.rank, self.processes.count))
         if not all(records.has([p.index for p in batch]) for batch in own):
             with self._opened(model, examples, own, records.heads) as sweep:
                 self._fill(model, examples, own, records, sweep)
@@ -126,6 +129,13 @@ class TaskSweep:
                 return sweep_batch(replay, inputs, lambda outputs: task.read(outputs, batch), heads)
 
             yield sweep
+
+
+def suitable_tokens(model: PreTrainedModel, task: Task, heads: int) -> int:
+    """Tokens of a batch where nobody says."""
+    if task.generates or not heads:
+        return WHOLE
+    return BATCH_TOKENS.get(model.device.type, BATCH_TOKENS["other"])
 
 
 def task_heads(model: PreTrainedModel, task: Task) -> tuple[Head, ...]:

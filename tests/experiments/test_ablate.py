@@ -114,7 +114,7 @@ def test_options() -> None:
 
 
 @settings(deadline=None)
-@given(st.integers(20, 300), st.floats(0.2, 0.8), st.integers(0, 5))
+@given(st.integers(150, 400), st.floats(0.25, 0.65), st.integers(0, 5))
 def test_examples_are_drawn_each_by_itself(count: int, share: float, seed: int) -> None:
     keys = [str(i) for i in range(count)]
     chosen = ranking_part(keys, share, seed)
