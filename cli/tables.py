@@ -100,7 +100,7 @@ def _ablated(row: Mapping[Hashable, Any]) -> dict[str, object]:
 def _pruned(row: Mapping[Hashable, Any]) -> dict[str, object]:
     return {
         "strategy": row["strategy"],
-        "seed": "" if math.isnan(row["seed"]) else f"{row['seed']:.0f}",
+        "seed": row["seed"],
         "pruned": row["n_pruned"],
         str(row["metric"]): f"{row['value']:.4f}",
         "95 % CI": _bounds(row, 4),

@@ -29,6 +29,7 @@ class Run:
         processes: with whom the work is shared.
         reporter: shows progress; silent in all processes but the first.
         warnings: what the user was told on the way.
+        said: which of it was told by `warn_once`.
     """
 
     path: Path
@@ -36,6 +37,7 @@ class Run:
     processes: Processes
     reporter: Reporter
     warnings: list[str] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
 
     @property
     def writes(self) -> bool:
@@ -76,6 +78,12 @@ class Run:
         """Tell the user at once, and again among the notes."""
         self.warnings.append(text)
         self.reporter.warn(text)
+
+    def warn_once(self, text: str) -> None:
+        """The same, but only the first of all these calls: many passes meet with the same lack of memory."""
+        if not self.said:
+            self.said.append(text)
+            self.warn(text)
 
     @contextmanager
     def corpus_pass(self, name: str, text: str, loaded: LoadedModel, corpus: CorpusSummary) -> Iterator[CorpusPass]:

@@ -9,9 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from headlens.attention.replaced import Mode
+from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError, counted
 from headlens.experiments.ablate import ABLATION_COLUMNS, AblationOptions, ablate, chosen_metric
 from headlens.experiments.examples import Examples
@@ -25,9 +27,11 @@ from headlens.experiments.run_pruning import Bench
 from headlens.experiments.task_data import TaskData
 from headlens.experiments.task_sweep import TaskSweep, check_effect, task_heads
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
+from headlens.models.memory import InParts
 from headlens.report.ablate import write_ablation
-from headlens.tasks.base import Task
-from headlens.tasks.evaluation import EvaluationOptions, estimates
+from headlens.tasks.base import Floats, Prepared, Task
+from headlens.tasks.evaluation import EvaluationOptions, estimates, token_count
+from headlens.tasks.heads import check_head
 from headlens.tasks.sources import TaskSource
 
 
@@ -98,6 +102,9 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
     with open_run("ablate", request.models[0], request, reporter) as run:
         task, source = request.data.open(offline=request.model_options.offline)
         metric = chosen_metric(task, request.options.metric)
+        for name in request.models[1:]:
+            # What is wrong with it is told before the first model is swept.
+            _Ablated(request, run, "", run.load(name, request.model_options), name).examples(task, source, metric)
         found: dict[str, _Found] = {}
         for number, name in enumerate(request.models):
             loaded = run.load(name, request.model_options)
@@ -134,11 +141,8 @@ class _Ablated:
     label: str
 
     def run(self, task: Task, source: TaskSource, metric: str) -> _Found:
-        options, run = self.request.options, self.under_way
-        with run.reporter.progress(f"reading {source.name}", None) as advance:
-            examples = Examples.of(task, source, self.loaded, advance)
-        if self.request.pruning.prune:
-            self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0)).check()
+        options = self.request.options
+        examples = self.examples(task, source, metric)
         found = ablate(self.loaded, examples, options, partial(self._sweep, examples))
         records = found.records[options.mode]
         tables = {"ablation": found.table}
@@ -148,6 +152,28 @@ class _Ablated:
         whole = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
         facts = model_facts(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": whole}
         return _Found(tables, self._notes(examples, records), facts)
+
+    def examples(self, task: Task, source: TaskSource, metric: str) -> Examples:
+        """The examples as the model reads them; errors where it cannot do the task, or be pruned as asked."""
+        check_head(self.loaded, task)
+        with self.under_way.reporter.progress(f"reading {source.name}", None) as advance:
+            examples = Examples.of(task, source, self.loaded, advance)
+        if self.request.pruning.prune:
+            self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0)).check()
+        self._try(task, examples)
+        return examples
+
+    def _try(self, task: Task, examples: Examples) -> None:
+        """The shortest example, which tells at once whether the model's outputs are what the task reads."""
+        model = self.loaded.model
+
+        def run(prepared: Sequence[Prepared]) -> Floats:
+            batch = task.collate(prepared, examples.reader, model.device)
+            return task.read(task.run(model, batch), batch)
+
+        shortest = min(examples.prepared, key=lambda p: p.length)
+        with AttentionSession(task.network(model)):
+            InParts(model.device, run, np.add, token_count, self.under_way.warn_once)([shortest])
 
     def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> Bench:
         return Bench(
@@ -168,7 +194,7 @@ class _Ablated:
         keeper = run.keeper(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
         own = len(range(run.processes.rank, len(examples), run.processes.count))
         with run.reporter.progress(text, own) as advance:
-            yield TaskSweep(mode, self.request.options.batch_tokens, advance, run.warn, keeper, run.processes)
+            yield TaskSweep(mode, self.request.options.batch_tokens, advance, run.warn_once, keeper, run.processes)
 
     def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
         notes, summary = [], examples.summary
@@ -176,7 +202,7 @@ class _Ablated:
             notes.append(f"{counted(summary.unlabelled, 'example')} left out: no answer, or no text.")
         if summary.too_long:
             notes.append(f"{counted(summary.too_long, 'example')} left out: longer than the model reads.")
-        if idle := check_effect(records):
+        if idle := check_effect(records, counts=examples.task.generates):
             notes.append(f"{counted(len(idle), 'head')} can go without any change: {' '.join(map(str, idle))}.")
         return notes
 
@@ -193,6 +219,5 @@ def _stack(found: dict[str, _Found]) -> dict[str, pd.DataFrame]:
 
 def _significant(ablation: pd.DataFrame, level: float = 0.05) -> dict[str, Any]:
     """How many heads matter for sure, by model and mode."""
-    sure = ablation[ablation["p_holm"] < level]
-    groups: Sequence[tuple[Any, pd.DataFrame]] = list(sure.groupby(["model", "mode"], sort=False))
-    return {f"{model} {mode}": len(rows) for (model, mode), rows in groups}
+    groups: Sequence[tuple[Any, pd.DataFrame]] = list(ablation.groupby(["model", "mode"], sort=False))
+    return {f"{model} {mode}": int((rows["p_holm"] < level).sum()) for (model, mode), rows in groups}

@@ -118,7 +118,8 @@ class Bench:
             found = {removed: self._evaluated(removed, advance) for removed in sets}
         results = _Results(self, found[frozenset()])
         rows = [results.row(named, found[frozenset(named.choice.removed)]) for named in choices]
-        return pd.DataFrame(rows)[PRUNING_COLUMNS[1:]]
+        # whole numbers also where most strategies have no seed, or all
+        return pd.DataFrame(rows).astype({"seed": "Int64"})[PRUNING_COLUMNS[1:]]
 
     def _choices(self) -> list[Named]:
         """What every strategy removes."""
@@ -148,7 +149,7 @@ class Bench:
             return self._sweep(self._keeper("without", removed), advance)
 
         ranking = Ranking(self.loaded.model, part, self.metric, sweep, known)
-        gradient = ImportanceOf(self.loaded.model, part, self.options.batch_tokens, self.run.warn, advance)
+        gradient = ImportanceOf(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
         return self._remembered("ranking", ranking), self._remembered("importance", ByImportance(gradient))
 
     def _remembered(self, name: str, scorer: Scorer) -> Remembered:
@@ -170,7 +171,7 @@ class Bench:
         return evaluated(without_heads(self.loaded.model, removed), self.examples, sweep)
 
     def _sweep(self, keeper: Keeper, advance: Advance) -> TaskSweep:
-        return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn, keeper, self.run.processes)
+        return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn_once, keeper, self.run.processes)
 
     def _keeper(self, what: str, removed: frozenset[Head]) -> Keeper:
         digest = hashlib.sha256(" ".join(map(str, in_order(removed))).encode()).hexdigest()[:16]

@@ -185,14 +185,19 @@ def _gone(model: PreTrainedModel, head: Head, mode: Mode) -> list[Head]:
     return [h for s in find_sites(model) for h in s.heads if h[:2] == head[:2] and h != head]
 
 
-def check_effect(records: HeadRecords) -> list[Head]:
+def check_effect(records: HeadRecords, *, counts: bool = False) -> list[Head]:
     """The heads whose removal changed nothing at all.
 
+    Args:
+        records: of a sweep.
+        counts: whether they are nothing but counts, as of written texts, which a poor model may leave at 0.
+
     Raises:
-        SelfCheckError: if that is so for every head of a model that has some: nothing was taken out.
+        SelfCheckError: if that is so for every head of a model that has some, unless records are mere counts: nothing
+            was taken out.
     """
     idle = [head for head, found in records.items() if (found == records.intact).all()]
-    if idle and len(idle) == len(records.heads):
+    if idle and len(idle) == len(records.heads) and not counts:
         raise SelfCheckError(
             "Taking heads out changed nothing for any example: the model does not go on with what was changed.",
             "Please report the model.",

@@ -81,7 +81,7 @@ class Classification(Task):
             raise OptionError(
                 f"The task {self.name} has {len(self.classes)} classes ({', '.join(self.classes)}), the model "
                 f"{logits.shape[1]}.",
-                "Give a model that was trained for this task.",
+                f"Give a model that was trained for it, or train one: headlens train MODEL --task {self.name}.",
             )
         if batch.reader.classes is not None:
             logits = logits[:, torch.tensor(batch.reader.classes, device=logits.device)]
@@ -159,7 +159,7 @@ class Regression(Correlated):
         if logits.shape[1] != 1:
             raise OptionError(
                 f"The task {self.name} is a score, but the model has {logits.shape[1]} classes.",
-                "Give a model with one output (num_labels 1).",
+                f"Give a model with one output, or train one: headlens train MODEL --task {self.name}.",
             )
         gold = torch.tensor([label_of(p) for p in batch.prepared], dtype=torch.float64)
         return columns(gold, logits[:, 0])

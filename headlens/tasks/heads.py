@@ -92,6 +92,23 @@ def with_masked_head(loaded: LoadedModel, seed: int) -> Headed:
     return _built(kind, copy.deepcopy(loaded.model.config), loaded, seed)
 
 
+def check_head(loaded: LoadedModel, task: Task) -> None:
+    """See whether an encoder-decoder has the head that a task needs: others say so by their outputs.
+
+    Raises:
+        OptionError: if not; without that head it cannot run on a text alone.
+    """
+    model, mapping = loaded.model, _MAPPINGS.get(task.head)
+    if not model.config.is_encoder_decoder or mapping is None or task.head == "embedding":
+        return
+    config = type(model.config)
+    if config not in mapping or not isinstance(model, mapping[config]):
+        raise OptionError(
+            f"The task {task.name} needs a model with a {task.head} head; {loaded.name} is a {type(model).__name__}.",
+            f"Give a model that was trained for it, or train one: headlens train MODEL --task {task.name}.",
+        )
+
+
 def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedModel]:
     mapping = _MAPPINGS.get(head)
     config = type(loaded.model.config)

@@ -173,4 +173,5 @@ def translation_row(example: TaskExample, reader: Reader) -> tuple[TokenRow, ...
     row, labels = reader.sequence(source), reader.target(reference)
     if row is None or not labels or not reader.fits(len(labels)):
         return ()
-    return (TokenRow(row.ids, row.segments, labels),)
+    # One text has no segments to tell apart, and `generate` refuses them for most models.
+    return (TokenRow(row.ids, labels=labels),)

@@ -28,9 +28,9 @@ def taken(outputs: Any, name: str, dimensions: int, task: str, wanted: str) -> T
     """
     found = getattr(outputs, name, None)
     if not isinstance(found, Tensor) or found.dim() != dimensions:
-        got = f"of shape {tuple(found.shape)}" if isinstance(found, Tensor) else "none"
+        got = f"{name} of shape {tuple(found.shape)}" if isinstance(found, Tensor) else f"no {name}"
         raise OptionError(
-            f"The task {task} needs a model with {wanted}; this one gives {got} as {name}.",
+            f"The task {task} needs a model with {wanted}; this one gives {got}.",
             f"Give a model that was trained for it, or train one: headlens train MODEL --task {task}.",
         )
     return found.float() if found.dtype in (torch.float16, torch.bfloat16) else found

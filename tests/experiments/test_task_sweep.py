@@ -292,4 +292,5 @@ def test_heads_that_change_nothing_are_told() -> None:
     found.put([0, 1], Swept(part, dict.fromkeys(heads, part)))
     with pytest.raises(SelfCheckError, match="changed nothing for any example"):
         check_effect(found)
+    assert check_effect(found, counts=True) == heads, "a poor model may write nothing right with any heads"
     assert check_effect(HeadRecords([], 0, 1)) == []

@@ -236,7 +236,12 @@ def test_translations_that_are_written(marian_tokenizer: PreTrainedTokenizerBase
 
 
 WRONG: list[tuple[Task, str, TextExample, str]] = [
-    (Classification("rte", ("yes", "no")), "BertModel", PAIRS[0], "needs a model with 2 classes; this one gives none"),
+    (
+        Classification("rte", ("yes", "no")),
+        "BertModel",
+        PAIRS[0],
+        "needs a model with 2 classes; this one gives no logits",
+    ),
     (Classification("m", ("a", "b", "c")), "BertForSequenceClassification", PAIRS[0], "has 3 classes .* the model 2"),
     (Regression("stsb"), "BertForSequenceClassification", PAIRS[0], "is a score, but the model has 2 classes"),
     (MaskedLM(), "BertModel", PAIRS[0], "needs a model with a language-model head"),
