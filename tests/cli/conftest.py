@@ -6,11 +6,15 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from made_tasks import text
+from saved import build, save
 from transformers import BertConfig, BertModel, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
+from headlens.tasks.catalogue import CATALOGUE
 from headlens_cli.app import main
 
 
@@ -81,3 +85,25 @@ def tiny_marian(tmp_path_factory: pytest.TempPathFactory, marian_tokenizer: PreT
     MarianMTModel(config).save_pretrained(folder)
     marian_tokenizer.save_pretrained(folder)
     return folder
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrainedTokenizerBase) -> Callable[..., str]:
+    """Tiny models that can do a task, as well as chance: 2 layers of 2 heads, ALBERT's shared."""
+    folder, done = tmp_path_factory.mktemp("models"), dict[str, str]()
+
+    def make(name: str, kind: str = "Bert", task: str = "sst2") -> str:
+        if name not in done:
+            labels = CATALOGUE[task].task.labels or ("score",)
+            names = {"id2label": dict(enumerate(labels)), "label2id": {label: i for i, label in enumerate(labels)}}
+            model: Any = build(f"{kind}ForSequenceClassification", len(wordpiece_tokenizer), **names)
+            texts = [f"{text(n)} {text(n, 3)}" for n in range(30)]
+            with torch.no_grad():
+                # so that neither class is everybody's
+                model.classifier.bias -= model(
+                    **wordpiece_tokenizer(texts, padding=True, return_tensors="pt")
+                ).logits.mean(0)
+            done[name] = save(model, folder / name, wordpiece_tokenizer)
+        return done[name]
+
+    return make

@@ -22,6 +22,7 @@ Headlens = Callable[..., Any]
 COMMANDS = {
     "classify": ["classify", "model", "--limit", "3"],
     "attend": ["attend", "model", "--text", "A cat."],
+    "ablate": ["ablate", "model", "--limit", "3"],
     "check": ["models", "check", "model"],
 }
 
@@ -102,7 +103,7 @@ def test_every_command_refuses(headlens: Headlens, model: Path, command: str) ->
     refuse(headlens, *COMMANDS[command], say=["model: the weights cannot be read"])
 
 
-@pytest.mark.parametrize("command", ["classify", "attend"])
+@pytest.mark.parametrize("command", ["classify", "attend", "ablate"])
 def test_no_tokenizer(headlens: Headlens, model: Path, command: str) -> None:
     for file in model.glob("token*"):
         file.unlink()
@@ -137,7 +138,7 @@ def two_towers() -> transformers.PreTrainedModel:
         (two_towers, ["more than one encoder stack", "one tower at a time"]),
     ],
 )
-@pytest.mark.parametrize("command", ["classify", "check"])
+@pytest.mark.parametrize("command", ["classify", "ablate", "check"])
 def test_a_model_that_cannot_be_looked_into(
     headlens: Headlens, wordpiece_tokenizer: PreTrainedTokenizerBase, make: Any, say: list[str], command: str
 ) -> None:

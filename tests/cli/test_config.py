@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from headlens.experiments.requests import arguments
+from headlens.experiments.run_ablate import AblateRequest
 from headlens.experiments.run_attend import AttendRequest
 from headlens.experiments.run_classify import ClassifyRequest
 from headlens.experiments.run_compact import CompactRequest
@@ -29,6 +30,7 @@ REQUESTS = {
     "train": TrainRequest(),
     "attend": AttendRequest(("A sentence.",)),
     "compact": CompactRequest(),
+    "ablate": AblateRequest(),
 }
 TASK = FineTuneRequest(TaskData("sst2"))
 
@@ -140,7 +142,7 @@ def test_every_option_of_a_command_is_recorded(command: str) -> None:
     assert options - printed == all_arguments(command)
 
 
-@pytest.mark.parametrize("command", ["classify", "relevance", "train"])
+@pytest.mark.parametrize("command", ["classify", "relevance", "train", "ablate"])
 def test_defaults_of_the_command_line_are_those_of_the_package(headlens: Headlens, command: str) -> None:
     done = headlens(command, "--limit", 3, "--out", "run", "--quiet", "--no-figures")
     assert done.code == 0, done.err

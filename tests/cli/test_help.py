@@ -31,6 +31,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         ["relevance", "--help"],
         ["attend", "-h"],
         ["compact", "-h"],
+        ["ablate", "--help"],
         ["models", "--help"],
     ],
 )

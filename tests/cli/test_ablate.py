@@ -1,0 +1,279 @@
+"""`headlens ablate` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+import pytest
+from made_tasks import text
+from saved import build, save
+from transformers import PreTrainedTokenizerBase
+
+from headlens.experiments.prune_heads import STRATEGIES
+from headlens.tasks.catalogue import CATALOGUE
+from headlens_cli import options
+
+Headlens = Callable[..., Any]
+Tokenizer = PreTrainedTokenizerBase
+# The contract; further columns may follow.
+ABLATION = [
+    *("model", "task", "metric", "mode", "stack", "layer", "head", "n", "baseline", "value", "delta"),
+    *("ci_low", "ci_high", "p_value", "p_holm"),
+]
+PRUNING = [
+    *("model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"),
+    *("parameters", "speedup", "removed"),
+]
+MORE = ["delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"]
+MARIAN = {"pad_token_id": 0, "eos_token_id": 102, "decoder_start_token_id": 0}
+TASKS = {"sst2": 1, "cola": 1, "rte": 2, "stsb": 2}
+HEADS = {"judge": 4, "sharer": 4}
+
+
+def table(task: str = "sst2", rows: int = 30) -> str:
+    """A small file of a task, as the hub's data sets have it."""
+    if TASKS[task] == 1:
+        return "sentence\tlabel\n" + "".join(f"{text(n)} {text(n, 3)}\t{n % 3 % 2}\n" for n in range(rows))
+    labels = [str(n % 6) if task == "stsb" else CATALOGUE[task].task.labels[n % 2] for n in range(rows)]
+    return "sentence1\tsentence2\tlabel\n" + "".join(f"{text(n)}\t{text(n, 2)}\t{labels[n]}\n" for n in range(rows))
+
+
+@pytest.fixture
+def judge(made: Callable[..., str]) -> str:
+    return made("judge")
+
+
+@pytest.fixture
+def run(headlens: Headlens, judge: str) -> Callable[..., Any]:
+    Path("dev.tsv").write_text(table(), encoding="utf-8")
+    data = ("--task", "sst2", "--data", "dev.tsv", "--replicates", 100)
+    return lambda *more, models=(judge,): headlens("ablate", *models, *data, "--out", "run", *more)
+
+
+def test_writes_the_tables_and_figures_of_the_contract(run: Callable[..., Any]) -> None:
+    done = run("--keep-only", "--prune", "1,3", "--strategies", "all", "--orders", 2, "--beam", 2)
+    assert done.code == 0, done.err
+    ablation, pruning = pd.read_csv("run/ablation.csv"), pd.read_csv("run/pruning.csv")
+    assert ablation.columns.tolist() == ABLATION
+    assert pruning.columns.tolist() == PRUNING + MORE
+    assert ablation.groupby("mode", sort=False).size().to_dict() == {"zero": 4, "keep-only": 4}
+    assert set(ablation["model"] + ablation["task"] + ablation["metric"]) == {"judgesst2accuracy"}
+    assert (ablation["delta"] == ablation["value"] - ablation["baseline"]).all()
+    assert ablation["delta"].any()
+    assert (ablation["n"] == 30).all()
+    assert pruning.groupby("strategy", sort=False).size().to_dict() == {
+        "none": 1,
+        **{name: 4 if name == "random" else 2 for name in STRATEGIES},
+    }
+    assert (pruning["n_pruned"] + pruning["n_heads"] == 4).all()
+    names = pruning["removed"].fillna("").str.split()
+    assert (names.map(len) == pruning["n_pruned"]).all()
+    assert {p.stem for p in Path("run/figures").glob("*.png")} == {"ablation", "keep_only", "pruning"}
+    assert {p.stem for p in Path("run/figures").glob("*.svg")} == {"ablation", "keep_only", "pruning"}
+    for words in (
+        "All heads, 30 examples of dev",
+        "Heads that are needed most (zero), judge",
+        "The best head of each layer, alone, judge",
+        f"judge pruned, on {pruning['n'].iloc[0]} other examples",
+        "Next: headlens report run",
+    ):
+        assert words in done.out
+
+
+def test_json_and_the_record(run: Callable[..., Any], judge: str) -> None:
+    done = run("--json", "--no-figures", "--prune", 2, "--strategies", "ranked")
+    summary = json.loads(done.out)
+    assert done.err == ""
+    record = json.loads(Path("run/run.json").read_text())
+    ablation, pruning = pd.read_csv("run/ablation.csv"), pd.read_csv("run/pruning.csv")
+    assert summary["models"][0]["evaluation"]["accuracy"]["value"] == ablation["baseline"].iloc[0]
+    assert summary["models"][0]["data"]["examples"] == 30
+    assert summary["significant"] == {"judge zero": int((ablation["p_holm"] < 0.05).sum())}
+    assert [row["seed"] for row in summary["pruning"]] == [None, None]
+    assert [row["value"] for row in summary["pruning"]] == pruning["value"].tolist()
+    assert all(Path(f).is_file() for f in summary["files"])
+    assert record["status"] == "finished"
+    assert record["arguments"]["models"] == [judge]
+    assert record["arguments"]["prune"] == [2]
+    assert record["arguments"]["strategies"] == ["ranked"]
+    assert record["models"][0]["data"]["sha256"] == summary["models"][0]["data"]["sha256"]
+    assert not Path("run/figures").exists()
+
+
+def test_quiet_prints_nothing(run: Callable[..., Any]) -> None:
+    done = run("--quiet", "--prune", 1)
+    assert (done.code, done.out, done.err) == (0, "", "")
+    assert Path("run/pruning.csv").is_file()
+    assert not Path("run/.resume").exists()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_every_strategy_alone(run: Callable[..., Any], strategy: str) -> None:
+    done = run("--prune", 1, "--strategies", strategy, "--orders", 2, "--no-figures")
+    assert done.code == 0, done.err
+    pruning = pd.read_csv("run/pruning.csv", dtype=str)
+    seeds = ["0", "1"] if strategy == "random" else [None]
+    assert pruning["seed"].astype(object).where(pruning["seed"].notna(), None).tolist() == [None, *seeds]
+    assert strategy in done.out
+
+
+@pytest.mark.parametrize("mode", get_args(get_args(options.ModeOption)[0]))
+def test_modes(run: Callable[..., Any], mode: str) -> None:
+    done = run("--mode", mode, "--no-figures")
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/ablation.csv")
+    assert set(rows["mode"]) == {mode}
+    assert f"needed most ({mode})" in done.out
+
+
+def test_modes_differ(run: Callable[..., Any]) -> None:
+    found = {}
+    for mode in ("zero", "mean", "uniform"):
+        assert run("--mode", mode, "--metric", "accuracy", "--overwrite", "--quiet").code == 0
+        found[mode] = Path("run/ablation.csv").read_bytes().replace(mode.encode(), b"")
+    assert len(set(found.values())) == 3
+
+
+@pytest.mark.parametrize("prune", ["2", ""])
+def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[..., Any], prune: str) -> None:
+    options = ("--mode", "mean", "--keep-only", "--seed", 3, "--batch-tokens", 99, "--rank-split", 0.4, "--limit", 25)
+    assert run(*options, "--prune", prune, "--strategies", "importance-steps,random", "--orders", 2, "-q").code == 0
+    done = headlens("ablate", "--config", "run/run.json", "--out", "again", "--quiet")
+    assert done.code == 0, done.err
+    names = {p.name for p in Path("run").glob("*.csv")}
+    assert names == {p.name for p in Path("again").glob("*.csv")} == {"ablation.csv", *["pruning.csv"] * bool(prune)}
+    for name in names:
+        assert Path("run", name).read_bytes() == Path("again", name).read_bytes()
+    first, second = (json.loads(Path(f, "run.json").read_text())["arguments"] for f in ("run", "again"))
+    assert first == second
+
+
+def test_options_from_a_file(headlens: Headlens, judge: str) -> None:
+    Path("dev.tsv").write_text(table(), encoding="utf-8")
+    lines = ['task = "sst2"', 'data = ["dev.tsv"]', "replicates = 50", "[ablate]", "prune = [1, 2]", "keep-only = true"]
+    for number, strategies in enumerate(('"ranked"', '["ranked"]')):
+        Path("o.toml").write_text("\n".join([*lines, f"strategies = {strategies}"]))
+        done = headlens("ablate", judge, "--config", "o.toml", "--out", f"{number}", "-q", "--no-figures")
+        assert done.code == 0, done.err
+        assert pd.read_csv(f"{number}/pruning.csv")["n_pruned"].tolist() == [0, 1, 2]
+    Path("o.toml").write_text("\n".join([*lines[:4], "prune = 2", 'strategies = "all"']))
+    assert headlens("ablate", judge, "--config", "o.toml", "--out", "all", "-q", "--no-figures").code == 0
+    assert set(pd.read_csv("all/pruning.csv")["strategy"]) == {"none", *STRATEGIES}
+
+
+def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[..., Any], made: Any) -> None:
+    done = run("--prune", "1", "--strategies", "ranked", models=(made("judge"), made("sharer", "Albert")))
+    assert done.code == 0, done.err
+    ablation, pruning = pd.read_csv("run/ablation.csv"), pd.read_csv("run/pruning.csv")
+    assert ablation.groupby("model", sort=False).size().to_dict() == HEADS
+    assert pruning.groupby("model", sort=False).size().to_dict() == {"judge": 2, "sharer": 2}
+    # both are ranked and evaluated on the same examples
+    assert len(set(pruning["n"])) == 1
+    assert Path("run/figures/side_by_side.png").is_file()
+    for model in HEADS:
+        assert f"{model} pruned, on" in done.out
+    assert headlens("ablate", made("judge"), "--config", "run/run.json", "--out", "one", "-q", "--overwrite").code == 0
+    done = headlens("report", "run", "one", "--out", "page")
+    assert done.code == 0, done.err
+    page = Path("page/report.html").read_text(encoding="utf-8")
+    for words in ("Heads that the task needs most", "Pruned models", "Without each head", "Models side by side"):
+        assert words in page
+    assert "Without numbers" not in page
+
+
+def test_the_model_it_is_about_may_be_named_twice(run: Callable[..., Any], judge: str) -> None:
+    done = run("--no-figures", models=(judge, judge))
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/ablation.csv")
+    first, second = (own.drop(columns="model").reset_index(drop=True) for _, own in rows.groupby("model", sort=False))
+    pd.testing.assert_frame_equal(first, second)
+
+
+@pytest.mark.parametrize(("task", "metric"), [("cola", "matthews"), ("cola", "accuracy"), ("stsb", "spearman")])
+def test_metrics(headlens: Headlens, made: Callable[..., str], task: str, metric: str) -> None:
+    Path("dev.tsv").write_text(table(task), encoding="utf-8")
+    options = ("--data", "dev.tsv", "--metric", metric, "--prune", "1", "--replicates", 50, "--no-figures")
+    done = headlens("ablate", made(f"of-{task}", task=task), "--task", task, *options, "--out", "run")
+    assert done.code == 0, done.err
+    for name in ("ablation", "pruning"):
+        assert set(pd.read_csv(f"run/{name}.csv")["metric"]) == {metric}
+    # all metrics of the whole model are shown
+    assert all(name in done.out for name in CATALOGUE[task].task.metrics)
+
+
+def test_masked_words_and_a_loss(headlens: Headlens, tmp_path: Path, wordpiece_tokenizer: Tokenizer) -> None:
+    model = save(build("BertForMaskedLM", len(wordpiece_tokenizer)), tmp_path / "filler", wordpiece_tokenizer)
+    Path("text.txt").write_text("".join(f"{text(n)} {text(n, 1)} {text(n, 2)}\n" for n in range(30)))
+    options = ("--metric", "loss", "--prune", 2, "--strategies", "ranked", "--replicates", 50)
+    done = headlens("ablate", model, "--task", "mlm", "--data", "text.txt", *options, "--out", "run")
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/ablation.csv")
+    worst = rows.loc[rows["delta"].idxmax()]
+    shown = done.out.split("needed most")[1].splitlines()[4]
+    assert shown.split()[0] == f"encoder.{worst['layer']}.{worst['head']}", "a larger loss is worse"
+    removed = pd.read_csv("run/pruning.csv")["removed"].iloc[1].split()
+    assert f"encoder.{worst['layer']}.{worst['head']}" not in removed
+
+
+def test_translation_by_gates_and_by_its_loss(
+    headlens: Headlens, tmp_path: Path, wordpiece_tokenizer: Tokenizer
+) -> None:
+    model = save(build("MarianMTModel", len(wordpiece_tokenizer), **MARIAN), tmp_path / "mt", wordpiece_tokenizer)
+    Path("one.txt").write_text("".join(f"{text(n)}\n" for n in range(4)))
+    Path("two.txt").write_text("".join(f"{text(n, 2)}\n" for n in range(4)))
+    data = ("--data", "one.txt", "--target", "two.txt", "--replicates", 20, "--no-figures")
+    done = headlens("ablate", model, "--task", "translation", *data, "--out", "run")
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/ablation.csv")
+    assert set(rows["stack"]) == {"encoder", "decoder", "cross"}
+    assert set(rows["metric"]) == {"bleu"}
+    done = headlens("ablate", model, "--task", "translation-loss", *data, "--metric", "perplexity", "--out", "loss")
+    assert done.code == 0, done.err
+    assert set(pd.read_csv("loss/ablation.csv")["metric"]) == {"perplexity"}
+
+
+def test_what_was_left_out_is_told(run: Callable[..., Any]) -> None:
+    long = " ".join(["river"] * 60)
+    Path("dev.tsv").write_text(table() + f"{long}\t1\nthe cat\t-1\n", encoding="utf-8")
+    out = " ".join(run("--no-figures").out.split())
+    assert "1 example left out: no answer, or no text." in out
+    assert "1 example left out: longer than the model reads." in out
+    assert (pd.read_csv("run/ablation.csv")["n"] == 30).all()
+
+
+def test_too_few_examples_for_intervals(run: Callable[..., Any]) -> None:
+    done = run("--limit", 3)
+    assert done.code == 0, done.err
+    assert (pd.read_csv("run/ablation.csv")["n"] == 3).all()
+
+
+def test_a_finished_run_is_left_alone(headlens: Headlens, run: Callable[..., Any]) -> None:
+    assert run("--quiet").code == 0
+    before = Path("run/ablation.csv").read_bytes()
+    refused = run("--seed", 1)
+    assert refused.code == 2
+    assert "--overwrite" in refused.err
+    resumed = headlens("ablate", "--resume", "run")
+    assert resumed.code == 2
+    assert "nothing is left to be done" in resumed.err
+    assert Path("run/ablation.csv").read_bytes() == before
+
+
+def test_heads_that_were_chosen_can_be_cut_out(headlens: Headlens, run: Callable[..., Any], judge: str) -> None:
+    assert run("--prune", "1,2", "--quiet", "--no-figures").code == 0
+    chosen = ("--from", "run/pruning.csv", "--where", "strategy=random,seed=1,n_pruned=2")
+    done = headlens("compact", judge, *chosen, "--out", "small", "--rounds", 2, "--limit", 5, "--json")
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/pruning.csv")
+    row = rows[(rows["strategy"] == "random") & (rows["seed"] == 1) & (rows["n_pruned"] == 2)].iloc[0]
+    assert json.loads(Path("small/run.json").read_text())["arguments"]["where"] == chosen[3].split(",")
+    again = headlens("ablate", "small", "--config", "run/run.json", "--prune", "", "--out", "again", "-q")
+    assert again.code == 0, again.err
+    heads = pd.read_csv("again/ablation.csv")
+    names = set(heads["stack"] + "." + heads["layer"].astype(str) + "." + heads["head"].astype(str))
+    assert names.isdisjoint(row["removed"].split())
+    assert len(names) == 2
