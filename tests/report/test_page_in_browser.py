@@ -8,8 +8,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import pandas as pd
 import pytest
-from made_runs import HOSTILE, change_record, classify_tables, write_classification, write_hostile, write_other
+from made_runs import (
+    HOSTILE,
+    ablation_tables,
+    change_record,
+    classify_tables,
+    write_ablation,
+    write_classification,
+    write_hostile,
+    write_other,
+)
 
 from headlens.experiments.requests import Place
 from headlens.experiments.run_report import ReportRequest, run_report
@@ -237,3 +247,45 @@ def test_hostile_words_in_everything_that_is_drawn(visit: Callable[..., Opened],
     assert_harmless(found)
     assert found.page.evaluate("() => document.images.length") == 10
     assert visible("".join(HOSTILE)) in found.page.title()
+
+
+@pytest.fixture(scope="module")
+def ablations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ablations")
+    runs = (write_ablation(folder / "bert"), write_ablation(folder / "albert", seed=1))
+    return run_report(ReportRequest(runs, Place(folder / "both"))).page
+
+
+def test_two_ablations_on_one_page(visit: Callable[..., Opened], ablations: Path) -> None:
+    found = visit(ablations)
+    widths = found.page.evaluate("() => [...document.images].map((i) => i.naturalWidth)")
+    assert len(widths) == 6
+    assert all(width > 300 for width in widths)
+    table = "Heads that the task needs most"
+    assert found.column(table, "run") == ["bert"] * 6 + ["albert"] * 6
+    assert found.column(table, "head")[::6] == ["encoder.0.1"] * 2
+    assert found.column(table, "significant") == (["yes"] + ["no"] * 5) * 2
+    found.button(table, "change").click()
+    expected = pd.concat([ablation_tables(seed=n)["ablation"] for n in (0, 1)])
+    expected = expected[expected["mode"] == "zero"]["delta"].sort_values()
+    assert found.column(table, "change") == [f"{v + 0.0:.3f}" for v in expected]
+    found.button("Pruned models", "value").click()
+    assert found.column("Pruned models", "strategy")[-2:] == ["none", "none"]
+    found.button("Pruned models", "seed").click()
+    assert found.column("Pruned models", "seed") == ["0"] * 4 + ["1"] * 4 + [""] * 6
+    assert found.troubles == []
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_it_does_not_scroll_sideways_either(visit: Callable[..., Opened], ablations: Path, width: int) -> None:
+    found = visit(ablations, viewport={"width": width, "height": 800})
+    assert found.page.evaluate("() => document.documentElement.scrollWidth") == width
+
+
+def test_hostile_words_in_an_ablation(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    words = "".join(HOSTILE)
+    run = write_ablation(tmp_path / "run", words, metric=words, modes=(words, "keep-only"))
+    found = visit(run_report(ReportRequest((run,))).page)
+    assert_harmless(found)
+    assert found.page.evaluate("() => document.images.length") == 3
+    assert set(found.column("Pruned models", "metric")) == {visible(words)}
