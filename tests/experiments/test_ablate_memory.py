@@ -91,7 +91,8 @@ def test_a_sweep_in_parts_gives_the_same(loaded: LoadedModel, examples: Examples
 def test_a_size_that_failed_is_not_tried_again(loaded: LoadedModel, examples: Examples) -> None:
     with scarce(20) as refused:
         TaskSweep("zero", TOKENS, warn=lambda _: None).run(loaded.model, examples)
-    assert len(refused) <= 6, "it may be halved for batches and for heads"
+    # the room of a batch and that for heads are halved from 60 and from thousands of tokens
+    assert len(refused) <= 12
 
 
 @pytest.mark.parametrize("mode", ["zero", "mean"])
@@ -124,7 +125,7 @@ def test_written_translations_in_parts(marian_tokenizer: PreTrainedTokenizerBase
     heads = [Head("encoder", 0, 0), Head("cross", 1, 1)]
     expected = TaskSweep("zero", 40).run(model, examples, heads)
     warnings: list[str] = []
-    with scarce(30) as refused:
+    with scarce(16) as refused:
         found = TaskSweep("zero", 40, warn=warnings.append).run(model, examples, heads)
     assert refused
     assert len(warnings) == 1
