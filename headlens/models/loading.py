@@ -20,6 +20,7 @@ from transformers.utils import logging as transformers_logging
 from headlens.errors import ModelError, OptionError
 from headlens.models.compacted import model_class, restore_class
 from headlens.models.depth_masks import silent_heads
+from headlens.models.names import short_name
 from headlens.models.network import hub_answers
 from headlens.models.refusals import Asked, explained
 from headlens.models.tokenizers import load_tokenizer
@@ -50,13 +51,6 @@ class ModelOptions:
     offline: bool = False
     allow_pickle: bool = False
     trust_remote_code: bool = False
-
-
-def short_name(name: str) -> str:
-    """The last part of an id or folder; of the folder `model` that `headlens train` wrote, the name of its run."""
-    path = Path(name.rstrip("/"))
-    trained = path.name == "model" and path.parent.name not in ("", "..")
-    return path.parent.name if trained else path.name
 
 
 @dataclass(frozen=True)

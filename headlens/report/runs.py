@@ -18,7 +18,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.errors import Interrupted, OutputError, ResumeError
-from headlens.models.loading import short_name
+from headlens.models.names import short_name
 from headlens.report.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
 from headlens.report.images import write_figure
 from headlens.report.locks import FolderLock
