@@ -13,13 +13,13 @@ from transformers import PreTrainedModel
 
 from headlens.attention.session import AttentionSession
 from headlens.corpora.bootstrap import Draws, percentile_interval
+from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.errors import OptionError
 from headlens.experiments.examples import Examples
 from headlens.experiments.head_records import HeadRecords
 from headlens.experiments.task_sweep import WHOLE, TaskSweep
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
-from headlens.metrics.direction import LOWER_IS_BETTER
 from headlens.metrics.totals import Totals
 from headlens.models.memory import InParts
 from headlens.pruning.importance import ImportanceSession, add, importances

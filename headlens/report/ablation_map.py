@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.metrics.direction import LOWER_IS_BETTER
+from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.report.interval_map import Cells, centred_scale, interval_map
 from headlens.report.panels import Part, flow, has_numbers, numbers, panel, parts
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.heads import Head
-from headlens.metrics.direction import LOWER_IS_BETTER
 from headlens.report.ablation_map import KEEP_ONLY, significant
 from headlens.report.classify_overviews import named, tables_of
 from headlens.report.page_tables import Cell, PageTable, interval_cell, number_text, page_table

@@ -66,7 +66,7 @@ def span(values: Grid, *others: Grid) -> tuple[float, float]:
     every = np.concatenate([values, *others])
     known = np.clip(every[np.isfinite(every)], -end, end)
     low, high = float(min(known.min(initial=0.0), 0.0)), float(max(known.max(initial=0.0), 0.0))
-    margin = 0.07 * (high - low) or 0.07  # the smallest numbers have no part
+    margin = 0.07 * ((high - low) or 1.0)
     return low - margin, high + margin
 
 

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.errors import OptionError
-from headlens.metrics.direction import LOWER_IS_BETTER
 from headlens.tasks.examples import TaskExample
 from headlens.tasks.reader import Reader, TokenRow, inputs_of
 
