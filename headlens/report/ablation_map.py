@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.corpora.direction import LOWER_IS_BETTER
-from headlens.report.interval_map import Cells, centred_scale, interval_map
+from headlens.report.interval_map import ABREAST, Cells, centred_scale, interval_map
 from headlens.report.panels import Part, flow, has_numbers, numbers, panel, parts
 
 LEVEL = 0.05
@@ -48,11 +48,11 @@ def side_by_side(ablation: pd.DataFrame) -> Figure | None:
         ablation: rows of `ablation.csv`; those of each head alone are left out.
 
     Returns:
-        The figure, or None when there are no two panels that fit a row.
+        The figure, or None when that brings no more panels beside each other than `ablation_map` does.
     """
     rows = ablation[ablation["mode"] != KEEP_ONLY]
     sizes = [(p.model, panel(p.rows, numbers(p.rows, "delta"), "")) for p in parts(rows)]
-    if max(map(len, flow(sizes, _ABREAST)), default=0) < 2:
+    if list(map(len, flow(sizes, _ABREAST))) == list(map(len, flow(sizes, ABREAST))):
         return None
     return _drawn(rows, Cells("delta", significant, _DOT, _name, _ABREAST))
 

@@ -17,7 +17,7 @@ from headlens.report.panels import Grid, Part, Sheet, each, flow, lay_out, numbe
 from headlens.report.shares import limit
 from headlens.report.style import INK, TICK_SIZE
 
-_ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
+ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
 _NOTE, _CELL = 0.12, 0.34  # inches
 _READABLE = 5.0  # points
 _NUMBERS = "±: half the 95 % interval. "
@@ -39,7 +39,7 @@ class Cells:
     dotted: Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
     dot: str
     name: Callable[[Part], str] = lambda part: part.name
-    abreast: int = _ABREAST
+    abreast: int = ABREAST
 
 
 def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> Figure:

@@ -173,14 +173,15 @@ def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[
     assert pruning.groupby("model", sort=False).size().to_dict() == {"judge": 2, "sharer": 2}
     # both are ranked and evaluated on the same examples
     assert len(set(pruning["n"])) == 1
-    assert Path("run/figures/side_by_side.png").is_file()
+    # so few heads stand side by side with their numbers
+    assert {p.stem for p in Path("run/figures").glob("*.png")} == {"ablation", "pruning"}
     for model in HEADS:
         assert f"{model} pruned, on" in done.out
     assert headlens("ablate", made("judge"), "--config", "run/run.json", "--out", "one", "-q", "--overwrite").code == 0
     done = headlens("report", "run", "one", "--out", "page")
     assert done.code == 0, done.err
     page = Path("page/report.html").read_text(encoding="utf-8")
-    for words in ("Heads that the task needs most", "Pruned models", "Without each head", "Models side by side"):
+    for words in ("Heads that the task needs most", "Pruned models", "Without each head", "Pruning many heads"):
         assert words in page
     assert "Without numbers" not in page
 

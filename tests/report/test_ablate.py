@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -35,10 +35,10 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     assert KINDS["ablate"] is ABLATE
 
 
-def test_two_models_stand_side_by_side_too() -> None:
-    both = [ablation_tables(name) for name in ("bert", "albert")]
-    tables = {name: pd.concat([own[name] for own in both]) for name in both[0]}
-    assert [name for name, _ in ablation_figures(tables)] == ["ablation", "side_by_side", *NAMES[1:]]
+def test_two_models_stand_side_by_side_too(make_ablation: Callable[..., pd.DataFrame]) -> None:
+    frames = [make_ablation(name, mode=mode) for name in ("bert", "albert") for mode in ("zero", "keep-only")]
+    drawn = dict(ablation_figures({"ablation": pd.concat(frames)}))
+    assert list(drawn) == ["ablation", "side_by_side", "keep_only"]
 
 
 def test_what_was_not_asked_for_is_no_figure_without_numbers() -> None:

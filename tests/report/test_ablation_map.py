@@ -129,6 +129,12 @@ def test_models_stand_side_by_side_with_one_scale(make_ablation: Make) -> None:
     assert figure.texts[1].get_text() == "Dot: p < 0.05 after Holm's correction."
 
 
+def test_small_models_stand_side_by_side_anyway(make_ablation: Make) -> None:
+    small = pd.concat([make_ablation(name, {"encoder": [4] * 4}) for name in ("a", "b")])
+    assert len({axes.get_position().y1 for axes in panels(ablation_map(small))}) == 1
+    assert side_by_side(small) is None
+
+
 def test_three_stacks_and_large_models_fit_a_line(make_ablation: Make) -> None:
     assert len({axes.get_position().y1 for axes in panels(side_by_side(make_ablation(shapes=MARIAN)))}) == 1
     large = pd.concat([make_ablation(name, {"encoder": [16] * 24}) for name in ("a", "b")])
@@ -144,6 +150,7 @@ def test_one_model_is_beside_nothing(make_ablation: Make) -> None:
     wide = pd.concat([make_ablation(name, {"encoder": [40] * 2}) for name in ("a", "b")])
     assert side_by_side(wide) is None
     both = pd.concat([make_ablation("a"), make_ablation("b")])
+    assert side_by_side(both) is not None
     assert side_by_side(both.assign(delta=np.nan)) is None
 
 
@@ -161,7 +168,7 @@ def test_a_model_whose_heads_do_nothing(make_ablation: Make) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_any_name_can_be_drawn(make_ablation: Make, name: str) -> None:
-    frames = [make_ablation(name + more, {"encoder": [2]}, name, name).assign(task=name) for more in "12"]
+    frames = [make_ablation(name + more, {"encoder": [8]}, name, name).assign(task=name) for more in "12"]
     for figure in (ablation_map(pd.concat(frames)), side_by_side(pd.concat(frames))):
         assert figure is not None
         figure.canvas.draw()
