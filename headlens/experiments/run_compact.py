@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import pandas as pd
@@ -196,11 +195,14 @@ def _compared(
 @contextmanager
 def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Path]:
     """A folder with the smaller model, for as long as it is looked at."""
-    with TemporaryDirectory(dir=run.path, prefix=".saving-") as name:
-        folder = Path(name)
+    folder = run.kept(f"saving-{run.processes.rank}")
+    try:
         with run.reporter.status("saving"), output_errors(run.path), quiet():
+            shutil.rmtree(folder, ignore_errors=True)
             _save(small, loaded, folder, run.path)
         yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _save(small: PreTrainedModel, loaded: LoadedModel, folder: Path, shown: Path) -> None:
