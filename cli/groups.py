@@ -154,7 +154,7 @@ class TextGroup(Group):
 
     vocabulary: o.VocabularyOption = 8000
     longest: o.LongestOption = None
-    mask_share: o.MaskShareOption = 0.15
+    mask_share: o.GuessedShareOption = 0.15
     label_smoothing: o.SmoothingOption = 0.1
     dev_share: o.DevShareOption = 0.05
 

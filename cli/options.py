@@ -293,6 +293,9 @@ RelevanceTargetOption = Annotated[
 MaskShareOption = Annotated[
     float, typer.Option(help="Share of the tokens that are masked, for masked.", rich_help_panel=RELEVANCE)
 ]
+GuessedShareOption = Annotated[
+    float, typer.Option(help="Share of the tokens that are to be guessed, for mlm.", rich_help_panel=TRAINING)
+]
 ReplicatesOption = Annotated[
     int, typer.Option(min=1, metavar="N", help="Bootstrap samples for intervals.", rich_help_panel=RELEVANCE)
 ]
@@ -347,8 +350,8 @@ TaskOption = Annotated[
     TaskName,
     typer.Option(
         metavar="NAME",
-        help="mlm, translation, or a task with --data: sst2, cola, mrpc, qqp, stsb, mnli, mnli-mm, qnli, rte, snli, "
-        "squad, squad2, swag, similarity, paraphrase.",
+        help="mlm, translation, translation-loss, or a task with --data: sst2, cola, mrpc, qqp, stsb, mnli, mnli-mm, "
+        "qnli, rte, snli, squad, squad2, swag, similarity, paraphrase.",
         rich_help_panel=TASK,
     ),
 ]
