@@ -44,7 +44,7 @@ _MASKED: dict[str, tuple[type[PreTrainedModel], type, dict[str, Any]]] = {
 }
 _TRANSLATORS = {
     "marian-tiny": _translator(2, 2, 128, 512),
-    "marian-small": _translator(3, 4, 256, 1024),
+    "marian-small": _translator(3, 8, 256, 1024),
     # Vaswani et al. 2017 and Voita et al. 2019
     "marian-base": _translator(6, 8, 512, 2048),
 }
