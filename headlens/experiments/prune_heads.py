@@ -23,7 +23,7 @@ from headlens.interventions.compacting import without_heads
 from headlens.metrics.totals import Totals
 from headlens.models.memory import InParts
 from headlens.pruning.importance import ImportanceSession, add, importances
-from headlens.pruning.scorers import Scorer
+from headlens.pruning.scorers import Score, Scorer
 from headlens.pruning.strategies import Beam, Choice, InSteps, Shuffled, Strategy
 from headlens.tasks.base import Floats, Prepared, Task
 from headlens.tasks.evaluation import token_count
@@ -76,6 +76,8 @@ class PruneOptions:
 class Ranking:
     """What heads are chosen by: what becomes of a metric on the ranking part. A scorer for strategies.
 
+    Where the metric stays the same, what the task has that is finer decides (`Task.finer`), such as the loss.
+
     Args:
         model: whole.
         examples: the ranking part.
@@ -90,17 +92,17 @@ class Ranking:
     sweep: Callable[[frozenset[Head]], TaskSweep]
     known: Mapping[Head, Floats]
 
-    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, Score]:
         """The metric without each candidate, its sign turned where lower is better."""
         if not removed and all(head in self.known for head in candidates):
             return {head: self.score(self.known[head]) for head in candidates}
         found = self.sweep(removed).run(without_heads(self.model, removed), self.examples, candidates)
         return {head: self.score(records) for head, records in found.items()}
 
-    def score(self, records: Floats) -> float:
+    def score(self, records: Floats) -> Score:
         """Of records of the ranking part: higher is better."""
         value = self.examples.task.value(records, metric=self.metric)
-        return -value if self.metric in LOWER_IS_BETTER else value
+        return Score(-value if self.metric in LOWER_IS_BETTER else value, self.examples.task.finer(records))
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -16,10 +16,31 @@ from headlens.heads import STACKS, Head
 Importance = Callable[[frozenset[Head]], Mapping[Head, float]]
 
 
+class Score(NamedTuple):
+    """How well a model does; scores are compared by `value`, equal ones by `finer`.
+
+    Among few examples many heads leave accuracy as it is. If the first of them in the order of the model went first,
+    that would say more of their place than of their worth.
+
+    Args:
+        value: a metric, higher is better.
+        finer: what tells models apart whose metric is equal, higher is better.
+    """
+
+    value: float
+    finer: float = 0.0
+
+    @classmethod
+    def of(cls, said: float | Score) -> Score:
+        """What a scorer said; NaN counts as worst."""
+        score = said if isinstance(said, Score) else cls(float(said))
+        return cls(*(-np.inf if np.isnan(number) else float(number) for number in score))
+
+
 class Scorer(Protocol):
     """Says which heads can go; strategies see nothing else of models and data."""
 
-    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float | Score]:
         """A score for each candidate: the higher, the better the model does when it goes, too.
 
         Scores are compared with each other only: those of one set of removed heads, and for `Beam` those of all sets of
@@ -74,17 +95,20 @@ class Answer:
     """
 
     removed: tuple[Head, ...]
-    scores: Mapping[Head, float]
+    scores: Mapping[Head, Score]
 
     def as_json(self) -> dict[str, Any]:
         """What JSON can hold; scores survive to the last bit, -inf as null."""
-        scores = {str(h): v if np.isfinite(v) else None for h, v in self.scores.items()}
+        scores = {str(h): [v if np.isfinite(v) else None for v in score] for h, score in self.scores.items()}
         return {"removed": [str(h) for h in self.removed], "scores": scores}
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> Answer:
         """The inverse of `as_json`."""
-        scores = {Head.parse(h): -np.inf if v is None else float(v) for h, v in found["scores"].items()}
+        scores = {
+            Head.parse(h): Score(*(-np.inf if v is None else float(v) for v in score))
+            for h, score in found["scores"].items()
+        }
         return cls(tuple(Head.parse(h) for h in found["removed"]), scores)
 
 
@@ -105,7 +129,7 @@ class Remembered:
         self, scorer: Scorer, answers: Iterable[Answer] = (), keep: Callable[[Answer], None] | None = None
     ) -> None:
         self._scorer = scorer
-        self._known: dict[frozenset[Head], dict[Head, float]] = {}
+        self._known: dict[frozenset[Head], dict[Head, Score]] = {}
         self._keep = keep
         for answer in answers:
             self._add(answer)
@@ -115,7 +139,7 @@ class Remembered:
         """Everything that is known, by set of removed heads."""
         return [Answer(in_order(removed), dict(scores)) for removed, scores in self._known.items()]
 
-    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, Score]:
         """What is known of the candidates, or else what the scorer says.
 
         Raises:
@@ -134,8 +158,8 @@ class Remembered:
         self._known.setdefault(frozenset(answer.removed), {}).update(answer.scores)
 
 
-def asked(scorer: Scorer, removed: frozenset[Head], candidates: Sequence[Head]) -> dict[Head, float]:
-    """The scores of all candidates, as plain numbers; -inf where they are NaN.
+def asked(scorer: Scorer, removed: frozenset[Head], candidates: Sequence[Head]) -> dict[Head, Score]:
+    """The scores of all candidates; -inf where they are NaN.
 
     Raises:
         SelfCheckError: if the scorer says nothing of a candidate.
@@ -144,7 +168,7 @@ def asked(scorer: Scorer, removed: frozenset[Head], candidates: Sequence[Head]) 
     for head in candidates:
         if head not in found:
             raise SelfCheckError(f"Nothing is known about the head {head} with {len(removed)} others gone.")
-    return {h: -np.inf if np.isnan(found[h]) else float(found[h]) for h in candidates}
+    return {h: Score.of(found[h]) for h in candidates}
 
 
 def place(head: Head) -> tuple[int, int, int]:

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from headlens.corpora.draws import generator_of
 from headlens.errors import OptionError, counted
 from headlens.heads import Head
-from headlens.pruning.scorers import Scorer, asked, in_order, place
+from headlens.pruning.scorers import Score, Scorer, asked, in_order, place
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Choice:
     """
 
     removed: tuple[Head, ...]
-    score: float | None = None
+    score: Score | None = None
 
 
 class Cost(NamedTuple):
@@ -148,9 +148,9 @@ class Beam(Strategy):
         return found
 
     def _best(self, found: dict[frozenset[Head], Choice]) -> list[Choice]:
-        def key(choice: Choice) -> tuple[float, list[tuple[int, int, int]]]:
+        def key(choice: Choice) -> tuple[float, float, list[tuple[int, int, int]]]:
             assert choice.score is not None
-            return -choice.score, sorted(map(place, choice.removed))
+            return -choice.score.value, -choice.score.finer, sorted(map(place, choice.removed))
 
         return sorted(found.values(), key=key)[: self.width]
 

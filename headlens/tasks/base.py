@@ -134,6 +134,11 @@ class Task(ABC):
         del records, metric
         return None
 
+    def finer(self, records: Floats) -> float:
+        """Tells models apart whose metric on some examples is the same: the larger, the better; 0 if nothing does."""
+        del records
+        return 0.0
+
     def collate(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device | str) -> TaskBatch:
         """A batch on a device."""
         place = torch.device(device)

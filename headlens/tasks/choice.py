@@ -38,6 +38,10 @@ class Chosen(Task):
         right: Floats = (records[:, 0] == records[:, 1]).astype(np.float64)
         return right
 
+    def finer(self, records: Floats) -> float:
+        """The mean margin."""
+        return float(records[:, 2].mean())
+
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """(replicates,)."""
         del metric

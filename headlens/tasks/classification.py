@@ -93,6 +93,10 @@ class Classification(Task):
         """Of the accuracy."""
         return (records[:, 0] == records[:, 1]).astype(np.float64) if metric == "accuracy" else None
 
+    def finer(self, records: Floats) -> float:
+        """Minus the mean loss."""
+        return -float(records[:, 2].mean())
+
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Cross-entropy in nats."""
         logits = taken(outputs, "logits", 2, self.name, f"{len(self.classes)} classes")

@@ -44,6 +44,10 @@ class Likelihood(Task):
         loss = statistics.ratio(nll, tokens)
         return np.exp(loss) if metric == "perplexity" else loss
 
+    def finer(self, records: Floats) -> float:
+        """Minus the mean loss per token."""
+        return -float(records[:, 0].sum() / max(records[:, 1].sum(), 1.0))
+
     def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """Ids, -100 where nothing is asked for, (rows, length)."""
         del reader

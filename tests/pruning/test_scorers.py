@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from headlens.errors import SelfCheckError
 from headlens.heads import Head
-from headlens.pruning.scorers import Answer, ByImportance, Remembered, asked, in_order, per_layer
+from headlens.pruning.scorers import Answer, ByImportance, Remembered, Score, asked, in_order, per_layer
 
 A, B, C, D = Head("encoder", 0, 0), Head("encoder", 0, 1), Head("encoder", 1, 0), Head("cross", 0, 0)
 
@@ -67,26 +67,35 @@ def test_nan_counts_as_worst_and_silence_is_an_error() -> None:
         def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
             return {A: float("nan"), B: -1e300}
 
-    assert asked(Undefined(), frozenset(), [A, B]) == {A: -np.inf, B: -1e300}
+    assert asked(Undefined(), frozenset(), [A, B]) == {A: Score(-np.inf), B: Score(-1e300)}
     with pytest.raises(SelfCheckError, match=r"Nothing is known about the head encoder\.1\.0 with 1 others gone"):
         asked(Undefined(), frozenset({D}), [A, C])
+
+
+def test_what_is_finer_decides_between_equal_values_alone() -> None:
+    assert Score(0.9, -2.0) > Score(0.9, -3.0) > Score(0.8, 7.0)
+    assert Score.of(Score(0.5, float("nan"))) == Score(0.5, -np.inf)
 
 
 def test_what_is_known_is_not_asked_again() -> None:
     scorer, kept = Counting(), []
     memory = Remembered(scorer, keep=kept.append)
-    assert memory.without(frozenset({D}), [A]) == {A: 0.1}
-    assert memory.without(frozenset({D}), [A, B, C]) == {A: 0.1, B: 0.1 + 1 / 3, C: 0.1}
-    assert memory.without(frozenset({D}), [B, A]) == {B: 0.1 + 1 / 3, A: 0.1}
-    assert memory.without(frozenset(), [B]) == {B: 1 / 3}
+    tenth, more, third = Score(0.1), Score(0.1 + 1 / 3), Score(1 / 3)
+    assert memory.without(frozenset({D}), [A]) == {A: tenth}
+    assert memory.without(frozenset({D}), [A, B, C]) == {A: tenth, B: more, C: tenth}
+    assert memory.without(frozenset({D}), [B, A]) == {B: more, A: tenth}
+    assert memory.without(frozenset(), [B]) == {B: third}
     assert scorer.questions == [({D}, [A]), ({D}, [B, C]), (set(), [B])]
-    assert kept == [Answer((D,), {A: 0.1}), Answer((D,), {B: 0.1 + 1 / 3, C: 0.1}), Answer((), {B: 1 / 3})]
-    assert memory.answers == [Answer((D,), {A: 0.1, B: 0.1 + 1 / 3, C: 0.1}), Answer((), {B: 1 / 3})]
+    assert kept == [Answer((D,), {A: tenth}), Answer((D,), {B: more, C: tenth}), Answer((), {B: third})]
+    assert memory.answers == [Answer((D,), {A: tenth, B: more, C: tenth}), Answer((), {B: third})]
     assert list(Remembered(scorer, kept).without(frozenset({D}), [C, A])) == [C, A]
     assert len(scorer.questions) == 3
 
 
-@given(st.dictionaries(st.sampled_from([A, B, C]), st.floats(allow_nan=False, max_value=1e308)))
-def test_answers_survive_json_to_the_last_bit(scores: dict[Head, float]) -> None:
+NUMBERS = st.floats(allow_nan=False, max_value=1e308)
+
+
+@given(st.dictionaries(st.sampled_from([A, B, C]), st.builds(Score, NUMBERS, NUMBERS)))
+def test_answers_survive_json_to_the_last_bit(scores: dict[Head, Score]) -> None:
     answer = Answer((D,), scores)
     assert Answer.from_json(json.loads(json.dumps(answer.as_json(), allow_nan=False))) == answer

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -13,7 +14,7 @@ from hypothesis import strategies as st
 
 from headlens.errors import OptionError
 from headlens.heads import Head
-from headlens.pruning.scorers import Answer, ByImportance, Remembered, Scorer, in_order
+from headlens.pruning.scorers import Answer, ByImportance, Remembered, Score, Scorer, in_order
 from headlens.pruning.strategies import Beam, Choice, Cost, InSteps, Shuffled, Strategy, pruning_counts
 
 HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(3)]
@@ -61,6 +62,11 @@ def sets(strategy: Strategy, most: int = 6, heads: Collection[Head] = HEADS) -> 
     return [frozenset(c.removed) for c in strategy.choices(heads, most)]
 
 
+def value(choice: Choice) -> float:
+    assert choice.score is not None
+    return choice.score.value
+
+
 def best(toy: Toy, size: int) -> float:
     return max(toy.value(frozenset(s)) for s in combinations(HEADS, size))
 
@@ -105,8 +111,8 @@ def test_a_step_of_two_scores_again_after_two() -> None:
 
 def test_a_beam_of_two_finds_what_greedy_misses() -> None:
     toy = table({"A": 0, "B": -1, "AC": -5, "AD": -5, "BC": -2})
-    assert [(c.removed, c.score) for c in Beam(toy).choices(HEADS, 2)] == [((A,), 0), ((A, C), -5)]
-    assert [(c.removed, c.score) for c in Beam(toy, 2).choices(HEADS, 2)] == [((A,), 0), ((B, C), -2)]
+    assert [(c.removed, value(c)) for c in Beam(toy).choices(HEADS, 2)] == [((A,), 0), ((A, C), -5)]
+    assert [(c.removed, value(c)) for c in Beam(toy, 2).choices(HEADS, 2)] == [((A,), 0), ((B, C), -2)]
     assert best(toy, 2) == -2
 
 
@@ -114,9 +120,9 @@ def test_a_wider_beam_can_do_worse_from_three_heads_on() -> None:
     """As its documentation says: better pairs crowd out the one with the good extension."""
     toy = table({"A": 0, "B": -1, "AC": -3, "BD": -2, "BE": -2, "ACF": -4}, -50)
     greedy, beam = (list(Beam(toy, width).choices(HEADS, 3)) for width in (1, 2))
-    assert greedy[2] == Choice((A, C, F), -4)
-    assert beam[1].score == -2
-    assert beam[2].score == -50
+    assert greedy[2] == Choice((A, C, F), Score(-4))
+    assert value(beam[1]) == -2
+    assert value(beam[2]) == -50
 
 
 @pytest.mark.parametrize(("late", "expected"), [(-2, (B, A)), (-3, (A, B)), (-4, (A, B))])
@@ -130,14 +136,14 @@ def test_a_set_counts_once_by_its_best_way(late: float, expected: tuple[Head, ..
             return {h: pair.get(removed, first).get(h, -100.0) for h in candidates}
 
     *_, found = Beam(Unsure(), 2).choices(HEADS, 2)
-    assert found == Choice(expected, max(late, -3))
+    assert found == Choice(expected, Score(max(late, -3)))
 
 
 @settings(deadline=None)
 @given(SEEDS)
 def test_a_wider_beam_is_no_worse_for_two_heads(seed: int) -> None:
     toy = random_sets(seed)
-    scores = [[c.score or 0 for c in Beam(toy, width).choices(HEADS, 2)] for width in range(1, 8)]
+    scores = [[value(c) for c in Beam(toy, width).choices(HEADS, 2)] for width in range(1, 8)]
     assert len({first for first, _ in scores}) == 1
     assert [second for _, second in scores] == sorted(second for _, second in scores)
 
@@ -146,7 +152,7 @@ def test_a_wider_beam_is_no_worse_for_two_heads(seed: int) -> None:
 @given(SEEDS)
 def test_a_beam_of_everything_is_brute_force(seed: int) -> None:
     toy = random_sets(seed)
-    assert [c.score for c in Beam(toy, 20).choices(HEADS, 6)] == [best(toy, n) for n in range(1, 7)]
+    assert [value(c) for c in Beam(toy, 20).choices(HEADS, 6)] == [best(toy, n) for n in range(1, 7)]
 
 
 @settings(deadline=None)
@@ -161,6 +167,17 @@ def test_greedy_is_written_down_twice(seed: int) -> None:
     assert sets(Beam(toy, 1)) == sets(InSteps(toy, 1)) == expected
 
 
+@pytest.mark.parametrize("strategy", [InSteps, Beam])
+def test_heads_whose_loss_leaves_the_metric_as_it_is_go_by_what_is_finer(strategy: type[Any]) -> None:
+    class Equal:
+        def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, Score]:
+            # By the metric F alone is missed; by the loss the last heads of the model are the least missed.
+            return {h: Score(-float(h == F), HEADS.index(h)) for h in candidates}
+
+    *_, last = strategy(Equal()).choices(HEADS, 6)
+    assert last.removed == (E, D, C, B, A, F)
+
+
 @settings(deadline=None)
 @given(SEEDS, st.integers(1, 4))
 def test_a_beam_is_its_definition(seed: int, width: int) -> None:
@@ -169,7 +186,7 @@ def test_a_beam_is_its_definition(seed: int, width: int) -> None:
         grown = {s | {h} for s in kept for h in HEADS if h not in s}
         kept = sorted(grown, key=lambda s: (-toy.value(s), sorted(s)))[:width]
         assert frozenset(choice.removed) == kept[0]
-        assert choice.score == toy.value(kept[0])
+        assert value(choice) == toy.value(kept[0])
 
 
 @pytest.mark.parametrize("name", NAMES)

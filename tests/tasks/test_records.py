@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from headlens.errors import OptionError
 from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE, find_task
+from headlens.tasks.choice import Chosen
 
 TASKS = {name: entry.task for name, entry in CATALOGUE.items()}
 
@@ -41,6 +42,19 @@ def test_weights_are_repetitions(name: str, weights: list[int], seed: int) -> No
         expected = task.value(repeated, metric=metric)
         close = pytest.approx(expected, rel=1e-12, abs=1e-8, nan_ok=True)
         assert task.value(records, np.array(weights), metric) == close
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_what_is_finer_knows_better_models_of_the_same_answers(name: str) -> None:
+    task = TASKS[name]
+    records = random_records(task, 20, 1)
+    records[:, 1] += name in {"mlm", "translation-loss"}  # tokens
+    better = records.copy()
+    for column, says in enumerate(task.columns):
+        better[:, column] += {"nll": -0.5, "margin": 0.5}.get(says, 0.0)
+    told = "nll" in task.columns or isinstance(task, Chosen)
+    assert (task.finer(better) > task.finer(records)) == told
+    assert told or task.finer(records) == 0
 
 
 @pytest.mark.parametrize("name", TASKS)
