@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from headlens.corpora.sentence import Corpus, Example
@@ -52,7 +52,7 @@ class Lesson:
         loaded: LoadedModel,
         task: Task,
         source: TaskSource,
-        held: TaskSource | float = 0.5,
+        held: TaskSource | float | None = 0.5,
         longest: int | None = None,
     ) -> Lesson:
         """Of labelled examples.
@@ -61,7 +61,7 @@ class Lesson:
             loaded: the model, with the head that the task needs.
             task: the task.
             source: what is learned.
-            held: what is measured on, or the share of the source that is kept for that.
+            held: what is measured on, or the share of the source that is kept for that; None measures nothing.
             longest: a limit of tokens below the model's own; longer examples are left out.
 
         Raises:
@@ -69,10 +69,13 @@ class Lesson:
             OptionError: if the task has no loss that can be trained.
         """
         given = gather(source)
-        rest = hold_out(given, held) if isinstance(held, float) else (given, gather(held))
+        if isinstance(held, float):
+            given, kept = hold_out(given, held)
+        else:
+            kept = None if held is None else gather(held)
         asker = Asker.of(task, loaded, longest)
-        rows = TaskRows.of(asker, rest[0])
-        return cls(task, rows, TaskLoss(asker), rest[1], {"data": vars(rows.summary)})
+        rows = TaskRows.of(asker, given)
+        return cls(task, rows, TaskLoss(asker), kept, {"data": asdict(rows.summary)})
 
     @classmethod
     def of_text(

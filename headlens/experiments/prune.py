@@ -21,13 +21,16 @@ from headlens.interventions.stochastic_gates import START, GatedModel, PenaltyKi
 from headlens.models.loading import LoadedModel
 from headlens.training.frozen_parts import freeze
 from headlens.training.gates import GATES, Penalised, log_columns, logged
-from headlens.training.loop import Keeper, Trainer
+from headlens.training.loop import Data, Keeper, Trainer, total_updates
 from headlens.training.objectives import moved
 from headlens.training.options import TrainingOptions
+from headlens.training.order import Updates
 from headlens.training.state import TrainingState
 
-# Log α has to move by 5 to close a gate: with the rates of fine-tuning it hardly moves at all.
-GATE_RATE = 0.1
+# Log α has to move by 5 to close a gate: with the rates of fine-tuning it hardly moves at all. With this much for all
+# updates together, gates can move so far and back again, however many updates there are.
+WAY = 24.0
+_FASTEST = 0.5
 
 
 @dataclass(frozen=True)
@@ -36,30 +39,36 @@ class GateOptions:
 
     Args:
         gates: stacks whose heads have gates; none for all of the model.
-        freeze: parts of the model that stay as they are, see `headlens.training.frozen_parts.freeze`.
+        freeze: parts of the model that stay as they are, see `headlens.training.frozen_parts.freeze`; None for none.
         penalty: whether λ multiplies the `mean` over layers of the expected number of open gates, or their `sum`.
         gate_start: log α before training; the default is a gate of 1 at evaluation.
-        gate_learning_rate: of log α; it follows the schedule of the training.
+        gate_learning_rate: of log α, the highest; it follows the schedule of the training. None for 24 / updates, at
+            most 0.5.
 
     Raises:
         OptionError: if a number or a name cannot be.
     """
 
     gates: tuple[Stack, ...] = ()
-    freeze: tuple[str, ...] = ()
+    freeze: tuple[str, ...] | None = None
     penalty: PenaltyKind = "mean"
     gate_start: float = START
-    gate_learning_rate: float = GATE_RATE
+    gate_learning_rate: float | None = None
 
     def __post_init__(self) -> None:
         if unknown := [s for s in self.gates if s not in STACKS]:
             raise OptionError(f"--gates {unknown[0]}: there is no such stack.", f"Stacks: {', '.join(STACKS)}.")
         if self.penalty not in ("mean", "sum"):
             raise OptionError(f"--penalty {self.penalty} is none.", "Choose mean or sum.")
-        if not 0 < self.gate_learning_rate < float("inf"):
-            raise OptionError(f"--gate-learning-rate {self.gate_learning_rate} is not a positive number.", "Try 0.1.")
+        rate = self.gate_learning_rate
+        if rate is not None and not 0 < rate < float("inf"):
+            raise OptionError(f"--gate-learning-rate {rate} is not a positive number.", "Try 0.1.")
         if not abs(self.gate_start) < float("inf"):
             raise OptionError(f"--gate-start {self.gate_start} is not a finite number.", f"Try {START}.")
+
+    def rate(self, updates: int) -> float:
+        """The highest learning rate of gates in a training of so many updates."""
+        return self.gate_learning_rate or min(_FASTEST, WAY / updates)
 
 
 @dataclass(frozen=True)
@@ -69,10 +78,19 @@ class How:
     Args:
         keeper: where its state is kept; None keeps nothing.
         progress: called with the number of updates done.
+        processes: how many train together.
     """
 
     keeper: Keeper | None = None
     progress: Callable[[int], None] = lambda _: None
+    processes: int = 1
+
+    def updates(self, data: Data, training: TrainingOptions) -> int:
+        """How many there will be."""
+        order = Updates(
+            tuple(data.lengths), training.batch_tokens, training.accumulate, training.seed, 0, self.processes
+        )
+        return total_updates(training, order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,7 +152,7 @@ def prune(
     check_strength(strength)
     check_folds(loaded.model)
     model = copy.deepcopy(loaded.model)
-    freeze(model, options.freeze)
+    freeze(model, options.freeze or ())
     network = lesson.task.network(model)
     gates = StochasticGates(gated_sites(network, options.gates or None), options.gate_start)
     start = gates.log_alphas()
@@ -151,6 +169,7 @@ def _fit(
     gated: GatedModel, lesson: Lesson, strength: float, options: GateOptions, training: TrainingOptions, how: How
 ) -> TrainingState:
     objective = Penalised(lesson.objective, gated.gates, strength, options.penalty)
+    rate = options.rate(how.updates(lesson.data, training))
     with gated.eval().opened():
         freeze_unused(gated, objective, moved(lesson.data.batch((0,), 0), gated.module.device))
         trainer = Trainer(
@@ -158,7 +177,7 @@ def _fit(
             objective,
             keeper=how.keeper,
             progress=how.progress,
-            scales={GATES: options.gate_learning_rate / training.learning_rate},
+            scales={GATES: rate / training.learning_rate},
             record=log_columns,
         )
         return trainer.fit(gated, lesson.data)

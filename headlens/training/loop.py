@@ -96,6 +96,13 @@ class Trainer:
         return _Run(self, model, data).to_the_end()
 
 
+def total_updates(options: TrainingOptions, updates: Updates) -> int:
+    """All updates; epochs differ by a few batches, so the first stands for all."""
+    if options.steps is not None:
+        return options.steps
+    return max(1, round(options.epochs * updates.per_epoch(0)))
+
+
 class _Run:
     """One call of `fit`."""
 
@@ -120,19 +127,13 @@ class _Run:
         torch.manual_seed(options.seed + self.accelerator.process_index)
         self._restore(optimiser)
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
-        self.total = self._total()
+        self.total = total_updates(options, self.updates)
 
     def _restore(self, optimiser: torch.optim.Optimizer) -> None:
         folder = None if self.trainer.keeper is None else self.trainer.keeper.found
         if folder is not None:
             self.state.restore(folder, self.plain, optimiser, self.accelerator.scaler)
             restore_random(folder, self.accelerator.process_index)
-
-    def _total(self) -> int:
-        """All updates; epochs differ by a few batches, so the first stands for all."""
-        if self.options.steps is not None:
-            return self.options.steps
-        return max(1, round(self.options.epochs * self.updates.per_epoch(0)))
 
     def to_the_end(self) -> TrainingState:
         state = self.state

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 import zoo
-from made_gates import spread
+from spread_gates import spread
 from saved import build, save
 from watching import run
 

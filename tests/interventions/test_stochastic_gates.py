@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
-from made_gates import spread
+from spread_gates import spread
 from watching import run
 
 from headlens.attention.session import AttentionSession
