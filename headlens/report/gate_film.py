@@ -13,7 +13,7 @@ from headlens.report.gate_runs import GatedRun, gated_runs, open_heads
 from headlens.report.images import Animation
 from headlens.report.panels import Panel, each, flow, has_numbers, lay_out
 
-MOST_FRAMES = 40
+MOST_FRAMES = 25
 
 
 def gate_films(gates: pd.DataFrame) -> Iterator[tuple[str, Animation | None]]:
@@ -36,7 +36,7 @@ def _film(run: GatedRun) -> Animation:
     steps = _frames(run)
     rows = flow([(run.model, item) for item in _panels(run, steps[0])])
     title = f"Gates of {run.model}, {run.label}" if run.model else f"Gates, {run.label}"
-    sheet = lay_out(rows, f"{title}\n{_state(run, steps[0])}", side=BAR_SLOT + 0.15)
+    sheet = lay_out(rows, f"{title}\n{_state(run, steps[0])}", side=BAR_SLOT + 0.15, tallest_cell=0.24)
     add_bars(sheet, GATES)
     words = sheet.figure.texts[0]
     first_lines = words.get_text().rpartition("\n")[0]

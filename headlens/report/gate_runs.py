@@ -12,6 +12,7 @@ import pandas as pd
 from headlens.heads import STACKS
 from headlens.report.panels import Grid, numbers
 
+PENALTY_LETTERS = 8
 _LETTERS = 24  # of the name of a run or model
 
 
@@ -83,6 +84,11 @@ def run_label(run: str, penalty: float, others: Sequence[float]) -> str:
     if np.isnan(penalty):
         return shortened(run)
     return f"λ = {penalty:g}" + (f", {shortened(run)}" if list(others).count(penalty) > 1 else "")
+
+
+def penalty_text(run: str, penalty: float) -> str:
+    """λ in at most `PENALTY_LETTERS` letters, or the beginning of the name of a run that has none."""
+    return f"{penalty:.3g}" if np.isfinite(penalty) else shortened(run)[:PENALTY_LETTERS]
 
 
 def shortened(name: str) -> str:
