@@ -64,11 +64,10 @@ class GatedRun(NamedTuple):
 
 def gated_runs(gates: pd.DataFrame) -> list[GatedRun]:
     """Split `gates.csv` by run: models in order of appearance, runs of each by λ from weak to strong."""
-    rows = gates.assign(model=_words(gates, "model"), run=_words(gates, "run"))
+    rows = gates.assign(model=_words(gates, "model"), run=_words(gates, "run"), step=numbers(gates, "step"))
     found = [
         (str(model), str(run), _penalty(own), own)
-        for (model, run), own in rows.groupby(["model", "run"], sort=False)
-        if len(own)
+        for (model, run), own in rows[rows["step"].notna()].groupby(["model", "run"], sort=False)
     ]
     models = list(dict.fromkeys(model for model, *_ in found))
     found.sort(key=lambda own: (models.index(own[0]), np.isnan(own[2]), own[2]))
