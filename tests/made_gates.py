@@ -85,7 +85,9 @@ def _shares(made: Made) -> list[float]:
 
 def _keys(made: Made) -> pd.DataFrame:
     rng = np.random.default_rng(made.seed)
-    rows = [(s, layer, head) for s in made.stacks for layer in range(made.shapes[s][0]) for head in range(made.shapes[s][1])]
+    rows = [
+        (s, layer, head) for s in made.stacks for layer in range(made.shapes[s][0]) for head in range(made.shapes[s][1])
+    ]
     keys = pd.DataFrame(rows, columns=["stack", "layer", "head"]).assign(model=made.model)
     role = rng.choice(_ROLES, len(keys))
     lasting = np.array([name.startswith(_LASTING) for name in role])
@@ -121,7 +123,9 @@ def _gates(made: Made, keys: pd.DataFrame, penalty: float, kept: np.ndarray) -> 
 
 
 def _sweep(made: Made, keys: pd.DataFrame, kept: Mapping[float, np.ndarray]) -> pd.DataFrame:
-    rows = [_row(made, keys, ("unpruned", np.nan, "trained"), np.ones(len(keys), bool), metric) for metric in made.metrics]
+    rows = [
+        _row(made, keys, ("unpruned", np.nan, "trained"), np.ones(len(keys), bool), metric) for metric in made.metrics
+    ]
     for init in ("trained", "scratch") if made.scratch else ("trained",):
         for penalty, own in kept.items():
             # as the command names the runs from scratch
@@ -130,9 +134,7 @@ def _sweep(made: Made, keys: pd.DataFrame, kept: Mapping[float, np.ndarray]) -> 
     return pd.DataFrame(rows)
 
 
-def _row(
-    made: Made, keys: pd.DataFrame, run: tuple[str, float, str], kept: np.ndarray, metric: str
-) -> dict[str, Any]:
+def _row(made: Made, keys: pd.DataFrame, run: tuple[str, float, str], kept: np.ndarray, metric: str) -> dict[str, Any]:
     name, penalty, init = run
     totals = {s: int(np.prod(made.shapes[s])) if s in made.shapes else None for s in _STACKS}
     gone = keys[~kept]

@@ -93,7 +93,10 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
             shown.append(_shown(run, pictures, undrawn, room))
         with reporter.status("writing the page"), folder.file(PAGE) as path:
             path.write_text(render(shown), encoding="utf-8", newline="\n")
-        files = [*(f for path in files for f in (path, path.with_suffix(".svg")) if f in folder.files), folder.path / PAGE]
+        files = [
+            *(f for path in files for f in (path, path.with_suffix(".svg")) if f in folder.files),
+            folder.path / PAGE,
+        ]
     several = len(runs) > 1
     notes = [f"{own.run.label}: {text}" if several else text for own in shown for text in own.remarks]
     return ReportRun(folder.path, files, shown, notes)

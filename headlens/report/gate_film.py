@@ -13,7 +13,7 @@ from headlens.report.gate_runs import GatedRun, gated_runs, open_heads
 from headlens.report.images import Animation
 from headlens.report.panels import Panel, each, flow, has_numbers, lay_out
 
-MOST_FRAMES = 25
+MOST_FRAMES = 20
 
 
 def gate_films(gates: pd.DataFrame) -> Iterator[tuple[str, Animation | None]]:

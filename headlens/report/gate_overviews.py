@@ -83,7 +83,10 @@ def _result(row: Mapping[Any, Any], level: float, ends: tuple[float, float], dig
     found |= {"heads": row["heads"]}
     for init, words in _WORDS.items():
         value, low, high = (float(row[init + end]) for end in ("", "_low", "_high"))
-        found |= {words: _cell(value, f".{digits}f"), f"95 % CI {words}": interval_cell((low, value, high, level), ends)}
+        found |= {
+            words: _cell(value, f".{digits}f"),
+            f"95 % CI {words}": interval_cell((low, value, high, level), ends),
+        }
     return found | {"n": row["n"]}
 
 
@@ -119,10 +122,14 @@ def _lasting(own: RoleSet) -> list[dict[str, Any]]:
                 "stack": own.stack,
                 "role": "no role" if name == NONE else name,
                 "heads with it": count,
-                "fewest heads left with it": last.left if last else Cell("never"),
+                "fewest heads left with it": Cell(str(last.left), str(last.left)) if last else Cell("never"),
                 "λ then": last.name if last else "",
                 "mean share left": float(np.mean([bar.counts.get(name, 0) / count for bar in bars])),
                 "of all heads": share,
             }
         )
     return found
+
+
+def _cell(value: float, form: str) -> Cell:
+    return Cell(format(value, form), repr(value)) if np.isfinite(value) else Cell("")

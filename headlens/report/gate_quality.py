@@ -74,7 +74,11 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
     figure, drawn = _panels(sets, f"Quality by heads left: {metric} of {task}")
     for number, (axes, own) in enumerate(zip(drawn, sets, strict=True)):
         metric = str(own.runs["metric"].iloc[0])
-        dress(axes, f"heads left in {_listed(own.gated)}", fold(metric, _HEIGHT, LABEL_SIZE) if number % _ABREAST == 0 else "")
+        dress(
+            axes,
+            f"heads left in {_listed(own.gated)}",
+            fold(metric, _HEIGHT, LABEL_SIZE) if number % _ABREAST == 0 else "",
+        )
         _draw(axes, own, _limits(rows[rows["metric"] == metric]))
     _legend(figure, drawn)
     return figure

@@ -34,7 +34,9 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
     stacks = sweep_stacks(sweep)
     table = sweep.assign(key=architectures(sweep), order=~is_unpruned(sweep), left=heads_left(sweep))
     records = [
-        _record(own, stacks) | {name: own[name].iloc[0] for name in ("order", "left")} | dict(zip(_BLOCK, block, strict=True))
+        _record(own, stacks)
+        | {name: own[name].iloc[0] for name in ("order", "left")}
+        | dict(zip(_BLOCK, block, strict=True))
         for block, rows in table.groupby(_BLOCK, sort=False, dropna=False)
         for _, own in rows.groupby("key", sort=False)
     ]

@@ -73,7 +73,9 @@ def gated_runs(gates: pd.DataFrame) -> list[GatedRun]:
     found.sort(key=lambda own: (models.index(own[0]), np.isnan(own[2]), own[2]))
     penalties = [(model, penalty) for model, _, penalty, _ in found]
     return [
-        GatedRun(model, run, penalty, run_label(run, penalty, [p for m, p in penalties if m == model]), own, len(models) > 1)
+        GatedRun(
+            model, run, penalty, run_label(run, penalty, [p for m, p in penalties if m == model]), own, len(models) > 1
+        )
         for model, run, penalty, own in found
     ]
 

@@ -57,7 +57,9 @@ def gated_stacks(sweep: pd.DataFrame, gates: pd.DataFrame | None) -> list[Key]:
     Where `gates.csv` does not know the run, they are those of the run whose architecture it has, or all that lost heads
     in any run of the model.
     """
-    known = {} if gates is None or gates.empty else {(own.model, own.run): tuple(own.stacks) for own in gated_runs(gates)}
+    known = (
+        {} if gates is None or gates.empty else {(own.model, own.run): tuple(own.stacks) for own in gated_runs(gates)}
+    )
     keys, names = architectures(sweep), list(zip(sweep["model"].astype(str), sweep["run"].astype(str), strict=True))
     twins = {key: known[name] for key, name in zip(keys, names, strict=True) if name in known}
     lost = {str(model): _lost(rows) for model, rows in sweep.groupby("model", sort=False)}

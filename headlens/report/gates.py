@@ -11,13 +11,13 @@ from headlens.report import figures as draw
 from headlens.report.gate_overviews import lasting_roles, remaining_heads, results_overview
 from headlens.report.gate_results import results_markdown, results_table
 from headlens.report.gate_sweep import SCRATCH, TRAINED
-from headlens.report.kind import Caption, Figures, Kind
+from headlens.report.kind import Caption, Drawings, Kind
 from headlens.report.page_tables import PageTable
 from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.runs import RunFolder
 
 
-def gate_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
+def gate_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
     """Draw every figure one after the other, so that only one is in memory; what moves comes last.
 
     Args:
@@ -57,7 +57,7 @@ def write_gates(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
         run.figure(name, figure)
 
 
-def _draw(run: RecordedRun) -> Figures:
+def _draw(run: RecordedRun) -> Drawings:
     return gate_figures(run.tables)
 
 
@@ -70,8 +70,8 @@ CAPTIONS = {
         "Quality by heads left",
         "What the task is like with fewer heads, with 95 % intervals: blue are models that were trained and then "
         "pruned, orange the same architectures trained from scratch. The dashed line with its band is the unpruned "
-        "model. Above stands the penalty λ that left so many heads. Where blue lies above orange, the heads were "
-        "needed to learn the task, but not to do it.",
+        "model. Above stands the penalty λ that left so many heads. Where blue lies above orange, the heads "
+        "that are gone were needed to learn the task, but not to do it.",
     ),
     "kept": Caption(
         "Heads left per layer",

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 from matplotlib.animation import PillowWriter
@@ -35,6 +36,17 @@ class Animation:
     draw: Callable[[int], None]
 
 
+class _HaltingWriter(PillowWriter):
+    """Writes a GIF whose last frame lasts longer."""
+
+    _frames: list[Any]
+
+    def finish(self) -> None:
+        # frames that are equal become one
+        self._frames.extend(self._frames[-1:] * (_HELD - 1))
+        super().finish()
+
+
 def write_figure(figure: Figure, stem: str | Path) -> list[Path]:
     """Write `figure` as `<stem>.png` (200 dpi) and `<stem>.svg`; the same figure gives the same bytes.
 
@@ -58,14 +70,11 @@ def write_animation(animation: Animation, path: str | Path) -> Path:
     Raises:
         OutputError: if the folder cannot be written or the disk is full.
     """
-    writer = PillowWriter(fps=_PER_SECOND)
+    writer = _HaltingWriter(fps=_PER_SECOND)
     with atomic_path(path) as temporary, _SETTINGS, mpl.rc_context({"savefig.bbox": None}):
         writer.setup(animation.figure, str(temporary), dpi=MOVING_DPI)
         for number in range(animation.frames):
             animation.draw(number)
-            writer.grab_frame()
-        # frames that are equal become one that lasts longer
-        for _ in range(_HELD - 1):
             writer.grab_frame()
         writer.finish()
     return Path(path)

@@ -13,7 +13,8 @@ from headlens.report.images import Animation
 from headlens.report.page_tables import PageTable
 from headlens.report.recorded import Columns, RecordedRun
 
-Figures = Iterator[tuple[str, Figure | Animation | None]]
+Figures = Iterator[tuple[str, Figure | None]]
+Drawings = Iterator[tuple[str, Figure | Animation | None]]
 
 
 class Caption(NamedTuple):
@@ -51,7 +52,7 @@ class Kind:
 
     tables: Mapping[str, Columns] = field(default_factory=dict)
     needed: tuple[str, ...] = ()
-    figures: Callable[[RecordedRun], Figures] = no_figures
+    figures: Callable[[RecordedRun], Drawings] = no_figures
     captions: Mapping[str, Caption] = field(default_factory=dict)
     overviews: Callable[[Sequence[RecordedRun]], list[PageTable]] = no_overviews
     first: Mapping[str, str] = field(default_factory=dict)

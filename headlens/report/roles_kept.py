@@ -147,7 +147,9 @@ def _draw(axes: Axes, own: RoleSet) -> None:
             _write(axes, counts, bottom, name, most)
         bottom += counts
     for place, bar in enumerate(own.bars):
-        axes.text(place, bar.left + 0.015 * most, str(bar.left), ha="center", va="bottom", fontsize=TICK_SIZE - 1, color=INK)
+        axes.text(
+            place, bar.left + 0.015 * most, str(bar.left), ha="center", va="bottom", fontsize=TICK_SIZE - 1, color=INK
+        )
     axes.set_xlim(-0.6, len(own.bars) - 0.4)
     axes.set_ylim(0, 1.1 * most)
     axes.set_xticks(places, [plain(bar.name) for bar in own.bars], rotation=90)
