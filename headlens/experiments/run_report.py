@@ -154,7 +154,7 @@ def _refuse_foreign(folder: Path) -> None:
 def _pictures(
     run: RecordedRun, folder: RunFolder, prefix: str, reporter: Reporter
 ) -> tuple[list[tuple[Path, str]], list[str]]:
-    """PNG and GIF files with the names of their figures, drawn again where that can be done; names of what cannot be drawn."""
+    """Pictures with the names of their figures, drawn again where that can be done; names of what cannot be drawn."""
     kind = kind_of(run.command)
     if not kind.draws:
         return [(path, path.stem) for path in run.pictures], []

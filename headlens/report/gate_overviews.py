@@ -61,8 +61,8 @@ def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
         for record in _lasting(own)
     ]
     about = (
-        "Roles are those that heads had before any were removed. The fewer heads are left when a role still occurs, the "
-        "later it dies; beside it the share of its heads that a run leaves on average, and the same of all heads."
+        "Roles are those that heads had before any were removed. The fewer heads are left when a role still occurs, "
+        "the later it dies; beside it the share of its heads that a run leaves on average, and the same of all heads."
     )
     return page_table("Which roles die last", records, about)
 

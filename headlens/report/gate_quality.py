@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import numpy as np
 import pandas as pd
@@ -54,8 +54,8 @@ class _Set(NamedTuple):
 def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figure | None:
     """The main metric of a task against the number of heads left, with 95 % intervals.
 
-    After Voita et al. (2019), figure 7 and table 2. One line for models that were pruned, one for the same architectures
-    trained from scratch; the dashed line with its band is the unpruned model. There is one panel per model and set of
+    After Voita et al. (2019), table 2. One line for models that were pruned, one for the same architectures trained
+    from scratch; the dashed line with its band is the unpruned model. There is one panel per model and set of
     stacks that had gates; of stacks without gates no heads are counted. Panels with the same metric have the same axis.
 
     Args:
@@ -66,7 +66,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         The figure, or None when no run has a value.
     """
     rows = main_rows(sweep)
-    rows = rows.assign(gated=gated_stacks(rows, gates))
+    rows = rows.assign(gated=pd.Series(gated_stacks(rows, gates), index=rows.index, dtype=object))
     if not has_numbers(rows[~is_unpruned(rows)], "value"):
         return None
     sets = _sets(rows)
@@ -87,7 +87,8 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
 def _sets(rows: pd.DataFrame) -> list[_Set]:
     runs, whole = rows[~is_unpruned(rows)], rows[is_unpruned(rows)]
     found = []
-    for (model, gated), own in runs.groupby(["model", "gated"], sort=False):
+    for (model, stacks), own in runs.groupby(["model", "gated"], sort=False):
+        gated = cast("tuple[str, ...]", stacks)
         title = f"{model}: gates in {_listed(gated)}" if len(runs["gated"].unique()) > 1 else str(model)
         counted = own.assign(left=heads_left(own, gated))
         found.append(_Set(title, gated, counted, whole[whole["model"] == model]))

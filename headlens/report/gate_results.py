@@ -1,4 +1,4 @@
-"""What a sweep gave, as the table of Voita et al. (2019): heads left, and the task from a trained model and from scratch."""
+"""What a sweep gave, as the table of Voita et al. (2019): the task by heads left, from trained and from scratch."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns model, task, metric, run (the pruned one), penalty, heads (`encoder/decoder/cross`, of the stacks that
-        the models have), `heads_*`, trained, trained_low, trained_high, scratch, scratch_low, scratch_high, n; blocks of
-        model, task and metric in order of appearance; empty cells where nothing was measured.
+        the models have), `heads_*`, trained, trained_low, trained_high, scratch, scratch_low, scratch_high, n; blocks
+        of model, task and metric in order of appearance; empty cells where nothing was measured.
     """
     stacks = sweep_stacks(sweep)
-    table = sweep.assign(key=architectures(sweep), order=~is_unpruned(sweep), left=heads_left(sweep))
+    keys = pd.Series(architectures(sweep), index=sweep.index, dtype=object)
+    table = sweep.assign(key=keys, order=~is_unpruned(sweep), left=heads_left(sweep))
     records = [
-        _record(own, stacks)
-        | {name: own[name].iloc[0] for name in ("order", "left")}
-        | dict(zip(_BLOCK, block, strict=True))
-        for block, rows in table.groupby(_BLOCK, sort=False, dropna=False)
+        {name: own[name].iloc[0] for name in (*_BLOCK, "order", "left")} | _record(own, stacks)
+        for _, rows in table.groupby(_BLOCK, sort=False, dropna=False)
         for _, own in rows.groupby("key", sort=False)
     ]
     names = [*_BLOCK, "run", "penalty", "heads", *(f"heads_{stack}" for stack in stacks), *_COLUMNS, "n"]

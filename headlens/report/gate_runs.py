@@ -54,7 +54,7 @@ class GatedRun(NamedTuple):
         """The rows of the last update that is not after `step`, or of the first one."""
         steps = self.steps
         found = steps[max(0, int(np.searchsorted(steps, step, side="right")) - 1)]
-        return self.rows[self.rows["step"] == found]
+        return self.rows.loc[self.rows["step"] == found]
 
     @property
     def last(self) -> pd.DataFrame:
@@ -71,11 +71,9 @@ def gated_runs(gates: pd.DataFrame) -> list[GatedRun]:
     ]
     models = list(dict.fromkeys(model for model, *_ in found))
     found.sort(key=lambda own: (models.index(own[0]), np.isnan(own[2]), own[2]))
-    penalties = [(model, penalty) for model, _, penalty, _ in found]
+    several = len(models) > 1
     return [
-        GatedRun(
-            model, run, penalty, run_label(run, penalty, [p for m, p in penalties if m == model]), own, len(models) > 1
-        )
+        GatedRun(model, run, penalty, run_label(run, penalty, [p for m, _, p, _ in found if m == model]), own, several)
         for model, run, penalty, own in found
     ]
 
