@@ -67,7 +67,7 @@ def _counts(rows: pd.DataFrame, layers: int) -> Grid:
     gates = numbers(rows, "gate")
     opened = pd.Series(np.where(np.isnan(gates), np.nan, gates > 0), index=rows["layer"].to_numpy(int))
     counts = opened.groupby(level=0).sum(min_count=1).where(opened.notna().groupby(level=0).all())
-    return counts.reindex(range(layers)).to_numpy(np.float64)
+    return np.asarray(counts.reindex(range(layers)), np.float64)
 
 
 def _names(runs: Sequence[GatedRun]) -> list[str]:

@@ -54,7 +54,8 @@ class GatedRun(NamedTuple):
         """The rows of the last update that is not after `step`, or of the first one."""
         steps = self.steps
         found = steps[max(0, int(np.searchsorted(steps, step, side="right")) - 1)]
-        return self.rows.loc[self.rows["step"] == found]
+        at_step: pd.DataFrame = self.rows[self.rows["step"] == found]
+        return at_step
 
     @property
     def last(self) -> pd.DataFrame:

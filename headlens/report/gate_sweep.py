@@ -47,7 +47,7 @@ def architectures(sweep: pd.DataFrame) -> list[Key]:
     removed = [sweep["removed"].fillna("").astype(str)] if "removed" in sweep else []
     parts = [sweep["model"].astype(str), sweep["penalty"].astype(str), *counts, *removed]
     table = pd.concat(parts, axis=1, ignore_index=True)
-    nth = table.assign(init=sweep["init"], metric=sweep["metric"]).groupby(list(table.columns) + ["init", "metric"])
+    nth = table.assign(init=sweep["init"], metric=sweep["metric"]).groupby([*table.columns, "init", "metric"])
     return [tuple(map(str, row)) for row in table.assign(nth=nth.cumcount()).itertuples(index=False)]
 
 
@@ -57,9 +57,8 @@ def gated_stacks(sweep: pd.DataFrame, gates: pd.DataFrame | None) -> list[Key]:
     Where `gates.csv` does not know the run, they are those of the run whose architecture it has, or all that lost heads
     in any run of the model.
     """
-    known = (
-        {} if gates is None or gates.empty else {(own.model, own.run): tuple(own.stacks) for own in gated_runs(gates)}
-    )
+    runs = [] if gates is None else gated_runs(gates)
+    known = {(own.model, own.run): tuple(own.stacks) for own in runs}
     keys, names = architectures(sweep), list(zip(sweep["model"].astype(str), sweep["run"].astype(str), strict=True))
     twins = {key: known[name] for key, name in zip(keys, names, strict=True) if name in known}
     lost = {str(model): _lost(rows) for model, rows in sweep.groupby("model", sort=False)}
