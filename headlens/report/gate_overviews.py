@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -16,7 +16,7 @@ from headlens.report.gate_sweep import SCRATCH, TRAINED, UNPRUNED
 from headlens.report.page_tables import Cell, PageTable, interval_cell, page_table
 from headlens.report.panels import numbers
 from headlens.report.recorded import RecordedRun
-from headlens.report.roles_kept import RoleSet, role_sets
+from headlens.report.roles_kept import Bar, RoleSet, role_sets
 
 _NAMED = 24  # heads of a stack; more are not listed
 _WORDS = {TRAINED: "from trained", SCRATCH: "from scratch"}
@@ -46,8 +46,8 @@ def remaining_heads(runs: Sequence[RecordedRun]) -> PageTable:
         for stack in own.stacks
     ]
     about = (
-        "What is left at the last update, by the penalty λ: heads whose gate is not 0, named `layer.head` where they "
-        f"are at most {_NAMED}. A layer without heads passes on what it gets."
+        "What is left at the last update, by the penalty λ: heads whose gate is not 0, named by layer and head where "
+        f"they are at most {_NAMED}. A layer without heads passes on what it gets."
     )
     return page_table("What remained", records, about)
 
@@ -112,23 +112,39 @@ def _penalty(run: GatedRun) -> Cell:
 
 def _lasting(own: RoleSet) -> list[dict[str, Any]]:
     whole, *bars = own.bars
-    share = float(np.mean([bar.left / whole.left for bar in bars])) if bars else float("nan")
-    found = []
-    for name, count in whole.counts.items():
+    if not bars:
+        return []
+    found = [_Lasting.of(name, whole, bars) for name in whole.counts]
+    share = float(np.mean([bar.left / whole.left for bar in bars]))
+    return [
+        {
+            "model": own.model,
+            "stack": own.stack,
+            "role": "no role" if role.name == NONE else role.name,
+            "heads with it": whole.counts[role.name],
+            "fewest heads left with it": Cell(str(role.left), str(role.left)) if role.run else Cell("never"),
+            "λ then": role.run,
+            "mean share left": role.share,
+            "of all heads": share,
+        }
+        for role in sorted(found, key=lambda role: (role.left, -role.share))
+    ]
+
+
+class _Lasting(NamedTuple):
+    """How long a role lasts: the fewest heads with which it is there, the run then, the mean share of its heads."""
+
+    name: str
+    left: float
+    run: str
+    share: float
+
+    @classmethod
+    def of(cls, name: str, whole: Bar, bars: Sequence[Bar]) -> _Lasting:
+        """Look through the runs."""
         last = min((bar for bar in bars if bar.counts.get(name)), key=lambda bar: bar.left, default=None)
-        found.append(
-            {
-                "model": own.model,
-                "stack": own.stack,
-                "role": "no role" if name == NONE else name,
-                "heads with it": count,
-                "fewest heads left with it": Cell(str(last.left), str(last.left)) if last else Cell("never"),
-                "λ then": last.name if last else "",
-                "mean share left": float(np.mean([bar.counts.get(name, 0) / count for bar in bars])),
-                "of all heads": share,
-            }
-        )
-    return found
+        share = float(np.mean([bar.counts.get(name, 0) / whole.counts[name] for bar in bars]))
+        return cls(name, last.left if last else np.inf, last.name if last else "", share)
 
 
 def _cell(value: float, form: str) -> Cell:
