@@ -212,9 +212,7 @@ class GateSweep:
         return found
 
 
-def search(
-    of: Callable[[float], Outcome], left: Callable[[Outcome], int], target: int, most: int
-) -> list[Outcome]:
+def search(of: Callable[[float], Outcome], left: Callable[[Outcome], int], target: int, most: int) -> list[Outcome]:
     """Bisect log λ until a run leaves as many heads as wanted, or enough runs were made.
 
     Args:
@@ -240,5 +238,3 @@ def search(
 def nearest(found: Sequence[Outcome], left: Callable[[Outcome], int], target: int) -> Outcome:
     """The run whose number of heads is nearest to what is wanted; of two, the one with more."""
     return min(found, key=lambda o: (abs(left(o) - target), -left(o)))
-
-

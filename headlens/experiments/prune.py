@@ -229,7 +229,7 @@ def from_scratch(
     how = how or How()
     torch.manual_seed(training.seed)
     model: PreTrainedModel = type(loaded.model)(copy.deepcopy(loaded.model.config))
-    model.to(device=loaded.device, dtype=loaded.model.dtype)  # type: ignore[arg-type,call-arg]
+    model.to(device=loaded.device, dtype=loaded.model.dtype)  # type: ignore[call-arg]
     if gone := {*head_map(loaded.model).removed, *removed}:
         head_map(model).without(gone).apply(model)
     network = lesson.task.network(model)
@@ -237,7 +237,8 @@ def from_scratch(
     Trainer(training, lesson.objective, keeper=how.keeper, progress=how.progress).fit(network, lesson.data)
     for parameter in model.parameters():
         parameter.requires_grad_()
-    return model.eval()
+    model.eval()
+    return model
 
 
 def alike(loaded: LoadedModel, model: PreTrainedModel) -> LoadedModel:

@@ -25,6 +25,7 @@ from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
 from headlens.heads import STACKS
 from headlens.models.loading import DEMO, ModelOptions
+from headlens.report.gates import write_gates
 from headlens.training.options import Precision, Schedule, TrainingOptions
 
 
@@ -136,7 +137,7 @@ class PruneRun:
     Args:
         folder: of the run.
         files: in it.
-        tables: `gates`, `sweep`, `results`, and `roles` where a corpus for them was named.
+        tables: `gates`, `sweep`, `log`, and `roles` where a corpus for them was named.
         notes: what the reader should know.
     """
 
@@ -148,7 +149,11 @@ class PruneRun:
     def summary(self) -> dict[str, Any]:
         """The result in short, for `--json`."""
         sweep = self.tables["sweep"].astype(object)
-        return {"out": str(self.folder), "sweep": sweep.where(sweep.notna(), None).to_dict("records"), "notes": self.notes}
+        return {
+            "out": str(self.folder),
+            "sweep": sweep.where(sweep.notna(), None).to_dict("records"),
+            "notes": self.notes,
+        }
 
 
 def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> PruneRun:
@@ -176,30 +181,18 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> PruneR
         outcomes = sweep.outcomes()
         tables = _tables(request, opened, outcomes)
         notes = [*opened.notes, *_notes(request, opened.lesson, outcomes, run), *run.warnings]
-        frames = tables.frames()
         if run.folder is not None:
-            _write(request, run, tables, frames)
+            with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
+                write_gates(run.folder, tables, figures=request.figures)
             run.folder.finish({**_facts(request, run, opened), "notes": notes})
-        return PruneRun(run.path, run.files, frames, notes)
+        return PruneRun(run.path, run.files, tables, notes)
 
 
-def _tables(request: PruneRequest, opened: Opened, outcomes: list[Outcome]) -> GateTables:
+def _tables(request: PruneRequest, opened: Opened, outcomes: list[Outcome]) -> dict[str, pd.DataFrame]:
     sites = [s for s in find_sites(opened.loaded.model) if s.n_heads]
     gated = request.gates.gates or tuple(s for s in STACKS if any(h.startswith(s) for o in outcomes for h in o.values))
     name = opened.loaded.short_name
-    return GateTables(name, opened.lesson.task.name, request.gates.penalty, sites, gated, outcomes)
-
-
-def _write(request: PruneRequest, run: Run, tables: GateTables, frames: dict[str, pd.DataFrame]) -> None:
-    assert run.folder is not None
-    for name, frame in {**frames, "log": tables.log()}.items():
-        run.folder.table(name, frame)
-    with run.file("results.md") as path:
-        path.write_text(tables.markdown(), encoding="utf-8")
-    if request.figures:
-        with run.reporter.status("drawing"):
-            for name, figure in gate_figures(frames):
-                run.folder.figure(name, figure)
+    return GateTables(name, opened.lesson.task.name, request.gates.penalty, sites, gated, outcomes).frames()
 
 
 def _notes(request: PruneRequest, lesson: Lesson, outcomes: list[Outcome], run: Run) -> list[str]:

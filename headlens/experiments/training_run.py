@@ -153,9 +153,7 @@ def measure(
     return pd.DataFrame(rows)
 
 
-def save_checkpoint(
-    run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str = MODEL
-) -> None:
+def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str = MODEL) -> None:
     """Save model and tokenizer as a folder below that of the run, which appears as a whole."""
     place, fresh = run.path / folder, run.kept("checkpoint")
     with output_errors(place), quiet():

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 import zoo
-from spread_gates import spread
 from saved import build, save
+from spread_gates import spread
 from watching import run
 
 from headlens.attention.sites import find_sites
