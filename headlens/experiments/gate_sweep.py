@@ -18,11 +18,10 @@ from headlens.experiments.classify import ClassifyOptions, Frequencies, classify
 from headlens.experiments.gate_outcome import UNPRUNED, Outcome, Record, remembered, run_name
 from headlens.experiments.interrupts import Deferred
 from headlens.experiments.lesson import Lesson
-from headlens.experiments.prune import GateOptions, How, alike, check_strength, from_scratch, prune
+from headlens.experiments.prune import GateOptions, How, alike, check_strength, from_scratch, gated_heads, prune
 from headlens.experiments.run import Run
 from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.experiments.training_run import measure, save_checkpoint
-from headlens.interventions.stochastic_gates import gated_sites
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.training.options import TrainingOptions
@@ -105,8 +104,7 @@ class GateSweep:
         Raises:
             OptionError: if more heads are to be left than there are.
         """
-        network = self.lesson.task.network(self.loaded.model)
-        gated = sum(s.n_heads for s in gated_sites(network, self.gates.gates or None))
+        gated = len(gated_heads(self.loaded, self.lesson, self.gates))
         target = self.options.target_heads
         if target is not None and target >= gated:
             raise OptionError(

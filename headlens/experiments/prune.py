@@ -19,7 +19,7 @@ from headlens.interventions.folding import check_folds, with_folded_gates
 from headlens.interventions.hard_concrete import HardConcrete
 from headlens.interventions.stochastic_gates import START, GatedModel, PenaltyKind, StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel
-from headlens.training.frozen_parts import freeze
+from headlens.training.frozen_parts import freeze, weights_of
 from headlens.training.gates import GATES, Penalised, log_columns, logged
 from headlens.training.loop import Data, Keeper, Trainer, total_updates
 from headlens.training.objectives import moved
@@ -150,7 +150,7 @@ def prune(
     """
     options, training, how = options or GateOptions(), training or TrainingOptions(), how or How()
     check_strength(strength)
-    check_folds(loaded.model)
+    gated_heads(loaded, lesson, options)
     model = copy.deepcopy(loaded.model)
     freeze(model, options.freeze or ())
     network = lesson.task.network(model)
@@ -181,6 +181,15 @@ def _fit(
             record=log_columns,
         )
         return trainer.fit(gated, lesson.data)
+
+
+def gated_heads(loaded: LoadedModel, lesson: Lesson, options: GateOptions) -> list[Head]:
+    """The heads that get gates; errors as in `prune`, before anything takes long."""
+    check_folds(loaded.model)
+    for part in options.freeze or ():
+        weights_of(loaded.model, part)
+    sites = gated_sites(lesson.task.network(loaded.model), options.gates or None)
+    return [h for s in sites for h in s.heads]
 
 
 def check_strength(strength: float) -> None:

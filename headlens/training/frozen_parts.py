@@ -26,13 +26,22 @@ def freeze(model: PreTrainedModel, parts: Iterable[str]) -> None:
         OptionError: if there is no such part.
     """
     for part in parts:
-        if part not in PARTS:
-            raise OptionError(f"--freeze {part}: there is no such part.", f"Parts: {', '.join(PARTS)}.")
-        found = list(PARTS[part](model))
-        if not found:
-            raise OptionError(f"--freeze {part}: {type(model).__name__} has no such weights.", "Leave it out.")
-        for parameter in found:
+        for parameter in weights_of(model, part):
             parameter.requires_grad = False
+
+
+def weights_of(model: PreTrainedModel, part: str) -> list[nn.Parameter]:
+    """The weights of a part, see `freeze`.
+
+    Raises:
+        OptionError: if there is no such part.
+    """
+    if part not in PARTS:
+        raise OptionError(f"--freeze {part}: there is no such part.", f"Parts: {', '.join(PARTS)}.")
+    found = list(PARTS[part](model))
+    if not found:
+        raise OptionError(f"--freeze {part}: {type(model).__name__} has no such weights.", "Leave it out.")
+    return found
 
 
 def _layers(stacks: Sequence[Stack]) -> Callable[[PreTrainedModel], Iterator[nn.Parameter]]:
