@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from transformers import PreTrainedModel
@@ -23,6 +24,7 @@ from headlens.experiments.run import Run
 from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.experiments.training_run import measure, save_checkpoint
 from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.report.files import output_errors
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.training.options import TrainingOptions
 
@@ -208,6 +210,14 @@ class GateSweep:
         if self.run.writes:
             shutil.rmtree(self.run.kept(f"training-{name}"), ignore_errors=True)
         return found
+
+
+def forget_models(folder: Path) -> None:
+    """Remove the models of an earlier sweep, whose penalties may have been others."""
+    with output_errors(folder):
+        for pattern in ("penalty-*", f"{UNPRUNED}-scratch"):
+            for place in (folder / MODELS).glob(pattern):
+                shutil.rmtree(place)
 
 
 def search(of: Callable[[float], Outcome], left: Callable[[Outcome], int], target: int, most: int) -> list[Outcome]:

@@ -15,7 +15,7 @@ from headlens.errors import OptionError, counted
 from headlens.experiments.classify import Frequencies
 from headlens.experiments.facts import model_facts
 from headlens.experiments.gate_outcome import Outcome
-from headlens.experiments.gate_sweep import GateSweep, RoleCorpus, SweepOptions, nearest
+from headlens.experiments.gate_sweep import GateSweep, RoleCorpus, SweepOptions, forget_models, nearest
 from headlens.experiments.gate_tables import GateTables
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.lesson_data import LessonData, Opened
@@ -164,6 +164,8 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> PruneR
     """
     offline = request.model_options.offline
     with open_run("prune", request.model, request, reporter) as run:
+        if request.place.overwrite and run.writes:
+            forget_models(run.path)
         roles = request.roles.open(offline=offline)
         loaded = run.load(request.model, request.model_options)
         opened = request.lesson.open(run, loaded, request.training.seed, offline=offline)

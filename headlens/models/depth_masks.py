@@ -64,12 +64,13 @@ class DepthMask:
 
     def at(self, depth: int, context: Tensor) -> Tensor:
         """Head outputs, (batch, query, heads × d), without the silent heads of a depth, others times their factors."""
-        if self.features[depth]:
-            context = context.index_fill(-1, torch.tensor(self.features[depth], device=context.device), 0.0)
-        if self.scales[depth]:
-            factors = torch.tensor(self.scales[depth], device=context.device, dtype=context.dtype)
-            context = context * factors.repeat_interleave(context.shape[-1] // len(factors))
-        return context
+        silent, scales = self.features[depth], self.scales[depth]
+        if not silent and not scales:
+            return context
+        factors = torch.tensor(scales or [1.0], device=context.device, dtype=context.dtype)
+        factors = factors.repeat_interleave(context.shape[-1] // len(factors))
+        factors[silent] = 0.0
+        return context * factors
 
     def skip_to(self, depth: int) -> None:
         """The next call is of this depth: a pass leaves out those before it."""

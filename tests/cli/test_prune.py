@@ -147,6 +147,32 @@ def test_folded_models_are_read_by_plain_from_pretrained(run: Headlens) -> None:
     assert Path("run/sweep.csv").read_bytes() == Path("cut/sweep.csv").read_bytes()
 
 
+def test_models_of_another_sweep_go(run: Headlens) -> None:
+    assert run("--lambdas", "0.01", "--steps", 1).code == 0
+    Path("run/models/mine").mkdir()
+    assert run("--lambdas", "0.02", "--steps", 1, "--overwrite").code == 0
+    assert sorted(p.name for p in Path("run/models").iterdir()) == ["mine", "penalty-0.02"]
+
+
+def test_shared_weights(headlens: Headlens, run: Headlens, made: Callable[..., str]) -> None:
+    """Gates that differ by depth: every command sees the model that was measured."""
+    del run  # writes the data
+    data = ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
+    one_rate = ("--lambdas", "0.02", "--gate-learning-rate", 0.8, "--schedule", "constant")
+    done = headlens("prune", made("sharer", "Albert"), *data, *SHORT, *one_rate, "--out", "run")
+    assert done.code == 0, done.err
+    row = pd.read_csv("run/sweep.csv").iloc[1]
+    assert row["between"] > 0
+    model = f"run/{row['checkpoint']}"
+    assert "scales" in Path(model, "heads_removed.json").read_text()
+    task, source = package.open_task("sst2", "dev.tsv")
+    found = package.evaluate(task, package.load(model), source).metrics["accuracy"]
+    assert (row["value"], row["ci_low"]) == (found.value, found.ci_low)
+    for command in (["ablate", "--task", "sst2", "--data", "dev.tsv"], ["relevance", "--limit", 5]):
+        done = headlens(command[0], model, *command[1:], "--no-figures", "--out", command[0])
+        assert done.code == 0, done.err
+
+
 def test_a_number_of_heads(run: Headlens) -> None:
     done = run("--target-heads", 2, "--gate-learning-rate", 1.0, "--most-runs", 5)
     assert done.code == 0, done.err
