@@ -5,7 +5,8 @@ from __future__ import annotations
 import shlex
 
 from . import options as o
-from .groups import GateGroup, LessonGroup, LoadGroup, OutputGroup, RolesGroup, SweepTrainingGroup, grouped
+from .gate_groups import GateGroup, LessonGroup, RolesGroup, SweepTrainingGroup
+from .groups import LoadGroup, OutputGroup, grouped
 
 
 @grouped

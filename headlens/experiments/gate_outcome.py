@@ -64,7 +64,7 @@ class Outcome:
 
 def run_name(strength: float) -> str:
     """What a run with this λ is called."""
-    return f"penalty-{strength:g}"
+    return f"penalty-{strength:.10g}"
 
 
 def remembered(run: Run, name: str, make: Callable[[], Outcome]) -> Outcome:
