@@ -122,7 +122,7 @@ class GateSweep:
             wanted = [nearest(found, lambda o: gated - len(o.removed), target)]
         if not self.options.from_scratch:
             return [whole, *found]
-        return [self._with_scratch(o) if o in (whole, *wanted) else o for o in (whole, *found)]
+        return self._with_scratch([whole, *found], [whole, *wanted])
 
     def _of(self, strength: float) -> Outcome:
         return self._remembered(run_name(strength), lambda: self._pruned(strength))
@@ -155,10 +155,21 @@ class GateSweep:
             roles=self._roles(found.model),
         )
 
-    def _with_scratch(self, outcome: Outcome) -> Outcome:
+    def _with_scratch(self, outcomes: Sequence[Outcome], wanted: Sequence[Outcome]) -> list[Outcome]:
+        """The outcomes, the wanted ones with a model from random weights; those with the same heads share it."""
         heads = sum(s.n_heads for s in find_sites(self.loaded.model))
-        if len(outcome.removed) == heads:
-            return outcome
+        trained: dict[frozenset[str], Outcome] = {}
+        found = []
+        for outcome in outcomes:
+            shape = frozenset(outcome.removed)
+            if outcome in wanted and len(shape) < heads:
+                own = trained[shape] = trained.get(shape) or self._scratch(outcome)
+                found.append(outcome.with_scratch(own.scratch, own.scratch_checkpoint))
+            else:
+                found.append(outcome)
+        return found
+
+    def _scratch(self, outcome: Outcome) -> Outcome:
         name = f"{outcome.run}-scratch"
 
         def make() -> Outcome:

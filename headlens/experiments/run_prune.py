@@ -208,6 +208,9 @@ def _notes(request: PruneRequest, lesson: Lesson, outcomes: list[Outcome], run: 
         notes.append(f"Frozen: {', '.join(gates.freeze)}.")
     updates = How(processes=run.processes.count).updates(lesson.data, request.training.options())
     notes.append(f"Each run has {updates} updates; gates learn at {gates.rate(updates):.3g}.")
+    if request.sweep.from_scratch:
+        steps = How(processes=run.processes.count).updates(lesson.data, request.training.scratch())
+        notes.append(f"Models from scratch had {steps} updates; --scratch-steps gives as many as the original had.")
     for outcome in outcomes:
         if outcome.between:
             notes.append(f"{outcome.run}: {counted(outcome.between, 'gate')} between 0 and 1 went into the weights.")

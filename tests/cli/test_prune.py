@@ -116,7 +116,7 @@ def test_interrupted_and_gone_on_with(
     assert done.code == 0, done.err
     for name in TABLES:
         assert Path("run", f"{name}.csv").read_bytes() == Path("whole", f"{name}.csv").read_bytes(), name
-    for name in ("penalty-0", "penalty-0.05", "penalty-0-scratch", "penalty-0.05-scratch", "unpruned-scratch"):
+    for name in ("penalty-0", "penalty-0.05", "penalty-0.05-scratch", "unpruned-scratch"):
         file = f"models/{name}/model.safetensors"
         assert Path("run", file).read_bytes() == Path("whole", file).read_bytes(), name
 
@@ -128,6 +128,8 @@ def test_from_scratch_has_the_same_heads(run: Headlens) -> None:
     sweep = pd.read_csv("run/sweep.csv")
     assert sweep.groupby("run", sort=False)["init"].agg(list).tolist() == [["trained", "scratch"]] * 3
     assert [row["run"] for row in summary["sweep"]] == sweep["run"].tolist()
+    whole = sweep[(sweep["init"] == "scratch") & (sweep["heads_encoder"] == 4)]
+    assert whole["checkpoint"].tolist() == ["models/unpruned-scratch"] * 2, "the same shape is trained once"
     trained, scratch = (package.load(f"run/models/penalty-0.05{end}").model for end in ("", "-scratch"))
     assert head_map(trained) == head_map(scratch)
     results = pd.read_csv("run/results.csv")
@@ -198,8 +200,10 @@ def test_roles_before_and_after(run: Headlens) -> None:
     assert roles.columns.tolist() == ROLE_COLUMNS
     assert len(roles) == 2 * 4
     assert roles.groupby("run")["kept"].sum().tolist() == sweep["heads_encoder"].tolist()[1:]
-    assert roles["role"].notna().all()
-    assert (roles["role_pruned"].notna() == roles["kept"]).all()
+    # Heads without a role have an empty one, too.
+    assert roles["role"].notna().any()
+    assert roles[roles["kept"]]["role_pruned"].notna().any()
+    assert roles[~roles["kept"]]["role_pruned"].isna().all()
     assert "--roles-corpus" not in done.out
 
 
