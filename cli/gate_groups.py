@@ -60,14 +60,15 @@ class GateGroup(Group):
         from headlens.experiments.prune import GateOptions
 
         stacks: Any = g.parts(self.gates) or ()
-        return GateOptions(stacks, g.parts(self.freeze), self.penalty, self.gate_start, self.gate_learning_rate)
+        rate, frozen = self.gate_learning_rate, g.parts(self.freeze)
+        return GateOptions(stacks, frozen, self.penalty, self.gate_start, rate, self.save)
 
     def sweep(self) -> SweepOptions:
         """Of the sweep."""
         from headlens.experiments.gate_sweep import SweepOptions
 
         strengths = g.numbers("--lambdas", self.lambdas)
-        return SweepOptions(strengths, self.target_heads, self.most_runs, self.from_scratch, self.save)
+        return SweepOptions(strengths, self.target_heads, self.most_runs, self.from_scratch)
 
 
 @dataclass(frozen=True)

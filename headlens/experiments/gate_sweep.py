@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from transformers import PreTrainedModel
 
@@ -31,7 +31,6 @@ from headlens.training.options import TrainingOptions
 MODELS = "models"  # folder of the checkpoints
 # λ between which --target-heads searches.
 LEAST, MOST = 1e-4, 1e2
-Save = Literal["compacted", "folded"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,6 @@ class SweepOptions:
         target_heads: search for the λ that leaves so many gated heads, in place of `lambdas`.
         most_runs: of that search.
         from_scratch: also train models of the same shapes from random weights.
-        save: `compacted` without the heads that are gone, or `folded` with zeros in their place.
 
     Raises:
         OptionError: if a number is out of range.
@@ -53,7 +51,6 @@ class SweepOptions:
     target_heads: int | None = None
     most_runs: int = 8
     from_scratch: bool = False
-    save: Save = "compacted"
 
     def __post_init__(self) -> None:
         for strength in self.lambdas:
@@ -134,15 +131,7 @@ class GateSweep:
     def _pruned(self, strength: float) -> Outcome:
         name = run_name(strength)
         with self._followed(name, f"λ {strength:g}", self.training) as how:
-            found = prune(
-                self.loaded,
-                self.lesson,
-                strength,
-                self.gates,
-                self.training,
-                keep_shape=self.options.save == "folded",
-                how=how,
-            )
+            found = prune(self.loaded, self.lesson, strength, self.gates, self.training, how)
         return Outcome(
             name,
             strength,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import pandas as pd
 import torch
@@ -44,6 +45,8 @@ class GateOptions:
         gate_start: log α before training; the default is a gate of 1 at evaluation.
         gate_learning_rate: of log α, the highest; it follows the schedule of the training. None for 24 / updates, at
             most 0.5.
+        save: whether the pruned model is `compacted`, without the heads that are gone, or `folded`, with zeros in their
+            place so that plain from_pretrained reads it; see `with_folded_gates`.
 
     Raises:
         OptionError: if a number or a name cannot be.
@@ -54,10 +57,13 @@ class GateOptions:
     penalty: PenaltyKind = "mean"
     gate_start: float = START
     gate_learning_rate: float | None = None
+    save: Literal["compacted", "folded"] = "compacted"
 
     def __post_init__(self) -> None:
         if unknown := [s for s in self.gates if s not in STACKS]:
             raise OptionError(f"--gates {unknown[0]}: there is no such stack.", f"Stacks: {', '.join(STACKS)}.")
+        if self.save not in ("compacted", "folded"):
+            raise OptionError(f"--save {self.save} is none.", "Choose compacted or folded.")
         if self.penalty not in ("mean", "sum"):
             raise OptionError(f"--penalty {self.penalty} is none.", "Choose mean or sum.")
         rate = self.gate_learning_rate
@@ -121,8 +127,6 @@ def prune(
     strength: float,
     options: GateOptions | None = None,
     training: TrainingOptions | None = None,
-    *,
-    keep_shape: bool = False,
     how: How | None = None,
 ) -> Pruned:
     """Train a model with gates on its heads, and take away those that close (Voita et al. 2019).
@@ -139,9 +143,8 @@ def prune(
         loaded: a trained model; it stays as it is.
         lesson: what it is trained on.
         strength: λ, of the penalty.
-        options: which heads get gates.
+        options: which heads get gates, and what the model is like that is given back.
         training: length, step size, rhythm; also of the log of gates.
-        keep_shape: see `with_folded_gates`.
         how: progress, and what is kept for going on after an interruption.
 
     Raises:
@@ -162,7 +165,8 @@ def prune(
     rows = {0: start} | {int(row["step"]): logged(row) for row in state.log}
     log = pd.DataFrame([{k: v for k, v in row.items() if "." not in k} for row in state.log])
     values = gates.values()
-    return Pruned(with_folded_gates(model.eval(), values, keep_shape=keep_shape), values, gate_table(rows), log)
+    pruned = with_folded_gates(model.eval(), values, keep_shape=options.save == "folded")
+    return Pruned(pruned, values, gate_table(rows), log)
 
 
 def _fit(

@@ -147,6 +147,7 @@ def test_a_compacted_model_can_be_pruned_further(wordpiece_tokenizer: PreTrained
     [
         ({"gates": ("lower",)}, r"--gates lower: there is no such stack\.\nStacks: encoder, decoder, cross\."),
         ({"penalty": "max"}, "--penalty max is none"),
+        ({"save": "whole"}, "--save whole is none"),
         ({"gate_learning_rate": 0.0}, r"--gate-learning-rate 0\.0 is not a positive number"),
         ({"gate_start": float("inf")}, "--gate-start inf is not a finite number"),
     ],
