@@ -157,7 +157,7 @@ def _page(runs: Sequence[GatedRun], plan: _Plan) -> Figure:
     headline(figure, plan.title)
     for line, run in enumerate(runs):
         top = whole - plan.top - line * plan.slot[1]
-        words = fold(run.name, _LABEL, LABEL_SIZE)
+        words = fold(run.name, _LABEL - 0.1, LABEL_SIZE)
         place = 0.08 / plan.width, (top - _WORDS - plan.box[1] / 2) / whole
         figure.text(*place, words, fontsize=LABEL_SIZE, fontfamily=FAMILY, color=INK, va="center")
         for column, step in enumerate(plan.steps):
