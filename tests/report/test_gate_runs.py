@@ -87,7 +87,17 @@ def test_snapshots_are_denser_where_gates_move() -> None:
 
 def test_the_made_tables_are_like_those_of_the_command() -> None:
     tables = gate_tables(Made(gated=("cross",)))
-    assert list(tables["gates"])[:9] == "run penalty step stack layer head log_alpha p_open gate".split()
+    assert list(tables["gates"])[:9] == [
+        "run",
+        "penalty",
+        "step",
+        "stack",
+        "layer",
+        "head",
+        "log_alpha",
+        "p_open",
+        "gate",
+    ]
     assert tables["gates"]["step"].min() == 0
     last = tables["gates"][tables["gates"]["step"] == tables["gates"]["step"].max()]
     for run, own in last.groupby("run"):
