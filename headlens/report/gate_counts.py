@@ -20,6 +20,7 @@ from headlens.report.style import INK, PALE, SMALLEST_SIZE, TICK_SIZE
 _ALL = "all"
 _ABREAST = 36  # columns of a line
 _DIGIT = 0.64  # width of a digit in font sizes
+_FOOT = 0.06  # inches, below names that stand upright
 
 
 def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
@@ -38,7 +39,7 @@ def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
         return None
     found = list(_panels(gated_runs(gates)))
     plan = flow([(model, item) for model, item, _ in found], _ABREAST)
-    sheet = lay_out(plan, "Heads left per layer, by λ", side=BAR_SLOT + 0.15)
+    sheet = lay_out(plan, "Heads left per layer, by λ", side=BAR_SLOT + 0.15, foot=_FOOT)
     most = max(float(np.nanmax(item.values)) for _, item, _ in found)
     scale = GateScale("heads left (white: none)", 1e-12, most, PALE, "min")
     for (axes, item), (*_, names) in zip(each(sheet, plan), found, strict=True):
@@ -92,4 +93,4 @@ def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
     axes.set_xlabel("")
     axes.set_xticks(range(len(names)), [plain(name) for name in names], rotation=0 if fits else 90)
     for label in axes.get_xticklabels():
-        label.set(fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
+        label.set(fontsize=TICK_SIZE if fits else TICK_SIZE - 1, fontfamily=FAMILY, color=INK)

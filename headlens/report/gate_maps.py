@@ -22,7 +22,6 @@ from headlens.report.style import (
     COLUMN_WIDTH,
     FULL_WIDTH,
     INK,
-    LABEL_SIZE,
     MISSING,
     PALE,
     TICK_SIZE,
@@ -157,9 +156,9 @@ def _page(runs: Sequence[GatedRun], plan: _Plan) -> Figure:
     headline(figure, plan.title)
     for line, run in enumerate(runs):
         top = whole - plan.top - line * plan.slot[1]
-        words = fold(run.name, _LABEL, LABEL_SIZE)
-        place = 0.08 / plan.width, (top - _WORDS - plan.box[1] / 2) / whole
-        figure.text(*place, words, fontsize=LABEL_SIZE, fontfamily=FAMILY, color=INK, va="center")
+        words = fold(run.name, _LABEL - 0.1, TICK_SIZE)
+        place = 0.08 / plan.width, (top - _WORDS - _height(run, plan) / 2) / whole
+        figure.text(*place, words, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK, va="center")
         for column, step in enumerate(plan.steps):
             axes = _snapshot(figure, run.at(step), plan, (column, top))
             is_lowest = run is runs[-1]
@@ -167,6 +166,10 @@ def _page(runs: Sequence[GatedRun], plan: _Plan) -> Figure:
             axes.tick_params(labelleft=not column, labelbottom=is_lowest)
     add_bar(figure, GATES, BAR_SLOT + 0.05, plan.top + _WORDS)
     return figure
+
+
+def _height(run: GatedRun, plan: _Plan) -> float:
+    return float(plan.cell[1] * (1 + run.rows["layer"].max()))
 
 
 def _snapshot(figure: Figure, rows: pd.DataFrame, plan: _Plan, place: tuple[int, float]) -> Axes:

@@ -83,7 +83,7 @@ def run_label(run: str, penalty: float, others: Sequence[float]) -> str:
     """The λ of a run, with its name where others of the model have the same λ, or its name alone where it has none."""
     if np.isnan(penalty):
         return shortened(run)
-    return f"λ = {penalty:g}" + (f", {shortened(run)}" if list(others).count(penalty) > 1 else "")
+    return f"λ = {penalty:.4g}" + (f", {shortened(run)}" if list(others).count(penalty) > 1 else "")
 
 
 def penalty_text(run: str, penalty: float) -> str:

@@ -47,7 +47,8 @@ def architectures(sweep: pd.DataFrame) -> list[Key]:
     removed = [sweep["removed"].fillna("").astype(str)] if "removed" in sweep else []
     parts = [sweep["model"].astype(str), sweep["penalty"].astype(str), *counts, *removed]
     table = pd.concat(parts, axis=1, ignore_index=True)
-    nth = table.assign(init=sweep["init"], metric=sweep["metric"]).groupby([*table.columns, "init", "metric"])
+    own = table.assign(init=sweep["init"], metric=sweep["metric"])
+    nth = own.groupby([*own.columns], dropna=False)
     return [tuple(map(str, row)) for row in table.assign(nth=nth.cumcount()).itertuples(index=False)]
 
 
