@@ -476,6 +476,28 @@ RoundsOption = Annotated[
     int, typer.Option(min=2, metavar="N", help="How often the corpus is run to time it.", rich_help_panel=STATISTICS)
 ]
 
+DevOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOURCE",
+        help="Text that the model is evaluated on.",
+        show_default="a part of the corpus",
+        rich_help_panel=CORPUS,
+    ),
+]
+DevTargetOption = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Translations of --dev.", rich_help_panel=CORPUS)
+]
+DevDataOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SOURCE",
+        help="Examples that the model is evaluated on.",
+        show_default="a part of the data",
+        rich_help_panel=TASK,
+    ),
+]
+
 
 def rules(text: str) -> tuple[Any, ...]:
     """Rules of a comma-separated option; none for `none`."""

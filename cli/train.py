@@ -18,27 +18,6 @@ TrainedModel = Annotated[
         help="Checkpoint to go on from, or new:bert-small, new:albert-small, new:marian-small (also -tiny, -base).",
     ),
 ]
-DevOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SOURCE",
-        help="Text that the model is evaluated on.",
-        show_default="a part of the corpus",
-        rich_help_panel=o.CORPUS,
-    ),
-]
-DevTargetOption = Annotated[
-    str | None, typer.Option(metavar="FILE", help="Translations of --dev.", rich_help_panel=o.CORPUS)
-]
-DevDataOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="SOURCE",
-        help="Examples that the model is evaluated on.",
-        show_default="a part of the data",
-        rich_help_panel=o.TASK,
-    ),
-]
 
 
 @grouped
@@ -50,13 +29,13 @@ def train(
     output: OutputGroup,
     model: TrainedModel = "demo",
     task: o.TaskOption = "mlm",
-    dev_data: DevDataOption = None,
+    dev_data: o.DevDataOption = None,
     corpus: o.CorpusOption = "demo",
     column: o.ColumnOption = None,
     target_column: o.TargetColumnOption = None,
     split: o.SplitOption = "train",
-    dev: DevOption = None,
-    dev_target: DevTargetOption = None,
+    dev: o.DevOption = None,
+    dev_target: o.DevTargetOption = None,
     bleu: o.BleuOption = 0,
     figures: o.FiguresOption = True,
 ) -> None:

@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from headlens.experiments.check import check
     from headlens.experiments.classify import Classification, ClassifyOptions, classify
     from headlens.experiments.examples import Examples
+    from headlens.experiments.lesson import Lesson
+    from headlens.experiments.prune import GateOptions, Pruned, prune
     from headlens.experiments.relevance import HeadRelevances, RelevanceOptions, head_relevance
     from headlens.heads import Head, HeadTable
     from headlens.interventions.compacting import compact
     from headlens.interventions.gates import HeadGates
+    from headlens.interventions.stochastic_gates import StochasticGates
     from headlens.metrics.base import Metric, Statistics
     from headlens.models.loading import LoadedModel, ModelOptions, load
     from headlens.relevance.session import RelevanceSession
@@ -41,10 +44,13 @@ _HOMES = {
     "experiments.check": ("check",),
     "experiments.classify": ("Classification", "ClassifyOptions", "classify"),
     "experiments.examples": ("Examples",),
+    "experiments.lesson": ("Lesson",),
+    "experiments.prune": ("GateOptions", "Pruned", "prune"),
     "experiments.relevance": ("HeadRelevances", "RelevanceOptions", "head_relevance"),
     "heads": ("Head", "HeadTable"),
     "interventions.compacting": ("compact",),
     "interventions.gates": ("HeadGates",),
+    "interventions.stochastic_gates": ("StochasticGates",),
     "metrics.base": ("Metric", "Statistics"),
     "models.loading": ("LoadedModel", "ModelOptions", "load"),
     "relevance.session": ("RelevanceSession",),
@@ -67,20 +73,24 @@ __all__ = [
     "Edit",
     "Example",
     "Examples",
+    "GateOptions",
     "Head",
     "HeadGates",
     "HeadRelevances",
     "HeadTable",
     "HeadlensError",
+    "Lesson",
     "LoadedModel",
     "Metric",
     "ModelOptions",
     "Observer",
+    "Pruned",
     "RelevanceOptions",
     "RelevanceSession",
     "Sentence",
     "Site",
     "Statistics",
+    "StochasticGates",
     "Thresholds",
     "Tokens",
     "Word",
@@ -95,6 +105,7 @@ __all__ = [
     "load",
     "open_corpus",
     "open_task",
+    "prune",
 ]
 
 

@@ -12,11 +12,12 @@ import headlens
 
 NAMES = [
     *("Ablation", "AblationOptions", "AttentionCall", "AttentionSession", "BatchTokens", "CallContext"),
-    *("Classification", "ClassifyOptions", "Corpus", "Edit", "Example", "Examples", "Head", "HeadGates"),
-    *("HeadRelevances", "HeadTable", "HeadlensError", "LoadedModel", "Metric", "ModelOptions", "Observer"),
-    *("RelevanceOptions", "RelevanceSession", "Sentence", "Site", "Statistics", "Thresholds", "Tokens", "Word"),
+    *("Classification", "ClassifyOptions", "Corpus", "Edit", "Example", "Examples", "GateOptions", "Head", "HeadGates"),
+    *("HeadRelevances", "HeadTable", "HeadlensError", "Lesson", "LoadedModel", "Metric", "ModelOptions", "Observer"),
+    *("Pruned", "RelevanceOptions", "RelevanceSession", "Sentence", "Site", "Statistics", "StochasticGates"),
+    *("Thresholds", "Tokens", "Word"),
     *("ablate", "attend", "check", "classify", "compact", "evaluate", "find_sites", "head_relevance", "load"),
-    *("open_corpus", "open_task"),
+    *("open_corpus", "open_task", "prune"),
 ]
 
 

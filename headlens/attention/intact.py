@@ -116,8 +116,8 @@ class Intact:
         fit = partial(part, first=0, stop=examples * ratio, rows=self._recording.rows)
         inputs, expected = (part(v, 0, examples, self._rows) for v in (self._inputs, self.outputs))
         call = self._calls[site]
-        given = self._replay.silenced(site, fit(call.output))
-        outputs = self._play(Start(call.record, given, _nothing, fit), inputs)
+        start = Start(call.record, fit(call.output), _nothing, fit, partial(self._replay.arriving, site))
+        outputs = self._play(start, inputs)
         for ours, theirs, largest in zip(tensors(outputs), tensors(expected), self._replay.largest, strict=True):
             if ours.shape != theirs.shape or not close(ours, theirs, largest):
                 raise SelfCheckError(
@@ -139,9 +139,10 @@ class Intact:
         call, times = self._calls[site], len(heads)
         start = Start(
             record=call.record,
-            outputs=self._replay.silenced(site, self._replay.changed(site, call, heads)),
+            outputs=self._replay.changed(site, call, heads),
             check=partial(check_removed, heads=heads, mode=self._replay.mode),
             fit=partial(repeated_later, times=times, rows=self._recording.rows),
+            arrives=partial(self._replay.arriving, site),
         )
         return self._play(start, repeated(self._inputs, times, self._rows))
 

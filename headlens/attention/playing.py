@@ -23,12 +23,14 @@ class Start:
         outputs: of its heads, (rows of this pass, query, heads, d).
         check: told what the model made of them, in the same shape.
         fit: brings what the intact pass gave to the rows of this one.
+        arrives: what the model itself makes of head outputs on their way to the output projection.
     """
 
     record: int
     outputs: Tensor
     check: Callable[[Tensor], None]
     fit: Callable[[Any], Any]
+    arrives: Callable[[Tensor], Tensor] = lambda outputs: outputs
 
 
 class Playing:
@@ -52,6 +54,7 @@ class Playing:
         self._all: Tensor | None = None
         self._target = start.record
         self._outputs = start.outputs if shortcut is None or self._left else start.outputs[:, :1].contiguous()
+        self._arrives = start.arrives
         self._check = start.check
         self._fit = start.fit
         self._at = 0
@@ -111,12 +114,12 @@ class Playing:
         return self._records[self._at] is self._shortcut.layer and not self._left
 
     def _look_at(self, args: Arguments, kwargs: Keywords) -> None:
-        """The first module after attention, the output projection, must get the outputs as they were given."""
+        """The first module after attention, the output projection, must get the outputs that were given."""
+        expected = self._arrives(self._outputs)
         for value in (*args, *kwargs.values()):
             if isinstance(value, Tensor) and value.shape == self._outputs.flatten(2).shape:
                 arrived = value.view(self._outputs.shape)
-                same = value.data_ptr() == self._outputs.data_ptr() or torch.equal(arrived, self._outputs)
-                if same:
+                if value.data_ptr() == expected.data_ptr() or torch.equal(arrived, expected):
                     self._check(arrived)
                     self._arrived = True
                     return

@@ -161,8 +161,8 @@ class Replay:
         instead = {"zero": None, "mean": self._means.get(site), "uniform": call.even}[self.mode]
         return replaced(call.output, heads, instead)
 
-    def silenced(self, site: Site, outputs: Tensor) -> Tensor:
-        """Head outputs as the output projection gets them, without heads that shared weights mask at this depth."""
+    def arriving(self, site: Site, outputs: Tensor) -> Tensor:
+        """Head outputs as the output projection gets them, where shared weights mask or scale some at this depth."""
         if self._silent is None:
             return outputs
         return self._silent.at(site.layer, outputs.flatten(2)).view(outputs.shape)

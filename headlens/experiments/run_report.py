@@ -93,7 +93,10 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
             shown.append(_shown(run, pictures, undrawn, room))
         with reporter.status("writing the page"), folder.file(PAGE) as path:
             path.write_text(render(shown), encoding="utf-8", newline="\n")
-        files = [*(f for path in files for f in (path, path.with_suffix(".svg"))), folder.path / PAGE]
+        files = [
+            *(f for path in files for f in (path, path.with_suffix(".svg")) if f in folder.files),
+            folder.path / PAGE,
+        ]
     several = len(runs) > 1
     notes = [f"{own.run.label}: {text}" if several else text for own in shown for text in own.remarks]
     return ReportRun(folder.path, files, shown, notes)
@@ -151,7 +154,7 @@ def _refuse_foreign(folder: Path) -> None:
 def _pictures(
     run: RecordedRun, folder: RunFolder, prefix: str, reporter: Reporter
 ) -> tuple[list[tuple[Path, str]], list[str]]:
-    """PNG files with the names of their figures, drawn again where that can be done; names of what cannot be drawn."""
+    """Pictures with the names of their figures, drawn again where that can be done; names of what cannot be drawn."""
     kind = kind_of(run.command)
     if not kind.draws:
         return [(path, path.stem) for path in run.pictures], []
@@ -173,7 +176,7 @@ def _shown(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Sequenc
     for number, (path, name) in enumerate(files):
         made = picture(path, name, run.label)
         if made is None:
-            remarks.append(f"figures/{path.name} is not a whole PNG file and is not shown.")
+            remarks.append(f"figures/{path.name} is not a whole {path.suffix[1:].upper()} file and is not shown.")
             continue
         room -= len(made.uri)
         if room < 0:

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, counted
 from headlens.heads import Head
-from headlens.models.depth_masks import silent_heads
+from headlens.models.depth_masks import head_scales, silent_heads
 from headlens.models.empty_caches import guard_cache
 from headlens.models.head_map import HeadMap, SiteHeads
 from headlens.models.head_map_file import FILE, as_json
@@ -46,7 +46,7 @@ def head_map(model: PreTrainedModel) -> HeadMap:
     Raises:
         UnsupportedModelError: if its heads cannot be found, or not be cut out.
     """
-    silent = iter(silent_heads(model))
+    silent, scales = iter(silent_heads(model)), iter(head_scales(model))
     sites = find_sites(model)
     modules = [s.module for s in sites]
     return HeadMap(
@@ -59,6 +59,7 @@ def head_map(model: PreTrainedModel) -> HeadMap:
                 left=numbers_of(model, s.module),
                 # Weights that compute one depth alone have nothing to mask.
                 masked=next(silent, ()) if modules.count(s.module) > 1 else (),
+                scales=next(scales, ()) if modules.count(s.module) > 1 else (),
             )
             for s in sites
         )
@@ -124,7 +125,8 @@ def save_compacted(model: PreTrainedModel, folder: Path) -> None:
         folder: where `save_pretrained` writes; the tokenizer is left to the caller.
     """
     model.save_pretrained(folder)
-    heads = head_map(model) if any(heads_left(m) is not None for m in model.modules()) else None
+    changed = any(heads_left(m) is not None for m in model.modules()) or any(silent_heads(model)) or head_scales(model)
+    heads = head_map(model) if changed else None
     if heads is not None:
         (folder / FILE).write_text(json.dumps(as_json(heads), indent=2) + "\n", encoding="utf-8")
 
@@ -135,9 +137,14 @@ def refilled(model: PreTrainedModel) -> PreTrainedModel:
     The outputs stay the same, and so the model can be read by whatever reads the original.
 
     Raises:
-        OptionError: if heads are only masked at some depths, which shared weights cannot tell.
+        OptionError: if heads are only masked, or scaled, at some depths, which shared weights cannot tell.
     """
     heads = head_map(model)
+    if any(s.scales for s in heads.sites):
+        raise OptionError(
+            "Some heads have other factors at other depths, which weights that depths share cannot tell.",
+            "Leave --stock out.",
+        )
     if heads.masked:
         raise OptionError(
             f"{counted(len(heads.masked), 'head')}, such as {heads.masked[0]}, cannot be zeroed in weights that other "

@@ -1,4 +1,4 @@
-"""Heads of shared weights (ALBERT) that are to be silent at some depths and heard at others."""
+"""Heads of shared weights (ALBERT) that are to be silent at some depths and heard, perhaps less, at others."""
 
 from __future__ import annotations
 
@@ -15,19 +15,31 @@ _ATTRIBUTE = "headlens_depth_mask"
 
 
 class DepthMask:
-    """Zeros what some heads hand to the output projection at some depths, in every forward pass of the model.
+    """Zeros or scales what some heads hand to the output projection at some depths, in every forward pass of the model.
 
     It hangs on the modules as hooks, counts the calls of the output projections, and goes with copies of the model.
 
     Args:
         heads: for each depth the silent heads, by their numbers in the original model.
         features: for each depth the input features of the output projection that belong to them.
+        scales: for each depth a factor for every head that has weights, in their order; none for a factor of 1.
     """
 
-    def __init__(self, heads: Sequence[Sequence[int]], features: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        heads: Sequence[Sequence[int]],
+        features: Sequence[Sequence[int]],
+        scales: Sequence[Sequence[float]] = (),
+    ) -> None:
         self.heads = tuple(tuple(numbers) for numbers in heads)
         self.features = [list(own) for own in features]
+        self.scales = [list(own) for own in scales] or [[] for _ in self.features]
         self._depth = 0
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is silent or scaled."""
+        return any(self.heads) or any(self.scales)
 
     def begin(self, stack: nn.Module, inputs: object) -> None:
         """A forward pass of the stack starts."""
@@ -35,7 +47,7 @@ class DepthMask:
         self._depth = 0
 
     def silence(self, projection: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-        """The input of the output projection, (batch, query, heads × d), without the silent heads of this depth.
+        """The input of the output projection, (batch, query, heads × d), as it is at this depth.
 
         Raises:
             SelfCheckError: if it is called more often than there are depths.
@@ -51,10 +63,14 @@ class DepthMask:
         return (self.at(depth, inputs[0]), *inputs[1:])
 
     def at(self, depth: int, context: Tensor) -> Tensor:
-        """Head outputs, (batch, query, heads × d), without the silent heads of a depth."""
-        if not self.features[depth]:
+        """Head outputs, (batch, query, heads × d), without the silent heads of a depth, others times their factors."""
+        silent, scales = self.features[depth], self.scales[depth]
+        if not silent and not scales:
             return context
-        return context.index_fill(-1, torch.tensor(self.features[depth], device=context.device), 0.0)
+        factors = torch.tensor(scales or [1.0], device=context.device, dtype=context.dtype)
+        factors = factors.repeat_interleave(context.shape[-1] // len(factors))
+        factors[silent] = 0.0
+        return context * factors
 
     def skip_to(self, depth: int) -> None:
         """The next call is of this depth: a pass leaves out those before it."""
@@ -73,20 +89,34 @@ def silent_heads(model: nn.Module) -> tuple[tuple[int, ...], ...]:
     return () if mask is None else mask.heads
 
 
-def mask_depths(model: nn.Module, modules: Sequence[str], heads: Sequence[Sequence[int]]) -> None:
-    """Silence heads of shared weights, in place of those that are silent now.
+def head_scales(model: nn.Module) -> tuple[tuple[float, ...], ...]:
+    """The factors of the heads at each depth, in the order of the weights; empty where none was ever scaled."""
+    mask = depth_mask(model)
+    return () if mask is None or not any(mask.scales) else tuple(tuple(own) for own in mask.scales)
+
+
+def mask_depths(
+    model: nn.Module, modules: Sequence[str], heads: Sequence[Sequence[int]], scales: Sequence[Sequence[float]]
+) -> None:
+    """Silence and scale heads of shared weights, in place of what is silent and scaled now.
 
     Args:
         model: the model.
         modules: the attention module of each depth, in the order they run.
-        heads: for each depth the original numbers of the heads, which the module still has.
+        heads: for each depth the original numbers of the silent heads, which the module still has.
+        scales: for each depth a factor for every head that the module still has, in the order of its weights; none
+            for a factor of 1.
     """
     stack = _stack(model, modules[0])
-    mask = DepthMask(heads, [_features(model, name, own) for name, own in zip(modules, heads, strict=True)])
+    mask = DepthMask(
+        heads,
+        [_features(model, name, own) for name, own in zip(modules, heads, strict=True)],
+        scales,
+    )
     before: DepthMask | None = getattr(stack, _ATTRIBUTE, None)
     if before is not None:
-        before.heads, before.features = mask.heads, mask.features
-    elif any(mask.heads):
+        before.heads, before.features, before.scales = mask.heads, mask.features, mask.scales
+    elif mask.changes:
         setattr(stack, _ATTRIBUTE, mask)
         stack.register_forward_pre_hook(mask.begin)
         for name in dict.fromkeys(modules):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from transformers import PreTrainedModel
@@ -24,6 +24,8 @@ class SiteHeads:
         heads: how many there were.
         left: the numbers of those that have weights still.
         masked: of these the ones that are silent at this depth, because other depths need their weights.
+        scales: what the outputs of the heads in `left` are multiplied by at this depth, where weights that other depths
+            share cannot say it; none for 1.
     """
 
     stack: Stack
@@ -32,11 +34,17 @@ class SiteHeads:
     heads: int
     left: tuple[int, ...]
     masked: tuple[int, ...] = ()
+    scales: tuple[float, ...] = ()
 
     @property
     def dead(self) -> set[int]:
         """Heads that contribute nothing."""
         return (set(range(self.heads)) - set(self.left)) | set(self.masked)
+
+    def reduced(self, left: Collection[int], masked: Iterable[int]) -> SiteHeads:
+        """The same layer with fewer heads, which keep their factors."""
+        scales = tuple(x for h, x in zip(self.left, self.scales, strict=False) if h in left)
+        return replace(self, left=tuple(sorted(left)), masked=tuple(sorted(masked)), scales=scales)
 
     def named(self, numbers: Iterable[int]) -> list[Head]:
         """Heads of this layer by number."""
@@ -85,14 +93,18 @@ class HeadMap:
         }
         return HeadMap(
             tuple(
-                replace(
-                    s,
-                    left=tuple(h for h in range(s.heads) if h not in cut[s.module]),
-                    masked=tuple(sorted(d - cut[s.module])),
-                )
+                s.reduced([h for h in range(s.heads) if h not in cut[s.module]], d - cut[s.module])
                 for d, s in zip(dead, self.sites, strict=True)
             )
         )
+
+    def scaled(self, factors: Mapping[tuple[str, int], Sequence[float]]) -> HeadMap:
+        """The map when heads of some layers are scaled further.
+
+        Args:
+            factors: by stack and layer, one for every head in `left`.
+        """
+        return HeadMap(tuple(_scaled(s, factors.get((s.stack, s.layer))) for s in self.sites))
 
     def apply(self, model: PreTrainedModel) -> None:
         """Bring a model to this map, in place.
@@ -107,7 +119,8 @@ class HeadMap:
                 shrink(model, name, left)
         shared = [s for s in self.sites if [o.module for o in self.sites].count(s.module) > 1 or s.masked]
         if shared:
-            mask_depths(model, [s.module for s in shared], [s.masked for s in shared])
+            names, masked = [s.module for s in shared], [s.masked for s in shared]
+            mask_depths(model, names, masked, [s.scales for s in shared])
         first = next((s.module for s in self.sites if s.stack == "decoder"), None)
         if first is not None:
             guard_cache(model, first)
@@ -120,3 +133,10 @@ class HeadMap:
             for p in stacks
             if p
         )
+
+
+def _scaled(site: SiteHeads, factors: Sequence[float] | None) -> SiteHeads:
+    if factors is None:
+        return site
+    before = site.scales or (1.0,) * len(site.left)
+    return replace(site, scales=tuple(a * b for a, b in zip(before, factors, strict=True)))

@@ -17,6 +17,7 @@ from headlens.models.projections import projections
 FILE = "heads_removed.json"
 _FORMAT = "headlens: heads removed"
 _VERSION = 1
+_SCALES = "scales"
 _ADVICE = "Compact the original model again, or take the file that was written with these weights."
 
 
@@ -27,7 +28,7 @@ def as_json(heads: HeadMap) -> dict[str, Any]:
         "version": _VERSION,
         "removed": [str(h) for h in heads.removed],
         "masked": [str(h) for h in heads.masked],
-        "sites": [asdict(s) for s in heads.sites],
+        "sites": [_plain(s) for s in heads.sites],
     }
 
 
@@ -78,9 +79,15 @@ def check_fits(heads: HeadMap, model: PreTrainedModel, folder: Path) -> None:
             )
 
 
+def _plain(site: SiteHeads) -> dict[str, Any]:
+    """A site with its factors, if it has any: few models do."""
+    content = asdict(site)
+    return content if site.scales else {k: v for k, v in content.items() if k != _SCALES}
+
+
 def _site(path: Path, number: int, content: Any) -> SiteHeads:
-    names = [f.name for f in fields(SiteHeads)]
-    if not isinstance(content, dict) or sorted(content) != sorted(names):
+    names = [f.name for f in fields(SiteHeads) if f.name != _SCALES]
+    if not isinstance(content, dict) or sorted(content.keys() - {_SCALES}) != sorted(names):
         raise ModelError(f"{path}: site {number} does not have the keys {', '.join(names)}.", _ADVICE)
     whole = [content["layer"], content["heads"]]
     if content["stack"] not in STACKS or not isinstance(content["module"], str) or not _counts(whole):
@@ -92,7 +99,15 @@ def _site(path: Path, number: int, content: Any) -> SiteHeads:
             raise ModelError(
                 f"{path}: site {number}: {name} is {heads!r}, not ascending numbers of heads that are there.", _ADVICE
             )
-    return SiteHeads(**content | {"left": tuple(content["left"]), "masked": tuple(content["masked"])})
+    scales = content.get(_SCALES, [])
+    if not _factors(scales) or len(scales) not in (0, len(content["left"])):
+        raise ModelError(f"{path}: site {number}: {_SCALES} is {scales!r}, not a number for each head left.", _ADVICE)
+    lists = {"left": tuple(content["left"]), "masked": tuple(content["masked"]), _SCALES: tuple(scales)}
+    return SiteHeads(**content | lists)
+
+
+def _factors(values: Any) -> bool:
+    return isinstance(values, list) and all(isinstance(v, float) and 0 <= v <= 1 for v in values)
 
 
 def _counts(values: Any) -> bool:

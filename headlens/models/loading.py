@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from headlens.errors import ModelError, OptionError
 from headlens.models.compacted import model_class, restore_class
-from headlens.models.depth_masks import silent_heads
+from headlens.models.depth_masks import head_scales, silent_heads
 from headlens.models.names import short_name
 from headlens.models.network import hub_answers
 from headlens.models.refusals import Asked, explained
@@ -114,6 +114,8 @@ class LoadedModel:
             digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
         if masked := silent_heads(self.model):
             digest.update(f"masked {masked}".encode())
+        if scales := head_scales(self.model):
+            digest.update(f"scaled {scales}".encode())
         return digest.hexdigest()
 
 

@@ -9,10 +9,12 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from headlens.errors import InputError
+from headlens.report.images import Animation
 from headlens.report.page_tables import PageTable
 from headlens.report.recorded import Columns, RecordedRun
 
 Figures = Iterator[tuple[str, Figure | None]]
+Drawings = Iterator[tuple[str, Figure | Animation | None]]
 
 
 class Caption(NamedTuple):
@@ -42,14 +44,15 @@ class Kind:
         tables: the tables that figures are drawn from, with the columns they need.
         needed: those that no finished run lacks.
         figures: draws a run from its tables, figure by figure.
-        captions: by name of the figure; a name with a number behind it (`syntax_2`) has the caption of `syntax`.
+        captions: by name of the figure; one with more behind it (`syntax_2`, `gates_encoder`) has the caption of what
+            stands in front (`syntax`, `gates`) where it has none of its own.
         overviews: short tables over all the runs of the command, to be read first.
         first: of tables too long for a page, the column whose smallest values are shown.
     """
 
     tables: Mapping[str, Columns] = field(default_factory=dict)
     needed: tuple[str, ...] = ()
-    figures: Callable[[RecordedRun], Figures] = no_figures
+    figures: Callable[[RecordedRun], Drawings] = no_figures
     captions: Mapping[str, Caption] = field(default_factory=dict)
     overviews: Callable[[Sequence[RecordedRun]], list[PageTable]] = no_overviews
     first: Mapping[str, str] = field(default_factory=dict)
@@ -77,6 +80,7 @@ class Kind:
 
     def caption(self, name: str) -> Caption:
         """Title and text for a figure."""
-        stem = name.rstrip("0123456789").rstrip("_")
-        known = self.captions.get(name) or self.captions.get(stem)
+        parts = name.split("_")
+        stems = ("_".join(parts[:end]) for end in range(len(parts), 0, -1))
+        known = next((self.captions[stem] for stem in stems if stem in self.captions), None)
         return known or Caption(name.replace("_", " "), f"figures/{name}.png, as the run drew it.")

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from headlens.report.ablate import ABLATE
 from headlens.report.classify import CLASSIFY
+from headlens.report.gates import GATES
 from headlens.report.kind import Kind
 from headlens.report.relevance import RELEVANCE
 
-KINDS = {"ablate": ABLATE, "classify": CLASSIFY, "relevance": RELEVANCE}
+KINDS = {"ablate": ABLATE, "classify": CLASSIFY, "prune": GATES, "relevance": RELEVANCE}
 
 
 def kind_of(command: str) -> Kind:

@@ -44,10 +44,15 @@ class Shown:
 
 @dataclass(frozen=True)
 class FigureGroup:
-    """The same figure of every run that has it."""
+    """The figures that have a caption, in every run that has them."""
 
     caption: Caption
     pictures: Sequence[Picture]
+
+    @property
+    def moves(self) -> bool:
+        """Whether these are animations, which are shown when they are asked for."""
+        return any(picture.moving for picture in self.pictures)
 
 
 def render(shown: Sequence[Shown]) -> str:
@@ -148,12 +153,15 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 
 def _figures(shown: Sequence[Shown]) -> list[FigureGroup]:
-    """Figures in the order of the runs that have them, those of one name together."""
+    """Figures in the order of the runs that have them, those of one name together, those of one caption in a group."""
     groups: dict[tuple[str, str], list[Picture]] = {}
     for own in shown:
         for picture in own.pictures:
             groups.setdefault((own.run.command, picture.name), []).append(picture)
-    return [FigureGroup(kind_of(command).caption(name), found) for (command, name), found in groups.items()]
+    captioned: dict[tuple[str, Caption], list[Picture]] = {}
+    for (command, name), found in groups.items():
+        captioned.setdefault((command, kind_of(command).caption(name)), []).extend(found)
+    return [FigureGroup(caption, found) for (_, caption), found in captioned.items()]
 
 
 def _undrawn(shown: Sequence[Shown]) -> list[str]:

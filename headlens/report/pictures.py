@@ -7,9 +7,9 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from headlens.report.images import DPI
+from headlens.report.images import DPI, MOVING_DPI
 
-_SIGNATURE = b"\x89PNG\r\n\x1a\n"
+_PNG, _GIF = b"\x89PNG\r\n\x1a\n", b"GIF89a"
 _CSS_PIXELS = 114  # of an inch of a figure: somewhat larger than in print
 
 
@@ -20,9 +20,10 @@ class Picture:
     Args:
         name: of the figure.
         run: label of the run.
-        uri: the PNG file as a data URI.
+        uri: the file as a data URI.
         width: CSS pixels.
         height: CSS pixels.
+        moving: whether it is an animation.
     """
 
     name: str
@@ -30,14 +31,18 @@ class Picture:
     uri: str
     width: int
     height: int
+    moving: bool = False
 
 
 def picture(path: Path, name: str, run: str) -> Picture | None:
-    """A PNG file for a page, under the name of its figure and the label of its run; None if it is none."""
+    """A PNG or GIF file for a page, under the name of its figure and the label of its run; None if it is none."""
     data = path.read_bytes()
-    if not data.startswith(_SIGNATURE) or len(data) < 33 or data[-12:] != b"\0\0\0\0IEND\xaeB`\x82":
+    if data.startswith(_PNG) and len(data) >= 33 and data[-12:] == b"\0\0\0\0IEND\xaeB`\x82":
+        kind, moving, size, dpi = "png", False, struct.unpack(">II", data[16:24]), DPI
+    elif data.startswith(_GIF) and len(data) > 13 and data.endswith(b";"):
+        kind, moving, size, dpi = "gif", True, struct.unpack("<HH", data[6:10]), MOVING_DPI
+    else:
         return None
-    width, height = struct.unpack(">II", data[16:24])
-    scale = _CSS_PIXELS / DPI
-    uri = "data:image/png;base64," + base64.b64encode(data).decode("ascii")
-    return Picture(name, run, uri, round(width * scale), round(height * scale))
+    width, height = (round(side * _CSS_PIXELS / dpi) for side in size)
+    uri = f"data:image/{kind};base64," + base64.b64encode(data).decode("ascii")
+    return Picture(name, run, uri, width, height, moving)

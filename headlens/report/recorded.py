@@ -36,6 +36,10 @@ WORDS = (
     "mode",
     "strategy",
     "removed",
+    "run",
+    "init",
+    "role_pruned",
+    "checkpoint",
 )
 _LARGEST_INDEX = 4096  # layers or heads; a larger number is a broken cell and would make an enormous figure
 _MEND = "Run the command again, or leave this run out."

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from headlens.errors import Interrupted, OutputError, ResumeError
 from headlens.models.names import short_name
 from headlens.report.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
-from headlens.report.images import write_figure
+from headlens.report.images import Animation, write_animation, write_figure
 from headlens.report.locks import FolderLock
 from headlens.report.provenance import environment, peak_memory
 
@@ -140,10 +140,12 @@ class RunFolder:
         """Write `<name>.json`."""
         return self._add(write_json(data, self._place(f"{name}.json")))
 
-    def figure(self, name: str, figure: Figure | None) -> list[Path]:
-        """Write `figures/<name>.png` and `.svg`; nothing for None, which stands for nothing to draw."""
+    def figure(self, name: str, figure: Figure | Animation | None) -> list[Path]:
+        """Write `figures/<name>.png` and `.svg`, or `.gif`; nothing for None, which stands for nothing to draw."""
         if figure is None:
             return []
+        if isinstance(figure, Animation):
+            return [self._add(write_animation(figure, self._place(f"{name}.gif", FIGURES)))]
         return [self._add(p) for p in write_figure(figure, self._place(name, FIGURES))]
 
     @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,7 +14,7 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from headlens.errors import SelfCheckError
-from headlens.training.objectives import Objective, moved, parameter_groups
+from headlens.training.objectives import SCALE, Objective, moved, parameter_groups
 from headlens.training.options import TrainingOptions, learning_rate
 from headlens.training.order import Indices, Updates
 from headlens.training.state import TrainingState, restore_random, save_random
@@ -65,6 +65,8 @@ class Trainer:
         on_best: called with the model after every evaluation that is better than all before.
         keeper: where the state is kept; None keeps nothing.
         progress: called with the number of updates done.
+        scales: factors on the learning rate for parameters whose names begin so, see `parameter_groups`.
+        record: called with the model for every row of the log; gives more columns.
     """
 
     options: TrainingOptions
@@ -74,6 +76,8 @@ class Trainer:
     on_best: Callable[[nn.Module], None] = lambda _: None
     keeper: Keeper | None = None
     progress: Callable[[int], None] = lambda _: None
+    scales: Mapping[str, float] = field(default_factory=dict)
+    record: Callable[[nn.Module], Mapping[str, float]] = lambda _: {}
 
     def fit(self, model: nn.Module, data: Data) -> TrainingState:
         """Train in place.
@@ -92,6 +96,13 @@ class Trainer:
         return _Run(self, model, data).to_the_end()
 
 
+def total_updates(options: TrainingOptions, updates: Updates) -> int:
+    """All updates; epochs differ by a few batches, so the first stands for all."""
+    if options.steps is not None:
+        return options.steps
+    return max(1, round(options.epochs * updates.per_epoch(0)))
+
+
 class _Run:
     """One call of `fit`."""
 
@@ -102,7 +113,8 @@ class _Run:
         # In a process accelerate remembers what it was first asked for, and refuses everything else.
         AcceleratorState._reset_state(reset_partial_state=True)
         self.accelerator = Accelerator(mixed_precision=options.precision, cpu=device.type == "cpu")
-        optimiser = torch.optim.AdamW(parameter_groups(model, options.weight_decay), lr=options.learning_rate)
+        groups = parameter_groups(model, options.weight_decay, trainer.scales)
+        optimiser = torch.optim.AdamW(groups, lr=options.learning_rate)
         self.plain, self.state = model, TrainingState()
         self.updates = Updates(
             tuple(data.lengths),
@@ -115,19 +127,13 @@ class _Run:
         torch.manual_seed(options.seed + self.accelerator.process_index)
         self._restore(optimiser)
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
-        self.total = self._total()
+        self.total = total_updates(options, self.updates)
 
     def _restore(self, optimiser: torch.optim.Optimizer) -> None:
         folder = None if self.trainer.keeper is None else self.trainer.keeper.found
         if folder is not None:
             self.state.restore(folder, self.plain, optimiser, self.accelerator.scaler)
             restore_random(folder, self.accelerator.process_index)
-
-    def _total(self) -> int:
-        """All updates; epochs differ by a few batches, so the first stands for all."""
-        if self.options.steps is not None:
-            return self.options.steps
-        return max(1, round(self.options.epochs * self.updates.per_epoch(0)))
 
     def to_the_end(self) -> TrainingState:
         state = self.state
@@ -162,7 +168,7 @@ class _Run:
             loss += self._backward(batch, int(units), last=number == len(inputs) - 1)
         rate = learning_rate(self.options, self.state.step, self.total)
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get(SCALE, 1.0)
         if self.options.clip:
             self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
         self.optimiser.step()
@@ -200,7 +206,8 @@ class _Run:
         state = self.state
         rate = learning_rate(self.options, state.step - 1, self.total)
         mean = state.loss / max(state.units, 1)
-        state.log.append({"step": state.step, "epoch": self._epochs(), "loss": mean, "learning_rate": rate})
+        row = {"step": state.step, "epoch": self._epochs(), "loss": mean, "learning_rate": rate}
+        state.log.append(row | dict(self.trainer.record(self.plain)))
         state.loss, state.units = 0.0, 0
 
     def _epochs(self) -> float:

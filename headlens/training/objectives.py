@@ -10,7 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from headlens.corpora.padding import IGNORED
+from headlens.errors import OptionError
 
+# In a group of an optimiser: the factor on the learning rate.
+SCALE = "scale"
 Inputs = Mapping[str, Any]
 
 
@@ -67,8 +70,10 @@ class MaskedTokens:
 
 
 def _head(model: nn.Module) -> nn.Module:
-    """The part of a language model, perhaps wrapped for several processes, that makes logits of hidden states."""
-    plain: Any = getattr(model, "module", model)
+    """The part of a language model, perhaps wrapped for gates and processes, that makes logits of hidden states."""
+    plain: Any = model
+    while isinstance(inner := getattr(plain, "module", None), nn.Module):
+        plain = inner
     last = plain.get_output_embeddings()
     found: nn.Module = next(child for child in plain.children() if any(m is last for m in child.modules()))
     return found
@@ -100,11 +105,30 @@ class SmoothedTokens:
         )
 
 
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Parameters that are trained, with weight decay for matrices and none for biases and norms."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    matrices, vectors = [p for p in trained if p.dim() > 1], [p for p in trained if p.dim() < 2]
-    groups = [{"params": matrices, "weight_decay": weight_decay}, {"params": vectors, "weight_decay": 0.0}]
+def parameter_groups(
+    model: nn.Module, weight_decay: float, scales: Mapping[str, float] | None = None
+) -> list[dict[str, Any]]:
+    """Parameters that are trained, with weight decay for matrices and none for biases and norms.
+
+    Args:
+        model: those of its parameters that ask for gradients are trained.
+        weight_decay: of matrices.
+        scales: factors on the learning rate for parameters whose names begin so; they have no weight decay.
+
+    Raises:
+        OptionError: if all are frozen.
+    """
+    scales = scales or {}
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    if not trained:
+        raise OptionError("Nothing is left to be trained: all weights are frozen.", "Freeze less.")
+    own = {prefix: [p for name, p in trained.items() if name.startswith(prefix)] for prefix in scales}
+    usual = [p for name, p in trained.items() if not name.startswith(tuple(scales))]
+    groups: list[dict[str, Any]] = [
+        {"params": [p for p in usual if p.dim() > 1], "weight_decay": weight_decay},
+        {"params": [p for p in usual if p.dim() < 2], "weight_decay": 0.0},
+        *({"params": own[prefix], "weight_decay": 0.0, SCALE: scale} for prefix, scale in scales.items()),
+    ]
     return [group for group in groups if group["params"]]
 
 

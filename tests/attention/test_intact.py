@@ -19,6 +19,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import Head
 from headlens.interventions.compacting import compact
+from headlens.interventions.folding import with_folded_gates
 from headlens.interventions.gates import HeadGates
 from headlens.models.depth_masks import silent_heads
 
@@ -85,6 +86,26 @@ def test_heads_that_shared_weights_mask_at_their_depth(name: str, mode: Mode, ke
     compact(small, gone)
     assert any(silent_heads(small))
     compare(model, small, set(gone), mode, inputs)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("mode", ["zero", "keep-only"])
+def test_heads_that_shared_weights_scale_at_their_depth(mode: Mode, kernel: str) -> None:
+    """A sweep of the model with factors is one of the model with gates."""
+    model, inputs = zoo.ZOO["albert"].build(kernel).double(), zoo.padded(zoo.ZOO["albert"])
+    sites = find_sites(model)
+    gates = {h: 0.25 + 0.125 * i for i, h in enumerate(sites[1].heads)} | {
+        sites[0].heads[2]: 0.5,
+        sites[2].heads[0]: 0.0,
+    }
+    scaled = with_folded_gates(model, gates)
+    with Replay(scaled, mode) as replay:
+        for variant in replay.run(inputs).variants():
+            site = next(s for s in sites if variant.head in s.heads)
+            alone = mode == "keep-only"
+            gone = [h for h in site.heads if (h == variant.head) != alone]
+            with AttentionSession(model, edits=[HeadGates(gates | dict.fromkeys(gone, 0.0))]), torch.no_grad():
+                assert_same(variant.outputs, model(**inputs))
 
 
 @pytest.mark.parametrize("kernel", KERNELS)

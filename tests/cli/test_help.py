@@ -32,6 +32,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         ["attend", "-h"],
         ["compact", "-h"],
         ["ablate", "--help"],
+        ["prune", "--help"],
         ["models", "--help"],
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from made_gates import Made, write_prune
 from made_runs import (
     HOSTILE,
     ablation_tables,
@@ -289,3 +290,16 @@ def test_hostile_words_in_an_ablation(visit: Callable[..., Opened], tmp_path: Pa
     assert_harmless(found)
     assert found.page.evaluate("() => document.images.length") == 3
     assert set(found.column("Pruned models", "metric")) == {visible(words)}
+
+
+def test_films_stand_still_until_they_are_asked_for(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    made = Made(shapes={"encoder": (2, 3)}, penalties=(0.01, 0.1), steps=(0, 5, 10))
+    found = visit(run_report(ReportRequest((write_prune(tmp_path / "run", made),))).page)
+    films = found.page.locator("details.moving")
+    assert films.count() == 1
+    films.evaluate("(d) => { d.open = false; }")
+    assert not films.locator("img").first.is_visible()
+    films.locator("summary").click()
+    assert all(films.locator("img").nth(number).is_visible() for number in range(2))
+    assert films.locator("img").evaluate_all("(all) => all.map((i) => i.naturalWidth > 300)") == [True, True]
+    assert found.troubles == []

@@ -1,0 +1,112 @@
+"""Options of `prune` that belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from . import gate_options as g
+from . import options as o
+from .groups import Group, TaskGroup
+
+if TYPE_CHECKING:
+    from headlens.experiments.gate_sweep import SweepOptions
+    from headlens.experiments.lesson_data import LessonData
+    from headlens.experiments.prune import GateOptions
+    from headlens.experiments.run_prune import RoleOptions, SweepTraining
+
+
+@dataclass(frozen=True)
+class LessonGroup(TaskGroup):
+    """What a trained model is trained on further, and measured on."""
+
+    dev_data: o.DevDataOption = None
+    corpus: o.CorpusOption = "demo"
+    column: o.ColumnOption = None
+    target_column: o.TargetColumnOption = None
+    split: o.SplitOption = "train"
+    dev: o.DevOption = None
+    dev_target: o.DevTargetOption = None
+    dev_share: g.HeldShareOption = None
+    longest: o.LongestOption = None
+    mask_share: o.MaskShareOption = 0.15
+    label_smoothing: o.SmoothingOption = 0.1
+
+    def lesson(self, task: str) -> LessonData:
+        """As the package wants them."""
+        from headlens.experiments.lesson_data import LessonData
+
+        examples = {f.name for f in fields(TaskGroup)}
+        return LessonData(self.of(task), **{k: v for k, v in vars(self).items() if k not in examples})
+
+
+@dataclass(frozen=True)
+class GateGroup(Group):
+    """Which heads have gates, and how strongly these are to close."""
+
+    lambdas: g.LambdasOption = "0.03,0.1,0.3"
+    target_heads: g.TargetHeadsOption = None
+    most_runs: g.MostRunsOption = 8
+    gates: g.GatesOption = None
+    freeze: g.FreezeOption = None
+    penalty: g.PenaltyOption = "mean"
+    gate_start: g.GateStartOption = 2.5
+    gate_learning_rate: g.GateRateOption = None
+    from_scratch: g.FromScratchOption = False
+    save: g.SaveOption = "compacted"
+
+    def options(self) -> GateOptions:
+        """Of every run, as the package wants them."""
+        from headlens.experiments.prune import GateOptions
+
+        stacks: Any = g.parts(self.gates) or ()
+        rate, frozen = self.gate_learning_rate, g.parts(self.freeze)
+        return GateOptions(stacks, frozen, self.penalty, self.gate_start, rate, self.save)
+
+    def sweep(self) -> SweepOptions:
+        """Of the sweep."""
+        from headlens.experiments.gate_sweep import SweepOptions
+
+        strengths = g.numbers("--lambdas", self.lambdas)
+        return SweepOptions(strengths, self.target_heads, self.most_runs, self.from_scratch)
+
+
+@dataclass(frozen=True)
+class SweepTrainingGroup(Group):
+    """Length, step size and rhythm of the trainings of a sweep."""
+
+    epochs: o.EpochsOption = 3.0
+    steps: o.StepsOption = None
+    batch_tokens: g.SmallBatchOption = 512
+    accumulate: o.AccumulateOption = 1
+    learning_rate: o.LearningRateOption = 5e-5
+    warmup: o.WarmupOption = 0.06
+    schedule: o.ScheduleOption = "linear"
+    weight_decay: o.WeightDecayOption = 0.01
+    clip: o.ClipOption = 1.0
+    precision: o.PrecisionOption = "no"
+    seed: o.SeedOption = 0
+    log_every: o.LogEveryOption = 10
+    scratch_steps: g.ScratchStepsOption = None
+    scratch_learning_rate: g.ScratchRateOption = 5e-4
+
+    def options(self) -> SweepTraining:
+        """As the package wants them."""
+        from headlens.experiments.run_prune import SweepTraining
+
+        return SweepTraining(**vars(self))
+
+
+@dataclass(frozen=True)
+class RolesGroup(Group):
+    """Where the roles of heads are looked at."""
+
+    roles_corpus: g.RolesCorpusOption = None
+    roles_target: g.RolesTargetOption = None
+    frequency: o.FrequencyOption = "wordfreq:en"
+
+    def options(self) -> RoleOptions:
+        """As the package wants them."""
+        from headlens.experiments.run_prune import RoleOptions
+
+        return RoleOptions(**vars(self))

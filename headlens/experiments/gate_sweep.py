@@ -1,0 +1,248 @@
+"""A sweep over strengths of the penalty: one training each, measured, saved, and remembered."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from headlens.attention.sites import find_sites
+from headlens.corpora.sentence import Corpus
+from headlens.errors import OptionError, counted
+from headlens.experiments.classify import ClassifyOptions, Frequencies, classify
+from headlens.experiments.gate_outcome import UNPRUNED, Outcome, Record, remembered, run_name
+from headlens.experiments.interrupts import Deferred
+from headlens.experiments.lesson import Lesson
+from headlens.experiments.prune import GateOptions, How, alike, check_strength, from_scratch, gated_heads, prune
+from headlens.experiments.run import Run
+from headlens.experiments.training_keeper import TrainingKeeper
+from headlens.experiments.training_run import measure, save_checkpoint
+from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.report.files import output_errors
+from headlens.tasks.evaluation import EvaluationOptions
+from headlens.training.options import TrainingOptions
+
+MODELS = "models"  # folder of the checkpoints
+# λ between which --target-heads searches.
+LEAST, MOST = 1e-4, 1e2
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """Which penalties, and what is made of each.
+
+    Args:
+        lambdas: strengths of the penalty, a run each.
+        target_heads: search for the λ that leaves so many gated heads, in place of `lambdas`.
+        most_runs: of that search.
+        from_scratch: also train models of the same shapes from random weights.
+
+    Raises:
+        OptionError: if a number is out of range.
+    """
+
+    lambdas: tuple[float, ...] = (0.03, 0.1, 0.3)
+    target_heads: int | None = None
+    most_runs: int = 8
+    from_scratch: bool = False
+
+    def __post_init__(self) -> None:
+        for strength in self.lambdas:
+            check_strength(strength)
+        if not self.lambdas and self.target_heads is None:
+            raise OptionError("No penalty is given.", "Name some with --lambdas, or give --target-heads.")
+        if self.target_heads is not None and self.target_heads < 1:
+            raise OptionError(f"--target-heads {self.target_heads} leaves no head.", "Give 1 or more.")
+        if self.most_runs < 1:
+            raise OptionError(f"--most-runs {self.most_runs} is not a positive number.", "8 suits most.")
+
+
+@dataclass(frozen=True)
+class RoleCorpus:
+    """Sentences on which the roles of heads are looked at."""
+
+    corpus: Corpus
+    frequencies: Frequencies
+
+
+@dataclass(frozen=True)
+class GateSweep:
+    """All runs of one sweep.
+
+    Args:
+        run: under way.
+        loaded: the model, trained.
+        lesson: what it is trained on further.
+        options: of the sweep.
+        gates: of every run.
+        training: of every run.
+        scratch: of the models from random weights.
+        longest: see `Lesson.of_task`.
+        roles: where roles are looked at; None leaves them out.
+    """
+
+    run: Run
+    loaded: LoadedModel
+    lesson: Lesson
+    options: SweepOptions
+    gates: GateOptions
+    training: TrainingOptions
+    scratch: TrainingOptions
+    longest: int | None = None
+    roles: RoleCorpus | None = None
+
+    def outcomes(self) -> list[Outcome]:
+        """The model as it was, then every run.
+
+        Raises:
+            OptionError: if more heads are to be left than there are.
+        """
+        gated = len(gated_heads(self.loaded, self.lesson, self.gates))
+        target = self.options.target_heads
+        if target is not None and target >= gated:
+            raise OptionError(
+                f"--target-heads {target}: of {counted(gated, 'head')} with gates, some have to go.",
+                f"Give a number from 1 to {gated - 1}.",
+            )
+        whole = self._remembered(UNPRUNED, self._unpruned)
+        if target is None:
+            found = [self._of(strength) for strength in dict.fromkeys(self.options.lambdas)]
+            wanted = found
+        else:
+            found = search(self._of, lambda o: gated - len(o.removed), target, self.options.most_runs)
+            wanted = [nearest(found, lambda o: gated - len(o.removed), target)]
+        if not self.options.from_scratch:
+            return [whole, *found]
+        return self._with_scratch([whole, *found], [whole, *wanted])
+
+    def _of(self, strength: float) -> Outcome:
+        return self._remembered(run_name(strength), lambda: self._pruned(strength))
+
+    def _unpruned(self) -> Outcome:
+        model = self.loaded.model
+        return Outcome(UNPRUNED, metrics=self._measured(model), roles=self._roles(model))
+
+    def _pruned(self, strength: float) -> Outcome:
+        name = run_name(strength)
+        with self._followed(name, f"λ {strength:g}", self.training) as how:
+            found = prune(self.loaded, self.lesson, strength, self.gates, self.training, how)
+        return Outcome(
+            name,
+            strength,
+            removed=[str(h) for h in found.removed],
+            values={str(h): v for h, v in found.values.items()},
+            gates=found.gates.to_dict("records"),  # type: ignore[arg-type]
+            log=found.log.to_dict("records"),  # type: ignore[arg-type]
+            metrics=self._measured(found.model),
+            checkpoint=self._saved(found.model, name),
+            roles=self._roles(found.model),
+        )
+
+    def _with_scratch(self, outcomes: Sequence[Outcome], wanted: Sequence[Outcome]) -> list[Outcome]:
+        """The outcomes, the wanted ones with a model from random weights; those with the same heads share it."""
+        heads = sum(s.n_heads for s in find_sites(self.loaded.model))
+        trained: dict[frozenset[str], Outcome] = {}
+        found = []
+        for outcome in outcomes:
+            shape = frozenset(outcome.removed)
+            if outcome in wanted and len(shape) < heads:
+                own = trained[shape] = trained.get(shape) or self._scratch(outcome)
+                found.append(outcome.with_scratch(own.scratch, own.scratch_checkpoint))
+            else:
+                found.append(outcome)
+        return found
+
+    def _scratch(self, outcome: Outcome) -> Outcome:
+        name = f"{outcome.run}-scratch"
+
+        def make() -> Outcome:
+            with self._followed(name, f"{outcome.run} from random weights", self.scratch) as how:
+                model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, how)
+            return outcome.with_scratch(self._measured(model), self._saved(model, name))
+
+        return self._remembered(name, make)
+
+    @contextmanager
+    def _followed(self, name: str, text: str, training: TrainingOptions) -> Iterator[How]:
+        """Progress of a training, and where its state is kept until it is remembered as a whole."""
+        processes = self.run.processes
+        total = How(processes=processes.count).updates(self.lesson.data, training)
+        folder = self.run.kept(f"training-{name}")
+        with Deferred() as signals, self.run.reporter.progress(f"{text} (updates)", total) as advance:
+            yield How(TrainingKeeper(folder, signals, processes), advance, processes.count)
+
+    def _measured(self, model: PreTrainedModel) -> list[Record]:
+        """The metrics that are reported; in the first process, which speaks for all."""
+        if not self.run.writes or self.lesson.held is None:
+            return []
+        options = EvaluationOptions(self.training.batch_tokens, self.longest, seed=self.training.seed)
+        table = measure(self.run, alike(self.loaded, model), self.lesson.task, self.lesson.held, options)
+        rows: list[Any] = table[table["metric"].isin(self.lesson.metrics)].to_dict("records")
+        return rows
+
+    def _saved(self, model: PreTrainedModel, name: str) -> str:
+        place = f"{MODELS}/{name}"
+        if self.run.writes:
+            with self.run.reporter.status("saving"):
+                save_checkpoint(self.run, model, tokenizer_of(self.loaded), place)
+        return place
+
+    def _roles(self, model: PreTrainedModel) -> dict[str, list[str]]:
+        if not self.run.writes or self.roles is None:
+            return {}
+        with self.run.reporter.status("roles of the heads"):
+            options = ClassifyOptions(similarity="off", seed=self.training.seed)
+            found = classify(alike(self.loaded, model), self.roles.corpus, options, self.roles.frequencies)
+        rows = found.tables["heads"].rows
+        names = (f"{s}.{layer}.{h}" for s, layer, h in zip(rows["stack"], rows["layer"], rows["head"], strict=True))
+        pairs = zip(rows["role"], rows["roles"], strict=True)
+        return {name: [str(role), str(roles)] for name, (role, roles) in zip(names, pairs, strict=True)}
+
+    def _remembered(self, name: str, make: Callable[[], Outcome]) -> Outcome:
+        """As `remembered`; the state of a training that is done is large, and goes."""
+        found = remembered(self.run, name, make)
+        if self.run.writes:
+            shutil.rmtree(self.run.kept(f"training-{name}"), ignore_errors=True)
+        return found
+
+
+def forget_models(folder: Path) -> None:
+    """Remove the models of an earlier sweep, whose penalties may have been others."""
+    with output_errors(folder):
+        for pattern in ("penalty-*", f"{UNPRUNED}-scratch"):
+            for place in (folder / MODELS).glob(pattern):
+                shutil.rmtree(place)
+
+
+def search(of: Callable[[float], Outcome], left: Callable[[Outcome], int], target: int, most: int) -> list[Outcome]:
+    """Bisect log λ until a run leaves as many heads as wanted, or enough runs were made.
+
+    Args:
+        of: the run with a λ.
+        left: how many heads it leaves.
+        target: how many there should be.
+        most: runs.
+
+    Returns:
+        The runs, by λ.
+    """
+    low, high, found = math.log(LEAST), math.log(MOST), list[Outcome]()
+    for _ in range(most):
+        middle = (low + high) / 2
+        found.append(of(float(f"{math.exp(middle):.3g}")))
+        count = left(found[-1])
+        if count == target:
+            break
+        low, high = (middle, high) if count > target else (low, middle)
+    return sorted(found, key=lambda o: o.penalty or 0.0)
+
+
+def nearest(found: Sequence[Outcome], left: Callable[[Outcome], int], target: int) -> Outcome:
+    """The run whose number of heads is nearest to what is wanted; of two, the one with more."""
+    return min(found, key=lambda o: (abs(left(o) - target), -left(o)))

@@ -1,0 +1,119 @@
+"""What a model is taught, and on what it is measured afterwards: of a task's examples, or of text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from headlens.corpora.sentence import Corpus, Example
+from headlens.errors import CorpusError
+from headlens.experiments.fine_tune import Asker, TaskLoss, TaskRows, hold_out
+from headlens.experiments.train import TextOptions, Trainable, objective_of, read_data
+from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.tasks.base import Task
+from headlens.tasks.examples import TextExample
+from headlens.tasks.masked import MaskedLM
+from headlens.tasks.sources import GivenExamples, TaskSource, gather
+from headlens.tasks.translation import Translation
+from headlens.training.loop import Data
+from headlens.training.objectives import Objective
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """Examples to learn from and others to be measured on, as one model reads them.
+
+        task, source = headlens.open_task("sst2", "train.tsv")
+        lesson = headlens.Lesson.of_task(loaded, task, source)
+
+    Args:
+        task: says which part of a model runs, and what is measured.
+        data: what is learned.
+        objective: what is made smaller.
+        held: what is measured on; None measures nothing.
+        facts: what became of the data, for run.json.
+    """
+
+    task: Task
+    data: Data
+    objective: Objective
+    held: GivenExamples | None
+    facts: dict[str, Any]
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """What is reported: BLEU and chrF of translations, else the task's main metric."""
+        return self.task.metrics if self.task.generates else self.task.metrics[:1]
+
+    @classmethod
+    def of_task(
+        cls,
+        loaded: LoadedModel,
+        task: Task,
+        source: TaskSource,
+        held: TaskSource | float | None = 0.5,
+        longest: int | None = None,
+    ) -> Lesson:
+        """Of labelled examples.
+
+        Args:
+            loaded: the model, with the head that the task needs.
+            task: the task.
+            source: what is learned.
+            held: what is measured on, or the share of the source that is kept for that; None measures nothing.
+            longest: a limit of tokens below the model's own; longer examples are left out.
+
+        Raises:
+            CorpusError: broken data, or nothing that the model can read.
+            OptionError: if the task has no loss that can be trained.
+        """
+        given = gather(source)
+        if isinstance(held, float):
+            given, kept = hold_out(given, held)
+        else:
+            kept = None if held is None else gather(held)
+        asker = Asker.of(task, loaded, longest)
+        rows = TaskRows.of(asker, given)
+        return cls(task, rows, TaskLoss(asker), kept, {"data": asdict(rows.summary)})
+
+    @classmethod
+    def of_text(
+        cls, loaded: LoadedModel, corpus: Corpus, held: Corpus | None, options: TextOptions, seed: int = 0
+    ) -> Lesson:
+        """Of text: masked tokens, or translations.
+
+        Args:
+            loaded: the model, with a head for that.
+            corpus: what is learned.
+            held: what is measured on; None measures nothing.
+            options: task, masking, longest texts.
+            seed: of the masks.
+
+        Raises:
+            CorpusError: if nothing of a corpus can be used.
+        """
+        data = read_data(Trainable(loaded.model, tokenizer_of(loaded)), corpus, options, seed)
+        two_sided = options.task == "translation"
+        task: Task = Translation() if two_sided else MaskedLM()
+        examples = None if held is None else _examples(held, _pair if two_sided else _text)
+        return cls(task, data, objective_of(options), examples, {"corpus": corpus.name, "examples": len(data.lengths)})
+
+
+def _examples(corpus: Corpus, texts: Callable[[Example, str], tuple[str, ...]]) -> GivenExamples:
+    return GivenExamples(tuple(_numbered(texts(example, corpus.name) for example in corpus)), corpus.name)
+
+
+def _numbered(texts: Iterable[tuple[str, ...]]) -> Iterator[TextExample]:
+    return (TextExample(str(number), own) for number, own in enumerate(texts, 1))
+
+
+def _text(example: Example, name: str) -> tuple[str, ...]:
+    del name
+    return (example.source.text,)
+
+
+def _pair(example: Example, name: str) -> tuple[str, ...]:
+    if example.target is None:
+        raise CorpusError("there are no translations.", "Name them with --target or --dev-target.", path=name)
+    return example.source.text, example.target.text

@@ -1,0 +1,244 @@
+"""`prune` with everything around it: model and data by name, a run folder with tables, figures and checkpoints."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headlens.attention.sites import find_sites
+from headlens.corpora.frequency import make_frequency
+from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.errors import OptionError, counted
+from headlens.experiments.classify import Frequencies
+from headlens.experiments.facts import model_facts
+from headlens.experiments.gate_outcome import Outcome
+from headlens.experiments.gate_sweep import GateSweep, RoleCorpus, SweepOptions, forget_models, nearest
+from headlens.experiments.gate_tables import GateTables
+from headlens.experiments.lesson import Lesson
+from headlens.experiments.lesson_data import LessonData, Opened
+from headlens.experiments.prune import GateOptions, How
+from headlens.experiments.reporter import Reporter
+from headlens.experiments.requests import Place
+from headlens.experiments.run import Run, open_run
+from headlens.heads import STACKS
+from headlens.models.loading import DEMO, ModelOptions
+from headlens.report.gates import write_gates
+from headlens.training.options import Precision, Schedule, TrainingOptions
+
+
+@dataclass(frozen=True)
+class SweepTraining:
+    """Length, step size and rhythm of the trainings of a sweep, see `TrainingOptions`.
+
+    Args:
+        scratch_steps: updates of models from random weights; None for as many as the others.
+        scratch_learning_rate: of theirs.
+    """
+
+    epochs: float = 3.0
+    steps: int | None = None
+    batch_tokens: int = 512
+    accumulate: int = 1
+    learning_rate: float = 5e-5
+    warmup: float = 0.06
+    schedule: Schedule = "linear"
+    weight_decay: float = 0.01
+    clip: float = 1.0
+    precision: Precision = "no"
+    seed: int = 0
+    log_every: int = 10
+    scratch_steps: int | None = None
+    scratch_learning_rate: float = 5e-4
+
+    def __post_init__(self) -> None:
+        self.options()
+        self.scratch()
+
+    def options(self) -> TrainingOptions:
+        """Of models that are pruned."""
+        own = {k: v for k, v in vars(self).items() if not k.startswith("scratch")}
+        return TrainingOptions(**own)
+
+    def scratch(self) -> TrainingOptions:
+        """Of models from random weights."""
+        steps = self.scratch_steps or self.steps
+        return replace(self.options(), steps=steps, learning_rate=self.scratch_learning_rate)
+
+
+@dataclass(frozen=True)
+class RoleOptions:
+    """Where the roles of heads are looked at.
+
+    Args:
+        roles_corpus: sentences, with trees for syntactic roles; None leaves roles out.
+        roles_target: their translations.
+        frequency: for rare words: `wordfreq:LANG`, `corpus`, a file, or `none`.
+    """
+
+    roles_corpus: str | None = None
+    roles_target: str | None = None
+    frequency: str = "wordfreq:en"
+
+    def __post_init__(self) -> None:
+        if self.roles_target is not None and self.roles_corpus is None:
+            raise OptionError("--roles-target names translations of --roles-corpus, which is not given.", "Give both.")
+
+    def open(self, *, offline: bool) -> RoleCorpus | None:
+        """The corpus and its frequencies."""
+        if self.roles_corpus is None:
+            return None
+        corpus = open_corpus(self.roles_corpus, CorpusOptions(self.roles_target, offline=offline))
+        source = None if self.frequency == "none" else make_frequency(self.frequency, corpus)
+        return RoleCorpus(corpus, Frequencies(source))
+
+
+@dataclass(frozen=True)
+class PruneRequest:
+    """What `headlens prune` is asked for.
+
+    Args:
+        model: a trained model by name.
+        lesson: the task, and what the model is trained and measured on.
+        sweep: which penalties.
+        gates: which heads have gates; where nothing is said of freezing, the embedded task freezes all weights, for its
+            examples are too few to train them.
+        training: length, step size, rhythm.
+        roles: where the roles of heads are looked at.
+        model_options: how the model is loaded, and the device.
+        figures: whether figures are drawn; `headlens report` draws them later from the tables.
+        place: where the run goes.
+    """
+
+    model: str = DEMO
+    lesson: LessonData = field(default_factory=LessonData)
+    sweep: SweepOptions = field(default_factory=SweepOptions)
+    gates: GateOptions = field(default_factory=GateOptions)
+    training: SweepTraining = field(default_factory=SweepTraining)
+    roles: RoleOptions = field(default_factory=RoleOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = True
+    place: Place = field(default_factory=Place)
+
+    @property
+    def resolved_gates(self) -> GateOptions:
+        """With what is frozen."""
+        if self.gates.freeze is not None:
+            return self.gates
+        return replace(self.gates, freeze=("all",) if self.lesson.embedded else ())
+
+
+@dataclass(frozen=True)
+class PruneRun:
+    """What a run gave: the folder, the tables as written, what to know about them.
+
+    Args:
+        folder: of the run.
+        files: in it.
+        tables: `gates`, `sweep`, `log`, and `roles` where a corpus for them was named.
+        notes: what the reader should know.
+    """
+
+    folder: Path
+    files: list[Path]
+    tables: dict[str, pd.DataFrame]
+    notes: list[str]
+
+    def summary(self) -> dict[str, Any]:
+        """The result in short, for `--json`."""
+        sweep = self.tables["sweep"].astype(object)
+        return {
+            "out": str(self.folder),
+            "sweep": sweep.where(sweep.notna(), None).to_dict("records"),
+            "notes": self.notes,
+        }
+
+
+def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> PruneRun:
+    """Read the data, train with gates for every penalty, measure and save what is left, write the run folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    offline = request.model_options.offline
+    with open_run("prune", request.model, request, reporter) as run:
+        if request.place.overwrite and run.writes:
+            forget_models(run.path)
+        roles = request.roles.open(offline=offline)
+        loaded = run.load(request.model, request.model_options)
+        opened = request.lesson.open(run, loaded, request.training.seed, offline=offline)
+        sweep = GateSweep(
+            run,
+            opened.loaded,
+            opened.lesson,
+            request.sweep,
+            request.resolved_gates,
+            request.training.options(),
+            request.training.scratch(),
+            request.lesson.longest,
+            roles,
+        )
+        outcomes = sweep.outcomes()
+        tables = _tables(request, opened, outcomes)
+        notes = [*opened.notes, *_notes(request, opened.lesson, outcomes, run), *run.warnings]
+        if run.folder is not None:
+            with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
+                write_gates(run.folder, tables, figures=request.figures)
+            run.folder.finish({**_facts(request, run, opened), "notes": notes})
+        return PruneRun(run.path, run.files, tables, notes)
+
+
+def _tables(request: PruneRequest, opened: Opened, outcomes: list[Outcome]) -> dict[str, pd.DataFrame]:
+    sites = [s for s in find_sites(opened.loaded.model) if s.n_heads]
+    gated = request.gates.gates or tuple(s for s in STACKS if any(h.startswith(s) for o in outcomes for h in o.values))
+    name = opened.loaded.short_name
+    return GateTables(name, opened.lesson.task.name, request.gates.penalty, sites, gated, outcomes).frames()
+
+
+def _notes(request: PruneRequest, lesson: Lesson, outcomes: list[Outcome], run: Run) -> list[str]:
+    kind, gates = request.gates.penalty, request.resolved_gates
+    notes = [
+        f"λ multiplies the {kind} over layers of the expected number of open gates."
+        if kind == "mean"
+        else "λ multiplies the expected number of open gates of all layers."
+    ]
+    if gates.freeze:
+        notes.append(f"Frozen: {', '.join(gates.freeze)}.")
+    updates = How(processes=run.processes.count).updates(lesson.data, request.training.options())
+    notes.append(f"Each run has {updates} updates; gates learn at {gates.rate(updates):.3g}.")
+    if request.sweep.from_scratch:
+        steps = How(processes=run.processes.count).updates(lesson.data, request.training.scratch())
+        notes.append(f"Models from scratch had {steps} updates; --scratch-steps gives as many as the original had.")
+    for outcome in outcomes:
+        if outcome.between:
+            notes.append(f"{outcome.run}: {counted(outcome.between, 'gate')} between 0 and 1 went into the weights.")
+        if outcome.values and len(outcome.removed) == len(outcome.values):
+            notes.append(f"{outcome.run}: all gates are closed.")
+    target = request.sweep.target_heads
+    if target is not None:
+        notes.append(_reached(target, outcomes))
+    if request.roles.roles_corpus is None:
+        notes.append("What do the heads that remain do? --roles-corpus FILE.conllu tells.")
+    return notes
+
+
+def _reached(target: int, outcomes: list[Outcome]) -> str:
+    def left(outcome: Outcome) -> int:
+        return len(outcome.values) - len(outcome.removed)
+
+    best = nearest([o for o in outcomes if o.values], left, target)
+    found = f"{counted(left(best), 'head')} with gates left by {best.run}, of {target} that were asked for"
+    return f"{found}." if left(best) == target else f"{found}: the nearest; more --most-runs may come nearer."
+
+
+def _facts(request: PruneRequest, run: Run, opened: Opened) -> dict[str, Any]:
+    """What run.json says."""
+    updates = How(processes=run.processes.count).updates(opened.lesson.data, request.training.options())
+    gates = request.resolved_gates
+    return {
+        "models": [model_facts(opened.loaded, opened.loaded.short_name)],
+        "lesson": opened.lesson.facts,
+        "gates": asdict(gates) | {"updates": updates, "gate_learning_rate": gates.rate(updates)},
+    }

@@ -1,0 +1,54 @@
+"""Gates that are trained together with a model, or alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from headlens.heads import Head
+from headlens.interventions.stochastic_gates import GatedModel, PenaltyKind, StochasticGates
+from headlens.training.objectives import Inputs, Objective
+
+# How the names of gates begin in a `GatedModel`.
+GATES = "gates."
+
+
+@dataclass(frozen=True)
+class Penalised:
+    """L = L_task + λ · (expected number of open gates), Voita et al. 2019, equation 7.
+
+    The penalty is one number for an update, whatever its batches: it is added as often as there are units, and the
+    update divides by them.
+
+    Args:
+        objective: of the task.
+        gates: of the model that is trained.
+        strength: λ.
+        kind: "mean" over layers, as the authors' code has it, or "sum".
+    """
+
+    objective: Objective
+    gates: StochasticGates
+    strength: float
+    kind: PenaltyKind = "mean"
+
+    def units(self, inputs: Inputs) -> int:
+        """Those of the task."""
+        return self.objective.units(inputs)
+
+    def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
+        """Summed over the units."""
+        penalty = self.gates.penalty(self.kind) * (self.strength * self.units(inputs))
+        return self.objective.loss(model, inputs) + penalty
+
+
+def log_columns(model: nn.Module) -> dict[str, float]:
+    """The log α of every head of a gated model, by the head's name: columns of a training's log."""
+    assert isinstance(model, GatedModel)
+    return {str(head): value for head, value in model.gates.log_alphas().items()}
+
+
+def logged(row: dict[str, float]) -> dict[Head, float]:
+    """The log α in a row of a log."""
+    return {Head.parse(name): value for name, value in row.items() if "." in name}

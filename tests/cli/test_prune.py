@@ -1,0 +1,289 @@
+"""`headlens prune` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from made_tasks import text
+from transformers import AutoModelForSequenceClassification
+
+import headlens as package
+from headlens.errors import Interrupted
+from headlens.experiments.gate_tables import GATE_COLUMNS, ROLE_COLUMNS, SWEEP_COLUMNS
+from headlens.experiments.training_keeper import TrainingKeeper
+from headlens.heads import Head
+from headlens.interventions.compacting import head_map
+from headlens.tasks.evaluation import EvaluationOptions
+
+Headlens = Callable[..., Any]
+SHORT = ("--steps", 8, "--batch-tokens", 150, "--log-every", 4, "--no-figures")
+# Closes some gates of a model that has learned nothing, but not all, within a few updates.
+STRONG = ("--lambdas", "0,0.05", "--gate-learning-rate", 1.0, "--schedule", "constant")
+TABLES = ("gates", "sweep", "log", "results")
+
+
+def table(rows: int = 30) -> str:
+    return "sentence\tlabel\n" + "".join(f"{text(n)} {text(n, 3)}\t{n % 3 % 2}\n" for n in range(rows))
+
+
+@pytest.fixture
+def run(headlens: Headlens, made: Callable[..., str]) -> Headlens:
+    Path("train.tsv").write_text(table(), encoding="utf-8")
+    Path("dev.tsv").write_text(table(13), encoding="utf-8")
+    data = ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
+    return lambda *more, out="run": headlens("prune", made("judge"), *data, *SHORT, "--out", out, *more)
+
+
+def test_writes_the_tables_of_the_contract_and_models_that_do_as_they_say(run: Headlens) -> None:
+    done = run(*STRONG)
+    assert done.code == 0, done.err
+    gates, sweep = pd.read_csv("run/gates.csv"), pd.read_csv("run/sweep.csv")
+    assert gates.columns.tolist() == GATE_COLUMNS
+    assert sweep.columns.tolist() == SWEEP_COLUMNS
+    assert sweep["run"].tolist() == ["unpruned", "penalty-0", "penalty-0.05"]
+    assert gates.groupby("run", sort=False).size().to_dict() == {"penalty-0": 12, "penalty-0.05": 12}
+    assert gates["step"].unique().tolist() == [0, 4, 8]
+    assert sweep[["metric", "init", "n", "n_heads", "total_encoder"]].drop_duplicates().to_numpy().tolist() == [
+        ["accuracy", "trained", 13, 4, 4]
+    ]
+    assert sweep[["heads_decoder", "heads_cross"]].isna().all().all()
+    task, source = package.open_task("sst2", "dev.tsv")
+    for row in sweep.iloc[1:].to_dict("records"):
+        loaded = package.load(f"run/{row['checkpoint']}")
+        found = package.evaluate(task, loaded, source, EvaluationOptions(replicates=1000)).metrics["accuracy"]
+        assert (row["value"], row["ci_low"], row["ci_high"]) == (found.value, found.ci_low, found.ci_high)
+        last = gates[(gates["run"] == row["run"]) & (gates["step"] == 8)]
+        closed = [str(Head(*k)) for k in last[last["gate"] == 0][["stack", "layer", "head"]].itertuples(index=False)]
+        assert closed == ("" if pd.isna(row["removed"]) else row["removed"]).split()
+        assert [str(h) for h in head_map(loaded.model).removed] == closed
+        assert row["heads_encoder"] == 4 - len(closed)
+    assert sweep["heads_encoder"].iloc[1] == 4 > sweep["heads_encoder"].iloc[2] > 0
+    assert "λ multiplies the mean over layers" in done.out
+    assert "Next: headlens report run" in done.out
+    record = json.loads(Path("run/run.json").read_text())
+    assert record["gates"]["updates"] == 8
+    assert record["status"] == "finished"
+    assert not Path("run/.resume").exists()
+
+
+def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -> None:
+    assert run(*STRONG, "--freeze", "embeddings,head", "--from-scratch").code == 0
+    again = headlens("prune", "--config", "run/run.json", "--out", "again", "-q")
+    assert again.code == 0, again.err
+    for name in TABLES:
+        assert Path("run", f"{name}.csv").read_bytes() == Path("again", f"{name}.csv").read_bytes(), name
+    for name in ("penalty-0", "penalty-0.05", "penalty-0.05-scratch"):
+        file = f"models/{name}/model.safetensors"
+        assert Path("run", file).read_bytes() == Path("again", file).read_bytes(), name
+
+
+def stop_at(call: int, patch: pytest.MonkeyPatch) -> None:
+    """Save after every update, and be interrupted after so many."""
+    calls = []
+
+    def obey(_: TrainingKeeper) -> None:
+        calls.append(1)
+        if len(calls) == call:
+            raise Interrupted(signal.SIGINT)
+
+    patch.setattr(TrainingKeeper, "due", lambda _: True)
+    patch.setattr(TrainingKeeper, "obey", obey)
+
+
+@pytest.mark.parametrize("call", [3, 12, 25], ids=["first run", "second run", "from scratch"])
+def test_interrupted_and_gone_on_with(
+    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    options = (*STRONG, "--from-scratch", "--scratch-steps", 5)
+    assert run(*options, out="whole").code == 0
+    with monkeypatch.context() as patch:
+        stop_at(call, patch)
+        done = run(*options)
+        assert done.code == 130
+        assert "headlens prune --resume run" in done.err
+    torch.manual_seed(1)
+    done = headlens("prune", "--resume", "run")
+    assert done.code == 0, done.err
+    for name in TABLES:
+        assert Path("run", f"{name}.csv").read_bytes() == Path("whole", f"{name}.csv").read_bytes(), name
+    for name in ("penalty-0", "penalty-0.05", "penalty-0.05-scratch", "unpruned-scratch"):
+        file = f"models/{name}/model.safetensors"
+        assert Path("run", file).read_bytes() == Path("whole", file).read_bytes(), name
+
+
+def test_from_scratch_has_the_same_heads(run: Headlens) -> None:
+    done = run(*STRONG, "--from-scratch", "--json")
+    assert done.code == 0, done.err
+    summary = json.loads(done.out)
+    sweep = pd.read_csv("run/sweep.csv")
+    assert sweep.groupby("run", sort=False)["init"].agg(list).tolist() == [["trained", "scratch"]] * 3
+    assert [row["run"] for row in summary["sweep"]] == sweep["run"].tolist()
+    whole = sweep[(sweep["init"] == "scratch") & (sweep["heads_encoder"] == 4)]
+    assert whole["checkpoint"].tolist() == ["models/unpruned-scratch"] * 2, "the same shape is trained once"
+    trained, scratch = (package.load(f"run/models/penalty-0.05{end}").model for end in ("", "-scratch"))
+    assert head_map(trained) == head_map(scratch)
+    results = pd.read_csv("run/results.csv")
+    assert results["scratch"].notna().all()
+    assert "from scratch" in Path("run/results.md").read_text()
+
+
+def test_folded_models_are_read_by_plain_from_pretrained(run: Headlens) -> None:
+    assert run(*STRONG, out="cut").code == 0
+    assert run(*STRONG, "--save", "folded").code == 0
+    whole = AutoModelForSequenceClassification.from_pretrained("run/models/penalty-0.05").eval()
+    cut = package.load("cut/models/penalty-0.05").model
+    assert sum(p.numel() for p in cut.parameters()) < sum(p.numel() for p in whole.parameters())
+    ids = torch.arange(5, 25)[None]
+    with torch.no_grad():
+        torch.testing.assert_close(whole(ids).logits, cut(ids).logits, rtol=1e-5, atol=1e-5)
+    assert Path("run/sweep.csv").read_bytes() == Path("cut/sweep.csv").read_bytes()
+
+
+def test_models_of_another_sweep_go(run: Headlens) -> None:
+    assert run("--lambdas", "0.01", "--steps", 1).code == 0
+    Path("run/models/mine").mkdir()
+    assert run("--lambdas", "0.02", "--steps", 1, "--overwrite").code == 0
+    assert sorted(p.name for p in Path("run/models").iterdir()) == ["mine", "penalty-0.02"]
+
+
+def test_shared_weights(headlens: Headlens, run: Headlens, made: Callable[..., str]) -> None:
+    """Gates that differ by depth: every command sees the model that was measured."""
+    del run  # writes the data
+    data = ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
+    one_rate = ("--lambdas", "0.02", "--gate-learning-rate", 0.8, "--schedule", "constant")
+    done = headlens("prune", made("sharer", "Albert"), *data, *SHORT, *one_rate, "--out", "run")
+    assert done.code == 0, done.err
+    row = pd.read_csv("run/sweep.csv").iloc[1]
+    assert row["between"] > 0
+    model = f"run/{row['checkpoint']}"
+    assert "scales" in Path(model, "heads_removed.json").read_text()
+    task, source = package.open_task("sst2", "dev.tsv")
+    found = package.evaluate(task, package.load(model), source).metrics["accuracy"]
+    assert (row["value"], row["ci_low"]) == (found.value, found.ci_low)
+    for command in (["ablate", "--task", "sst2", "--data", "dev.tsv"], ["relevance", "--limit", 5]):
+        done = headlens(command[0], model, *command[1:], "--no-figures", "--out", command[0])
+        assert done.code == 0, done.err
+
+
+def test_a_number_of_heads(run: Headlens) -> None:
+    done = run("--target-heads", 2, "--gate-learning-rate", 1.0, "--most-runs", 5)
+    assert done.code == 0, done.err
+    sweep = pd.read_csv("run/sweep.csv")
+    assert 2 <= len(sweep) <= 6
+    reached = (sweep["heads_encoder"] - 2).abs().min()
+    assert ("2 heads with gates left by" if reached == 0 else "the nearest") in done.out
+
+
+def test_figures_and_a_page(run: Headlens, headlens: Headlens) -> None:
+    done = run(*STRONG, "--figures")
+    assert done.code == 0, done.err
+    assert {"quality.png", "kept.svg"} <= {p.name for p in Path("run/figures").iterdir()}
+    assert headlens("report", "run").code == 0
+    assert Path("run/report.html").is_file()
+
+
+def test_roles_before_and_after(run: Headlens) -> None:
+    Path("some.txt").write_text("".join(f"{text(n)} {text(n, 1)}\n" for n in range(20)))
+    done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none")
+    assert done.code == 0, done.err
+    roles, sweep = pd.read_csv("run/roles.csv"), pd.read_csv("run/sweep.csv")
+    assert roles.columns.tolist() == ROLE_COLUMNS
+    assert len(roles) == 2 * 4
+    assert roles.groupby("run")["kept"].sum().tolist() == sweep["heads_encoder"].tolist()[1:]
+    # Heads without a role have an empty one, too.
+    assert roles["role"].notna().any()
+    assert roles[roles["kept"]]["role_pruned"].notna().any()
+    assert roles[~roles["kept"]]["role_pruned"].isna().all()
+    assert "--roles-corpus" not in done.out
+
+
+def test_a_translation_model(headlens: Headlens, tiny_marian: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("".join(f"{text(n)}\n" for n in range(24)))
+    pair = ("--task", "translation", "--corpus", "a.txt", "--target", "b.txt", "--dev-share", 0.25)
+    # Who does not learn to stop writes to the limit: the metric is not what is looked at here.
+    done = headlens("prune", tiny_marian, *pair, *SHORT, *STRONG, "--gates", "encoder,cross", "--out", "run")
+    assert done.code == 0, done.err
+    gates, sweep = pd.read_csv("run/gates.csv"), pd.read_csv("run/sweep.csv")
+    assert set(gates["stack"]) == {"encoder", "cross"}
+    assert sweep["metric"].tolist() == ["bleu", "chrf"] * 3
+    assert sweep["heads_decoder"].unique().tolist() == [4]
+    assert sweep["n_heads"].unique().tolist() == [8]
+    assert sweep["n"].unique().tolist() == [6]
+    assert package.load("run/models/penalty-0.05").model.config.model_type == "marian"
+
+
+def test_a_masked_language_model(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("prune", tiny_bert, "--task", "mlm", *SHORT, *STRONG, "--limit", 60, "--out", "run")
+    assert done.code == 0, done.err
+    sweep = pd.read_csv("run/sweep.csv")
+    assert sweep["metric"].unique().tolist() == ["accuracy"]
+    assert sweep["n"].unique().tolist() == [6]
+
+
+def test_without_arguments_it_learns_gates_alone(headlens: Headlens) -> None:
+    done = headlens("prune", "--steps", 1, "--lambdas", "0.1", "--no-figures", "--out", "run")
+    assert done.code == 0, done.err
+    assert "note: Frozen: all." in done.out
+    assert "--roles-corpus FILE.conllu tells" in done.out
+    assert pd.read_csv("run/sweep.csv")["n"].unique().tolist() == [111]
+
+
+def test_two_processes(run: Headlens, made: Callable[..., str], tmp_path: Path) -> None:
+    assert run(*STRONG, out="one").code == 0
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "headlens_cli", "prune"]
+    data = (made("judge"), "--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
+    done = subprocess.run(
+        [*command, *map(str, (*data, *SHORT, *STRONG, "--from-scratch", "--out", "two", "--json"))],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    one, two = (pd.read_csv(tmp_path / name / "sweep.csv") for name in ("one", "two"))
+    assert two[two["init"] == "trained"]["run"].tolist() == one["run"].tolist()
+    assert two["value"].iloc[0] == one["value"].iloc[0]
+    assert json.loads(done.stdout)["sweep"][0]["run"] == "unpruned"
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--lambdas", "-1"], "--lambdas -1.0 is not a finite number of 0 or more"),
+        (["--lambdas", "much"], "no list of numbers"),
+        (["--gates", "decoder"], "--gates decoder: BertForSequenceClassification has no such heads"),
+        (["--gates", "lower"], "--gates lower: there is no such stack"),
+        (["--freeze", "pooler"], "--freeze pooler: there is no such part"),
+        (["--target-heads", "0"], "--target-heads 0 leaves no head"),
+        (["--target-heads", "4"], "of 4 heads with gates, some have to go"),
+        (["--corpus", "a.txt"], "--corpus is not for --task sst2"),
+        (["--roles-corpus", "nowhere.conllu"], "nowhere.conllu"),
+        (["--dev-data", "nowhere.tsv"], "nowhere.tsv"),
+        (["--gate-learning-rate", "0"], "--gate-learning-rate 0.0 is not a positive number"),
+    ],
+)
+def test_what_is_refused(run: Headlens, more: list[str], message: str) -> None:
+    done = run(*more)
+    assert done.code == 2, done.out
+    assert message in " ".join(done.err.split())
+    assert not Path("run").exists()
+
+
+def test_too_little_to_hold_out(headlens: Headlens, made: Callable[..., str]) -> None:
+    Path("few.tsv").write_text(table(4))
+    done = headlens("prune", made("judge"), "--task", "sst2", "--data", "few.tsv", *SHORT, "--out", "run")
+    assert done.code == 2
+    assert "few.tsv: too few examples to hold some out." in done.err
