@@ -3,7 +3,8 @@
 HeadlensError
 ├── InputError                 the user can mend it; the command line exits with 2 and shows no traceback
 │   ├── ModelError             a model that cannot be had, loaded or looked into
-│   │   └── UnsupportedModelError  its attention cannot be reached, or not be changed as it was asked for
+│   │   ├── UnsupportedModelError  its attention cannot be reached, or not be changed as it was asked for
+│   │   └── NoHeadsError       it has lost all the heads that were to be looked at
 │   ├── CorpusError            a text, treebank or table that cannot be read; carries file and line
 │   │   └── AlignmentError     words and subwords cannot be brought together
 │   ├── ParserError            a dependency parser that is not installed or does not parse
@@ -48,6 +49,10 @@ class ModelError(InputError):
 
 class UnsupportedModelError(ModelError):
     """A model whose attention headlens cannot reach, or not change in the way that was asked for."""
+
+
+class NoHeadsError(ModelError):
+    """A model that has lost all heads of the stacks through which its input goes."""
 
 
 class CorpusError(InputError):

@@ -21,7 +21,7 @@ from headlens.corpora.frequency import Frequency
 from headlens.corpora.relations import normalise
 from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.windows import LongSentences
-from headlens.errors import CorpusError, OptionError
+from headlens.errors import CorpusError, NoHeadsError, OptionError
 from headlens.experiments.corpus_pass import CorpusPass
 from headlens.experiments.feeding import Feed
 from headlens.experiments.head_tables import add_relevance, head_tables
@@ -141,12 +141,16 @@ def classify(
 
     Raises:
         ModelError: if the model has no tokenizer.
+        NoHeadsError: if no heads are left where the corpus goes.
         CorpusError: if nothing of the corpus can be used.
         OptionError: if a relation that was asked for never occurs in trees that are there.
     """
     options = options or ClassifyOptions()
     frequencies = frequencies or Frequencies()
     feed = Feed.of(loaded, _first(corpus), options.long_sentences)
+    if not any(site.n_heads for site in feed.sites):
+        part = "the encoder of " if feed.encoder_alone else ""
+        raise NoHeadsError(f"No heads are left in {part}{loaded.name}.", "Give a model with some.")
     sample = options.similarity == "sample"
     annotator = Annotator(options.relations, frequencies.source, frequencies.target, sample, options.seed)
     baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.sites import find_sites
 from headlens.corpora.sentence import Corpus
-from headlens.errors import OptionError, counted
+from headlens.errors import NoHeadsError, OptionError, counted
 from headlens.experiments.classify import ClassifyOptions, Frequencies, classify
 from headlens.experiments.gate_outcome import UNPRUNED, Outcome, Record, remembered, run_name
 from headlens.experiments.interrupts import Deferred
@@ -198,7 +198,10 @@ class GateSweep:
             return {}
         with self.run.reporter.status("roles of the heads"):
             options = ClassifyOptions(similarity="off", seed=self.training.seed)
-            found = classify(alike(self.loaded, model), self.roles.corpus, options, self.roles.frequencies)
+            try:
+                found = classify(alike(self.loaded, model), self.roles.corpus, options, self.roles.frequencies)
+            except NoHeadsError:  # a strong penalty
+                return {}
         rows = found.tables["heads"].rows
         names = (f"{s}.{layer}.{h}" for s, layer, h in zip(rows["stack"], rows["layer"], rows["head"], strict=True))
         pairs = zip(rows["role"], rows["roles"], strict=True)

@@ -207,6 +207,31 @@ def test_roles_before_and_after(run: Headlens) -> None:
     assert "--roles-corpus" not in done.out
 
 
+def test_an_encoder_that_loses_all_its_heads_has_no_roles_left(headlens: Headlens, tiny_marian: Path) -> None:
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("".join(f"{text(n)}\n" for n in range(24)))
+    given = (
+        "--task",
+        "translation",
+        "--corpus",
+        "a.txt",
+        "--target",
+        "b.txt",
+        "--dev-share",
+        0.1,
+        "--gates",
+        "encoder",
+    )
+    strong = ("--lambdas", 1000, "--gate-learning-rate", 1.0, "--schedule", "constant")
+    roles = ("--roles-corpus", "a.txt", "--frequency", "none")
+    done = headlens("prune", tiny_marian, *given, *SHORT, *strong, *roles, "--out", "run")
+    assert done.code == 0, done.err
+    assert pd.read_csv("run/sweep.csv")["heads_encoder"].tolist()[-1] == 0
+    found = pd.read_csv("run/roles.csv")
+    assert not found["kept"].any()
+    assert found["role_pruned"].isna().all()
+
+
 def test_a_translation_model(headlens: Headlens, tiny_marian: Path) -> None:
     for name in ("a.txt", "b.txt"):
         Path(name).write_text("".join(f"{text(n)}\n" for n in range(24)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from pandas.testing import assert_frame_equal
 from saved import Memory, build, save, sentence, tree
 from transformers import PreTrainedTokenizerBase
 
+from headlens.attention.sites import find_sites
 from headlens.corpora.frequency import CorpusFrequency
 from headlens.corpora.sentence import Example
-from headlens.errors import CorpusError, ModelError, OptionError
+from headlens.errors import CorpusError, ModelError, NoHeadsError, OptionError
 from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, check_relations, classify
 from headlens.experiments.corpus_pass import CorpusPass
+from headlens.interventions.compacting import without_heads
 from headlens.models.loading import LoadedModel, load
 from headlens.roles.labels import Thresholds
 
@@ -126,6 +129,15 @@ def test_encoder_of_an_encoder_decoder(make: Make) -> None:
     own = both[both["stack"] == "encoder"].reset_index(drop=True)
     columns = ["tokens", "confidence", "entropy", "positional_share", "to_eos"]
     assert_frame_equal(result.tables["heads"].rows[columns], own[columns], rtol=1e-6)
+
+
+def test_an_encoder_that_lost_all_its_heads(make: Make) -> None:
+    whole = make("MarianMTModel")
+    heads = [h for s in find_sites(whole.model) if s.stack == "encoder" for h in s.heads]
+    emptied = replace(whole, model=without_heads(whole.model, heads))
+    with pytest.raises(NoHeadsError, match="No heads are left in the encoder of"):
+        run(emptied, Memory([Example(s) for s in TREES]))
+    assert stacks(run(emptied, PAIRS)) == ["decoder", "cross"]
 
 
 @pytest.mark.parametrize("name", ["BertModel", "GPT2LMHeadModel", "MarianMTModel"])
