@@ -87,12 +87,14 @@ class Syntax(Metric):
         low, high = wilson(right.ravel(), count)
         with np.errstate(invalid="ignore"):
             accuracy, baseline = right.ravel() / count, base / count
-        head, relation, direction = np.indices(right.shape).reshape(3, -1)
+        place, relation, direction = np.indices(right.shape).reshape(3, -1)
+        # A compacted model's heads keep the numbers of the original.
+        names = np.array([h.head for h in site.heads])
         return pd.DataFrame(
             {
                 "stack": site.stack,
                 "layer": site.layer,
-                "head": head,
+                "head": names[place],
                 "relation": np.array(self.relations)[relation],
                 "direction": np.array(DIRECTIONS)[direction],
                 "n": count,

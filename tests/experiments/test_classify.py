@@ -19,6 +19,7 @@ from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, ModelError, NoHeadsError, OptionError
 from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, check_relations, classify
 from headlens.experiments.corpus_pass import CorpusPass
+from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
 from headlens.models.loading import LoadedModel, load
 from headlens.roles.labels import Thresholds
@@ -129,6 +130,23 @@ def test_encoder_of_an_encoder_decoder(make: Make) -> None:
     own = both[both["stack"] == "encoder"].reset_index(drop=True)
     columns = ["tokens", "confidence", "entropy", "positional_share", "to_eos"]
     assert_frame_equal(result.tables["heads"].rows[columns], own[columns], rtol=1e-6)
+
+
+def test_the_tables_of_a_smaller_model_have_the_numbers_of_the_original(make: Make) -> None:
+    """Heads that are gone have no rows; the others of the last layer see the same as before, under the same names."""
+    whole = make("BertModel")
+    last = max(s.layer for s in find_sites(whole.model))
+    gone = Head("encoder", last, 0)
+    small = run(replace(whole, model=without_heads(whole.model, [gone])))
+    for name, table in run(whole).tables.items():
+        here, keys = small.tables[name].rows, ["stack", "layer", "head"]
+        others = table.rows[~((table.rows["layer"] == last) & (table.rows["head"] == gone.head))]
+        if name == "similarity":
+            others = others[~((others["other_layer"] == last) & (others["other_head"] == gone.head))]
+        assert here[keys].to_numpy().tolist() == others[keys].to_numpy().tolist(), name
+        same = {"heads": "confidence", "positions": "share", "syntax": "correct", "rare": "rare_top1"}.get(name)
+        if same is not None:
+            np.testing.assert_allclose(here[same], others[same], rtol=1e-6, err_msg=name)
 
 
 def test_an_encoder_that_lost_all_its_heads(make: Make) -> None:
