@@ -31,7 +31,7 @@ from headlens.models.memory import InParts
 from headlens.report.ablate import write_ablation
 from headlens.tasks.base import Floats, Prepared, Task
 from headlens.tasks.evaluation import EvaluationOptions, estimates, token_count
-from headlens.tasks.heads import check_head
+from headlens.tasks.heads import check_head, other_names
 from headlens.tasks.sources import TaskSource
 
 
@@ -202,6 +202,18 @@ class _Ablated:
             notes.append(f"{counted(summary.unlabelled, 'example')} left out: no answer, or no text.")
         if summary.too_long:
             notes.append(f"{counted(summary.too_long, 'example')} left out: longer than the model reads.")
+        task = examples.task
+        if task.head == "sequence-classification" and (own := other_names(self.loaded.model.config, task.labels)):
+            notes.append(f"The model's classes {', '.join(own)} are taken for {', '.join(task.labels)}, in this order.")
+        if "predicted" in task.columns and len(records.intact) > 1:
+            said = records.intact[:, task.columns.index("predicted")]
+            if (said == said[0]).all():
+                notes.append("The model says the same of every example: what heads are worth cannot be seen.")
+        if self.request.pruning.prune and self.request.options.mode != "zero":
+            notes.append(
+                f"Pruned models are without their heads altogether; `ranked` took the order of --mode "
+                f"{self.request.options.mode}."
+            )
         if idle := check_effect(records, counts=examples.task.generates):
             notes.append(f"{counted(len(idle), 'head')} can go without any change: {' '.join(map(str, idle))}.")
         return notes

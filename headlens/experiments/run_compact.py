@@ -195,7 +195,7 @@ def _compared(
 @contextmanager
 def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Path]:
     """A folder with the smaller model, for as long as it is looked at."""
-    folder = run.kept(f"saving-{run.processes.rank}")
+    folder = run.kept(f".saving-{run.processes.rank}")
     try:
         with run.reporter.status("saving"), output_errors(run.path), quiet():
             shutil.rmtree(folder, ignore_errors=True)

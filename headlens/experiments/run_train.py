@@ -120,7 +120,8 @@ def _trainable(request: TrainRequest, run: Run, corpus: Corpus) -> Trainable:
     seed = request.training.seed
     if not request.model.startswith(PREFIX):
         return loaded_model(run.load(request.model, request.model_options), request.text, seed)
-    folder = run.kept("vocabulary")
+    # Hidden: nothing that a run which fails here could go on from.
+    folder = run.kept(".vocabulary")
     with run.reporter.status("learning a vocabulary"), output_errors(folder):
         if run.processes.first:
             folder.mkdir(parents=True, exist_ok=True)

@@ -155,7 +155,7 @@ def measure(
 
 def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str = MODEL) -> None:
     """Save model and tokenizer as a folder below that of the run, which appears as a whole."""
-    place, fresh = run.path / folder, run.kept("checkpoint")
+    place, fresh = run.path / folder, run.kept(".checkpoint")
     with output_errors(place), quiet():
         place.parent.mkdir(parents=True, exist_ok=True)
         shutil.rmtree(fresh, ignore_errors=True)

@@ -125,6 +125,9 @@ def save_compacted(model: PreTrainedModel, folder: Path) -> None:
         folder: where `save_pretrained` writes; the tokenizer is left to the caller.
     """
     model.save_pretrained(folder)
+    # safetensors lets nobody else read its files.
+    for weights in folder.glob("*.safetensors"):
+        weights.chmod((folder / "config.json").stat().st_mode)
     changed = any(heads_left(m) is not None for m in model.modules()) or any(silent_heads(model)) or head_scales(model)
     heads = head_map(model) if changed else None
     if heads is not None:

@@ -122,6 +122,15 @@ def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedMod
     return found
 
 
+def other_names(config: PreTrainedConfig, labels: Sequence[str]) -> list[str]:
+    """What a classifier calls its classes, if otherwise than the task; nothing for `LABEL_0` and the like."""
+    if not labels or class_order(config, labels) is not None:
+        return []
+    names: dict[int, str] = config.id2label or {}  # type: ignore[assignment]
+    own = [names[number] for number in sorted(names)]
+    return [] if all(_UNNAMED.fullmatch(name) for name in own) else own
+
+
 def _has_classes(config: PreTrainedConfig, labels: Sequence[str]) -> bool:
     """Whether a classifier's outputs are the task's classes, in any order, or have no names of their own."""
     own = [str(name) for name in (config.label2id or {})]

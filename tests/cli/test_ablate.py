@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
 import pandas as pd
 import pytest
+import torch
 from made_tasks import text
+from safetensors.torch import load_file, save_file
 from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
@@ -163,6 +166,29 @@ def test_options_from_a_file(headlens: Headlens, judge: str) -> None:
     Path("o.toml").write_text("\n".join([*lines[:4], "prune = 2", 'strategies = "all"']))
     assert headlens("ablate", judge, "--config", "o.toml", "--out", "all", "-q", "--no-figures").code == 0
     assert set(pd.read_csv("all/pruning.csv")["strategy"]) == {"none", *STRATEGIES}
+
+
+def test_what_pruned_models_are_is_told_where_heads_are_replaced(run: Callable[..., Any]) -> None:
+    done = run("--mode", "mean", "--prune", "1", "--no-figures")
+    assert done.code == 0, done.err
+    assert "Pruned models are without their heads altogether" in " ".join(done.out.split())
+    assert "without their heads" not in run("--prune", "1", "--no-figures", "--overwrite").out
+
+
+def test_classes_of_other_names_and_a_model_that_always_says_the_same(run: Callable[..., Any], judge: str) -> None:
+    plain = run("--no-figures").out
+    shutil.copytree(judge, "other")
+    config = json.loads(Path("other/config.json").read_text())
+    config |= {"id2label": {"0": "sad", "1": "glad"}, "label2id": {"sad": 0, "glad": 1}}
+    Path("other/config.json").write_text(json.dumps(config))
+    weights = load_file("other/model.safetensors")
+    weights["classifier.bias"] += torch.tensor([100.0, 0.0])
+    save_file(weights, "other/model.safetensors", metadata={"format": "pt"})
+    done = run("--no-figures", "--overwrite", models=("other",))
+    assert done.code == 0, done.err
+    for words in ("The model's classes sad, glad are taken for negative, positive", "says the same of every example"):
+        assert words in " ".join(done.out.split())
+        assert words not in plain
 
 
 def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[..., Any], made: Any) -> None:

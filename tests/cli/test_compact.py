@@ -68,7 +68,7 @@ def test_a_smaller_model_that_every_command_reads(headlens: Headlens, tiny_bert:
     record = json.loads(Path("small/run.json").read_text())
     assert record["removed"] == HEADS.split(",")
     assert record["self_check"]["largest"] <= 1e-5
-    assert not list(Path("small").glob("**/saving*"))
+    assert not list(Path("small").glob("**/.saving*"))
 
     assert headlens("classify", "small", "--limit", 20, "--no-figures", "--out", "c").code == 0
     found = pd.read_csv("c/heads.csv")

@@ -54,6 +54,8 @@ def test_saved_and_loaded(tmp_path: Path, name: str, keep_shape: bool) -> None:
     gates = spread(StochasticGates(gated_sites(model)))
     folded = with_folded_gates(model, gates.values(), keep_shape=keep_shape)
     save_compacted(folded, tmp_path / "pruned")
+    # Whoever may read the configuration may read the weights.
+    assert len({f.stat().st_mode for f in (tmp_path / "pruned").iterdir()}) == 1
     again = load(str(tmp_path / "pruned")).model
     inputs = {"input_ids": torch.tensor([[5, 6, 7, 8, 9]])}
     if model.config.is_encoder_decoder:
