@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from headlens.attention.replaced import Mode
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError, counted
 from headlens.experiments.ablate import ABLATION_COLUMNS, AblationOptions, ablate, chosen_metric
+from headlens.experiments.example_records import example_table, write_arrays
 from headlens.experiments.examples import Examples
 from headlens.experiments.facts import model_facts, model_label
 from headlens.experiments.head_records import HeadRecords
@@ -69,7 +71,7 @@ class AblateRun:
     Args:
         folder: of the run.
         files: in it.
-        tables: `ablation`, and `pruning` where heads were pruned.
+        tables: `ablation`, `examples`, and `pruning` where heads were pruned.
         notes: what the reader should know.
         models: what run.json says of each.
     """
@@ -117,6 +119,9 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_ablation(run.folder, tables, figures=request.figures)
+                arrays = {f"{name}/{key}": own for name, f in found.items() for key, own in f.arrays.items()}
+                with run.file("records.npz") as path:
+                    write_arrays(arrays, path)
             run.folder.finish({"models": facts, "notes": notes})
         return AblateRun(run.path, run.files, tables, notes, facts)
 
@@ -126,6 +131,7 @@ class _Found:
     """What was found out about one model."""
 
     tables: dict[str, pd.DataFrame]
+    arrays: dict[str, npt.NDArray[Any]]
     notes: list[str]
     facts: dict[str, Any]
 
@@ -145,13 +151,18 @@ class _Ablated:
         examples = self.examples(task, source, metric)
         found = ablate(self.loaded, examples, options, partial(self._sweep, examples))
         records = found.records[options.mode]
-        tables = {"ablation": found.table}
+        tables, ranked_on = {"ablation": found.table}, None
+        arrays = {"heads": np.array([str(h) for h in records.heads])}
+        arrays |= {mode: np.stack([own for _, own in swept.items()]) for mode, swept in found.records.items()}
         if self.request.pruning.prune:
-            tables["pruning"] = self._bench(examples, metric, records).table()
+            bench = self._bench(examples, metric, records)
+            outcome, ranked_on = bench.outcome(), bench.ranked_on
+            tables["pruning"], arrays["pruned"] = outcome.table, outcome.records
+        tables["examples"] = example_table(examples, records.intact, ranked_on)
         chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
         whole = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
         facts = model_facts(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": whole}
-        return _Found(tables, self._notes(examples, records), facts)
+        return _Found(tables, arrays, self._notes(examples, records), facts)
 
     def examples(self, task: Task, source: TaskSource, metric: str) -> Examples:
         """The examples as the model reads them; errors where it cannot do the task, or be pruned as asked."""
@@ -222,11 +233,12 @@ class _Ablated:
 def _stack(found: dict[str, _Found]) -> dict[str, pd.DataFrame]:
     """The tables of all models under each other."""
     columns = {"ablation": ABLATION_COLUMNS, "pruning": PRUNING_COLUMNS}
-    return {
-        name: pd.concat([f.tables[name].assign(model=label) for label, f in found.items()], ignore_index=True)[wanted]
-        for name, wanted in columns.items()
-        if all(name in f.tables for f in found.values())
-    }
+    stacked = {}
+    for name in next(iter(found.values())).tables:
+        whole = pd.concat([f.tables[name].assign(model=label) for label, f in found.items()], ignore_index=True)
+        others = [column for column in whole if column != "model"]
+        stacked[name] = whole[columns.get(name, ["model", *others])]
+    return stacked
 
 
 def _significant(ablation: pd.DataFrame, level: float = 0.05) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from headlens.corpora.bootstrap import Draws
@@ -71,6 +72,19 @@ class Named:
     choice: Choice
 
 
+@dataclass(frozen=True, eq=False)
+class PruningOutcome:
+    """What became of pruned models.
+
+    Args:
+        table: `pruning.csv` without the column `model`.
+        records: (rows, examples, columns of the task), of both parts.
+    """
+
+    table: pd.DataFrame
+    records: Floats
+
+
 @dataclass(frozen=True)
 class Bench:
     """One model on a task, swept already.
@@ -109,8 +123,8 @@ class Bench:
         """The examples that heads are chosen on."""
         return ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
-    def table(self) -> pd.DataFrame:
-        """`pruning.csv` without the column `model`: the whole model, then a row for each strategy, seed and number."""
+    def outcome(self) -> PruningOutcome:
+        """The whole model, then a row for each strategy, seed and number."""
         choices = [Named(NONE, None, Choice(())), *self._choices()]
         sets = list(dict.fromkeys(frozenset(named.choice.removed) for named in choices))
         text = f"evaluating {counted(len(sets) - 1, 'pruned model')}"
@@ -119,7 +133,8 @@ class Bench:
         results = _Results(self, found[frozenset()])
         rows = [results.row(named, found[frozenset(named.choice.removed)]) for named in choices]
         # whole numbers also where most strategies have no seed, or all
-        return pd.DataFrame(rows).astype({"seed": "Int64"})[PRUNING_COLUMNS[1:]]
+        table = pd.DataFrame(rows).astype({"seed": "Int64"})[PRUNING_COLUMNS[1:]]
+        return PruningOutcome(table, np.stack([found[frozenset(named.choice.removed)].records for named in choices]))
 
     def _choices(self) -> list[Named]:
         """What every strategy removes."""

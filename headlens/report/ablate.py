@@ -40,7 +40,7 @@ def write_ablation(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figure
 
     Args:
         run: the folder, started.
-        tables: `ablation`, and `pruning` where heads were pruned.
+        tables: `ablation`, `examples`, and `pruning` where heads were pruned.
         figures: whether to draw.
     """
     for name, frame in tables.items():

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -148,7 +149,8 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[...
     done = headlens("ablate", "--config", "run/run.json", "--out", "again", "--quiet")
     assert done.code == 0, done.err
     names = {p.name for p in Path("run").glob("*.csv")}
-    assert names == {p.name for p in Path("again").glob("*.csv")} == {"ablation.csv", *["pruning.csv"] * bool(prune)}
+    tables = {"ablation.csv", "examples.csv", *["pruning.csv"] * bool(prune)}
+    assert names == {p.name for p in Path("again").glob("*.csv")} == tables
     for name in names:
         assert Path("run", name).read_bytes() == Path("again", name).read_bytes()
     first, second = (json.loads(Path(f, "run.json").read_text())["arguments"] for f in ("run", "again"))
@@ -166,6 +168,35 @@ def test_options_from_a_file(headlens: Headlens, judge: str) -> None:
     Path("o.toml").write_text("\n".join([*lines[:4], "prune = 2", 'strategies = "all"']))
     assert headlens("ablate", judge, "--config", "o.toml", "--out", "all", "-q", "--no-figures").code == 0
     assert set(pd.read_csv("all/pruning.csv")["strategy"]) == {"none", *STRATEGIES}
+
+
+def test_every_number_can_be_computed_again_from_what_is_kept_of_every_example(run: Callable[..., Any]) -> None:
+    more = ("--keep-only", "--prune", "1,3", "--strategies", "ranked,random", "--orders", 2, "--no-figures")
+    assert run(*more).code == 0
+    examples = pd.read_csv("run/examples.csv")
+    assert examples.columns.tolist() == ["model", "task", "example", "id", "part", "label", "predicted", "nll"]
+    assert examples["example"].tolist() == list(range(30))
+    with np.load("run/records.npz") as file:
+        records = {name.removeprefix("judge/"): file[name] for name in file}
+    assert set(records) == {"heads", "zero", "keep-only", "pruned"}
+
+    def accuracy(found: Any) -> float:
+        return float((found[:, 0] == found[:, 1]).mean())
+
+    whole = examples[["label", "predicted", "nll"]].to_numpy()
+    for row in pd.read_csv("run/ablation.csv").itertuples():
+        number = records["heads"].tolist().index(f"{row.stack}.{row.layer}.{row.head}")
+        assert row.baseline == pytest.approx(accuracy(whole))
+        assert row.value == pytest.approx(accuracy(records[row.mode][number]))
+    evaluated = (examples["part"] == "evaluation").to_numpy()
+    assert set(examples["part"]) == {"evaluation", "ranking"}
+    for row, found in zip(pd.read_csv("run/pruning.csv").itertuples(), records["pruned"], strict=True):
+        assert row.value == pytest.approx(accuracy(found[evaluated]))
+        assert row.ranking_value == pytest.approx(accuracy(found[~evaluated]))
+        assert row.n == evaluated.sum()
+    kept = Path("run/records.npz").read_bytes()
+    assert run(*more, "--overwrite").code == 0
+    assert Path("run/records.npz").read_bytes() == kept
 
 
 def test_what_pruned_models_are_is_told_where_heads_are_replaced(run: Callable[..., Any]) -> None:
