@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 Advance = Callable[[int], None]
 
 
+_PIPE = 140  # columns: the widest table
+
+
+def _width() -> int | None:
+    """A terminal knows its width; a pipe has none, where rich would squeeze tables into 80 columns."""
+    return None if sys.stdout.isatty() or os.environ.get("COLUMNS") else _PIPE
+
+
 class Screen:
     """The terminal, as `--json` and `--quiet` want it.
 
@@ -24,7 +33,7 @@ class Screen:
     def __init__(self, *, json: bool, quiet: bool) -> None:
         self._json = json
         self._silent = json or quiet
-        self.out = Console(quiet=self._silent, soft_wrap=True)
+        self.out = Console(quiet=self._silent, soft_wrap=True, width=_width())
         self.err = Console(stderr=True, quiet=self._silent)
 
     @contextmanager

@@ -199,6 +199,14 @@ def test_every_number_can_be_computed_again_from_what_is_kept_of_every_example(r
     assert Path("run/records.npz").read_bytes() == kept
 
 
+def test_tables_are_whole_in_a_pipe(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("COLUMNS")
+    done = run("--prune", "1,3", "--strategies", "importance,importance-steps", "--no-figures")
+    assert "…" not in done.out
+    for words in ("parameters", "importance-steps"):
+        assert words in done.out
+
+
 def test_what_pruned_models_are_is_told_where_heads_are_replaced(run: Callable[..., Any]) -> None:
     done = run("--mode", "mean", "--prune", "1", "--no-figures")
     assert done.code == 0, done.err
