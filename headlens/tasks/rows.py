@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
@@ -19,6 +20,7 @@ TABS = (".tsv", ".txt")
 COMMAS = (".csv",)
 LINES = (".jsonl", ".ndjson")
 JSON = (".json",)
+_LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")  # de, deu, de-DE, zh_Hant
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +131,8 @@ class FileRows:
         if first is None:
             return
         names, bare = self._names(first[1])
+        if bare and not self.numbered:
+            self._check_languages(*first)
         quoted = bool(self.quoted & set(names))
         self._check_names(names, first[0])
         for line, cells in chain([first], rows) if bare else rows:
@@ -143,6 +147,18 @@ class FileRows:
             return [str(number) for number in range(1, len(first) + 1)], True
         bare = bool(self.headerless) and not self.expected & set(first)
         return self.headerless if bare else first, bare
+
+    def _check_languages(self, line: int, cells: Sequence[str]) -> None:
+        """A pair such as `de`, `en` names languages: read as a translation it would be scored as one."""
+        if len(self.headerless) == 2 == len(cells) and all(map(_LANGUAGE.fullmatch, cells)):
+            source, target = cells
+            raise CorpusError(
+                f"{source!r} and {target!r} look like a header.",
+                f"Name the columns with --columns source={source},target={target}, or, if that is a pair, with "
+                "--columns source=1,target=2.",
+                path=self.path,
+                line=line,
+            )
 
     def _check_names(self, names: Sequence[str], line: int) -> None:
         twice = sorted({name for name in names if names.count(name) > 1 and name in self.expected})

@@ -203,6 +203,17 @@ def test_columns_by_number(tmp_path: Path) -> None:
     assert found == [TextExample("1", ("A film",), 1), TextExample("2", ("Another",), 0)]
 
 
+@pytest.mark.parametrize("codes", [("de", "en"), ("deu", "eng"), ("zh_Hant", "pt-BR")])
+def test_languages_above_pairs_are_no_pair(tmp_path: Path, codes: tuple[str, str]) -> None:
+    path = write(tmp_path, "p.csv", f"{codes[0]},{codes[1]}\nHallo,Hello\n")
+    with pytest.raises(CorpusError, match=f"look like a header.*\n.*source={codes[0]},target={codes[1]}"):
+        read("translation", path)
+    named = read("translation", path, columns={"source": codes[0], "target": codes[1]})[0]
+    assert named == [TextExample("1", ("Hallo", "Hello"))]
+    assert len(read("translation", path, columns={"source": "1", "target": "2"})[0]) == 2
+    assert len(read("translation", write(tmp_path, "q.tsv", "Ja\tYes\nHallo\tHello\n"))[0]) == 2
+
+
 def test_parallel_files(tmp_path: Path) -> None:
     source, target = write(tmp_path, "a.en", "One\n\nTwo\n"), write(tmp_path, "a.de", "Eins\nx\nZwei\n")
     found, counts = read("translation", source, target=target)
