@@ -67,6 +67,8 @@ class PruneOptions:
                 )
         if self.prune and not self.strategies:
             raise OptionError("--strategies names none.", f"Choose from {', '.join(STRATEGIES)}, or all.")
+        if not self.prune and self.strategies != type(self).strategies:
+            raise OptionError("--strategies is for pruning, which was not asked for.", "Give --prune 3,10,20,30 too.")
         for option in ("beam", "orders"):
             if getattr(self, option) < 1:
                 raise OptionError(f"--{option} {getattr(self, option)} is not a positive number.", "Give 1 or more.")

@@ -145,7 +145,8 @@ def test_modes_differ(run: Callable[..., Any]) -> None:
 @pytest.mark.parametrize("prune", ["2", ""])
 def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[..., Any], prune: str) -> None:
     options = ("--mode", "mean", "--keep-only", "--seed", 3, "--batch-tokens", 99, "--rank-split", 0.4, "--limit", 25)
-    assert run(*options, "--prune", prune, "--strategies", "importance-steps,random", "--orders", 2, "-q").code == 0
+    pruning = ("--prune", prune, "--strategies", "importance-steps,random", "--orders", 2) if prune else ()
+    assert run(*options, *pruning, "-q").code == 0
     done = headlens("ablate", "--config", "run/run.json", "--out", "again", "--quiet")
     assert done.code == 0, done.err
     names = {p.name for p in Path("run").glob("*.csv")}

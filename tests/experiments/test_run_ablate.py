@@ -253,6 +253,8 @@ def test_strategies_by_name() -> None:
         PruneOptions(strategies=wrong)
     with pytest.raises(OptionError, match="--strategies names none"):
         PruneOptions((3,), ())
+    with pytest.raises(OptionError, match="--strategies is for pruning, which was not asked for"):
+        PruneOptions(strategies=("greedy",))
     with pytest.raises(OptionError, match="--beam 0"):
         PruneOptions(beam=0)
     with pytest.raises(OptionError, match="--orders 0"):
