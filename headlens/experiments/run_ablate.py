@@ -122,7 +122,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
                 arrays = {f"{name}/{key}": own for name, f in found.items() for key, own in f.arrays.items()}
                 with run.file("records.npz") as path:
                     write_arrays(arrays, path)
-            run.folder.finish({"models": facts, "notes": notes})
+            run.folder.finish({"models": facts, "task": vars(task), "notes": notes})
         return AblateRun(run.path, run.files, tables, notes, facts)
 
 

@@ -196,6 +196,7 @@ def _facts(
     names = dict(zip(order, task.labels, strict=True)) if task.head == "sequence-classification" else {}
     return {
         "models": [model_facts(request.model, loaded.model, state)],
+        "task": vars(rows.asker.task),
         "data": asdict(rows.summary),
         "dev_data": None if held is None else asdict(held.summary),
         "labels": [names[number] for number in sorted(names)],

@@ -239,6 +239,7 @@ def _facts(request: PruneRequest, run: Run, opened: Opened) -> dict[str, Any]:
     gates = request.resolved_gates
     return {
         "models": [model_facts(opened.loaded, opened.loaded.short_name)],
+        "task": vars(opened.lesson.task),
         "lesson": opened.lesson.facts,
         "gates": asdict(gates) | {"updates": updates, "gate_learning_rate": gates.rate(updates)},
     }

@@ -101,7 +101,8 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         write_training(run, state, metrics, figures=request.figures)
         save_checkpoint(run, trainable.model, trainable.tokenizer)
         facts = [model_facts(request.model, trainable.model, state)]
-        run.folder.finish({"models": facts, "corpus": asdict(summary), "notes": notes + run.warnings})
+        task = {"task": vars(Translation())} if request.bleu else {}
+        run.folder.finish({"models": facts, "corpus": asdict(summary), **task, "notes": notes + run.warnings})
         return TrainRun(run.path, run.files, state, notes, metrics)
 
 

@@ -96,6 +96,7 @@ def test_json_and_the_record(run: Callable[..., Any], judge: str) -> None:
     ablation, pruning = pd.read_csv("run/ablation.csv"), pd.read_csv("run/pruning.csv")
     assert summary["models"][0]["evaluation"]["accuracy"]["value"] == ablation["baseline"].iloc[0]
     assert summary["models"][0]["data"]["examples"] == 30
+    assert record["task"] == {"name": "sst2", "classes": ["negative", "positive"], "scores": ["accuracy"]}
     assert summary["significant"] == {"judge zero": int((ablation["p_holm"] < 0.05).sum())}
     assert [row["seed"] for row in summary["pruning"]] == [None, None]
     assert [row["value"] for row in summary["pruning"]] == pruning["value"].tolist()

@@ -98,6 +98,7 @@ def test_every_kind_of_task(headlens: Headlens, tiny_bert: Path, task: str) -> N
     assert metrics.columns.tolist() == ["model", "task", "data", "metric", "n", "value", "ci_low", "ci_high"]
     assert evaluations.columns.tolist() == ["step", "epoch", "loss", *FILES[task][2]]
     record = json.loads(Path("run/run.json").read_text())
+    assert record["task"]["name"] == task
     rows, held = record["data"], record["dev_data"]
     assert rows["examples"] + held["examples"] == rows["rows"] + held["rows"] - rows["unlabelled"]
     assert metrics["n"].iloc[0] == held["examples"]

@@ -72,6 +72,7 @@ def test_writes_the_tables_of_the_contract_and_models_that_do_as_they_say(run: H
     assert "Next: headlens report run" in done.out
     record = json.loads(Path("run/run.json").read_text())
     assert record["gates"]["updates"] == 8
+    assert record["task"]["name"] == "sst2"
     assert record["status"] == "finished"
     assert not Path("run/.resume").exists()
 

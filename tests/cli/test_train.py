@@ -74,6 +74,9 @@ def test_a_new_translation_model(headlens: Headlens) -> None:
     assert done.code == 0, done.err
     metrics = pd.read_csv("run/metrics.csv")
     assert metrics["metric"].tolist() == ["bleu", "chrf"]
+    # How translations were found and compared.
+    record = json.loads(Path("run/run.json").read_text())
+    assert record["task"] == {"name": "translation", "beams": 4, "max_tokens": 256, "tokenizer": "13a"}
     assert metrics["n"].tolist() == [2, 2]
     model = AutoModelForSeq2SeqLM.from_pretrained("run/model")
     assert model.config.model_type == "marian"
