@@ -61,8 +61,9 @@ CAPTIONS = {
     "ablation": Caption(
         "Without each head",
         "By how much the task's metric changes when a single head is taken out: red heads are needed, without blue "
-        "ones the model does better, white ones do not matter. Below each change stands half the width of its paired "
-        "95 % interval; a dot marks changes that are significant after Holm's correction for the number of heads.",
+        "ones the model does better, white ones do not matter, and hatched places have no head. Below each change "
+        "stands half the width of its paired 95 % interval; a dot marks changes that are significant after Holm's "
+        "correction for the number of heads.",
     ),
     "side_by_side": Caption(
         "Models side by side",

@@ -59,10 +59,14 @@ class Scale:
 
 
 def paint(axes: Axes, panel: Panel, scale: Scale) -> QuadMesh:
-    """Colour the cells of a panel: grey where a head has no value, white where there is no head."""
+    """Colour the cells of a panel: grey where a head has no value, hatched where there is no head."""
     mesh_edges = edges(panel.values.shape)
     ground = np.ma.masked_where(~panel.present, np.zeros(panel.values.shape))
     axes.pcolormesh(*mesh_edges, ground, cmap=ListedColormap([MISSING]), edgecolors="white", linewidth=0.3)
+    # The middle of a scale may be all but white.
+    for layer, head in np.argwhere(~panel.present):
+        place = (head - 0.5, layer - 0.5)
+        axes.add_patch(Rectangle(place, 1, 1, facecolor="none", edgecolor=MISSING, hatch="////", linewidth=0))
     values = np.ma.masked_invalid(panel.values)
     return axes.pcolormesh(
         *mesh_edges,

@@ -129,6 +129,14 @@ def test_models_stand_side_by_side_with_one_scale(make_ablation: Make) -> None:
     assert figure.texts[1].get_text() == "Dot: p < 0.05 after Holm's correction."
 
 
+def test_places_without_a_head_look_otherwise_than_heads_without_effect(make_ablation: Make) -> None:
+    rows = make_ablation("a", {"encoder": [4] * 4})
+    gone = (rows["layer"] == 2) & rows["head"].isin([1, 3])
+    axes = panels(ablation_map(rows[~gone]))[0]
+    hatched = sorted((p.get_y() + 0.5, p.get_x() + 0.5) for p in axes.patches if p.get_hatch())
+    assert hatched == [(2, 1), (2, 3)]
+
+
 def test_small_models_stand_side_by_side_anyway(make_ablation: Make) -> None:
     small = pd.concat([make_ablation(name, {"encoder": [4] * 4}) for name in ("a", "b")])
     assert len({axes.get_position().y1 for axes in panels(ablation_map(small))}) == 1
