@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.experiments.examples import Chosen, Examples
-from headlens.tasks.base import Floats
+from headlens.tasks.base import Floats, Task
 
 RANKING, EVALUATION = "ranking", "evaluation"
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -26,9 +26,15 @@ def example_table(examples: Examples, intact: Floats, ranked_on: Chosen | None =
         ranked_on: which examples heads were chosen on, (n,); None without pruning.
     """
     part = "" if ranked_on is None else np.where(ranked_on, RANKING, EVALUATION)
-    ids = [p.example.id for p in examples.prepared]
-    keys = {"task": examples.task.name, "example": range(len(examples)), "id": ids, "part": part}
-    return pd.DataFrame(keys | dict(zip(examples.task.columns, intact.T, strict=True)))
+    found = record_table(examples.task, [p.example.id for p in examples.prepared], intact)
+    found.insert(list(found).index("id") + 1, "part", part)
+    return found
+
+
+def record_table(task: Task, ids: Sequence[str], records: Floats) -> pd.DataFrame:
+    """A row for every example: its place, its id and its record (n, k)."""
+    keys = {"task": task.name, "example": range(len(ids)), "id": list(ids)}
+    return pd.DataFrame(keys | dict(zip(task.columns, records.T, strict=True)))
 
 
 def write_arrays(arrays: Arrays, path: Path) -> None:

@@ -182,7 +182,7 @@ class GateSweep:
         if not self.run.writes or self.lesson.held is None:
             return []
         options = EvaluationOptions(self.training.batch_tokens, self.longest, seed=self.training.seed)
-        table = measure(self.run, alike(self.loaded, model), self.lesson.task, self.lesson.held, options)
+        table = measure(self.run, alike(self.loaded, model), self.lesson.task, self.lesson.held, options).metrics
         rows: list[Any] = table[table["metric"].isin(self.lesson.metrics)].to_dict("records")
         return rows
 

@@ -6,8 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-import pandas as pd
-
 from headlens.errors import OptionError, counted
 from headlens.experiments.fine_tune import Asker, TaskLoss, TaskRows, freeze_unused, hold_out, task_evaluation
 from headlens.experiments.reporter import Reporter
@@ -15,6 +13,7 @@ from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
 from headlens.experiments.task_data import TaskData
 from headlens.experiments.training_run import (
+    Measured,
     Recipe,
     TrainRun,
     fit,
@@ -108,11 +107,11 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         notes = [*_notes(headed, rows, held), *notes]
         if run.folder is None:
             return TrainRun(run.path, run.files, state, notes)
-        metrics = pd.DataFrame() if held is None else _measured(request, run, loaded, held)
-        _write(request, run, loaded, state, metrics)
+        measured = Measured() if held is None else _measured(request, run, loaded, held)
+        _write(request, run, loaded, state, measured)
         facts = _facts(request, loaded, state, rows, held)
         run.folder.finish({**facts, "notes": notes + run.warnings})
-        return TrainRun(run.path, run.files, state, notes, metrics)
+        return TrainRun(run.path, run.files, state, notes, measured.metrics)
 
 
 def _read(request: FineTuneRequest) -> tuple[Task, _Parts]:
@@ -171,19 +170,17 @@ def _notes(headed: Headed, rows: TaskRows, held: TaskRows | None) -> list[str]:
     return notes
 
 
-def _measured(request: FineTuneRequest, run: Run, loaded: LoadedModel, held: TaskRows) -> pd.DataFrame:
+def _measured(request: FineTuneRequest, run: Run, loaded: LoadedModel, held: TaskRows) -> Measured:
     """The final model on what was held out, as if it was loaded again."""
     training = request.training
     options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
     return measure(run, loaded, held.asker.task, held.examples, options)
 
 
-def _write(
-    request: FineTuneRequest, run: Run, loaded: LoadedModel, state: TrainingState, metrics: pd.DataFrame
-) -> None:
+def _write(request: FineTuneRequest, run: Run, loaded: LoadedModel, state: TrainingState, measured: Measured) -> None:
     assert run.folder is not None
     assert loaded.tokenizer is not None
-    write_training(run, state, metrics, figures=request.figures)
+    write_training(run, state, measured, figures=request.figures)
     save_checkpoint(run, loaded.model, loaded.tokenizer)
 
 

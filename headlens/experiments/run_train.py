@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 
-import pandas as pd
 from torch import nn
 
 from headlens.corpora.held_out import split_corpus
@@ -26,6 +25,7 @@ from headlens.experiments.train import (
     read_data,
 )
 from headlens.experiments.training_run import (
+    Measured,
     Recipe,
     TrainRun,
     fit,
@@ -97,13 +97,13 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         state, notes = _train(request, run, trainable, corpus, dev)
         if run.folder is None:
             return TrainRun(run.path, run.files, state, notes)
-        metrics = _translated(request, run, trainable, dev) if request.bleu and dev is not None else pd.DataFrame()
-        write_training(run, state, metrics, figures=request.figures)
+        measured = _translated(request, run, trainable, dev) if request.bleu and dev is not None else Measured()
+        write_training(run, state, measured, figures=request.figures)
         save_checkpoint(run, trainable.model, trainable.tokenizer)
         facts = [model_facts(request.model, trainable.model, state)]
         task = {"task": vars(Translation())} if request.bleu else {}
         run.folder.finish({"models": facts, "corpus": asdict(summary), **task, "notes": notes + run.warnings})
-        return TrainRun(run.path, run.files, state, notes, metrics)
+        return TrainRun(run.path, run.files, state, notes, measured.metrics)
 
 
 def _held_out(request: TrainRequest, corpus: Corpus, summary: CorpusSummary) -> tuple[Corpus, Corpus | None]:
@@ -155,7 +155,7 @@ def _train(
     return state, notes
 
 
-def _translated(request: TrainRequest, run: Run, trainable: Trainable, dev: Corpus) -> pd.DataFrame:
+def _translated(request: TrainRequest, run: Run, trainable: Trainable, dev: Corpus) -> Measured:
     """What the model's own translations of held-out sentences are worth."""
     pairs = ((e.source.text, e.target.text) for e in islice(dev, request.bleu) if e.target is not None)
     examples = tuple(TextExample(str(number), pair) for number, pair in enumerate(pairs, 1))

@@ -14,6 +14,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headlens.experiments.example_records import record_table
 from headlens.experiments.interrupts import Deferred
 from headlens.experiments.run import Run
 from headlens.experiments.training_keeper import TrainingKeeper
@@ -122,11 +123,12 @@ def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
         fresh.replace(folder / _BEST)
 
 
-def write_training(run: Run, state: TrainingState, metrics: pd.DataFrame, *, figures: bool) -> None:
-    """Write log, evaluations, metrics and curve; for the process that writes."""
+def write_training(run: Run, state: TrainingState, measured: Measured, *, figures: bool) -> None:
+    """Write log, evaluations, metrics, records of examples and curve; for the process that writes."""
     assert run.folder is not None
-    if len(metrics):
-        run.folder.table("metrics", metrics)
+    for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
+        if len(table):
+            run.folder.table(name, table)
     log, evaluations = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
     run.folder.table("log", log)
     if len(evaluations):
@@ -135,10 +137,21 @@ def write_training(run: Run, state: TrainingState, metrics: pd.DataFrame, *, fig
         run.folder.figure("training", figure)
 
 
-def measure(
-    run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, options: EvaluationOptions
-) -> pd.DataFrame:
-    """A model's metrics with 95 % bootstrap intervals over examples, a row each."""
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A model on a task.
+
+    Args:
+        metrics: with 95 % bootstrap intervals over examples, a row each.
+        examples: what the model did on every example, a row each.
+    """
+
+    metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
+    examples: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+
+def measure(run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, options: EvaluationOptions) -> Measured:
+    """Run a model over a task's examples."""
     with run.reporter.progress(f"evaluating {task.name}", len(source.examples)) as advance:
         done = 0
 
@@ -150,7 +163,9 @@ def measure(
         found = evaluate(task, loaded, source, replace(options, progress=progress, warn=run.warn))
     own = {"model": loaded.short_name, "task": task.name, "data": source.name}
     rows = [{**own, "metric": name, "n": len(found.records), **asdict(e)} for name, e in found.metrics.items()]
-    return pd.DataFrame(rows)
+    examples = record_table(task, found.ids, found.records)
+    examples.insert(0, "model", loaded.short_name)
+    return Measured(pd.DataFrame(rows), examples)
 
 
 def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str = MODEL) -> None:

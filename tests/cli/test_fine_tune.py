@@ -95,6 +95,12 @@ def test_every_kind_of_task(headlens: Headlens, tiny_bert: Path, task: str) -> N
     assert done.code == 0, done.err
     metrics, evaluations = pd.read_csv("run/metrics.csv"), pd.read_csv("run/evaluations.csv")
     assert metrics["metric"].tolist() == FILES[task][2]
+    # Every metric can be computed again from what is kept of every example.
+    examples, known = pd.read_csv("run/examples.csv"), CATALOGUE[task].task
+    assert examples.columns.tolist() == ["model", "task", "example", "id", *known.columns]
+    assert len(examples) == metrics["n"].iloc[0]
+    again = known.values(examples[list(known.columns)].to_numpy())
+    assert metrics["value"].tolist() == pytest.approx(list(again.values()), nan_ok=True)
     assert metrics.columns.tolist() == ["model", "task", "data", "metric", "n", "value", "ci_low", "ci_high"]
     assert evaluations.columns.tolist() == ["step", "epoch", "loss", *FILES[task][2]]
     record = json.loads(Path("run/run.json").read_text())
@@ -131,7 +137,7 @@ def test_the_saved_model_is_the_one_that_was_measured(headlens: Headlens, tiny_b
     assert model.config.id2label == {0: "negative", 1: "positive"}
     again = headlens("train", "--config", "run/run.json", "--out", "again", "-q")
     assert again.code == 0, again.err
-    for name in ("log.csv", "evaluations.csv", "metrics.csv", "model/model.safetensors"):
+    for name in ("log.csv", "evaluations.csv", "metrics.csv", "examples.csv", "model/model.safetensors"):
         assert Path("run", name).read_bytes() == Path("again", name).read_bytes(), name
 
 
