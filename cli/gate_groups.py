@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import gate_options as g
 from . import options as o
-from .groups import Group, TaskGroup
+from .groups import Group, LoopGroup, TaskGroup
 
 if TYPE_CHECKING:
     from headlens.experiments.gate_sweep import SweepOptions
@@ -29,7 +29,7 @@ class LessonGroup(TaskGroup):
     dev_target: o.DevTargetOption = None
     dev_share: g.HeldShareOption = None
     longest: o.LongestOption = None
-    mask_share: o.MaskShareOption = 0.15
+    mask_share: o.GuessedShareOption = 0.15
     label_smoothing: o.SmoothingOption = 0.1
 
     def lesson(self, task: str) -> LessonData:
@@ -72,21 +72,10 @@ class GateGroup(Group):
 
 
 @dataclass(frozen=True)
-class SweepTrainingGroup(Group):
+class SweepTrainingGroup(LoopGroup):
     """Length, step size and rhythm of the trainings of a sweep."""
 
-    epochs: o.EpochsOption = 3.0
-    steps: o.StepsOption = None
-    batch_tokens: g.SmallBatchOption = 512
-    accumulate: o.AccumulateOption = 1
-    learning_rate: o.LearningRateOption = 5e-5
-    warmup: o.WarmupOption = 0.06
-    schedule: o.ScheduleOption = "linear"
-    weight_decay: o.WeightDecayOption = 0.01
-    clip: o.ClipOption = 1.0
-    precision: o.PrecisionOption = "no"
-    seed: o.SeedOption = 0
-    log_every: o.LogEveryOption = 10
+    batch_tokens: o.BatchTokensOption = 512
     scratch_steps: g.ScratchStepsOption = None
     scratch_learning_rate: g.ScratchRateOption = 5e-4
 

@@ -88,9 +88,6 @@ RolesCorpusOption = Annotated[
 RolesTargetOption = Annotated[
     str | None, typer.Option(metavar="FILE", help="Their translations.", show_default=False, rich_help_panel=ROLES)
 ]
-SmallBatchOption = Annotated[
-    int, typer.Option(min=1, metavar="N", help="Tokens of a batch, padding included.", rich_help_panel=TRAINING)
-]
 HeldShareOption = Annotated[
     float | None,
     typer.Option(

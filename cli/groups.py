@@ -166,8 +166,8 @@ class TextGroup(Group):
 
 
 @dataclass(frozen=True)
-class TrainingGroup(Group):
-    """Length, step size and rhythm of training."""
+class LoopGroup(Group):
+    """Length and step size of a training."""
 
     epochs: o.EpochsOption = 3.0
     steps: o.StepsOption = None
@@ -181,6 +181,12 @@ class TrainingGroup(Group):
     precision: o.PrecisionOption = "no"
     seed: o.SeedOption = 0
     log_every: o.LogEveryOption = 10
+
+
+@dataclass(frozen=True)
+class TrainingGroup(LoopGroup):
+    """Length, step size and rhythm of training."""
+
     evaluate_every: o.EvaluateEveryOption = 0
     patience: o.PatienceOption = 0
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,41 +26,29 @@ from headlens.experiments.run import Run, open_run
 from headlens.heads import STACKS
 from headlens.models.loading import DEMO, ModelOptions
 from headlens.report.gates import write_gates
-from headlens.training.options import Precision, Schedule, TrainingOptions
+from headlens.training.options import LoopOptions, TrainingOptions
 
 
 @dataclass(frozen=True)
-class SweepTraining:
-    """Length, step size and rhythm of the trainings of a sweep, see `TrainingOptions`.
+class SweepTraining(LoopOptions):
+    """Length and step size of the trainings of a sweep, see `LoopOptions`.
 
     Args:
         scratch_steps: updates of models from random weights; None for as many as the others.
         scratch_learning_rate: of theirs.
     """
 
-    epochs: float = 3.0
-    steps: int | None = None
     batch_tokens: int = 512
-    accumulate: int = 1
-    learning_rate: float = 5e-5
-    warmup: float = 0.06
-    schedule: Schedule = "linear"
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    precision: Precision = "no"
-    seed: int = 0
-    log_every: int = 10
     scratch_steps: int | None = None
     scratch_learning_rate: float = 5e-4
 
     def __post_init__(self) -> None:
-        self.options()
+        super().__post_init__()
         self.scratch()
 
     def options(self) -> TrainingOptions:
         """Of models that are pruned."""
-        own = {k: v for k, v in vars(self).items() if not k.startswith("scratch")}
-        return TrainingOptions(**own)
+        return TrainingOptions(**{f.name: getattr(self, f.name) for f in fields(LoopOptions)})
 
     def scratch(self) -> TrainingOptions:
         """Of models from random weights."""

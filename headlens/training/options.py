@@ -13,8 +13,8 @@ Precision = Literal["no", "bf16", "fp16"]
 
 
 @dataclass(frozen=True)
-class TrainingOptions:
-    """Length, step size and rhythm of a training run.
+class LoopOptions:
+    """Length and step size of a training.
 
     Args:
         epochs: passes over the data; a part of one is allowed.
@@ -30,8 +30,6 @@ class TrainingOptions:
         precision: type of the forward pass; parameters stay as they were loaded.
         seed: of the order of the data and of dropout.
         log_every: updates between rows of the log.
-        evaluate_every: updates between evaluations; 0 for one at the end of every epoch.
-        patience: evaluations without a better one until training stops; 0 never stops early.
 
     Raises:
         OptionError: if a number is out of range.
@@ -49,8 +47,6 @@ class TrainingOptions:
     precision: Precision = "no"
     seed: int = 0
     log_every: int = 10
-    evaluate_every: int = 0
-    patience: int = 0
 
     def __post_init__(self) -> None:
         positive = ("epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "log_every")
@@ -58,10 +54,33 @@ class TrainingOptions:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise OptionError(f"--{name.replace('_', '-')} {value} is not a positive number.", "Give one above 0.")
-        for name in ("warmup", "weight_decay", "clip", "evaluate_every", "patience"):
+        self._check_from_0("warmup", "weight_decay", "clip")
+
+    def _check_from_0(self, *names: str) -> None:
+        for name in names:
             value = getattr(self, name)
             if not 0 <= value < float("inf"):
                 raise OptionError(f"--{name.replace('_', '-')} {value} is not 0 or more.", "Give 0 or more.")
+
+
+@dataclass(frozen=True)
+class TrainingOptions(LoopOptions):
+    """Length, step size and rhythm of a training run, see `LoopOptions`.
+
+    Args:
+        evaluate_every: updates between evaluations; 0 for one at the end of every epoch.
+        patience: evaluations without a better one until training stops; 0 never stops early.
+
+    Raises:
+        OptionError: if a number is out of range.
+    """
+
+    evaluate_every: int = 0
+    patience: int = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_from_0("evaluate_every", "patience")
 
 
 def learning_rate(options: TrainingOptions, step: int, total: int) -> float:
