@@ -44,7 +44,7 @@ class SweepTraining(LoopOptions):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.scratch()
+        self._check_positive("scratch_steps", "scratch_learning_rate")
 
     def options(self) -> TrainingOptions:
         """Of models that are pruned."""

@@ -49,12 +49,14 @@ class LoopOptions:
     log_every: int = 10
 
     def __post_init__(self) -> None:
-        positive = ("epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "log_every")
-        for name in positive:
+        self._check_positive("epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "log_every")
+        self._check_from_0("warmup", "weight_decay", "clip")
+
+    def _check_positive(self, *names: str) -> None:
+        for name in names:
             value = getattr(self, name)
             if value is not None and not 0 < value < float("inf"):
                 raise OptionError(f"--{name.replace('_', '-')} {value} is not a positive number.", "Give one above 0.")
-        self._check_from_0("warmup", "weight_decay", "clip")
 
     def _check_from_0(self, *names: str) -> None:
         for name in names:

@@ -81,8 +81,11 @@ def test_sweeps_that_cannot_be(wrong: dict[str, object], message: str) -> None:
 
 
 def test_trainings_that_cannot_be() -> None:
-    with pytest.raises(OptionError, match="--steps -3 is not a positive number"):
-        SweepTraining(scratch_steps=-3)
+    for steps in (-3, 0):
+        with pytest.raises(OptionError, match=f"--scratch-steps {steps} is not a positive number"):
+            SweepTraining(scratch_steps=steps)
+    with pytest.raises(OptionError, match="--scratch-learning-rate 0"):
+        SweepTraining(scratch_learning_rate=0.0)
     with pytest.raises(OptionError, match="--log-every 0"):
         SweepTraining(log_every=0)
     assert SweepTraining(steps=7, learning_rate=1.0).scratch().steps == 7
