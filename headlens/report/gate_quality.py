@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, cast
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from headlens.report.curves import draw_intervals, draw_level, known_values, legend_below
 from headlens.report.gate_runs import penalty_text
 from headlens.report.gate_sweep import SCRATCH, TRAINED, gated_stacks, heads_left, is_unpruned, main_rows
-from headlens.report.labels import FAMILY, plain
+from headlens.report.labels import plain
 from headlens.report.panels import LINE, TOP, has_numbers, numbers
 from headlens.report.style import (
     BLUE,
@@ -80,7 +80,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
             fold(metric, _HEIGHT, LABEL_SIZE) if number % _ABREAST == 0 else "",
         )
         _draw(axes, own, _limits(rows[rows["metric"] == metric]))
-    _legend(figure, drawn)
+    legend_below(figure, drawn)
     return figure
 
 
@@ -124,8 +124,7 @@ def _panels(sets: Sequence[_Set], title: str) -> tuple[Figure, list[Axes]]:
 
 
 def _limits(rows: pd.DataFrame) -> tuple[float, float]:
-    every = np.concatenate([numbers(rows, name) for name in ("value", "ci_low", "ci_high")])
-    known = every[np.isfinite(every)]
+    known = known_values(rows)
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     margin = 0.06 * (high - low or abs(high) or 1.0)
     return low - margin, high + margin
@@ -136,9 +135,7 @@ def _draw(axes: Axes, own: _Set, values: tuple[float, float]) -> None:
     axes.set_xlim(-0.05 * most, 1.05 * most)
     axes.set_ylim(*values)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
-    for value, low, high in zip(*(numbers(own.whole, c) for c in ("value", "ci_low", "ci_high")), strict=True):
-        axes.axhline(value, color=INK, linewidth=0.8, linestyle="--", label=_WHOLE, zorder=1)
-        axes.axhspan(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
+    draw_level(axes, own.whole, _WHOLE)
     inits = [init for init in LOOKS if (own.runs["init"] == init).any()]
     for number, init in enumerate(inits):
         # beside each other, so that intervals can be told apart
@@ -154,10 +151,9 @@ def _inches(axes: Axes) -> float:
 
 def _draw_line(axes: Axes, rows: pd.DataFrame, init: str, shift: float) -> None:
     colour, marker, label = LOOKS[init]
-    at, values, low, high = (numbers(rows, name) for name in ("left", "value", "ci_low", "ci_high"))
-    axes.plot(at + shift, values, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
-    spread = np.clip(np.vstack([values - low, high - values]), 0, None)
-    axes.errorbar(at + shift, values, spread, fmt="none", ecolor=colour, elinewidth=0.7, capsize=1.5, zorder=2)
+    at, values = numbers(rows, "left") + shift, numbers(rows, "value")
+    axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
+    draw_intervals(axes, at, rows, colour)
 
 
 def _name(axes: Axes, rows: pd.DataFrame) -> None:
@@ -179,17 +175,3 @@ def _name(axes: Axes, rows: pd.DataFrame) -> None:
 def _names(rows: pd.DataFrame) -> list[str]:
     pairs = zip(rows["run"], numbers(rows, "penalty"), strict=True)
     return [penalty_text(str(run), penalty) for run, penalty in pairs]
-
-
-def _legend(figure: Figure, drawn: Sequence[Axes]) -> None:
-    found = [axes.get_legend_handles_labels() for axes in drawn]
-    by_label = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
-    figure.legend(
-        by_label.values(),
-        by_label.keys(),
-        loc="lower center",
-        ncols=len(by_label),
-        frameon=False,
-        borderpad=0.2,
-        prop={"family": FAMILY, "size": TICK_SIZE},
-    )

@@ -10,7 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.report.labels import FAMILY, token_label
+from headlens.report.curves import draw_intervals, draw_level, known_values, legend_below
+from headlens.report.labels import token_label
 from headlens.report.panels import LINE, TOP, Grid, has_numbers, numbers
 from headlens.report.style import (
     BLUE,
@@ -18,7 +19,6 @@ from headlens.report.style import (
     FULL_WIDTH,
     GREEN,
     HEADING_SIZE,
-    INK,
     LABEL_SIZE,
     ORANGE,
     PURPLE,
@@ -83,7 +83,7 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
         heading(axes, model, inches)
         _draw(axes, pruning[pruning["model"] == model], _span(pruning, inches))
         axes.set_xticks(_ticks(pruning, inches))
-    _legend(figure, drawn, lines)
+    legend_below(figure, drawn, lines)
     return figure
 
 
@@ -111,8 +111,7 @@ def _span(pruning: pd.DataFrame, inches: float) -> _Span:
     counts = _counts(pruning)
     wide = float(np.ptp(counts)) or 2.0
     middle = float(counts[0] + counts[-1]) / 2
-    every = np.concatenate([numbers(pruning, c) for c in ("value", "ci_low", "ci_high")])
-    known = every[np.isfinite(every)]
+    known = known_values(pruning)
     margin = 0.04 * (float(np.ptp(known)) or 1.0)
     values = float(known.min()) - margin, float(known.max()) + margin
     apart = (0.15 if len(counts) == 1 else _APART) * 1.14 * wide / inches
@@ -133,10 +132,7 @@ def _ticks(pruning: pd.DataFrame, inches: float) -> list[float]:
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, span: _Span) -> None:
-    whole = rows[rows["strategy"] == NONE]
-    for value, low, high in zip(*(numbers(whole, c) for c in ("value", "ci_low", "ci_high")), strict=True):
-        axes.axhline(value, color=INK, linewidth=0.8, linestyle="--", label="all heads", zorder=1)
-        axes.axhspan(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
+    draw_level(axes, rows[rows["strategy"] == NONE], "all heads")
     strategies = _strategies(rows)
     for number, strategy in enumerate(strategies):
         # beside each other, so that intervals can be told apart
@@ -155,13 +151,13 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
     means = rows.assign(value=numbers(rows, "value")).groupby("n_pruned")["value"].mean()
     places, label = means.index.to_numpy(float) + shift, token_label(strategy, _LETTERS)
     axes.plot(places, means.to_numpy(float), color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
-    values, low, high = (numbers(rows, c) for c in ("value", "ci_low", "ci_high"))
     at = numbers(rows, "n_pruned") + shift
     if rows.groupby("n_pruned").size().max() > 1:
-        axes.plot(at, values, marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2)
+        axes.plot(
+            at, numbers(rows, "value"), marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2
+        )
         return
-    spread = np.clip(np.vstack([values - low, high - values]), 0, None)
-    axes.errorbar(at, values, spread, fmt="none", ecolor=colour, elinewidth=0.7, capsize=1.5, zorder=2)
+    draw_intervals(axes, at, rows, colour)
 
 
 def _legend_lines(pruning: pd.DataFrame) -> int:
@@ -170,17 +166,3 @@ def _legend_lines(pruning: pd.DataFrame) -> int:
     # a line, a gap, and letters of 0.56 of their size
     needed = 0.55 * (len(_strategies(pruning)) + 1) + letters * 0.56 * TICK_SIZE / 72
     return 1 if needed <= FULL_WIDTH * (1.0 if len(pruning["model"].unique()) > 1 else 0.7) else 2
-
-
-def _legend(figure: Figure, drawn: Sequence[Axes], lines: int) -> None:
-    found = [axes.get_legend_handles_labels() for axes in drawn]
-    by_label = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
-    figure.legend(
-        by_label.values(),
-        by_label.keys(),
-        loc="lower center",
-        ncols=-(-len(by_label) // lines),
-        frameon=False,
-        borderpad=0.2,
-        prop={"family": FAMILY, "size": TICK_SIZE},
-    )
