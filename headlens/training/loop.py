@@ -67,6 +67,7 @@ class Trainer:
         progress: called with the number of updates done.
         scales: factors on the learning rate for parameters whose names begin so, see `parameter_groups`.
         record: called with the model for every row of the log; gives more columns.
+        logged: called with the state when its log or its evaluations have a new row.
     """
 
     options: TrainingOptions
@@ -78,6 +79,7 @@ class Trainer:
     progress: Callable[[int], None] = lambda _: None
     scales: Mapping[str, float] = field(default_factory=dict)
     record: Callable[[nn.Module], Mapping[str, float]] = lambda _: {}
+    logged: Callable[[TrainingState], None] = lambda _: None
 
     def fit(self, model: nn.Module, data: Data) -> TrainingState:
         """Train in place.
@@ -209,6 +211,7 @@ class _Run:
         row = {"step": state.step, "epoch": self._epochs(), "loss": mean, "learning_rate": rate}
         state.log.append(row | dict(self.trainer.record(self.plain)))
         state.loss, state.units = 0.0, 0
+        self.trainer.logged(state)
 
     def _epochs(self) -> float:
         return self.state.epoch + self.state.update / self.updates.per_epoch(self.state.epoch)
@@ -226,6 +229,7 @@ class _Run:
             found = dict(self.trainer.evaluate(self.plain))
         state = self.state
         state.evaluations.append({"step": state.step, "epoch": self._epochs(), **found})
+        self.trainer.logged(state)
         if self.trainer.better is None:
             return
         value = self.trainer.better(found)
