@@ -11,6 +11,7 @@ from pathlib import Path
 from torch import nn
 from transformers import PreTrainedModel
 
+from headlens.attention.kept import keep_as
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, counted
 from headlens.heads import Head
@@ -104,7 +105,7 @@ def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
 def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrainedModel:
     """A copy of a model without heads, or the model itself if there are none to remove.
 
-    As `compact`, but it may be that all of them are only masked, so that nothing becomes smaller (ALBERT).
+    An edit that stays with the model stays with the copy. As `compact`, but it may be that all of them are only masked, so that nothing becomes smaller (ALBERT).
 
     Raises:
         OptionError: on a head that the model never had, or if no head would be left.
@@ -114,7 +115,7 @@ def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrained
         return model
     small = copy.deepcopy(model)
     head_map(small).without(heads).apply(small)
-    return small
+    return keep_as(small, model)
 
 
 def save_compacted(model: PreTrainedModel, folder: Path) -> None:
