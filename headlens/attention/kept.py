@@ -39,9 +39,7 @@ def keeping(model: PreTrainedModel, edit: Edit) -> Iterator[None]:
         standing = _keep(model, edit, undo)
         yield
     if standing.passes and edit.edits_mask and not standing.calls:
-        raise SelfCheckError(
-            "The model ran, but never asked for the mask that was to hold.", "Please report the model."
-        )
+        raise SelfCheckError("The model ran but never asked for the mask that was to hold.", "Please report the model.")
 
 
 def keep_as(copy: PreTrainedModel, original: PreTrainedModel) -> PreTrainedModel:

@@ -84,13 +84,11 @@ class AttentionMask:
                 "It has to be boolean, (layers or 1, heads or 1, n, n).",
             )
         if self.stack == "cross":
-            raise OptionError(
-                f"{self.name}: cross-attention has no positions to mask.", "Masks are for self-attention."
-            )
+            raise OptionError(f"{self.name}: it is for cross-attention.", "Masks hold in self-attention.")
 
     @property
     def length(self) -> int:
-        """n."""
+        """The n of its n × n positions."""
         return self.allowed.shape[2]
 
     @property
@@ -204,8 +202,8 @@ class AttentionMask:
 
 def _checked(rules: Any, file: Path) -> dict[str, Any]:
     """The rules of a file, if they can be meant."""
-    kinds = {"ends": bool, "diagonal": bool, "name": str, "stack": (str, type(None))}
-    whole = isinstance(rules, dict) and set(rules) == set(kinds)
+    kinds: dict[str, type] = {"ends": bool, "diagonal": bool, "name": str}
+    whole = isinstance(rules, dict) and set(rules) == {*kinds, "stack"}
     if not whole or not all(isinstance(rules[k], kind) for k, kind in kinds.items()):
         raise OptionError(f"{file} does not say how its mask is meant.", _MEND)
     if rules["stack"] not in (None, *STACKS):
@@ -300,4 +298,4 @@ class Controlled:
         # the positions with the smallest numbers; those that are not free have none
         rank = draws.argsort(dim=2, stable=True).argsort(dim=2, stable=True)
         wanted = (found & diagonal).sum(dim=(2, 3))[..., None]
-        return found & ~(free & (rank < wanted)).unflatten(2, (length, length))
+        return found & ~(free & (rank < wanted)).view(found.shape)

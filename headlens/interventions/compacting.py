@@ -105,7 +105,8 @@ def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
 def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrainedModel:
     """A copy of a model without heads, or the model itself if there are none to remove.
 
-    An edit that stays with the model stays with the copy. As `compact`, but it may be that all of them are only masked, so that nothing becomes smaller (ALBERT).
+    As `compact`, but it may be that all of them are only masked, so that nothing becomes smaller (ALBERT). An edit that
+    stays with the model stays with the copy, too.
 
     Raises:
         OptionError: on a head that the model never had, or if no head would be left.

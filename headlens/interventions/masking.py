@@ -25,6 +25,10 @@ class _Made:
     before: Tensor | None
     mask: Tensor
 
+    def serves(self, layer: int, heads: tuple[int, ...], real: Tensor, before: Tensor | None) -> bool:
+        """Whether another call is such a one."""
+        return (self.layer, self.heads) == (layer, heads) and self.real is real and self.before is before
+
 
 class MaskEdit(Edit):
     """Lets queries look only where a mask allows it, within what the model's own mask allows.
@@ -102,12 +106,7 @@ class MaskEdit(Edit):
         layer = site.layer if layers > 1 else 0
         heads = tuple(h.head for h in site.heads) if n_heads > 1 else (0,)
         made = self._made
-        if (
-            made is None
-            or (made.layer, made.heads) != (layer, heads)
-            or made.real is not real
-            or made.before is not mask
-        ):
+        if made is None or not made.serves(layer, heads, real, mask):
             allowed = self._allowed(real, layer, heads)
             made = _Made(layer, heads, real, mask, self._within(allowed, mask, real, context.query.dtype))
             self._made = made

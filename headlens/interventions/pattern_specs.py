@@ -53,9 +53,8 @@ def parse_pattern(text: str) -> Pattern:
 def _single(text: str, whole: str) -> Pattern:
     name, colon, values = (part.strip() for part in text.partition(":"))
     if not name or (colon and not values):
-        raise OptionError(
-            f"{whole!r} is no attention pattern: {'a parameter' if name else 'a name'} is missing.", _FORM
-        )
+        lacking = "a parameter" if name else "a name"
+        raise OptionError(f"{whole!r} is no attention pattern: {lacking} is missing.", _FORM)
     kind = PATTERNS.get(name.lower())
     if kind is None:
         close = get_close_matches(name.lower(), PATTERNS, n=1)

@@ -64,7 +64,8 @@ class Union(Pattern):
 
     def allowed(self, n: int) -> Allowed:
         """True where a query may look."""
-        return np.logical_or.reduce([p.allowed(n) for p in self.patterns])
+        found: Allowed = np.logical_or.reduce([p.allowed(n) for p in self.patterns])
+        return found
 
     def count(self, n: int) -> int:
         """How many positions are allowed."""
@@ -109,7 +110,7 @@ class Window(Pattern):
         return np.abs(_offsets(n)) <= self.width
 
     def count(self, n: int) -> int:
-        """n (2 w + 1) − w (w + 1), with w no more than n − 1."""
+        """With w no more than n − 1, n (2 w + 1) − w (w + 1)."""
         return _band(n, self.width)
 
 
@@ -130,12 +131,12 @@ class Global(Pattern):
         return first[:, None] | first[None, :]
 
     def count(self, n: int) -> int:
-        """g (2 n − g), with g no more than n."""
+        """With g no more than n, g (2 n − g)."""
         g = min(self.tokens, n)
         return g * (2 * n - g)
 
     def diagonal(self, n: int) -> int:
-        """g, no more than n."""
+        """With g no more than n, g."""
         return min(self.tokens, n)
 
 
@@ -157,7 +158,7 @@ class Random(Pattern):
         return _drawn(~np.eye(n, dtype=bool), self.keys, self.seed)
 
     def count(self, n: int) -> int:
-        """n r, with r no more than n − 1."""
+        """With r no more than n − 1, n r."""
         return n * min(self.keys, n - 1)
 
     def diagonal(self, n: int) -> int:
@@ -181,7 +182,8 @@ class Strided(Pattern):
     def allowed(self, n: int) -> Allowed:
         """True where a query may look."""
         offsets = _offsets(n)
-        return (np.abs(offsets) <= self.stride) | (offsets % self.stride == 0)
+        found: Allowed = (np.abs(offsets) <= self.stride) | (offsets % self.stride == 0)
+        return found
 
     def count(self, n: int) -> int:
         """That of a window of l, and 2 Σ (n − k l) over the multiples from 2 l up to n − 1."""
@@ -215,7 +217,8 @@ class Fixed(Pattern):
         """True where a query may look."""
         place = np.arange(n)
         block = place // self.stride
-        return (block[:, None] == block[None, :]) | (place % self.stride >= self.stride - self.summary)[None, :]
+        found: Allowed = block[:, None] == block[None, :]
+        return found | (place % self.stride >= self.stride - self.summary)[None, :]
 
     def count(self, n: int) -> int:
         """Blocks q l² + r² for n = q l + r, and of each summary column what lies outside of its block."""
@@ -272,12 +275,13 @@ class LogSparse(Pattern):
     def allowed(self, n: int) -> Allowed:
         """True where a query may look."""
         far = np.abs(_offsets(n))
-        return (far & (far - 1)) == 0
+        found: Allowed = (far & (far - 1)) == 0
+        return found
 
     def count(self, n: int) -> int:
         """With p powers of 2 below n, n + 2 (p n − (2^p − 1))."""
         powers = (n - 1).bit_length()
-        return n + 2 * (powers * n - (2**powers - 1))
+        return n + 2 * (powers * n - ((1 << powers) - 1))
 
 
 @dataclass(frozen=True)
