@@ -158,7 +158,9 @@ def _begin(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     # Plain functions that look for what is to be told: a copy of the model takes its hooks along, but nothing else.
     found = standing_of(part)
     if found is not None:
-        found.begin(part, inspect.signature(part.forward).bind_partial(*args, **kwargs).arguments)
+        # Of the class: on an instance training may have put something around it that takes anything.
+        names = list(inspect.signature(type(part).forward).parameters)[1:]
+        found.begin(part, {**dict(zip(names, args, strict=False)), **kwargs})
 
 
 def _end(part: nn.Module, _inputs: object, output: object) -> None:
