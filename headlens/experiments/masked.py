@@ -20,8 +20,8 @@ from headlens.interventions.pattern_specs import PATTERNS, parse_pattern
 from headlens.interventions.patterns import Full
 
 _ALONE = (
-    "Under the mask some tokens are left without any key, as a sentence of one token is without the diagonal: they look "
-    "where they would without the mask."
+    "Under the mask some tokens are left without any key, as a sentence of one token is without the diagonal: they "
+    "look where they would without the mask."
 )
 
 

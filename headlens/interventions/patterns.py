@@ -234,8 +234,8 @@ class Longformer(Pattern):
 
     Args:
         window: keys to each side.
-        tokens: how many of the first are global. The SparseBERT paper names neither number; 6 and 1 come as near to
-            its sparsity as any numbers do (88.62 and 89.40 for 88.7 and 89.5).
+        tokens: how many of the first are global. The SparseBERT paper names neither number; no others
+            come nearer to its sparsity (88.62 and 89.40 per cent for 88.7 and 89.5).
     """
 
     window: int = 6
