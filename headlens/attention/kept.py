@@ -11,7 +11,6 @@ from transformers import PreTrainedModel
 from headlens.attention.contract import Edit
 from headlens.attention.session import AttentionSession
 from headlens.attention.standing import Standing, standing_of
-from headlens.errors import SelfCheckError
 
 
 @contextmanager
@@ -31,15 +30,12 @@ def keeping(model: PreTrainedModel, edit: Edit) -> Iterator[None]:
     Raises:
         OptionError: if the edit does not fit the model.
         RuntimeError: if an edit stays with the model already, or it is in a session.
-        SelfCheckError: at the end, if the model ran and the edit was never asked for a mask.
     """
     with ExitStack() as undo:
         session = AttentionSession(model)
         edit.check(session.sites)
-        standing = _keep(model, edit, undo)
+        _keep(model, edit, undo)
         yield
-    if standing.passes and edit.edits_mask and not standing.calls:
-        raise SelfCheckError("The model ran but never asked for the mask that was to hold.", "Please report the model.")
 
 
 def keep_as(copy: PreTrainedModel, original: PreTrainedModel) -> PreTrainedModel:
@@ -56,7 +52,7 @@ def keep_as(copy: PreTrainedModel, original: PreTrainedModel) -> PreTrainedModel
     return copy
 
 
-def _keep(model: PreTrainedModel, edit: Edit, undo: ExitStack) -> Standing:
+def _keep(model: PreTrainedModel, edit: Edit, undo: ExitStack) -> None:
     if standing_of(model) is not None:
         raise RuntimeError("an edit stays with this model already")
     standing = Standing(model, edit)
@@ -65,4 +61,3 @@ def _keep(model: PreTrainedModel, edit: Edit, undo: ExitStack) -> Standing:
         own.callback(standing.rest)
         standing.apply(partial(AttentionSession, model))
         undo.push(own.pop_all())
-    return standing

@@ -40,7 +40,6 @@ class Standing(Edit):
         self._tokens = BatchTokens()
         self._open: Callable[[], AbstractContextManager[Any]] | None = None
         self._applied: ExitStack | None = None
-        self.passes, self.calls = 0, 0
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A copy of the model gets None; see `headlens.attention.kept.keep_as`.
@@ -91,15 +90,13 @@ class Standing(Edit):
         first, second = (_tokens(given.get(name)) for name in ("attention_mask", "decoder_attention_mask"))
         self._tokens = BatchTokens(first, second) if "encoder" in stacks else BatchTokens(decoder=first)
 
-    def end(self, part: nn.Module, *, succeeded: bool) -> None:
+    def end(self, part: nn.Module) -> None:
         """It returned or raised."""
         if part is self._running:
             self._running = None
-            self.passes += succeeded
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
         """What the edit makes of the mask."""
-        self.calls += 1
         return self.edit.mask(self._known(context), mask)
 
     def output(self, context: CallContext, output: Tensor) -> Tensor:
@@ -163,7 +160,7 @@ def _begin(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         found.begin(part, {**dict(zip(names, args, strict=False)), **kwargs})
 
 
-def _end(part: nn.Module, _inputs: object, output: object) -> None:
+def _end(part: nn.Module, *_: object) -> None:
     found = standing_of(part)
     if found is not None:
-        found.end(part, succeeded=output is not None)
+        found.end(part)

@@ -150,6 +150,6 @@ def _notes(table: pd.DataFrame) -> list[str]:
     if table["paper_sparsity"].isna().all():
         return []
     return [
-        "The paper prints no parameters. Those shown give its sparsities to the digit but for longformer, where no window "
-        "without gaps does, and bigbird, whose keys are drawn."
+        "The paper prints no parameters. Those shown give its sparsities to the digit but for longformer, where no "
+        "window without gaps does, and bigbird, whose keys are drawn."
     ]

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.kept import keep_as
 from headlens.attention.sites import find_sites
+from headlens.attention.standing import set_aside
 from headlens.errors import OptionError, counted
 from headlens.heads import Head
 from headlens.models.depth_masks import head_scales, silent_heads
@@ -114,7 +115,9 @@ def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrained
     """
     if not heads:
         return model
-    small = copy.deepcopy(model)
+    # A copy of a model in a session would take its hooks along.
+    with set_aside(model):
+        small = copy.deepcopy(model)
     head_map(small).without(heads).apply(small)
     return keep_as(small, model)
 
