@@ -87,8 +87,9 @@ def _paint(axes: Axes, allowed: Allowed, labels: tuple[bool, bool]) -> None:
     colours = np.where(allowed[..., None], 255, np.array(_rgb(_MASKED))).astype(np.uint8)
     axes.imshow(colours, interpolation="nearest", extent=edge, aspect="auto")
     ticks = [0, n // 2, n - 1] if n > 2 else list(range(n))
-    axes.set_xticks(ticks if labels[0] else [], ticks if labels[0] else [], fontsize=TICK_SIZE, color=INK)
-    axes.set_yticks(ticks if labels[1] else [], ticks if labels[1] else [], fontsize=TICK_SIZE, color=INK)
+    for wanted, set_ticks in zip(labels, (axes.set_xticks, axes.set_yticks), strict=True):
+        shown = ticks if wanted else []
+        set_ticks(shown, list(map(str, shown)), fontsize=TICK_SIZE, color=INK)
 
 
 def _rgb(colour: str) -> tuple[int, ...]:
