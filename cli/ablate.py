@@ -6,12 +6,13 @@ import shlex
 
 from . import options as o
 from .classify import ModelsArgument
-from .groups import AblationGroup, LoadGroup, OutputGroup, PruningGroup, TaskGroup, grouped
+from .groups import AblationGroup, LoadGroup, MaskGroup, OutputGroup, PruningGroup, TaskGroup, grouped
 
 
 @grouped
 def ablate(
     load: LoadGroup,
+    masking: MaskGroup,
     examples: TaskGroup,
     ablation: AblationGroup,
     pruning: PruningGroup,
@@ -33,6 +34,7 @@ def ablate(
         data=examples.of(task),
         options=ablation.options(),
         pruning=pruning.options(),
+        mask=masking.options(),
         model_options=load.options(),
         figures=figures,
         place=output.place(),

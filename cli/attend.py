@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from . import options as o
-from .groups import LoadGroup, OutputGroup, grouped
+from .groups import LoadGroup, MaskGroup, OutputGroup, grouped
 from .options import CORPUS, STATISTICS
 
 EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
@@ -17,6 +17,7 @@ EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
 @grouped
 def attend(
     load: LoadGroup,
+    masking: MaskGroup,
     output: OutputGroup,
     model: o.ModelArgument = "demo",
     text: Annotated[
@@ -45,6 +46,7 @@ def attend(
         target_text=tuple(target_text or []),
         selection=Selection(stack, layer, head),
         level=level.value,
+        mask=masking.options(),
         model_options=load.options(),
         place=output.place(),
     )

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from . import options as o
-from .groups import LoadGroup, OutputGroup, RelevanceGroup, ThresholdsGroup, grouped
+from .groups import LoadGroup, MaskGroup, OutputGroup, RelevanceGroup, ThresholdsGroup, grouped
 
 ModelsArgument = Annotated[
     list[str] | None,
@@ -25,6 +25,7 @@ RelevanceFlag = Annotated[
 @grouped
 def classify(
     load: LoadGroup,
+    masking: MaskGroup,
     thresholds: ThresholdsGroup,
     rule: RelevanceGroup,
     output: OutputGroup,
@@ -81,6 +82,7 @@ def classify(
         ),
         relevance=relevance,
         relevance_options=rule.options(),
+        mask=masking.options(),
         model_options=load.options(),
         figures=figures,
         place=output.place(),

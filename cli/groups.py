@@ -16,6 +16,7 @@ from .processes import rank
 
 if TYPE_CHECKING:
     from headlens.experiments.ablate import AblationOptions
+    from headlens.experiments.masked import MaskOptions
     from headlens.experiments.prune_heads import PruneOptions
     from headlens.experiments.relevance import RelevanceOptions
     from headlens.experiments.requests import Place
@@ -56,6 +57,23 @@ class LoadGroup(Group):
             allow_pickle=self.allow_pickle,
             trust_remote_code=self.trust_remote_code,
         )
+
+
+@dataclass(frozen=True)
+class MaskGroup(Group):
+    """Where queries may look."""
+
+    mask: o.MaskOption = None
+    layers: o.MaskLayersOption = None
+    no_diagonal: o.NoDiagonalOption = False
+    drop_random: o.DropRandomOption = False
+    mask_seed: o.MaskSeedOption = 0
+
+    def options(self) -> MaskOptions:
+        """As the package wants them."""
+        from headlens.experiments.masked import MaskOptions
+
+        return MaskOptions(**vars(self))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ MODEL, CORPUS, STATISTICS, ROLES, RELEVANCE, OUTPUT = "Model", "Corpus", "Statis
 TRAINING = "Training"
 TASK = "Task"
 HEADS = "Heads"
+MASK = "Attention mask"
 PRUNING = "Pruning"
 # All of headlens.tasks.catalogue, which takes seconds to import.
 TaskName = Literal[
@@ -476,6 +477,37 @@ RoundsOption = Annotated[
     int, typer.Option(min=2, metavar="N", help="How often the corpus is run to time it.", rich_help_panel=STATISTICS)
 ]
 
+MaskOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MASK",
+        help="Where queries may look: a mask.safetensors or its folder, or a pattern such as 'window:3|global:1', "
+        "strided, star.",
+        show_default="everywhere",
+        rich_help_panel=MASK,
+    ),
+]
+MaskLayersOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LAYERS",
+        help="Layers in which the mask holds: 6-11, or 0,2,4-6.",
+        show_default="all",
+        rich_help_panel=MASK,
+    ),
+]
+NoDiagonalOption = Annotated[
+    bool, typer.Option("--no-diagonal", help="No token looks at itself.", rich_help_panel=MASK)
+]
+DropRandomOption = Annotated[
+    bool,
+    typer.Option(
+        "--drop-random",
+        help="The control: as many random positions as the diagonal has are masked instead.",
+        rich_help_panel=MASK,
+    ),
+]
+MaskSeedOption = Annotated[int, typer.Option(min=0, help="Of the positions of --drop-random.", rich_help_panel=MASK)]
 DevOption = Annotated[
     str | None,
     typer.Option(

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from . import options as o
-from .groups import LoadGroup, OutputGroup, RelevanceGroup, grouped
+from .groups import LoadGroup, MaskGroup, OutputGroup, RelevanceGroup, grouped
 
 CompareOption = Annotated[
     str,
@@ -23,6 +23,7 @@ CompareOption = Annotated[
 @grouped
 def relevance(
     load: LoadGroup,
+    masking: MaskGroup,
     rule: RelevanceGroup,
     output: OutputGroup,
     model: o.ModelArgument = "demo",
@@ -55,6 +56,7 @@ def relevance(
         options=rule.options(),
         compare=o.rules(compare),
         reading=ReadingOptions(batch_tokens, seed, long_sentences),
+        mask=masking.options(),
         model_options=load.options(),
         figures=figures,
         place=output.place(),

@@ -175,6 +175,23 @@ def _bounds(row: Mapping[Any, Any], digits: int) -> str:
     return "too few examples" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
+def sparsity_summary(table: pd.DataFrame) -> Table:
+    """How much of n × n every pattern masks, beside what the paper prints."""
+    from headlens.report.console import summary_table
+
+    n = table["n"].iloc[0]
+    rows = []
+    for name, own in table.groupby("mask", sort=False):
+        shares, printed = ([f"{100 * v:.1f}" for v in own[c]] for c in ("sparsity", "paper_sparsity"))
+        paper = {} if own["paper_sparsity"].isna().all() else {"the paper's": " / ".join(printed)}
+        _, _, parameters = str(own["pattern"].iloc[0]).partition(":")
+        shown = {"pattern": name, "parameters": parameters if "|" not in parameters else ""}
+        rows.append(
+            {**shown, "allowed": own["allowed"].iloc[0], "masked, %": shares[0], "no diagonal": shares[1], **paper}
+        )
+    return summary_table(f"Fixed patterns at n = {n}", rows)
+
+
 def training_tables(run: TrainRun) -> list[Table]:
     """The evaluations, or where there is none the end of the log; the metrics at the end with 95 % intervals."""
     from headlens.report.console import summary_table

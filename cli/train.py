@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from . import options as o
-from .groups import LoadGroup, OutputGroup, TaskGroup, TextGroup, TrainingGroup, grouped
+from .groups import LoadGroup, MaskGroup, OutputGroup, TaskGroup, TextGroup, TrainingGroup, grouped
 
 TrainedModel = Annotated[
     str,
@@ -23,6 +23,7 @@ TrainedModel = Annotated[
 @grouped
 def train(
     load: LoadGroup,
+    masking: MaskGroup,
     text: TextGroup,
     examples: TaskGroup,
     training: TrainingGroup,
@@ -64,6 +65,7 @@ def train(
                 text=text.options(task),
                 bleu=bleu,
                 training=training.options(),
+                mask=masking.options(),
                 model_options=load.options(),
                 figures=figures,
                 place=output.place(),
@@ -84,6 +86,7 @@ def train(
                 longest=text.longest,
                 vocabulary=text.vocabulary,
                 training=training.options(),
+                mask=masking.options(),
                 model_options=load.options(),
                 figures=figures,
                 place=output.place(),
@@ -95,6 +98,7 @@ def train(
     following = ["headlens", "classify", str(run.folder / "model")]
     if dev_data is not None:
         following = ["headlens", "ablate", str(run.folder / "model"), "--task", task, "--data", dev_data]
+    following += masking.options().as_options()
     screen.finish(run.summary(), run.files, shlex.join(following))
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
+    from headlens.attention.kept import keeping
     from headlens.attention.session import AttentionSession
     from headlens.attention.sites import Site, find_sites
     from headlens.corpora.sentence import Corpus, Example, Sentence, Word
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
     from headlens.experiments.prune import GateOptions, Pruned, prune
     from headlens.experiments.relevance import HeadRelevances, RelevanceOptions, head_relevance
     from headlens.heads import Head, HeadTable
+    from headlens.interventions.attention_mask import AttentionMask
     from headlens.interventions.compacting import compact
     from headlens.interventions.gates import HeadGates
+    from headlens.interventions.masking import MaskEdit
     from headlens.interventions.stochastic_gates import StochasticGates
     from headlens.metrics.base import Metric, Statistics
     from headlens.models.loading import LoadedModel, ModelOptions, load
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "attention.contract": ("AttentionCall", "BatchTokens", "CallContext", "Edit", "Observer", "Tokens"),
+    "attention.kept": ("keeping",),
     "attention.session": ("AttentionSession",),
     "attention.sites": ("Site", "find_sites"),
     "corpora.sentence": ("Corpus", "Example", "Sentence", "Word"),
@@ -48,8 +52,10 @@ _HOMES = {
     "experiments.prune": ("GateOptions", "Pruned", "prune"),
     "experiments.relevance": ("HeadRelevances", "RelevanceOptions", "head_relevance"),
     "heads": ("Head", "HeadTable"),
+    "interventions.attention_mask": ("AttentionMask",),
     "interventions.compacting": ("compact",),
     "interventions.gates": ("HeadGates",),
+    "interventions.masking": ("MaskEdit",),
     "interventions.stochastic_gates": ("StochasticGates",),
     "metrics.base": ("Metric", "Statistics"),
     "models.loading": ("LoadedModel", "ModelOptions", "load"),
@@ -64,6 +70,7 @@ __all__ = [
     "Ablation",
     "AblationOptions",
     "AttentionCall",
+    "AttentionMask",
     "AttentionSession",
     "BatchTokens",
     "CallContext",
@@ -81,6 +88,7 @@ __all__ = [
     "HeadlensError",
     "Lesson",
     "LoadedModel",
+    "MaskEdit",
     "Metric",
     "ModelOptions",
     "Observer",
@@ -102,6 +110,7 @@ __all__ = [
     "evaluate",
     "find_sites",
     "head_relevance",
+    "keeping",
     "load",
     "open_corpus",
     "open_task",

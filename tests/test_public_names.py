@@ -11,13 +11,30 @@ import pytest
 import headlens
 
 NAMES = [
-    *("Ablation", "AblationOptions", "AttentionCall", "AttentionSession", "BatchTokens", "CallContext"),
+    *(
+        "Ablation",
+        "AblationOptions",
+        "AttentionCall",
+        "AttentionMask",
+        "AttentionSession",
+        "BatchTokens",
+        "CallContext",
+    ),
     *("Classification", "ClassifyOptions", "Corpus", "Edit", "Example", "Examples", "GateOptions", "Head", "HeadGates"),
-    *("HeadRelevances", "HeadTable", "HeadlensError", "Lesson", "LoadedModel", "Metric", "ModelOptions", "Observer"),
-    *("Pruned", "RelevanceOptions", "RelevanceSession", "Sentence", "Site", "Statistics", "StochasticGates"),
+    *("HeadRelevances", "HeadTable", "HeadlensError", "Lesson", "LoadedModel", "MaskEdit", "Metric", "ModelOptions"),
+    *(
+        "Observer",
+        "Pruned",
+        "RelevanceOptions",
+        "RelevanceSession",
+        "Sentence",
+        "Site",
+        "Statistics",
+        "StochasticGates",
+    ),
     *("Thresholds", "Tokens", "Word"),
-    *("ablate", "attend", "check", "classify", "compact", "evaluate", "find_sites", "head_relevance", "load"),
-    *("open_corpus", "open_task", "prune"),
+    *("ablate", "attend", "check", "classify", "compact", "evaluate", "find_sites", "head_relevance", "keeping"),
+    *("load", "open_corpus", "open_task", "prune"),
 ]
 
 

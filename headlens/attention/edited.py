@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headlens.attention.contract import CallContext, Edit
-from headlens.attention.interface import additive
+from headlens.attention.interface import Kernel, additive, causal_mask
 from headlens.errors import OptionError
 
 _MASK_ADVICE = (
@@ -16,6 +17,38 @@ _MASK_ADVICE = (
     "or None for no mask."
 )
 _OUTPUT_ADVICE = "Edit.output gives the head outputs back in the shape they came in."
+
+
+def mask_to_use(
+    edits: Iterable[Edit], kernel: Kernel, module: nn.Module, context: CallContext, call: tuple[Tensor | None, Any]
+) -> Tensor | None:
+    """The mask for a kernel after all edits that change one; that of the call if none does.
+
+    Args:
+        edits: in order.
+        kernel: what computes the attention.
+        module: the attention module.
+        context: the call.
+        call: its mask, boolean or additive, and its argument `is_causal`.
+    """
+    mask, causal = call
+    edits = [e for e in edits if e.edits_mask]
+    if not edits:
+        return mask
+    query, key = context.query, context.key
+    if mask is None and kernel == "sdpa" and query.shape[2] > 1:
+        # sdpa's shortcut "no mask, is_causal" would lose causality with the first thing added.
+        wanted = getattr(module, "is_causal", True) if causal is None else causal
+        mask = causal_mask(query, key) if wanted else None
+    mask = edited_mask(edits, context, mask)
+    if mask is None:
+        return None
+    # Two lowest numbers add up to -inf, and a row of those to NaN.
+    floored = mask.clamp(min=torch.finfo(query.dtype).min)
+    if kernel != "sdpa" and torch.is_autocast_enabled(query.device.type):
+        return floored
+    # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.
+    return floored.to(query.dtype)[(None,) * (4 - mask.dim())]
 
 
 def edited_mask(edits: Iterable[Edit], context: CallContext, mask: Tensor | None) -> Tensor | None:

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headlens.attention.contract import CallContext
+from headlens.attention.edited import edited_output, mask_to_use
 from headlens.attention.installation import implementations, install, put
 from headlens.attention.intact import Intact
 from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
@@ -21,6 +23,7 @@ from headlens.attention.recording import Call, Forward, Recording
 from headlens.attention.replaced import Mode, alone, check_means, evenly, replaced
 from headlens.attention.rows import rows_of, tensors
 from headlens.attention.sites import Site, find_sites
+from headlens.attention.standing import set_aside, standing_edits
 from headlens.errors import OptionError
 from headlens.models.depth_masks import depth_mask
 
@@ -46,6 +49,8 @@ class Replay:
 
     Where only the first position of the last layer is looked at, as in BERT's classifiers, the last layer is run for
     that position alone, without a key or value; the first batch shows whether that changes any output.
+
+    An edit that stays with the model (`headlens.attention.kept`) holds in all passes; the last layer is then run whole.
 
     Every replay checks that what it replaced arrived at the output projection, and that what it removed is exactly 0
     there; of every layer in the first batch, and of one layer in every later one, that an intact replay of its first
@@ -79,6 +84,7 @@ class Replay:
         self.tokens = tokens or TOKENS.get(model.device.type, TOKENS["other"])
         check_means(mode, means, self.sites)
         self._means = means or {}
+        self.edits = standing_edits(model)
         self.modules = {s: model.get_submodule(s.module) for s in self.sites}
         eager = implementations(self.modules.values()) & {"eager", EAGER}
         self.kernel: Kernel = "eager" if eager else "sdpa"
@@ -92,6 +98,7 @@ class Replay:
         # The largest magnitude in each tensor of the outputs, over all batches.
         self.largest: list[float] = []
         self._only_first: bool | None = None
+        self._turn = 0
 
     def __enter__(self) -> Self:
         if self._undo is not None:
@@ -100,6 +107,7 @@ class Replay:
             raise RuntimeError("a model in training mode drops something else in every pass: call model.eval() first")
         with ExitStack() as undo:
             # No hooks of the passes are set: a replay leaves sites out on purpose.
+            undo.enter_context(set_aside(self.model))
             link = Link(self._attend, Passes(self.model, self.sites, _nothing))
             install(self.model, SDPA if self.kernel == "sdpa" else EAGER, link, undo)
             for module in self._followed():
@@ -145,6 +153,8 @@ class Replay:
         if self._undo is None:
             raise RuntimeError("a replay runs inside `with` only")
         self._tape = tape
+        # The number of the next attention call among those of a whole pass.
+        self._turn = tape.depth if isinstance(tape, Playing) else 0
         try:
             with torch.no_grad():
                 return self.model(**inputs)
@@ -180,7 +190,8 @@ class Replay:
     def _attend(
         self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
-        tape = self._tape
+        tape, turn = self._tape, self._turn
+        self._turn += 1
         if isinstance(tape, Playing):
             given = tape.attend(module)
             if given is not None and self._silent is not None:
@@ -189,8 +200,14 @@ class Replay:
                 given = tape.attend_short(query, attention_mask, kwargs)
             if given is not None:
                 return given, None
-        mask = attention_mask if self.kernel == "sdpa" else additive(attention_mask, query.dtype)
+        mask = attention_mask
+        if self.edits:
+            context = self._context(module, turn, (query, key, value))
+            mask = mask_to_use(self.edits, self.kernel, module, context, (mask, kwargs.get("is_causal")))
+        mask = mask if self.kernel == "sdpa" else additive(mask, query.dtype)
         output, weights = own_attention(self.kernel, module)(module, query, key, value, mask, **kwargs)
+        if self.edits:
+            output = edited_output(self.edits, context, output)
         if tape is None:
             return output, weights
         if isinstance(tape, Recording):
@@ -201,11 +218,18 @@ class Replay:
         # No weights, as they would be kept with the layer's outputs.
         return output, None
 
+    def _context(self, module: nn.Module, turn: int, tensors: tuple[Tensor, Tensor, Tensor]) -> CallContext:
+        own = [s for s in self.sites if self.modules[s] is module]
+        # Shared weights compute the encoder, which runs first: its depths are the first calls of a pass.
+        site = own[0] if len(own) == 1 else self.sites[turn]
+        return CallContext(site, *tensors, queries=None, keys=None, causal=site.stack == "decoder")
+
     def _check(self, intact: Intact) -> None:
         """Every layer once, then one in every batch, in turn."""
         sites = intact.sites
         if self._only_first is None:
-            self._only_first = intact.only_first_position()
+            # An edit wants to see all queries of a layer.
+            self._only_first = False if self.edits else intact.only_first_position()
         if self._only_first:
             intact.use_shortcut()
         for site in [s for s in sites if s not in self._checked] or [sites[self._batches % len(sites)]]:

@@ -12,12 +12,13 @@ from transformers import PreTrainedModel
 
 from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.core import Core, attend, blocks, terms_of
-from headlens.attention.edited import edited_mask, edited_output
+from headlens.attention.edited import edited_output, mask_to_use
 from headlens.attention.installation import implementations, install, recomputes, supports_sdpa
-from headlens.attention.interface import EAGER, SDPA, Kernel, additive, causal_mask, own_attention
+from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
 from headlens.attention.normalizers import Normalizer, attend_with, check_core
 from headlens.attention.passes import Link, Passes
 from headlens.attention.sites import Site, find_sites
+from headlens.attention.standing import set_aside, standing_edits
 from headlens.errors import SelfCheckError, UnsupportedModelError
 
 # Parts of a model's attention that sdpa cannot compute; some releases of transformers leave them out in silence.
@@ -46,7 +47,7 @@ class AttentionSession:
     Args:
         model: a transformers model; its sites are found by a walk (`find_sites`), and those without heads left out.
         observers: see every call after it was computed.
-        edits: change masks and head outputs, in order.
+        edits: change masks and head outputs, in order, after what stays with the model (`headlens.attention.kept`).
         normalizer: replaces the softmax of every site.
         kernel: "eager", "sdpa", "fast", or "auto": eager if somebody needs weights or the model uses it itself, else
             sdpa.
@@ -71,7 +72,7 @@ class AttentionSession:
         # A layer that lost all its heads computes nothing that could be watched or edited.
         self.sites = [s for s in found if s.n_heads]
         self.observers = tuple(observers)
-        self.edits = tuple(edits)
+        self.edits = (*standing_edits(model), *edits)
         self.normalizer = normalizer
         for edit in self.edits:
             edit.check(self.sites)
@@ -127,6 +128,7 @@ class AttentionSession:
                 "pass (gradient checkpointing): the layer of a recomputed call cannot be told.",
                 "Switch its gradient checkpointing off.",
             )
+        undo.enter_context(set_aside(self.model))
         install(self.model, SDPA if self.kernel == "sdpa" else EAGER, Link(self._attend, self._passes), undo)
         undo.enter_context(self._passes.hooks())
         self._unchecked = set(self._modules) if self.normalizer is not None else set()
@@ -152,7 +154,7 @@ class AttentionSession:
             return query.transpose(1, 2), query.new_zeros(*query.shape[:3], key.shape[2])
         queries, keys = self._tokens_of(site, query, key)
         context = CallContext(site, query, key, value, queries, keys, causal=site.stack == "decoder")
-        mask = self._edited_mask(module, context, attention_mask, kwargs)
+        mask = mask_to_use(self.edits, self.kernel, module, context, (attention_mask, kwargs.get("is_causal")))
         if self._core is not None:
             mask = additive(mask, query.dtype)
             if self._core.serves(module, context, mask, kwargs):
@@ -190,28 +192,6 @@ class AttentionSession:
                 "Call the model itself, model(...), not model.forward(...) or one of its layers.",
             )
         return bool(self.observers) and self._passes.running
-
-    def _edited_mask(
-        self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]
-    ) -> Tensor | None:
-        edits = [e for e in self.edits if e.edits_mask]
-        if not edits:
-            return mask
-        query, key = context.query, context.key
-        if mask is None and self.kernel == "sdpa" and query.shape[2] > 1:
-            # sdpa's shortcut "no mask, is_causal" would lose causality with the first thing added.
-            given = kwargs.get("is_causal")
-            causal = getattr(module, "is_causal", True) if given is None else given
-            mask = causal_mask(query, key) if causal else None
-        mask = edited_mask(edits, context, mask)
-        if mask is None:
-            return None
-        # Two lowest numbers add up to -inf, and a row of those to NaN.
-        floored = mask.clamp(min=torch.finfo(query.dtype).min)
-        if self.kernel != "sdpa" and torch.is_autocast_enabled(query.device.type):
-            return floored
-        # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.
-        return floored.to(query.dtype)[(None,) * (4 - mask.dim())]
 
     def _compute(
         self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]

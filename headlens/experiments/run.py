@@ -12,6 +12,7 @@ from headlens.corpora.summary import CorpusSummary
 from headlens.errors import OutputError
 from headlens.experiments.corpus_pass import CorpusPass
 from headlens.experiments.keeper import Keeper
+from headlens.experiments.masked import MaskOptions, masked
 from headlens.experiments.processes import Processes, joined
 from headlens.experiments.reporter import Reporter, Silent
 from headlens.experiments.requests import Place, arguments
@@ -85,6 +86,15 @@ class Run:
             self.said.append(text)
             self.warn(text)
 
+    def masked(self, loaded: LoadedModel, options: MaskOptions) -> AbstractContextManager[None]:
+        """Inside, the model runs under the mask of the options, if there is one."""
+        return masked(loaded.model, options, self.tell)
+
+    def tell(self, text: str) -> None:
+        """The user should know, but not more than once."""
+        if text not in self.warnings:
+            self.warn(text)
+
     @contextmanager
     def corpus_pass(self, name: str, text: str, loaded: LoadedModel, corpus: CorpusSummary) -> Iterator[CorpusPass]:
         """A pass of a corpus that can be interrupted and gone on with.
@@ -108,13 +118,15 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
     Args:
         command: its name.
         model: for the name of a new folder.
-        request: a dataclass with a `place`.
+        request: a dataclass with a `place`, and perhaps a `mask`.
         reporter: shows progress.
 
     Raises:
         OutputError: see `RunFolder.create`, and if no process may see the folder but the first.
     """
     place: Place = request.place
+    # What is wrong with a mask is told before anything is made.
+    facts = request.mask.facts() if hasattr(request, "mask") else {}
     with ExitStack() as stack:
         processes = stack.enter_context(joined())
         folder: RunFolder | None = None
@@ -123,7 +135,7 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
                 place.out, command=command, model=model, overwrite=place.overwrite, resume=place.resume
             )
             stack.enter_context(folder)
-            folder.start({"arguments": arguments(request), "processes": processes.count})
+            folder.start({"arguments": arguments(request), "processes": processes.count, **facts})
         path = processes.share(None if folder is None else folder.path.absolute())
         assert path is not None
         if not path.is_dir():

@@ -21,6 +21,7 @@ from headlens.experiments.example_records import example_table, write_arrays
 from headlens.experiments.examples import Examples
 from headlens.experiments.facts import model_facts, model_label
 from headlens.experiments.head_records import HeadRecords
+from headlens.experiments.masked import MaskOptions
 from headlens.experiments.notes import cut_translations, record_notes
 from headlens.experiments.prune_heads import PRUNING_COLUMNS, PruneOptions
 from headlens.experiments.reporter import Reporter
@@ -47,6 +48,7 @@ class AblateRequest:
         data: the task and its examples.
         options: how heads are taken out, and what is measured.
         pruning: how many heads at once, and how they are chosen.
+        mask: where queries may look.
         model_options: how the models are loaded.
         figures: whether figures are drawn; `headlens report` draws them later from the tables.
         place: where the run goes.
@@ -56,6 +58,7 @@ class AblateRequest:
     data: TaskData = field(default_factory=TaskData)
     options: AblationOptions = field(default_factory=AblationOptions)
     pruning: PruneOptions = field(default_factory=PruneOptions)
+    mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
@@ -107,12 +110,15 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         metric = chosen_metric(task, request.options.metric)
         for name in request.models[1:]:
             # What is wrong with it is told before the first model is swept.
-            _Ablated(request, run, "", run.load(name, request.model_options), name).examples(task, source, metric)
+            other = run.load(name, request.model_options)
+            with run.masked(other, request.mask):
+                _Ablated(request, run, "", other, name).examples(task, source, metric)
         found: dict[str, _Found] = {}
         for number, name in enumerate(request.models):
             loaded = run.load(name, request.model_options)
             label = model_label(loaded, found)
-            found[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
+            with run.masked(loaded, request.mask):
+                found[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
         tables = _stack(found)
         notes = [f"{name}: {note}" if len(found) > 1 else note for name, f in found.items() for note in f.notes]
         notes += run.warnings

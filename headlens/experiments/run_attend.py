@@ -13,6 +13,7 @@ from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
 from headlens.errors import OptionError
 from headlens.experiments.attend import AttentionMaps, Selection, attend
+from headlens.experiments.masked import MaskOptions
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import open_run
@@ -33,6 +34,7 @@ class AttendRequest:
         model: by name.
         selection: which heads are drawn; the maps of all are kept.
         level: tokens or words.
+        mask: where queries may look.
         model_options: how the model is loaded.
         place: where the run goes.
     """
@@ -42,6 +44,7 @@ class AttendRequest:
     model: str = DEMO
     selection: Selection = field(default_factory=Selection)
     level: Level = "token"
+    mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     place: Place = field(default_factory=Place)
 
@@ -85,8 +88,9 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
     examples = request.examples()
     with open_run("attend", request.model, request, reporter) as run:
         loaded = run.load(request.model, request.model_options)
-        maps = attend(loaded, examples, request.selection, level=request.level)
-        notes = []
+        with run.masked(loaded, request.mask):
+            maps = attend(loaded, examples, request.selection, level=request.level)
+        notes = list(run.warnings)
         if loaded.model.config.is_encoder_decoder and not request.target_text:
             notes.append("Without --target-text only the encoder was looked into.")
         if run.folder is not None:

@@ -18,6 +18,7 @@ from headlens.errors import OptionError
 from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, check_relations, classify
 from headlens.experiments.facts import model_facts, model_label
 from headlens.experiments.feeding import Feed
+from headlens.experiments.masked import MaskOptions
 from headlens.experiments.parsing import keep_trees
 from headlens.experiments.relevance import ReadingOptions, RelevanceOptions, head_relevance
 from headlens.experiments.relevance_target import choose_target
@@ -44,6 +45,7 @@ class ClassifyRequest:
         options: what is measured.
         relevance: whether relevance is measured too, in a pass of its own.
         relevance_options: rule and target of relevance.
+        mask: where queries may look.
         model_options: how the models are loaded.
         figures: whether figures are drawn; `headlens report` draws them later from the tables.
         place: where the run goes.
@@ -59,6 +61,7 @@ class ClassifyRequest:
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
     relevance: bool = False
     relevance_options: RelevanceOptions = field(default_factory=RelevanceOptions)
+    mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
@@ -103,7 +106,8 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         for number, name in enumerate(request.models):
             loaded = loaded if number == 0 else run.load(name, request.model_options)
             label = model_label(loaded, results)
-            results[label] = _measured(request, run, loaded, f"{number}", read)
+            with run.masked(loaded, request.mask):
+                results[label] = _measured(request, run, loaded, f"{number}", read)
             facts.append(_facts(loaded, label, results[label]))
         tables = _stack(results)
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]

@@ -8,6 +8,7 @@ from typing import Any
 
 from headlens.errors import OptionError, counted
 from headlens.experiments.fine_tune import Asker, TaskLoss, TaskRows, freeze_unused, hold_out, task_evaluation
+from headlens.experiments.masked import MaskOptions
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
@@ -49,6 +50,7 @@ class FineTuneRequest:
         longest: a limit of tokens below the model's own; longer examples are left out.
         vocabulary: pieces of a new model's own vocabulary.
         training: length, step size, rhythm.
+        mask: where queries may look.
         model_options: how the model is loaded, and the device.
         figures: whether the curve is drawn.
         place: where the run goes.
@@ -64,6 +66,7 @@ class FineTuneRequest:
     longest: int | None = None
     vocabulary: int = 8000
     training: TrainingOptions = field(default_factory=TrainingOptions)
+    mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
@@ -103,11 +106,12 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         with run.reporter.status("tokenizing"):
             rows = TaskRows.of(asker, parts.train, parts.unlabelled[0])
             held = None if parts.dev is None else TaskRows.of(asker, parts.dev, parts.unlabelled[1])
-        state, notes = fit(run, _recipe(request, loaded, rows, held), request.training)
-        notes = [*_notes(headed, rows, held), *notes]
-        if run.folder is None:
-            return TrainRun(run.path, run.files, state, notes)
-        measured = Measured() if held is None else _measured(request, run, loaded, held)
+        with run.masked(loaded, request.mask):
+            state, notes = fit(run, _recipe(request, loaded, rows, held), request.training)
+            notes = [*_notes(headed, rows, held), *notes]
+            if run.folder is None:
+                return TrainRun(run.path, run.files, state, notes)
+            measured = Measured() if held is None else _measured(request, run, loaded, held)
         notes += measured.notes
         _write(request, run, loaded, state, measured)
         facts = _facts(request, loaded, state, rows, held)

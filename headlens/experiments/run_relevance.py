@@ -11,6 +11,7 @@ import pandas as pd
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.experiments.facts import model_facts
+from headlens.experiments.masked import MaskOptions
 from headlens.experiments.relevance import (
     HeadRelevances,
     ReadingOptions,
@@ -47,6 +48,7 @@ class RelevanceRequest:
     options: RelevanceOptions = field(default_factory=RelevanceOptions)
     compare: tuple[Rule, ...] = ("taylor",)
     reading: ReadingOptions = field(default_factory=ReadingOptions)
+    mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
@@ -92,7 +94,7 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
         text = f"relevance of the heads of {loaded.short_name}"
-        with run.corpus_pass("relevance", text, loaded, summary) as how:
+        with run.masked(loaded, request.mask), run.corpus_pass("relevance", text, loaded, summary) as how:
             result = head_relevance(
                 loaded, corpus, request.options, compare=request.compare, reading=request.reading, how=how
             )

@@ -12,6 +12,7 @@ from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
+from headlens.experiments.masked import MaskOptions, masked
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
@@ -59,6 +60,7 @@ class TrainRequest:
         text: what is learned of the text.
         training: length, step size, rhythm.
         bleu: how many held-out pairs are translated at the end, for BLEU and chrF.
+        mask: where queries may look.
         model_options: how the model is loaded, and the device.
         figures: whether the curve is drawn.
         place: where the run goes.
@@ -72,6 +74,7 @@ class TrainRequest:
     text: TextOptions = field(default_factory=TextOptions)
     training: TrainingOptions = field(default_factory=TrainingOptions)
     bleu: int = 0
+    mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
@@ -94,10 +97,11 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             summary = summarise(corpus, advance)
         corpus, dev = _held_out(request, corpus, summary)
         trainable = _trainable(request, run, corpus)
-        state, notes = _train(request, run, trainable, corpus, dev)
-        if run.folder is None:
-            return TrainRun(run.path, run.files, state, notes)
-        measured = _translated(request, run, trainable, dev) if request.bleu and dev is not None else Measured()
+        with masked(trainable.model, request.mask, run.tell):
+            state, notes = _train(request, run, trainable, corpus, dev)
+            if run.folder is None:
+                return TrainRun(run.path, run.files, state, notes)
+            measured = _translated(request, run, trainable, dev) if request.bleu and dev is not None else Measured()
         notes += measured.notes
         write_training(run, state, measured, figures=request.figures)
         save_checkpoint(run, trainable.model, trainable.tokenizer)

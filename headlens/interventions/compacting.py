@@ -11,7 +11,9 @@ from pathlib import Path
 from torch import nn
 from transformers import PreTrainedModel
 
+from headlens.attention.kept import keep_as
 from headlens.attention.sites import find_sites
+from headlens.attention.standing import set_aside
 from headlens.errors import OptionError, counted
 from headlens.heads import Head
 from headlens.models.depth_masks import head_scales, silent_heads
@@ -104,7 +106,8 @@ def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
 def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrainedModel:
     """A copy of a model without heads, or the model itself if there are none to remove.
 
-    As `compact`, but it may be that all of them are only masked, so that nothing becomes smaller (ALBERT).
+    As `compact`, but it may be that all of them are only masked, so that nothing becomes smaller (ALBERT). An edit that
+    stays with the model stays with the copy, too.
 
     Raises:
         OptionError: on a head that the model never had, or if no head would be left.
@@ -112,9 +115,11 @@ def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrained
     """
     if not heads:
         return model
-    small = copy.deepcopy(model)
+    # A copy of a model in a session would take its hooks along.
+    with set_aside(model):
+        small = copy.deepcopy(model)
     head_map(small).without(heads).apply(small)
-    return small
+    return keep_as(small, model)
 
 
 def save_compacted(model: PreTrainedModel, folder: Path) -> None:

@@ -6,9 +6,10 @@ from headlens.report.ablate import ABLATE
 from headlens.report.classify import CLASSIFY
 from headlens.report.gates import GATES
 from headlens.report.kind import Kind
+from headlens.report.masks import MASKS
 from headlens.report.relevance import RELEVANCE
 
-KINDS = {"ablate": ABLATE, "classify": CLASSIFY, "prune": GATES, "relevance": RELEVANCE}
+KINDS = {"ablate": ABLATE, "classify": CLASSIFY, "masks": MASKS, "prune": GATES, "relevance": RELEVANCE}
 
 
 def kind_of(command: str) -> Kind:

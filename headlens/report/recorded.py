@@ -40,6 +40,8 @@ WORDS = (
     "init",
     "role_pruned",
     "checkpoint",
+    "mask",
+    "pattern",
 )
 _LARGEST_INDEX = 4096  # layers or heads; a larger number is a broken cell and would make an enormous figure
 _MEND = "Run the command again, or leave this run out."

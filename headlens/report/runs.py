@@ -290,7 +290,9 @@ def _nothing_left(folder: Path) -> OutputError:
 
 def _conditions(record: Mapping[str, Any]) -> dict[str, Any]:
     """What has to be the same when a run is resumed."""
-    return {**record.get("arguments", {}), "processes": record.get("processes", 1)}
+    mask = record.get("mask")
+    content = {"content of the mask": mask.get("sha256")} if isinstance(mask, Mapping) else {}
+    return {**record.get("arguments", {}), **content, "processes": record.get("processes", 1)}
 
 
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:

@@ -1,0 +1,148 @@
+"""Attention masks as an edit: queries look only where a mask allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headlens.attention.contract import CallContext, Edit
+from headlens.attention.sites import Site
+from headlens.errors import OptionError, counted
+from headlens.heads import Stack
+from headlens.interventions.attention_mask import MaskSource
+
+
+@dataclass(frozen=True, eq=False)
+class _Made:
+    """What was made for one attention call, which is the same for many."""
+
+    layer: int
+    heads: tuple[int, ...]
+    real: Tensor
+    before: Tensor | None
+    mask: Tensor
+
+    def serves(self, layer: int, heads: tuple[int, ...], real: Tensor, before: Tensor | None) -> bool:
+        """Whether another call is such a one."""
+        return (self.layer, self.heads) == (layer, heads) and self.real is real and self.before is before
+
+
+class MaskEdit(Edit):
+    """Lets queries look only where a mask allows it, within what the model's own mask allows.
+
+    Every sentence has the mask of its own length, placed on its own tokens: padding is left to the model's mask, and
+    the model stays causal where it was. What is masked gets the dtype's lowest number, as padding does. A query that
+    would be left without any key, such as that of a sentence of one token without the diagonal, looks where it would
+    without the mask; `left_alone` tells whether there was any.
+
+    Args:
+        source: where queries may look.
+        layers: in which layers the mask holds; None for all. With shared weights (ALBERT) these are depths.
+        stack: whose self-attention; None for that of the source, which is the encoder's if it does not say.
+    """
+
+    edits_mask = True
+
+    def __init__(self, source: MaskSource, layers: Collection[int] | None = None, stack: Stack | None = None) -> None:
+        self.source = source
+        self.layers = None if layers is None else frozenset(layers)
+        self.stack: Stack = stack or source.stack or "encoder"
+        self._made: _Made | None = None
+        self._alone: Tensor | None = None
+
+    @property
+    def left_alone(self) -> bool:
+        """Whether some query of some sentence was left without any key."""
+        return self._alone is not None and bool(self._alone)
+
+    def check(self, sites: Sequence[Site]) -> None:
+        """Raise OptionError if the mask is for another stack, or other numbers of layers or heads."""
+        own = [s for s in sites if s.stack == self.stack]
+        if not own:
+            there = ", ".join(dict.fromkeys(s.stack for s in sites))
+            raise OptionError(
+                f"The mask {self.source.name} is for the {self.stack}, which this model does not have.",
+                f"It has: {there}. Masks hold in the self-attention of encoder or decoder.",
+            )
+        self._check_layers([s.layer for s in own])
+        self._check_shape(own)
+
+    def _check_layers(self, there: Sequence[int]) -> None:
+        if self.layers is not None and (missing := sorted(self.layers - set(there))):
+            raise OptionError(
+                f"--layers: there is no layer {missing[0]} in the {self.stack}.",
+                f"Its layers are {min(there)} to {max(there)}.",
+            )
+
+    def _check_shape(self, own: Sequence[Site]) -> None:
+        layers, heads = self.source.shape
+        fits = layers in (1, max(s.layer for s in own) + 1)
+        for site in own:
+            # Of a model that lost heads the original number is not known: enough of them is all that can be asked.
+            least = max(h.head for h in site.heads) + 1
+            fits &= heads in (1, least) or (site.left is not None and heads > least)
+        if not fits:
+            raise OptionError(
+                f"The mask {self.source.name} has the wrong shape for this model: {counted(layers, 'layer')} of "
+                f"{counted(heads, 'head')}.",
+                f"The {self.stack} has {counted(len(own), 'layer')} of {counted(own[0].n_heads, 'head')}; a mask with "
+                "1 layer or 1 head says the same for all.",
+            )
+
+    def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
+        """The additive mask: (batch, heads or 1, query, key).
+
+        Raises:
+            OptionError: where nobody declared which tokens are padding, or for a sentence longer than the mask.
+        """
+        site = context.site
+        if site.stack != self.stack or (self.layers is not None and site.layer not in self.layers):
+            return mask
+        real = _real(context)
+        layers, n_heads = self.source.shape
+        layer = site.layer if layers > 1 else 0
+        heads = tuple(h.head for h in site.heads) if n_heads > 1 else (0,)
+        made = self._made
+        if made is None or not made.serves(layer, heads, real, mask):
+            allowed = self._allowed(real, layer, heads)
+            made = _Made(layer, heads, real, mask, self._within(allowed, mask, real, context.query.dtype))
+            self._made = made
+        return made.mask
+
+    def _allowed(self, real: Tensor, layer: int, heads: tuple[int, ...]) -> Tensor:
+        """The mask on the tokens of every sentence, True elsewhere: (batch, heads or 1, query, key)."""
+        place = (real.long().cumsum(dim=1) - 1).clamp(min=0)
+        numbers = real.sum(dim=1).tolist()
+        found = torch.ones(len(real), len(heads), *real.shape[1:] * 2, dtype=torch.bool, device=real.device)
+        for length in {int(n) for n in numbers} - {0}:
+            rows = torch.tensor([i for i, n in enumerate(numbers) if n == length], device=real.device)
+            # (heads, length, length) -> (heads, rows, query, key)
+            block = self.source.block(length)[layer, list(heads)].to(real.device)
+            own = place[rows]
+            found[rows] = block[:, own[:, :, None], own[:, None, :]].transpose(0, 1)
+        within = real[:, None, :, None] & real[:, None, None, :]
+        return found | ~within
+
+    def _within(self, allowed: Tensor, mask: Tensor | None, real: Tensor, dtype: torch.dtype) -> Tensor:
+        """What is allowed, within the model's own additive mask."""
+        own = torch.zeros((), dtype=dtype, device=real.device) if mask is None else mask
+        lowest = torch.finfo(own.dtype).min
+        # Sums of lowest numbers are -inf; anything this low is 0 after a softmax.
+        reaches = (allowed & (own > lowest / 2)).any(dim=-1, keepdim=True)
+        alone = (~reaches & real[:, None, :, None]).any()
+        self._alone = alone if self._alone is None else self._alone.to(alone.device) | alone
+        return torch.where(allowed | ~reaches, own, lowest)
+
+
+def _real(context: CallContext) -> Tensor:
+    """Which queries are tokens: (batch, query)."""
+    if context.queries is not None:
+        return context.queries.real
+    raise OptionError(
+        f"{context.site}: nobody said which tokens are padding, so a mask cannot be placed on the sentences.",
+        "Declare them with session.batch(...), or give the model its attention_mask (a decoder_attention_mask for a "
+        "decoder). A decoder that writes token by token cannot be masked: choose a task with one pass.",
+    )

@@ -1,0 +1,136 @@
+"""The figures of `headlens masks`, from the tables it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headlens.interventions.pattern_specs import parse_pattern
+from headlens.interventions.patterns import Allowed
+from headlens.report.kind import Caption, Drawings, Kind
+from headlens.report.panels import numbers
+from headlens.report.recorded import Columns, RecordedRun
+from headlens.report.runs import RunFolder
+from headlens.report.style import FULL_WIDTH, HEADING_SIZE, INK, TICK_SIZE, dress, fold, heading, headline, new_figure
+
+# inches
+_LEFT, _GAP, _TOP, _BOTTOM, _LINE = 0.42, 0.16, 0.30, 0.36, 0.14
+_ACROSS = 3
+_MASKED = "#3C4A57"
+
+
+def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
+    """Draw every figure one after the other.
+
+    Args:
+        tables: `sparsity`, as far as there: rows of the CSV file.
+
+    Yields:
+        Name of the figure, and the figure; None where there is nothing to draw.
+    """
+    if "sparsity" in tables:
+        yield "patterns", pattern_pictures(tables["sparsity"])
+
+
+def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
+    """Every fixed pattern as a picture, with the diagonal: white where a query may look, dark where it is masked.
+
+    Args:
+        sparsity: rows of `sparsity.csv`: mask, pattern, diagonal, n, sparsity.
+
+    Returns:
+        The figure, or None when there is no fixed pattern.
+    """
+    rows = sparsity[sparsity["pattern"].notna()] if "pattern" in sparsity else sparsity[:0]
+    names = list(dict.fromkeys(rows["mask"].astype(str)))
+    if not names:
+        return None
+    across = min(_ACROSS, len(names))
+    size = (FULL_WIDTH - _LEFT - _ACROSS * _GAP) / _ACROSS
+    titles = [_title(rows[rows["mask"] == name], name) for name in names]
+    lines = max(fold(t, size, HEADING_SIZE).count("\n") for t in titles) + 1
+    slot = size + _LINE * lines + 0.12
+    width = _LEFT + across * (size + _GAP)
+    height = _TOP + -(-len(names) // across) * slot + _BOTTOM
+    figure = new_figure(width, height)
+    headline(figure, "Fixed attention patterns (white: attention)")
+    for number, (name, title) in enumerate(zip(names, titles, strict=True)):
+        line, column = divmod(number, across)
+        low = height - _TOP - (line + 1) * slot + 0.06
+        box = _LEFT + column * (size + _GAP), low, size, size
+        axes = figure.add_axes((box[0] / width, box[1] / height, size / width, size / height))
+        last = number + across >= len(names)
+        _paint(axes, _allowed(rows[rows["mask"] == name]), labels=(last, column == 0))
+        heading(axes, title, size)
+    return figure
+
+
+def _title(rows: pd.DataFrame, name: str) -> str:
+    """Name, and the share that is masked with and without the diagonal."""
+    shares = {bool(d): 100 * s for d, s in zip(rows["diagonal"], numbers(rows, "sparsity"), strict=True)}
+    without = f" ({shares[False]:.1f} no diagonal)" if False in shares else ""
+    return f"{name}\n{shares[True]:.1f} % masked{without}" if True in shares else name
+
+
+def _allowed(rows: pd.DataFrame) -> Allowed:
+    return parse_pattern(str(rows["pattern"].iloc[0])).allowed(int(rows["n"].iloc[0]))
+
+
+def _paint(axes: Axes, allowed: Allowed, labels: tuple[bool, bool]) -> None:
+    dress(axes, "key" if labels[0] else "", "query" if labels[1] else "")
+    n = len(allowed)
+    edge = (-0.5, n - 0.5, n - 0.5, -0.5)
+    colours = np.where(allowed[..., None], 255, np.array(_rgb(_MASKED))).astype(np.uint8)
+    axes.imshow(colours, interpolation="nearest", extent=edge, aspect="auto")
+    ticks = [0, n // 2, n - 1] if n > 2 else list(range(n))
+    for wanted, set_ticks in zip(labels, (axes.set_xticks, axes.set_yticks), strict=True):
+        shown = ticks if wanted else []
+        set_ticks(shown, list(map(str, shown)), fontsize=TICK_SIZE, color=INK)
+
+
+def _rgb(colour: str) -> tuple[int, ...]:
+    return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+
+
+def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
+    """Write every table as CSV, then, if wanted, every figure.
+
+    Args:
+        run: the folder, started.
+        tables: `sparsity`.
+        figures: whether to draw.
+    """
+    for name, frame in tables.items():
+        run.table(name, frame)
+    for name, figure in mask_figures(tables) if figures else ():
+        run.figure(name, figure)
+
+
+def _draw(run: RecordedRun) -> Drawings:
+    return mask_figures(run.tables)
+
+
+CAPTIONS = {
+    "patterns": Caption(
+        "Fixed patterns",
+        "Where a query (row) may look (column): white positions are attended to, dark ones masked. Below the name "
+        "stands the share of all positions that is masked, and what it becomes when no token looks at itself.",
+    ),
+}
+
+MASKS = Kind(
+    tables={
+        "sparsity": Columns(
+            numbers=("layer", "head", "n", "sparsity"),
+            words={"mask": (), "pattern": ()},
+            identity=("mask", "layer", "head", "diagonal", "n"),
+        ),
+    },
+    needed=("sparsity",),
+    figures=_draw,
+    captions=CAPTIONS,
+)
