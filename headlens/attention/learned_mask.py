@@ -64,12 +64,12 @@ class MaskedAttention(torch.autograd.Function):
         """Head outputs (batch, heads, query, d) of query, key, value (batch, heads, ..., d) and mask, see `attend`."""
         calls = _Calls.of(query, key, value, mask, factor)
         output = torch.empty_like(calls.query)
-        # (batch * heads, query, 1)
+        # of every row: (batch * heads, query, 1)
         log_sums = output.new_empty(*output.shape[:2], 1)
         for block in calls.blocks():
             scores = calls.scores(block)
             largest = scores.amax(dim=-1, keepdim=True)
-            weights = scores.sub_(largest).exp_()
+            weights = _exponentials(scores, largest)
             sums = weights.sum(dim=-1, keepdim=True)
             torch.bmm(weights, calls.value[block], out=output[block]).div_(sums)
             torch.add(largest, sums.log_(), out=log_sums[block])
@@ -89,14 +89,46 @@ class MaskedAttention(torch.autograd.Function):
         # (batch * heads, query, 1): the sum of a row's weights times their gradients
         sums = (outer * output).sum(dim=-1, keepdim=True)
         for block in calls.blocks():
-            weights = calls.scores(block).sub_(log_sums[block]).exp_()
+            weights = _exponentials(calls.scores(block), log_sums[block])
             torch.bmm(weights.transpose(1, 2), outer[block], out=by_value[block])
             by_scores = torch.bmm(outer[block], calls.value[block].transpose(1, 2), out=room[: len(weights)])
             by_scores.sub_(sums[block]).mul_(weights)
             calls.part(by_mask, block).add_(calls.by_sentence(by_scores).sum_to_size(calls.part(mask, block).shape))
             torch.bmm(by_scores, calls.key[block], out=by_query[block])
             torch.bmm(by_scores.transpose(1, 2), calls.query[block], out=by_key[block])
-        return by_query.mul_(ctx.factor).view(query.shape), by_key.view(key.shape), by_value.view(value.shape), by_mask, None
+        return (
+            by_query.mul_(ctx.factor).view(query.shape),
+            by_key.view(key.shape),
+            by_value.view(value.shape),
+            by_mask,
+            None,
+        )
+
+
+def floored(mask: Tensor, lowest: float) -> Tensor:
+    """A mask with nothing below the lowest number; gradients pass as they are, for they are 0 where that matters."""
+    found: Tensor = _Floored.apply(mask, lowest)  # type: ignore[no-untyped-call]
+    return found
+
+
+class _Floored(torch.autograd.Function):
+    """A clamp that compares nothing in the backward pass."""
+
+    @staticmethod
+    def forward(ctx: Any, mask: Tensor, lowest: float) -> Tensor:
+        del ctx
+        return mask.clamp(min=lowest)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        del ctx
+        return gradient, None
+
+
+def _exponentials(scores: Tensor, shift: Tensor) -> Tensor:
+    """exp(scores - shift), in place; what is masked gets 1e-26."""
+    # Underflow, of which a mask makes much, is thirty times as slow.
+    return scores.sub_(shift).clamp_(min=-60.0).exp_()
 
 
 @dataclass(frozen=True)
@@ -115,10 +147,10 @@ class _Calls:
 
     @classmethod
     def of(cls, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, factor: float) -> _Calls:
-        flat = [t.reshape(-1, *t.shape[2:]) for t in (query * factor, key, value)]
+        queries, keys, values = (t.reshape(-1, *t.shape[2:]) for t in (query * factor, key, value))
         n_heads, each = query.shape[1], query.shape[2] * key.shape[2]
-        size = min(_block_size(n_heads, BLOCK // max(1, each)), len(flat[0]))
-        return cls(*flat, mask, n_heads, query.new_empty(size, query.shape[2], key.shape[2]))
+        size = min(_block_size(n_heads, BLOCK // max(1, each)), len(queries))
+        return cls(queries, keys, values, mask, n_heads, query.new_empty(size, query.shape[2], key.shape[2]))
 
     def blocks(self) -> Iterator[slice]:
         for start in range(0, len(self.query), max(1, len(self.room))):
@@ -132,7 +164,7 @@ class _Calls:
 
     def by_sentence(self, scores: Tensor) -> Tensor:
         """(sentences, heads, query, key) of the (sentences * heads, query, key) of a block."""
-        return scores.unflatten(0, (-1, min(len(scores), self.n_heads)))
+        return scores.view(-1, min(len(scores), self.n_heads), *scores.shape[1:])
 
     def part(self, mask: Tensor, block: slice) -> Tensor:
         """What of a mask belongs to a block: (1 or sentences, 1 or heads, query, key)."""

@@ -208,7 +208,8 @@ class AttentionSession:
         if mask is None:
             return None
         # Two lowest numbers add up to -inf, and a row of those to NaN.
-        floored = mask.clamp(min=torch.finfo(query.dtype).min)
+        lowest = torch.finfo(query.dtype).min
+        floored = learned_mask.floored(mask, lowest) if mask.requires_grad else mask.clamp(min=lowest)
         if self.kernel != "sdpa" and torch.is_autocast_enabled(query.device.type):
             return floored
         # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.

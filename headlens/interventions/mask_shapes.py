@@ -29,7 +29,8 @@ class Pairs:
         rows, columns = torch.triu_indices(self.n, self.n, device=values.device)
         full[..., rows, columns] = values
         upper = full[..., :length, :length]
-        return upper + upper.triu(1).mT
+        lower: Tensor = upper.triu(1).mT
+        return upper + lower
 
     def counts(self, device: torch.device | None = None) -> Tensor:
         """How many positions of the whole mask are a value's own: (size,)."""

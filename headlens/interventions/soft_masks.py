@@ -91,7 +91,12 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
         draws: int = 1,
     ) -> None:
         super().__init__()
-        self.sites, self.options, self.law, self.draws = tuple(sites), options or MaskOptions(), law or GumbelSigmoid(), draws
+        self.sites, self.options, self.law, self.draws = (
+            tuple(sites),
+            options or MaskOptions(),
+            law or GumbelSigmoid(),
+            draws,
+        )
         self.edits_mask = self.options.form == "additive"
         self._rows = {(s.stack, s.layer): i if self.options.per_layer else 0 for i, s in enumerate(self.sites)}
         layers = len(self.sites) if self.options.per_layer else 1
@@ -215,7 +220,7 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
                 f"A text of {counted(length, 'token')} is longer than the mask of {self.options.positions}.",
                 "Give --longest, or leave long texts out.",
             )
-        # (heads, 1 or batch, length, length)
+        # transposed from (heads, 1 or batch, length, length)
         found = self._matrix(self.values[row][:, None], length, self._lengths(context)).transpose(0, 1)
         return found if self.options.form == "multiplicative" else self.options.strength * (found - 1.0)
 
