@@ -85,7 +85,10 @@ class MaskedAttention(torch.autograd.Function):
         calls = _Calls.of(query, key, value, mask, ctx.factor)
         outer = outer.reshape(output.shape)
         by_query, by_key, by_value = (torch.empty_like(t) for t in (calls.query, calls.key, calls.value))
-        by_mask, room = torch.zeros_like(mask), torch.empty_like(calls.room)
+        # A mask of every sentence and head gets its gradients as they are, any other their sum.
+        whole = mask.shape[:2] == query.shape[:2]
+        by_mask, put = (torch.empty_like(mask), Tensor.copy_) if whole else (torch.zeros_like(mask), Tensor.add_)
+        room = torch.empty_like(calls.room)
         # (batch * heads, query, 1): the sum of a row's weights times their gradients
         sums = (outer * output).sum(dim=-1, keepdim=True)
         for block in calls.blocks():
@@ -93,7 +96,8 @@ class MaskedAttention(torch.autograd.Function):
             torch.bmm(weights.transpose(1, 2), outer[block], out=by_value[block])
             by_scores = torch.bmm(outer[block], calls.value[block].transpose(1, 2), out=room[: len(weights)])
             by_scores.sub_(sums[block]).mul_(weights)
-            calls.part(by_mask, block).add_(calls.by_sentence(by_scores).sum_to_size(calls.part(mask, block).shape))
+            own = calls.part(by_mask, block)
+            put(own, calls.by_sentence(by_scores).sum_to_size(own.shape))
             torch.bmm(by_scores, calls.key[block], out=by_query[block])
             torch.bmm(by_scores.transpose(1, 2), calls.query[block], out=by_key[block])
         return (
@@ -107,6 +111,9 @@ class MaskedAttention(torch.autograd.Function):
 
 def floored(mask: Tensor, lowest: float) -> Tensor:
     """A mask with nothing below the lowest number; gradients pass as they are, for they are 0 where that matters."""
+    # On the processor looking is cheaper than another copy; elsewhere the answer would hold up the queue.
+    if mask.device.type == "cpu" and (not mask.numel() or float(mask.detach().amin()) >= lowest):
+        return mask
     found: Tensor = _Floored.apply(mask, lowest)  # type: ignore[no-untyped-call]
     return found
 

@@ -29,8 +29,7 @@ class Pairs:
         rows, columns = torch.triu_indices(self.n, self.n, device=values.device)
         full[..., rows, columns] = values
         upper = full[..., :length, :length]
-        lower: Tensor = upper.triu(1).mT
-        return upper + lower
+        return upper + upper.triu(1).mT
 
     def counts(self, device: torch.device | None = None) -> Tensor:
         """How many positions of the whole mask are a value's own: (size,)."""
@@ -40,7 +39,8 @@ class Pairs:
     def offsets(self, device: torch.device | None = None) -> Tensor:
         """|i - j| of every value: (size,)."""
         rows, columns = torch.triu_indices(self.n, self.n, device=device)
-        return columns - rows
+        apart: Tensor = columns - rows
+        return apart
 
 
 @dataclass(frozen=True)

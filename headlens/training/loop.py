@@ -67,6 +67,8 @@ class Trainer:
         progress: called with the number of updates done.
         scales: factors on the learning rate for parameters whose names begin so, see `parameter_groups`.
         record: called with the model for every row of the log; gives more columns.
+        clip_apart: whether the gradients of parameters in `scales` are clipped by themselves: large ones would leave
+            next to nothing of the others.
     """
 
     options: TrainingOptions
@@ -78,6 +80,7 @@ class Trainer:
     progress: Callable[[int], None] = lambda _: None
     scales: Mapping[str, float] = field(default_factory=dict)
     record: Callable[[nn.Module], Mapping[str, float]] = lambda _: {}
+    clip_apart: bool = False
 
     def fit(self, model: nn.Module, data: Data) -> TrainingState:
         """Train in place.
@@ -170,13 +173,23 @@ class _Run:
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group.get(SCALE, 1.0)
         if self.options.clip:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
+            self._clip()
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.state.loss += self._sum(loss)
         self.state.units += int(units)
         self.state.step += 1
         self.state.update += 1
+
+    def _clip(self) -> None:
+        if not self.trainer.clip_apart:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
+            return
+        self.accelerator.unscale_gradients()
+        groups = self.optimiser.param_groups
+        usual = [p for group in groups if SCALE not in group for p in group["params"]]
+        for part in (usual, *(group["params"] for group in groups if SCALE in group)):
+            nn.utils.clip_grad_norm_(part, self.options.clip)
 
     def _backward(self, batch: dict[str, Any], units: int, *, last: bool) -> float:
         """Add a batch's gradient; the sum of its loss."""
