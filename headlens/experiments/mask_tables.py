@@ -49,6 +49,11 @@ class LearnedMask:
         """Positions."""
         return self.kept.shape[-1]
 
+    @property
+    def sparsity(self) -> float:
+        """Share of masked positions of all heads."""
+        return sparsity(self.kept)
+
     def sparsities(self) -> pd.DataFrame:
         """The share of masked positions of every head, and in the last row, without layer and head, of all.
 
@@ -56,7 +61,7 @@ class LearnedMask:
         shared by the layers have no layer.
         """
         rows = [{**key, "sparsity": sparsity(own)} for key, own in self._heads(self.kept)]
-        rows.append({"layer": None, "head": None, "sparsity": sparsity(self.kept)})
+        rows.append({"layer": None, "head": None, "sparsity": self.sparsity})
         return self._frame(rows, SPARSITY_COLUMNS)
 
     def positions(self, window: int = 1) -> pd.DataFrame:

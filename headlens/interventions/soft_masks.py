@@ -27,7 +27,7 @@ class MaskOptions:
     """What a learned mask is like.
 
     Args:
-        positions: n, tokens of the longest text.
+        longest: n, tokens of the longest text.
         structured: one α for every offset |i - j|, and the first and last row and column of each sentence always
             active; else one for every pair of positions.
         per_layer: masks of their own for every layer; else heads share theirs with those of the same number in all
@@ -43,7 +43,7 @@ class MaskOptions:
         OptionError: if a number or a name cannot be.
     """
 
-    positions: int = 128
+    longest: int = 128
     structured: bool = False
     per_layer: bool = False
     form: Form = "additive"
@@ -52,8 +52,8 @@ class MaskOptions:
     noise: Noise = "training"
 
     def __post_init__(self) -> None:
-        if self.positions < 2:
-            raise OptionError(f"--longest {self.positions} leaves nothing to mask.", "128 is that of the authors.")
+        if self.longest < 2:
+            raise OptionError(f"--longest {self.longest} leaves nothing to mask.", "128 is that of the authors.")
         if not 0 < self.strength < float("inf"):
             raise OptionError(f"--strength {self.strength} is not a positive number.", "1e4 is that of the authors.")
         if self.form not in ("additive", "multiplicative"):
@@ -64,7 +64,7 @@ class MaskOptions:
     @property
     def shape(self) -> Shape:
         """How values become a matrix."""
-        return Offsets(self.positions) if self.structured else Pairs(self.positions)
+        return Offsets(self.longest) if self.structured else Pairs(self.longest)
 
 
 class SoftMask(nn.Module, Edit, CallNormalizer):
@@ -159,7 +159,7 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
         """
         counts = self._counts()
         total = (self.values * counts).sum()
-        return total if kind == "sum" else total / (self.alpha[..., 0].numel() * self.options.positions**2)
+        return total if kind == "sum" else total / (self.alpha[..., 0].numel() * self.options.longest**2)
 
     def probabilities(self) -> Tensor:
         """P = sigmoid(α) of every position: (layers or 1, heads, n, n); 1 where it is always active."""
@@ -188,7 +188,7 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
         return counts if self.options.diagonal else counts.masked_fill(shape.offsets(self.alpha.device) == 0, 0.0)
 
     def _whole(self, values: Tensor) -> Tensor:
-        n = self.options.positions
+        n = self.options.longest
         return self._matrix(values[:, :, None], n, torch.tensor([n], device=values.device))[:, :, 0]
 
     def _matrix(self, values: Tensor, length: int, lengths: Tensor) -> Tensor:
@@ -215,9 +215,9 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
 
     def _build(self, row: int, context: CallContext) -> Tensor:
         length = context.query.shape[2]
-        if length > self.options.positions:
+        if length > self.options.longest:
             raise OptionError(
-                f"A text of {counted(length, 'token')} is longer than the mask of {self.options.positions}.",
+                f"A text of {counted(length, 'token')} is longer than the mask of {self.options.longest}.",
                 "Give --longest, or leave long texts out.",
             )
         # transposed from (heads, 1 or batch, length, length)

@@ -272,7 +272,7 @@ def test_masks_of_another_model_and_models_without_encoder() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"positions": 1}, "--longest 1 leaves nothing to mask"),
+        ({"longest": 1}, "--longest 1 leaves nothing to mask"),
         ({"strength": 0.0}, r"--strength 0\.0 is not a positive number"),
         ({"form": "other"}, "--form other is none"),
         ({"noise": "other"}, "--noise other is none"),
