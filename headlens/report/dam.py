@@ -76,11 +76,13 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     headline(figure, "Quality by sparsity")
     axes = figure.add_axes((0.2, 0.17, 0.76, 0.66))
     dress(axes, "masked positions, %", f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}")
-    x, y = 100 * numbers(masked, "sparsity"), numbers(masked, "value")
-    spread = np.nan_to_num(np.abs(np.stack([y - numbers(masked, "ci_low"), numbers(masked, "ci_high") - y])))
-    axes.errorbar(x, y, spread, fmt="o", color=BLUE, markersize=3, elinewidth=0.8, capsize=2)
-    for place, value, penalty in zip(x, y, masked["penalty"], strict=True):
-        axes.annotate(f"λ {penalty:g}", (place, value), (3, 3), textcoords="offset points", fontsize=TICK_SIZE)
+    for penalty, colour in _colours(masked["penalty"]).items():
+        own = masked[masked["penalty"] == penalty]
+        x, y = 100 * numbers(own, "sparsity"), numbers(own, "value")
+        spread = np.nan_to_num(np.abs(np.stack([y - numbers(own, "ci_low"), numbers(own, "ci_high") - y])))
+        look = {"color": colour, "markersize": 4, "elinewidth": 0.8, "capsize": 2, "label": f"λ {penalty:g}"}
+        axes.errorbar(x, y, spread, fmt="o", **look)
+    axes.legend(fontsize=TICK_SIZE, frameon=False)
     for value in numbers(plain, "value"):
         axes.axhline(value, color=BLUE, linewidth=0.8, linestyle="--")
     return figure
@@ -90,33 +92,38 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
     """Mean P of all heads by class, and by offset, a line for each λ."""
     if positions.empty:
         return None
-    penalties = sorted(positions["penalty"].unique())
-    colours = colormaps[SEQUENTIAL](np.linspace(0.0, 0.85, len(penalties)))
+    colours = _colours(positions["penalty"])
     figure = new_figure(FULL_WIDTH, 2.7)
     headline(figure, "Where attention is needed: mean P of all heads")
     classes, offsets = (figure.add_axes((left, 0.17, width, 0.6)) for left, width in ((0.07, 0.36), (0.50, 0.47)))
     dress(classes, "", "mean P")
     dress(offsets, "offset |i - j|", "")
-    for number, penalty in enumerate(penalties):
+    for number, (penalty, colour) in enumerate(colours.items()):
         own = positions[positions["penalty"] == penalty]
-        shift = (number - (len(penalties) - 1) / 2) * 0.8 / len(penalties)
+        shift = (number - (len(colours) - 1) / 2) * 0.8 / len(colours)
         means = own.groupby("class")["p"].mean()
         heights = [float(means.get(name, np.nan)) for name in CLASSES]
-        classes.bar(np.arange(len(CLASSES)) + shift, heights, 0.8 / len(penalties), color=colours[number])
+        classes.bar(np.arange(len(CLASSES)) + shift, heights, 0.8 / len(colours), color=colour)
         by_offset = own[own["class"] == "offset"].groupby("offset")["p"].mean()
         offsets.plot(
             by_offset.index.to_numpy(float),
             by_offset.to_numpy(float),
-            color=colours[number],
+            color=colour,
             linewidth=1,
             label=f"λ {penalty:g}",
         )
-    classes.set_xticks(range(len(CLASSES)), CLASSES)
+    classes.set_xticks(range(len(CLASSES)), ["near by" if name == "neighbourhood" else name for name in CLASSES])
     for axes, words in ((classes, "by class"), (offsets, "by offset, without the special ones")):
         axes.set_ylim(0, 1.05)
         heading(axes, words, 3.0)
     offsets.legend(fontsize=TICK_SIZE, frameon=False)
     return figure
+
+
+def _colours(penalties: pd.Series[float]) -> dict[float, Any]:
+    """A colour for each λ, from weak to strong."""
+    known = sorted(penalties.unique().tolist())
+    return dict(zip(known, colormaps[SEQUENTIAL](np.linspace(0.0, 0.85, len(known))), strict=True))
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -139,7 +146,7 @@ CAPTIONS = {
     "importance": Caption(
         "Where attention is needed",
         "The mean probability P that a position stays, over all heads. On the left by class: special are the first and "
-        "last row and column, the neighbourhood is near the diagonal. On the right by distance.",
+        "last row and column, near by is the neighbourhood of the diagonal. On the right by distance.",
     ),
     "mask": Caption(
         "The mask",
