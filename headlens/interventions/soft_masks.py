@@ -91,12 +91,8 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
         draws: int = 1,
     ) -> None:
         super().__init__()
-        self.sites, self.options, self.law, self.draws = (
-            tuple(sites),
-            options or MaskOptions(),
-            law or GumbelSigmoid(),
-            draws,
-        )
+        self.sites, self.draws = tuple(sites), draws
+        self.options, self.law = options or MaskOptions(), law or GumbelSigmoid()
         self.edits_mask = self.options.form == "additive"
         self._rows = {(s.stack, s.layer): i if self.options.per_layer else 0 for i, s in enumerate(self.sites)}
         layers = len(self.sites) if self.options.per_layer else 1
@@ -204,12 +200,11 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
         """Q or M of a call: (1 or batch, heads of the layer, query, key)."""
         row, length = self._row(context), context.query.shape[2]
         assert row is not None
-        if (row, length) not in self._built:
+        built = self._built.get((row, length))
+        if built is None:
             built = self._build(row, context)
-            if self._values is None:
-                return built[:, [h.head for h in context.site.heads]]
-            self._built[row, length] = built
-        built = self._built[row, length]
+            if self._values is not None:
+                self._built[row, length] = built
         heads = [h.head for h in context.site.heads]
         return built if heads == list(range(built.shape[1])) else built[:, heads]
 
