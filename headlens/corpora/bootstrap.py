@@ -12,6 +12,8 @@ from headlens.corpora.draws import generator_of
 
 Floats = npt.NDArray[np.float64]
 _CELLS = 2_000_000  # of a block of weights: 16 MB
+# Fewer examples tell nothing about how much others would differ.
+FEWEST = 5
 
 
 @dataclass(frozen=True)

@@ -174,12 +174,13 @@ def _finish(device: torch.device) -> None:
 
 
 def mean_interval(values: Array, level: float = 0.95) -> tuple[float, float, float]:
-    """The mean of some rounds with the interval of Student's t; NaN for the interval of a single one."""
-    mean = float(values.mean())
+    """The geometric mean of positive numbers with the interval of Student's t; NaN for the interval of a single one."""
+    logarithms = np.log(values)
+    mean = float(logarithms.mean())
     if len(values) < 2:
-        return mean, float("nan"), float("nan")
-    wide = float(stats.t.ppf(0.5 + level / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values)))
-    return mean, mean - wide, mean + wide
+        return float(np.exp(mean)), float("nan"), float("nan")
+    wide = float(stats.t.ppf(0.5 + level / 2, len(values) - 1) * logarithms.std(ddof=1) / np.sqrt(len(values)))
+    return float(np.exp(mean)), float(np.exp(mean - wide)), float(np.exp(mean + wide))
 
 
 @dataclass(frozen=True)
@@ -219,7 +220,7 @@ def comparison(name: str, states: Sequence[str], sizes: Sequence[Size], seconds:
     for i, (state, size) in enumerate(zip(states, sizes, strict=True)):
         mean, low, high = mean_interval(seconds[:, i])
         # Ratios within a round, since its models ran side by side.
-        gain = np.exp(mean_interval(np.log(seconds[:, 0] / seconds[:, i])))
+        gain = mean_interval(seconds[:, 0] / seconds[:, i])
         times = {"seconds_per_forward": mean, "ci_low": low, "ci_high": high}
         speed = {"speedup": gain[0], "speedup_low": gain[1], "speedup_high": gain[2]}
         rows.append({"model": name, "state": state, **vars(size), **times, **speed})

@@ -50,6 +50,7 @@ class MaskOutcome:
         metrics: of the model under its final mask on what was held out, a row each.
         mask: the file of the mask, below the folder of the run.
         checkpoint: the folder of the model, there too.
+        notes: what to know about the metrics.
     """
 
     run: str
@@ -59,6 +60,7 @@ class MaskOutcome:
     metrics: list[Record] = field(default_factory=list)
     mask: str | None = None
     checkpoint: str | None = None
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -114,13 +116,14 @@ class DamSweep:
         return found
 
     def _plain(self) -> MaskOutcome:
-        return MaskOutcome(PLAIN, metrics=self._evaluated(self.loaded.model))
+        metrics, notes = self._evaluated(self.loaded.model)
+        return MaskOutcome(PLAIN, metrics=metrics, notes=notes)
 
     def _learned(self, name: str, strength: float) -> MaskOutcome:
         with self._followed(name, strength) as how:
             found = learn_mask(self.loaded, self.lesson, strength, self.options, self.training, how)
         with found.hardened():
-            metrics = self._evaluated(found.model)
+            metrics, notes = self._evaluated(found.model)
         mask, checkpoint = f"{MASKS}/{name}/mask.safetensors", f"{MODELS}/{name}"
         learned = LearnedMask.of(name, found.mask)
         if self.run.writes:
@@ -128,7 +131,7 @@ class DamSweep:
                 save_mask(self.run.path / mask, learned, found)
                 save_checkpoint(self.run, found.model, tokenizer_of(self.loaded), checkpoint)
         log: list[Any] = found.log.to_dict("records")
-        return MaskOutcome(name, strength, learned.sparsity, log, metrics, mask, checkpoint)
+        return MaskOutcome(name, strength, learned.sparsity, log, metrics, mask, checkpoint, notes)
 
     @contextmanager
     def _followed(self, name: str, strength: float) -> Iterator[How]:
@@ -139,14 +142,14 @@ class DamSweep:
             keeper = TrainingKeeper(self.run.kept(f"training-{name}"), signals, processes)
             yield How(keeper, advance, processes.count)
 
-    def _evaluated(self, model: PreTrainedModel) -> list[Record]:
+    def _evaluated(self, model: PreTrainedModel) -> tuple[list[Record], list[str]]:
         if not self.run.writes or self.lesson.held is None:
-            return []
+            return [], []
         longest = self.options.mask.longest
         options = EvaluationOptions(self.training.batch_tokens, longest, seed=self.training.seed)
-        table = measure(self.run, alike(self.loaded, model), self.lesson.task, self.lesson.held, options).metrics
-        rows: list[Any] = table[table["metric"].isin(self.lesson.metrics)].to_dict("records")
-        return rows
+        found = measure(self.run, alike(self.loaded, model), self.lesson.task, self.lesson.held, options)
+        rows: list[Any] = found.metrics[found.metrics["metric"].isin(self.lesson.metrics)].to_dict("records")
+        return rows, found.notes
 
     def _measured(self, outcome: MaskOutcome) -> Iterator[Record]:
         for row in outcome.metrics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container
+from pathlib import Path
 from typing import Any
 
 from headlens.models.loading import LoadedModel
@@ -27,6 +28,8 @@ def model_facts(loaded: LoadedModel, label: str) -> dict[str, Any]:
 
 
 def model_label(loaded: LoadedModel, taken: Container[str]) -> str:
-    """What tables call a model: its short name, or the full one if that is taken."""
-    names = (loaded.short_name, loaded.name, f"{loaded.name} (2)")
+    """What tables call a model: its short name, or if that is taken with as many folders above as it takes."""
+    parts = Path(loaded.name).parts
+    longer = ["/".join(parts[-count:]) for count in range(2, len(parts))]
+    names = (loaded.short_name, *longer, loaded.name, f"{loaded.name} (2)")
     return next(n for n in names if n not in taken)

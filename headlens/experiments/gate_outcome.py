@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +34,7 @@ class Outcome:
         roles: role and roles of every head, by its name; empty where roles were not asked for.
         scratch: metrics of a model of the same shape that was trained from random weights; empty where there is none.
         scratch_checkpoint: its folder.
+        notes, scratch_notes: what to know about the metrics of either.
     """
 
     run: str
@@ -47,6 +48,8 @@ class Outcome:
     roles: dict[str, list[str]] = field(default_factory=dict)
     scratch: list[Record] = field(default_factory=list)
     scratch_checkpoint: str | None = None
+    notes: list[str] = field(default_factory=list)
+    scratch_notes: list[str] = field(default_factory=list)
 
     @property
     def heads(self) -> list[Head]:
@@ -58,9 +61,9 @@ class Outcome:
         """Gates that are neither closed nor 1."""
         return sum(0.0 < value < 1.0 for value in self.values.values())
 
-    def with_scratch(self, metrics: list[Record], checkpoint: str | None) -> Outcome:
+    def with_scratch(self, metrics: list[Record], checkpoint: str | None, notes: Sequence[str] = ()) -> Outcome:
         """The same with a model that was trained from random weights."""
-        return replace(self, scratch=metrics, scratch_checkpoint=checkpoint)
+        return replace(self, scratch=metrics, scratch_checkpoint=checkpoint, scratch_notes=list(notes))
 
 
 def run_name(strength: float) -> str:

@@ -126,12 +126,14 @@ class GateSweep:
 
     def _unpruned(self) -> Outcome:
         model = self.loaded.model
-        return Outcome(UNPRUNED, metrics=self._measured(model), roles=self._roles(model))
+        metrics, notes = self._measured(model)
+        return Outcome(UNPRUNED, metrics=metrics, roles=self._roles(model), notes=notes)
 
     def _pruned(self, strength: float) -> Outcome:
         name = run_name(strength)
         with self._followed(name, f"λ {strength:g}", self.training) as how:
             found = prune(self.loaded, self.lesson, strength, self.gates, self.training, how)
+        metrics, notes = self._measured(found.model)
         return Outcome(
             name,
             strength,
@@ -139,9 +141,10 @@ class GateSweep:
             values={str(h): v for h, v in found.values.items()},
             gates=found.gates.to_dict("records"),  # type: ignore[arg-type]
             log=found.log.to_dict("records"),  # type: ignore[arg-type]
-            metrics=self._measured(found.model),
+            metrics=metrics,
             checkpoint=self._saved(found.model, name),
             roles=self._roles(found.model),
+            notes=notes,
         )
 
     def _with_scratch(self, outcomes: Sequence[Outcome], wanted: Sequence[Outcome]) -> list[Outcome]:
@@ -153,7 +156,7 @@ class GateSweep:
             shape = frozenset(outcome.removed)
             if outcome in wanted and len(shape) < heads:
                 own = trained[shape] = trained.get(shape) or self._scratch(outcome)
-                found.append(outcome.with_scratch(own.scratch, own.scratch_checkpoint))
+                found.append(outcome.with_scratch(own.scratch, own.scratch_checkpoint, own.scratch_notes))
             else:
                 found.append(outcome)
         return found
@@ -164,7 +167,8 @@ class GateSweep:
         def make() -> Outcome:
             with self._followed(name, f"{outcome.run} from random weights", self.scratch) as how:
                 model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, how)
-            return outcome.with_scratch(self._measured(model), self._saved(model, name))
+            metrics, notes = self._measured(model)
+            return outcome.with_scratch(metrics, self._saved(model, name), notes)
 
         return self._remembered(name, make)
 
@@ -177,14 +181,14 @@ class GateSweep:
         with Deferred() as signals, self.run.reporter.progress(f"{text} (updates)", total) as advance:
             yield How(TrainingKeeper(folder, signals, processes), advance, processes.count)
 
-    def _measured(self, model: PreTrainedModel) -> list[Record]:
-        """The metrics that are reported; in the first process, which speaks for all."""
+    def _measured(self, model: PreTrainedModel) -> tuple[list[Record], list[str]]:
+        """The metrics that are reported, and what to know about them; in the first process, which speaks for all."""
         if not self.run.writes or self.lesson.held is None:
-            return []
+            return [], []
         options = EvaluationOptions(self.training.batch_tokens, self.longest, seed=self.training.seed)
-        table = measure(self.run, alike(self.loaded, model), self.lesson.task, self.lesson.held, options).metrics
-        rows: list[Any] = table[table["metric"].isin(self.lesson.metrics)].to_dict("records")
-        return rows
+        found = measure(self.run, alike(self.loaded, model), self.lesson.task, self.lesson.held, options)
+        rows: list[Any] = found.metrics[found.metrics["metric"].isin(self.lesson.metrics)].to_dict("records")
+        return rows, found.notes
 
     def _saved(self, model: PreTrainedModel, name: str) -> str:
         place = f"{MODELS}/{name}"

@@ -7,13 +7,16 @@ from collections.abc import Mapping
 import pandas as pd
 
 from headlens.corpora.annotations import AnnotationCounts
+from headlens.corpora.bootstrap import FEWEST
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.errors import counted
 from headlens.experiments.feeding import Feed
 from headlens.experiments.relevance_feed import RelevanceFeed
 from headlens.heads import HeadTable
-from headlens.relevance.corpus import FEWEST, Conservation
+from headlens.relevance.corpus import Conservation
 from headlens.relevance.session import Rule
+from headlens.tasks.base import Floats, Task
+from headlens.tasks.translation import CUT
 
 
 def encoding_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
@@ -37,6 +40,34 @@ def encoding_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
     if counts.merged_words:
         notes.append(f"{counts.merged_words} words share a token with another word and are read as one with it.")
     return notes
+
+
+def record_notes(task: Task, records: Floats) -> list[str]:
+    """What the records (n, k) of a whole model tell of its task: what guessing gives, whether it guesses, what was cut.
+
+    Args:
+        task: whose records they are.
+        records: of all examples.
+    """
+    notes, said = [], _column(task, records, "predicted")
+    if (chance := task.chance(records)) is not None:
+        notes.append(f"Guessing without reading has an {task.metrics[0]} of {chance:.3f}.")
+    if task.labels and said is not None and len(said) > 1 and (said == said[0]).all():
+        notes.append(f"The model says {task.labels[int(said[0])]!r} of every example.")
+    if cut := cut_translations(task, records):
+        notes.append(f"{counted(cut, 'translation')} {_were(cut)} cut: there was no end when they were too long.")
+    return notes
+
+
+def cut_translations(task: Task, records: Floats) -> int:
+    """How many translations were scored without an end, see `Translation`; 0 for other tasks."""
+    cut = _column(task, records, CUT)
+    return 0 if cut is None else int(cut.sum())
+
+
+def _column(task: Task, records: Floats, name: str) -> Floats | None:
+    found: Floats | None = records[:, task.columns.index(name)] if name in task.columns else None
+    return found
 
 
 def reading_notes(feed: Feed, counts: EncodingCounts) -> list[str]:

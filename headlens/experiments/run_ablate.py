@@ -21,6 +21,7 @@ from headlens.experiments.example_records import example_table, write_arrays
 from headlens.experiments.examples import Examples
 from headlens.experiments.facts import model_facts, model_label
 from headlens.experiments.head_records import HeadRecords
+from headlens.experiments.notes import cut_translations, record_notes
 from headlens.experiments.prune_heads import PRUNING_COLUMNS, PruneOptions
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
@@ -216,10 +217,11 @@ class _Ablated:
         task = examples.task
         if task.head == "sequence-classification" and (own := other_names(self.loaded.model.config, task.labels)):
             notes.append(f"The model's classes {', '.join(own)} are taken for {', '.join(task.labels)}, in this order.")
-        if "predicted" in task.columns and len(records.intact) > 1:
-            said = records.intact[:, task.columns.index("predicted")]
-            if (said == said[0]).all():
-                notes.append("The model says the same of every example: what heads are worth cannot be seen.")
+        notes += record_notes(task, records.intact)
+        cut = {str(head): cut_translations(task, own) for head, own in records.items()}
+        if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):
+            worst = next(head for head, number in cut.items() if number == most)
+            notes.append(f"Without {worst} {counted(most, 'translation')} of {len(examples)} were cut, the most.")
         if self.request.pruning.prune and self.request.options.mode != "zero":
             notes.append(
                 f"Pruned models are without their heads altogether; `ranked` took the order of --mode "

@@ -129,7 +129,9 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> DamRun:
         sweep = DamSweep(run, opened.loaded, opened.lesson, request.lambdas, request.resolved_dam, request.options)
         outcomes = sweep.outcomes()
         tables = sweep.tables(outcomes, request.window) if run.writes else {}
-        notes = [*opened.notes, *_notes(request, opened, tables, run), *run.warnings]
+        known = outcomes[0].notes
+        measured = [*known, *(f"{o.run}: {note}" for o in outcomes for note in o.notes if note not in known)]
+        notes = [*opened.notes, *_notes(request, opened, tables, run), *measured, *run.warnings]
         if run.folder is not None:
             masks: list[LearnedMask] = [sweep.learned(o) for o in outcomes if o.mask]
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):

@@ -108,6 +108,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         if run.folder is None:
             return TrainRun(run.path, run.files, state, notes)
         measured = Measured() if held is None else _measured(request, run, loaded, held)
+        notes += measured.notes
         _write(request, run, loaded, state, measured)
         facts = _facts(request, loaded, state, rows, held)
         run.folder.finish({**facts, "notes": notes + run.warnings})

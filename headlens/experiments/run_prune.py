@@ -14,7 +14,7 @@ from headlens.corpora.sources import CorpusOptions, open_corpus
 from headlens.errors import OptionError, counted
 from headlens.experiments.classify import Frequencies
 from headlens.experiments.facts import model_facts
-from headlens.experiments.gate_outcome import Outcome
+from headlens.experiments.gate_outcome import UNPRUNED, Outcome
 from headlens.experiments.gate_sweep import GateSweep, RoleCorpus, SweepOptions, forget_models, nearest
 from headlens.experiments.gate_tables import GateTables
 from headlens.experiments.lesson import Lesson
@@ -199,6 +199,7 @@ def _notes(request: PruneRequest, lesson: Lesson, outcomes: list[Outcome], run: 
     if request.sweep.from_scratch:
         steps = How(processes=run.processes.count).updates(lesson.data, request.training.scratch())
         notes.append(f"Models from scratch had {steps} updates; --scratch-steps gives as many as the original had.")
+    notes += _measured_notes(outcomes)
     for outcome in outcomes:
         if outcome.between:
             notes.append(f"{outcome.run}: {counted(outcome.between, 'gate')} between 0 and 1 went into the weights.")
@@ -210,6 +211,15 @@ def _notes(request: PruneRequest, lesson: Lesson, outcomes: list[Outcome], run: 
     if request.roles.roles_corpus is None:
         notes.append("What do the heads that remain do? --roles-corpus FILE.conllu tells.")
     return notes
+
+
+def _measured_notes(outcomes: list[Outcome]) -> list[str]:
+    """What to know about the metrics of all models; what holds of the unpruned one, too, is told of that alone."""
+    notes, known = [], [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
+    for outcome in outcomes:
+        for name, own in ((outcome.run, outcome.notes), (f"{outcome.run} from random weights", outcome.scratch_notes)):
+            notes += [f"{name}: {note}" for note in own if note not in known]
+    return [*known, *notes]
 
 
 def _reached(target: int, outcomes: list[Outcome]) -> str:

@@ -112,10 +112,12 @@ class Bench:
     def check(self) -> None:
         """Raise OptionError for numbers of heads that the model does not have, or too few examples to split."""
         heads = len(self.records.heads)
-        if max(pruning_counts(self.prune.prune, heads)) == heads:
+        if (most := max(self.prune.prune, default=0)) >= heads:
+            problem = "nothing would be left" if most == heads else f"the model has {heads}"
             raise OptionError(
-                f"Without all of its {heads} heads nothing is left.", f"--prune can be up to {heads - 1}."
+                f"{counted(most, 'head')} cannot be pruned: {problem}.", f"--prune can be up to {heads - 1}."
             )
+        pruning_counts(self.prune.prune, heads)
         ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
     @cached_property

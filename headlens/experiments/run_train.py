@@ -95,6 +95,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         if run.folder is None:
             return TrainRun(run.path, run.files, state, notes)
         measured = _translated(request, run, trainable, dev) if request.bleu and dev is not None else Measured()
+        notes += measured.notes
         write_training(run, state, measured, figures=request.figures)
         save_checkpoint(run, trainable.model, trainable.tokenizer)
         facts = [model_facts(request.model, trainable.model, state)]

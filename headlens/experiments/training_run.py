@@ -16,6 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.experiments.example_records import record_table
 from headlens.experiments.interrupts import Deferred
+from headlens.experiments.notes import record_notes
 from headlens.experiments.run import Run
 from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.interventions.compacting import save_compacted
@@ -103,6 +104,7 @@ def fit(run: Run, recipe: Recipe, options: TrainingOptions) -> tuple[TrainingSta
             on_best=lambda model: _keep_best(run, model, best),
             keeper=TrainingKeeper(run.kept("training"), signals, run.processes),
             progress=advance,
+            logged=lambda state: write_log(run, state),
         )
         state = trainer.fit(recipe.network, recipe.data)
     if not state.evaluations:
@@ -129,12 +131,16 @@ def write_training(run: Run, state: TrainingState, measured: Measured, *, figure
     for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
         if len(table):
             run.folder.table(name, table)
-    log, evaluations = pd.DataFrame(state.log), pd.DataFrame(state.evaluations)
-    run.folder.table("log", log)
-    if len(evaluations):
-        run.folder.table("evaluations", evaluations)
-    if figures and (figure := training_curve(log, evaluations)) is not None:
+    write_log(run, state)
+    if figures and (figure := training_curve(pd.DataFrame(state.log), pd.DataFrame(state.evaluations))) is not None:
         run.folder.figure("training", figure)
+
+
+def write_log(run: Run, state: TrainingState) -> None:
+    """Write `log.csv` and `evaluations.csv` as far as training has come, in the process that writes."""
+    for name, rows in (("log", state.log), ("evaluations", state.evaluations)):
+        if rows and run.folder is not None:
+            run.folder.table(name, pd.DataFrame(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,10 +150,12 @@ class Measured:
     Args:
         metrics: with 95 % bootstrap intervals over examples, a row each.
         examples: what the model did on every example, a row each.
+        notes: what the reader should know of them.
     """
 
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
     examples: pd.DataFrame = field(default_factory=pd.DataFrame)
+    notes: list[str] = field(default_factory=list)
 
 
 def measure(run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, options: EvaluationOptions) -> Measured:
@@ -165,7 +173,7 @@ def measure(run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, op
     rows = [{**own, "metric": name, "n": len(found.records), **asdict(e)} for name, e in found.metrics.items()]
     examples = record_table(task, found.ids, found.records)
     examples.insert(0, "model", loaded.short_name)
-    return Measured(pd.DataFrame(rows), examples)
+    return Measured(pd.DataFrame(rows), examples, record_notes(task, found.records))
 
 
 def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str = MODEL) -> None:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from headlens.corpora.bootstrap import Draws, percentile_interval
+from headlens.corpora.bootstrap import FEWEST, Draws, percentile_interval
 
 Floats = npt.NDArray[np.float64]
 # A metric of records (examples, k) under every weighting (replicates, examples): (replicates,).
@@ -84,7 +84,9 @@ def value_of(records: Floats, statistic: Statistic) -> float:
 
 
 def replicates_of(records: Floats, statistic: Statistic, draws: Draws) -> Floats:
-    """The metric of every replicate, (replicates,)."""
+    """The metric of every replicate, (replicates,); none for fewer than `FEWEST` examples."""
+    if draws.examples < FEWEST:
+        return np.empty(0)
     return np.concatenate([statistic(records, weights) for weights in draws.blocks()])
 
 

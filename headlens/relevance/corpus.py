@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.sites import Site
-from headlens.corpora.bootstrap import Draws, percentile_interval
+from headlens.corpora.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.errors import SelfCheckError
 from headlens.heads import Head, HeadTable
 from headlens.metrics.totals import Array, Totals
@@ -19,8 +19,6 @@ from headlens.relevance.session import HeadRelevance
 
 # Where the heads of a layer cancel to less than this share of their magnitudes, their sum is no unit to measure in.
 CANCELLED = 0.1
-# Fewer examples tell nothing about how much others would differ.
-FEWEST = 5
 COLUMNS = (
     *("relevance", "ci_low", "ci_high", "raw", "rule", "target"),
     *("signed", "signed_low", "signed_high", "n", "cancelled", "negative"),

@@ -17,10 +17,11 @@ VALUES = ("value", "ci_low", "ci_high")
 
 
 def draw_level(axes: Axes, rows: pd.DataFrame, label: str) -> None:
-    """A dashed line for each row's `value`, and a band from `ci_low` to `ci_high`."""
+    """A dashed line for each row's `value`, and a band from `ci_low` to `ci_high` if there is one."""
     for value, low, high in zip(*(numbers(rows, name) for name in VALUES), strict=True):
         axes.axhline(value, color=INK, linewidth=0.8, linestyle="--", label=label, zorder=1)
-        axes.axhspan(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
+        if np.isfinite([low, high]).all():
+            axes.axhspan(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
 
 
 def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str) -> None:

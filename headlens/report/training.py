@@ -25,7 +25,10 @@ def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame) -> Figure | Non
     headline(figure, "Training")
     axes = figure.add_axes((0.16, 0.17, 0.8, 0.68))
     dress(axes, "update", "loss")
-    axes.plot(numbers(log, "step"), numbers(log, "loss"), color=BLUE, linewidth=1, label="training")
+    # A line of a single point would not be seen.
+    marker = "o" if len(log) == 1 else ""
+    steps, losses = numbers(log, "step"), numbers(log, "loss")
+    axes.plot(steps, losses, marker=marker, markersize=3, color=BLUE, linewidth=1, label="training")
     if "loss" in evaluations:
         steps, losses = numbers(evaluations, "step"), numbers(evaluations, "loss")
         axes.plot(steps, losses, "o-", color=VERMILION, linewidth=1, markersize=3, label="held out")

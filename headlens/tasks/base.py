@@ -134,6 +134,11 @@ class Task(ABC):
         del records, metric
         return None
 
+    def chance(self, records: Floats) -> float | None:
+        """The main metric of who guesses without reading; None where it is no share of right examples."""
+        del records
+        return None
+
     def finer(self, records: Floats) -> float:
         """Tells models apart whose metric on some examples is the same: the larger, the better; 0 if nothing does."""
         del records

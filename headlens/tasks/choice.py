@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -23,6 +24,11 @@ class Chosen(Task):
     """Records: `label`, `predicted` and `margin`, the score of the right one above the best other one."""
 
     @property
+    @abstractmethod
+    def options(self) -> int:
+        """Among how many it is chosen."""
+
+    @property
     def metrics(self) -> tuple[str, ...]:
         """Right or wrong."""
         return ("accuracy",)
@@ -37,6 +43,11 @@ class Chosen(Task):
         del metric
         right: Floats = (records[:, 0] == records[:, 1]).astype(np.float64)
         return right
+
+    def chance(self, records: Floats) -> float | None:
+        """Any of them."""
+        del records
+        return 1 / self.options
 
     def finer(self, records: Floats) -> float:
         """The mean margin."""
@@ -71,6 +82,11 @@ class MultipleChoice(Chosen):
     name: str = "swag"
     choices: int = 4
     head: ClassVar[HeadKind] = "multiple-choice"
+
+    @property
+    def options(self) -> int:
+        """The endings."""
+        return self.choices
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
         """A row for every ending; none if one is too long."""

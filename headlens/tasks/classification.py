@@ -93,6 +93,12 @@ class Classification(Task):
         """Of the accuracy."""
         return (records[:, 0] == records[:, 1]).astype(np.float64) if metric == "accuracy" else None
 
+    def chance(self, records: Floats) -> float | None:
+        """The share of the most frequent class."""
+        if self.scores[0] != "accuracy":
+            return None
+        return float(np.unique(records[:, 0], return_counts=True)[1].max() / len(records))
+
     def finer(self, records: Floats) -> float:
         """Minus the mean loss."""
         return -float(records[:, 2].mean())

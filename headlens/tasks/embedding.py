@@ -108,6 +108,11 @@ class ParaphraseChoice(Chosen):
     temperature: float = 0.05
     head: ClassVar[HeadKind] = "embedding"
 
+    @property
+    def options(self) -> int:
+        """The candidates."""
+        return self.candidates
+
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
         """A row for every text."""
         assert isinstance(example, TextExample)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from headlens.corpora.bootstrap import Draws, percentile_interval
+from headlens.corpora.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.models.loading import LoadedModel
 from headlens.models.memory import InParts
@@ -132,7 +132,7 @@ def nothing_left(source: TaskSource, reader: Reader, counts: SourceCounts) -> Co
 def estimates(
     task: Task, records: Floats, keys: Sequence[str], options: EvaluationOptions | None = None
 ) -> dict[str, Estimate]:
-    """All metrics of records with their intervals.
+    """All metrics of records with their intervals, which fewer than `FEWEST` examples do not have.
 
     Args:
         task: whose records they are.
@@ -141,7 +141,7 @@ def estimates(
         options: of the bootstrap.
     """
     options = options or EvaluationOptions()
-    draws = Draws.of(keys, options.replicates, options.seed)
+    draws = Draws.of(keys, options.replicates if len(keys) >= FEWEST else 0, options.seed)
     found = {}
     for name, value in task.values(records).items():
         replicates = [task.replicates(records, weights, name) for weights in draws.blocks()]

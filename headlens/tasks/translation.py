@@ -17,13 +17,17 @@ from headlens.tasks.masked import TranslationLoss, translation_row
 from headlens.tasks.overlap import BLEU_COLUMNS, CHRF_COLUMNS, bleu, bleu_counts, chrf, chrf_counts
 from headlens.tasks.reader import Reader, TokenRow
 
+# The column that tells of translations without an end.
+CUT = "cut"
+
 
 @dataclass(frozen=True)
 class Translation(Task):
     """Beam search, compared with one reference.
 
-    Records are counts that add up over sentences, so that BLEU and chrF of any sample are exactly sacreBLEU's. The
-    loss of training is that of `TranslationLoss`, whose batches have labels.
+    Records are counts that add up over sentences, so that BLEU and chrF of any sample are exactly sacreBLEU's, and
+    whether a translation was `cut`: it had no end within the tokens that it may have. The loss of training is that of
+    `TranslationLoss`, whose batches have labels.
 
     Args:
         name: of the task.
@@ -46,8 +50,8 @@ class Translation(Task):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Counts of n-grams."""
-        return *BLEU_COLUMNS, *CHRF_COLUMNS
+        """Counts of n-grams; 1 for translations that were cut."""
+        return *BLEU_COLUMNS, *CHRF_COLUMNS, CUT
 
     @property
     def differentiable(self) -> Task:
@@ -60,11 +64,15 @@ class Translation(Task):
 
     def run(self, model: PreTrainedModel, batch: TaskBatch) -> Tensor:
         """Ids of translations, (n, length)."""
-        limit = self.max_tokens if batch.reader.limit is None else min(self.max_tokens, batch.reader.limit - 1)
         generate: Any = model.generate
+        most = self.most_tokens(batch.reader)
         with torch.inference_mode():
-            written: Tensor = generate(**batch.inputs, num_beams=self.beams, do_sample=False, max_new_tokens=limit)
+            written: Tensor = generate(**batch.inputs, num_beams=self.beams, do_sample=False, max_new_tokens=most)
         return written
+
+    def most_tokens(self, reader: Reader) -> int:
+        """Of a translation: `max_tokens`, or what the model reads if that is less."""
+        return self.max_tokens if reader.limit is None else min(self.max_tokens, reader.limit - 1)
 
     def texts(self, outputs: Tensor, batch: TaskBatch) -> list[str]:
         """Translations as text."""
@@ -74,18 +82,27 @@ class Translation(Task):
         return [text.strip() for text in found]
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """(n, 28), from ids."""
+        """(n, 29), from ids."""
         if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(batch):
             raise OptionError("Translations are read from generated ids.", "Use the task's own `run`.")
         rows = []
-        for text, example in zip(self.texts(outputs, batch), batch.examples, strict=True):
+        texts, cut = self.texts(outputs, batch), self._cut(outputs, batch.reader)
+        for text, example, endless in zip(texts, batch.examples, cut, strict=True):
             assert isinstance(example, TextExample)
             reference = example.texts[1]
-            rows.append([*bleu_counts(text, reference, self.tokenizer), *chrf_counts(text, reference)])
+            rows.append([*bleu_counts(text, reference, self.tokenizer), *chrf_counts(text, reference), endless])
         return np.array(rows, dtype=np.float64)
+
+    def _cut(self, ids: Tensor, reader: Reader) -> list[bool]:
+        """Whether a translation is as long as it may be without an end before its last token."""
+        # Behind the token that a decoder starts from. Many models are made to write the end as the last token.
+        written, most = ids[:, 1:], self.most_tokens(reader)
+        ends = [i for i in (reader.tokenizer.eos_token_id, reader.tokenizer.pad_token_id) if i is not None]
+        ended = torch.isin(written[:, : most - 1], written.new_tensor(ends)).any(dim=1)
+        return [written.shape[1] >= most and not end for end in ended.tolist()]
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """(replicates,); 0 without any example."""
         counts = weights @ records
         split = len(BLEU_COLUMNS)
-        return bleu(counts[:, :split]) if metric == "bleu" else chrf(counts[:, split:])
+        return bleu(counts[:, :split]) if metric == "bleu" else chrf(counts[:, split:-1])

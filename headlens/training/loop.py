@@ -67,6 +67,7 @@ class Trainer:
         progress: called with the number of updates done.
         scales: factors on the learning rate for parameters whose names begin so, see `parameter_groups`.
         record: called with the model for every row of the log; gives more columns.
+        logged: called with the state when its log or its evaluations have a new row.
         clip_apart: whether the gradients of parameters in `scales` are clipped by themselves: large ones would leave
             next to nothing of the others.
     """
@@ -80,6 +81,7 @@ class Trainer:
     progress: Callable[[int], None] = lambda _: None
     scales: Mapping[str, float] = field(default_factory=dict)
     record: Callable[[nn.Module], Mapping[str, float]] = lambda _: {}
+    logged: Callable[[TrainingState], None] = lambda _: None
     clip_apart: bool = False
 
     def fit(self, model: nn.Module, data: Data) -> TrainingState:
@@ -222,6 +224,7 @@ class _Run:
         row = {"step": state.step, "epoch": self._epochs(), "loss": mean, "learning_rate": rate}
         state.log.append(row | dict(self.trainer.record(self.plain)))
         state.loss, state.units = 0.0, 0
+        self.trainer.logged(state)
 
     def _epochs(self) -> float:
         return self.state.epoch + self.state.update / self.updates.per_epoch(self.state.epoch)
@@ -239,6 +242,7 @@ class _Run:
             found = dict(self.trainer.evaluate(self.plain))
         state = self.state
         state.evaluations.append({"step": state.step, "epoch": self._epochs(), **found})
+        self.trainer.logged(state)
         if self.trainer.better is None:
             return
         value = self.trainer.better(found)

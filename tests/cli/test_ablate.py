@@ -227,7 +227,10 @@ def test_classes_of_other_names_and_a_model_that_always_says_the_same(run: Calla
     save_file(weights, "other/model.safetensors", metadata={"format": "pt"})
     done = run("--no-figures", "--overwrite", models=("other",))
     assert done.code == 0, done.err
-    for words in ("The model's classes sad, glad are taken for negative, positive", "says the same of every example"):
+    for words in (
+        "The model's classes sad, glad are taken for negative, positive",
+        "The model says 'negative' of every example",
+    ):
         assert words in " ".join(done.out.split())
         assert words not in plain
 
@@ -299,6 +302,9 @@ def test_translation_by_gates_and_by_its_loss(
     rows = pd.read_csv("run/ablation.csv")
     assert set(rows["stack"]) == {"encoder", "decoder", "cross"}
     assert set(rows["metric"]) == {"bleu"}
+    # A model that never learned to stop: all of its translations are as long as may be.
+    assert pd.read_csv("run/examples.csv")["cut"].tolist() == [1, 1, 1, 1]
+    assert "4 translations were cut" in " ".join(done.out.split())
     done = headlens("ablate", model, "--task", "translation-loss", *data, "--metric", "perplexity", "--out", "loss")
     assert done.code == 0, done.err
     assert set(pd.read_csv("loss/ablation.csv")["metric"]) == {"perplexity"}
@@ -313,10 +319,21 @@ def test_what_was_left_out_is_told(run: Callable[..., Any]) -> None:
     assert (pd.read_csv("run/ablation.csv")["n"] == 30).all()
 
 
+def test_what_guessing_gives_is_told(run: Callable[..., Any]) -> None:
+    assert run("--no-figures").code == 0
+    share = pd.read_csv("run/examples.csv")["label"].value_counts(normalize=True).max()
+    notes = json.loads(Path("run/run.json").read_text())["notes"]
+    assert f"Guessing without reading has an accuracy of {share:.3f}." in notes
+
+
 def test_too_few_examples_for_intervals(run: Callable[..., Any]) -> None:
-    done = run("--limit", 3)
+    done = run("--limit", 4)
     assert done.code == 0, done.err
-    assert (pd.read_csv("run/ablation.csv")["n"] == 3).all()
+    rows = pd.read_csv("run/ablation.csv")
+    assert (rows["n"] == 4).all()
+    assert rows[["ci_low", "ci_high"]].isna().all(axis=None)
+    assert run("--limit", 5, "--no-figures", "--overwrite").code == 0
+    assert pd.read_csv("run/ablation.csv")[["ci_low", "ci_high"]].notna().all(axis=None)
 
 
 def test_a_finished_run_is_left_alone(headlens: Headlens, run: Callable[..., Any]) -> None:

@@ -51,7 +51,7 @@ REFUSED: dict[str, tuple[Sequence[object], Sequence[str]]] = {
     "words": ((*DEV, "--prune", "some"), ["--prune 'some' is no list of whole numbers", "Write 3,10,20,30"]),
     "half a head": ((*DEV, "--prune", "1,1.5"), ["--prune '1,1.5' is no list of whole numbers"]),
     "more than there are": ((*DEV, "--prune", "1,5"), ["5 heads cannot be pruned: the model has 4", "up to"]),
-    "all of them": ((*DEV, "--prune", 4), ["Without all of its 4 heads nothing is left", "up to 3"]),
+    "all of them": ((*DEV, "--prune", 4), ["4 heads cannot be pruned: nothing would be left", "up to 3"]),
     "nothing to rank on": ((*DEV, "--prune", 1, "--rank-split", 0), ["--rank-split 0.0 leaves nothing", "0.5"]),
     "nothing to evaluate": ((*DEV, "--prune", 1, "--rank-split", 1), ["--rank-split 1.0 leaves nothing", "0.5"]),
     "no share": ((*DEV, "--prune", 1, "--rank-split", 2), ["--rank-split", "2 is not a number from 0 to 1"]),

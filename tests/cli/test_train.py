@@ -146,6 +146,8 @@ def test_killed_and_resumed(headlens: Headlens, tmp_path: Path, options: list[st
     process.send_signal(number)
     assert process.wait() == (-9 if number == signal.SIGKILL else 143)
     assert not Path("run/model").exists()
+    if Path("run/log.csv").exists():
+        assert Path("whole/log.csv").read_bytes().startswith(Path("run/log.csv").read_bytes()), "as far as it came"
     done = headlens("train", "--resume", "run")
     assert done.code == 0, done.err
     tables = ("log.csv", "evaluations.csv") if options == TEXT else ("log.csv", "evaluations.csv", "metrics.csv")

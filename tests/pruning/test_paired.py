@@ -133,14 +133,15 @@ def test_the_same_system_differs_by_nothing() -> None:
 
 
 def test_the_interval_has_the_difference_inside() -> None:
-    found = compare_means([1, 0, 1, 1], [0, 0, 0, 1], Draws.of(keys(4), 1))
+    found = compare_means([1, 0, 1, 1, 0], [0, 0, 0, 1, 0], Draws.of(keys(5), 1))
     assert found.low <= found.delta <= found.high
 
 
 def test_replicates_without_a_value_are_left_out() -> None:
-    found = compare_means([0.5], [0.25], Draws.of(keys(1), 200))
+    # Equal keys are drawn together: many replicates have none of them.
+    found = compare_means([0.5] * 5, [0.25] * 5, Draws.of(["same"] * 5, 200))
     assert (found.delta, found.low, found.high) == (0.25, 0.25, 0.25)
-    never = Comparison(np.ones((3, 1)), lambda _, w: np.full(len(w), np.nan), Draws.of(keys(3), 5)).of(np.ones((3, 1)))
+    never = Comparison(np.ones((5, 1)), lambda _, w: np.full(len(w), np.nan), Draws.of(keys(5), 5)).of(np.ones((5, 1)))
     assert np.isnan([never.delta, never.low, never.high, never.p_value]).all()
 
 
@@ -159,3 +160,12 @@ def test_holm_leaves_out_what_has_no_p_value() -> None:
     assert holm([0.01, np.nan, 0.04])[[0, 2]] == pytest.approx([0.02, 0.04])
     assert np.isnan(holm([0.01, np.nan])[1])
     assert np.isnan(holm([np.nan])).all()
+
+
+def test_fewer_than_five_examples_have_no_interval() -> None:
+    for count, known in ((4, False), (5, True)):
+        records = np.linspace(0, 1, count)[:, None]
+        draws = Draws.of([str(i) for i in range(count)], 200)
+        found = Comparison(records, mean, draws).of(records + 0.1)
+        assert found.delta == pytest.approx(0.1)
+        assert np.isfinite([found.low, found.high, found.p_value]).all() == known

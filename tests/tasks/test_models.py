@@ -235,6 +235,22 @@ def test_translations_that_are_written(marian_tokenizer: PreTrainedTokenizerBase
         task.read(_Logits(torch.zeros(2, 3, 4)), batch)
 
 
+def test_translations_without_an_end(marian_tokenizer: PreTrainedTokenizerBase) -> None:
+    task, model = Translation(max_tokens=3), translator(marian_tokenizer)
+    batch = batch_of(task, TRANSLATIONS, Reader.of(loaded(model, marian_tokenizer)))
+    end, pad, word = marian_tokenizer.eos_token_id, marian_tokenizer.pad_token_id, 5
+    cut = task.columns.index("cut")
+
+    def told(*rows: list[int]) -> list[float]:
+        found: list[float] = task.read(torch.tensor(rows), batch)[:, cut].tolist()
+        return found
+
+    # A decoder starts from padding. Models may be made to write the end as the last token that they have.
+    assert told([pad, word, word, word], [pad, word, word, end]) == [1, 1]
+    assert told([pad, word, end, pad], [pad, end, pad, pad]) == [0, 0]
+    assert told([pad, word, word], [pad, word, end]) == [0, 0], "shorter than it may be"
+
+
 WRONG: list[tuple[Task, str, TextExample, str]] = [
     (
         Classification("rte", ("yes", "no")),

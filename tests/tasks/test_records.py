@@ -88,6 +88,21 @@ def test_metrics_of_right_and_wrong_are_the_share_that_is_right(name: str) -> No
 
 
 @pytest.mark.parametrize("name", TASKS)
+def test_chance_is_what_the_best_constant_answer_gives(name: str) -> None:
+    task = TASKS[name]
+    records = random_records(task, 40, 1)
+    if isinstance(task, Chosen):
+        assert task.chance(records) == pytest.approx({"paraphrase": 0.5, "swag": 0.25}[name])
+    elif task.metrics[0] == "accuracy" and task.labels:
+        always = [
+            np.column_stack([records[:, 0], np.full(40, said), records[:, 2]]) for said in range(len(task.labels))
+        ]
+        assert task.chance(records) == max(map(task.value, always))
+    else:
+        assert task.chance(records) is None
+
+
+@pytest.mark.parametrize("name", TASKS)
 def test_descriptions(name: str) -> None:
     task = TASKS[name]
     assert task.name == name

@@ -211,3 +211,11 @@ def test_the_state_survives_json(tmp_path: Path) -> None:
     other = TrainingState()
     other.restore(tmp_path, model(), optimiser)
     assert other == state
+
+
+def test_every_new_row_of_log_or_evaluations_is_told_at_once() -> None:
+    seen: list[tuple[int, int, int]] = []
+    every = TrainingOptions(steps=6, batch_tokens=40, log_every=2, evaluate_every=3)
+    told = lambda state: seen.append((state.step, len(state.log), len(state.evaluations)))  # noqa: E731
+    Trainer(every, ModelLoss(), lambda _: {"loss": 1.0}, logged=told).fit(model(), Sentences())
+    assert seen == [(2, 1, 0), (3, 1, 1), (4, 2, 1), (6, 3, 1), (6, 3, 2)]
