@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import ablate, attend, classify, compact, masks, models, prune, relevance, report, train
+from . import ablate, attend, classify, compact, masks, models, prune, relevance, report, train, train_dam
 from .processes import rank
 
 _DEBUG = "Run again with --debug for the traceback."
@@ -36,6 +36,7 @@ app.command(rich_help_panel="Models")(prune.prune)
 app.command(rich_help_panel="Models")(compact.compact)
 app.command(rich_help_panel="Results")(report.report)
 app.command(rich_help_panel="Models")(train.train)
+app.command("train-dam", rich_help_panel="Models")(train_dam.train_dam)
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 
 

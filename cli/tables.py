@@ -93,6 +93,25 @@ def prune_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     return shown
 
 
+def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
+    """How sparse the masks are, and the task under them."""
+    from headlens.report.console import summary_table
+
+    sweep = tables["sweep"]
+    rows = [
+        {
+            "run": row["run"],
+            "masked": "" if math.isnan(row["penalty"]) else f"{row['sparsity']:.1%}",
+            str(row["metric"]): row["value"],
+            "95 % CI": _bounds(row, 3),
+        }
+        for row in sweep.to_dict("records")
+    ]
+    return (
+        [summary_table(f"Masks of {sweep['model'].iloc[0]}, {sweep['task'].iloc[0]} under them", rows)] if rows else []
+    )
+
+
 def _gated(row: Mapping[Hashable, Any], digits: int, text: Callable[[Any, str, int], str]) -> dict[str, object]:
     return {
         "run": row["run"],

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from headlens.attention import learned_mask
 from headlens.attention.contract import CallContext, Edit
 from headlens.attention.interface import Kernel, additive, causal_mask
 from headlens.errors import OptionError
@@ -44,7 +45,8 @@ def mask_to_use(
     if mask is None:
         return None
     # Two lowest numbers add up to -inf, and a row of those to NaN.
-    floored = mask.clamp(min=torch.finfo(query.dtype).min)
+    lowest = torch.finfo(query.dtype).min
+    floored = learned_mask.floored(mask, lowest) if mask.requires_grad else mask.clamp(min=lowest)
     if kernel != "sdpa" and torch.is_autocast_enabled(query.device.type):
         return floored
     # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.

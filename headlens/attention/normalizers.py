@@ -35,6 +35,14 @@ _HARMLESS = {
 }
 
 
+class CallNormalizer:
+    """A normaliser that is another one for every call: by layer, or by the sentences of the batch."""
+
+    def at(self, context: CallContext) -> Normalizer:
+        """That of a call."""
+        raise NotImplementedError
+
+
 def softmax(scores: Tensor) -> Tensor:
     """Softmax over the keys."""
     return torch.softmax(scores, dim=-1)
@@ -70,7 +78,11 @@ class Entmax:
 
 
 def attend_with(
-    normalizer: Normalizer, context: CallContext, module: nn.Module, mask: Tensor | None, **kwargs: Any
+    normalizer: Normalizer | CallNormalizer,
+    context: CallContext,
+    module: nn.Module,
+    mask: Tensor | None,
+    **kwargs: Any,
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention with another normaliser, which gets scores of at least single precision.
 
@@ -97,6 +109,8 @@ def attend_with(
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     bias = kwargs.get("position_bias")
     scores = scores if bias is None else scores + bias
+    if isinstance(normalizer, CallNormalizer):
+        normalizer = normalizer.at(context)
     weights = normalizer(scores if mask is None else scores + lowest_kept(mask, scores.dtype))
     dropped = nn.functional.dropout(weights, p=kwargs.get("dropout") or 0.0, training=module.training)
     return torch.matmul(dropped.to(value.dtype), value).transpose(1, 2).contiguous(), weights

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headlens.attention import learned_mask
 from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.core import Core, attend, blocks, terms_of
 from headlens.attention.edited import edited_output, mask_to_use
 from headlens.attention.installation import implementations, install, recomputes, supports_sdpa
 from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
-from headlens.attention.normalizers import Normalizer, attend_with, check_core
+from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_with, check_core
 from headlens.attention.passes import Link, Passes
 from headlens.attention.sites import Site, find_sites
 from headlens.attention.standing import set_aside, standing_edits
@@ -64,7 +65,7 @@ class AttentionSession:
         *,
         observers: Sequence[Observer] = (),
         edits: Sequence[Edit] = (),
-        normalizer: Normalizer | None = None,
+        normalizer: Normalizer | CallNormalizer | None = None,
         kernel: Kernel | Literal["auto"] = "auto",
     ) -> None:
         self.model = model
@@ -205,6 +206,8 @@ class AttentionSession:
             return attend_with(self.normalizer, context, module, mask, **kwargs)
         if self.kernel == "sdpa" and any(kwargs.get(k) is not None for k in _LOST_BY_SDPA):
             raise _no_sdpa(type(module).__name__)
+        if self.kernel == "sdpa" and mask is not None and learned_mask.serves(module, context, mask, kwargs):
+            return learned_mask.attend(context, mask, kwargs.get("scaling")), None
         function = own_attention(self.kernel, module)
         return function(module, context.query, context.key, context.value, mask, **kwargs)
 

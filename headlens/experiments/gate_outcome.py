@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from headlens.errors import ResumeError
 from headlens.experiments.run import Run
@@ -14,6 +14,7 @@ from headlens.heads import Head
 from headlens.report.files import atomic_path
 
 Record = dict[str, Any]
+Kept = TypeVar("Kept")
 UNPRUNED = "unpruned"
 
 
@@ -70,30 +71,31 @@ def run_name(strength: float) -> str:
     return f"penalty-{strength:.10g}"
 
 
-def remembered(run: Run, name: str, make: Callable[[], Outcome]) -> Outcome:
+def remembered(run: Run, name: str, make: Callable[[], Kept], kind: type[Kept]) -> Kept:
     """What was kept of a run that has finished, or what it gives now; the same in all processes.
 
     Args:
         run: the sweep.
         name: unique in it.
         make: the run; only what the first process gives counts.
+        kind: a dataclass of what can be written as JSON.
 
     Raises:
         ResumeError: if what was kept cannot be read.
     """
     path = run.kept(f"{name}.json")
     if run.processes.share(path.is_file()):
-        return _read(path)
+        return _read(path, kind)
     made = run.processes.share(make())
     if run.writes:
         with atomic_path(path) as temporary:
-            temporary.write_text(json.dumps(asdict(made)), encoding="utf-8")
+            temporary.write_text(json.dumps(vars(made)), encoding="utf-8")
     run.processes.gather(None)
     return made
 
 
-def _read(path: Path) -> Outcome:
+def _read(path: Path, kind: type[Kept]) -> Kept:
     try:
-        return Outcome(**json.loads(path.read_text(encoding="utf-8")))
+        return kind(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise ResumeError(f"{path} cannot be read: {error}.", "Start again with --overwrite.") from error

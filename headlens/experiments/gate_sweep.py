@@ -213,7 +213,7 @@ class GateSweep:
 
     def _remembered(self, name: str, make: Callable[[], Outcome]) -> Outcome:
         """As `remembered`; the state of a training that is done is large, and goes."""
-        found = remembered(self.run, name, make)
+        found = remembered(self.run, name, make, Outcome)
         if self.run.writes:
             shutil.rmtree(self.run.kept(f"training-{name}"), ignore_errors=True)
         return found

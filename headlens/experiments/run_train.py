@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 
-from torch import nn
-
 from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
 from headlens.experiments.masked import MaskOptions, masked
+from headlens.experiments.new_models import is_new, made_new
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
@@ -21,7 +20,6 @@ from headlens.experiments.train import (
     Trainable,
     evaluation,
     loaded_model,
-    new_model,
     objective_of,
     read_data,
 )
@@ -35,8 +33,7 @@ from headlens.experiments.training_run import (
     save_checkpoint,
     write_training,
 )
-from headlens.models.loading import DEMO, LoadedModel, ModelOptions, choose_device
-from headlens.report.files import output_errors
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.examples import TextExample
 from headlens.tasks.sources import GivenExamples
@@ -124,20 +121,9 @@ def _dev_options(request: TrainRequest) -> CorpusOptions:
 
 def _trainable(request: TrainRequest, run: Run, corpus: Corpus) -> Trainable:
     seed = request.training.seed
-    if not request.model.startswith(PREFIX):
-        return loaded_model(run.load(request.model, request.model_options), request.text, seed)
-    # Hidden: nothing that a run which fails here could go on from.
-    folder = run.kept(".vocabulary")
-    with run.reporter.status("learning a vocabulary"), output_errors(folder):
-        if run.processes.first:
-            folder.mkdir(parents=True, exist_ok=True)
-        run.processes.gather(None)
-        own = folder / str(run.processes.rank)
-        own.mkdir(exist_ok=True)
-        made = new_model(request.model.removeprefix(PREFIX), corpus, request.text, seed, own)
-    moved: nn.Module = made.model
-    moved.to(choose_device(request.model_options.device))
-    return made
+    if is_new(request.model):
+        return made_new(run, request.model, corpus, request.text, seed, request.model_options.device)
+    return loaded_model(run.load(request.model, request.model_options), request.text, seed)
 
 
 def _train(

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from headlens.report.ablate import ABLATE
 from headlens.report.classify import CLASSIFY
+from headlens.report.dam import DAM
 from headlens.report.gates import GATES
 from headlens.report.kind import Kind
 from headlens.report.masks import MASKS
 from headlens.report.relevance import RELEVANCE
 
-KINDS = {"ablate": ABLATE, "classify": CLASSIFY, "masks": MASKS, "prune": GATES, "relevance": RELEVANCE}
+KINDS = {
+    "ablate": ABLATE,
+    "classify": CLASSIFY,
+    "masks": MASKS,
+    "prune": GATES,
+    "relevance": RELEVANCE,
+    "train-dam": DAM,
+}
 
 
 def kind_of(command: str) -> Kind:

@@ -68,6 +68,8 @@ class Trainer:
         scales: factors on the learning rate for parameters whose names begin so, see `parameter_groups`.
         record: called with the model for every row of the log; gives more columns.
         logged: called with the state when its log or its evaluations have a new row.
+        clip_apart: whether the gradients of parameters in `scales` are clipped by themselves: large ones would leave
+            next to nothing of the others.
     """
 
     options: TrainingOptions
@@ -80,6 +82,7 @@ class Trainer:
     scales: Mapping[str, float] = field(default_factory=dict)
     record: Callable[[nn.Module], Mapping[str, float]] = lambda _: {}
     logged: Callable[[TrainingState], None] = lambda _: None
+    clip_apart: bool = False
 
     def fit(self, model: nn.Module, data: Data) -> TrainingState:
         """Train in place.
@@ -172,13 +175,23 @@ class _Run:
         for group in self.optimiser.param_groups:
             group["lr"] = rate * group.get(SCALE, 1.0)
         if self.options.clip:
-            self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
+            self._clip()
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.state.loss += self._sum(loss)
         self.state.units += int(units)
         self.state.step += 1
         self.state.update += 1
+
+    def _clip(self) -> None:
+        if not self.trainer.clip_apart:
+            self.accelerator.clip_grad_norm_(self.model.parameters(), self.options.clip)
+            return
+        self.accelerator.unscale_gradients()
+        groups = self.optimiser.param_groups
+        usual = [p for group in groups if SCALE not in group for p in group["params"]]
+        for part in (usual, *(group["params"] for group in groups if SCALE in group)):
+            nn.utils.clip_grad_norm_(part, self.options.clip)
 
     def _backward(self, batch: dict[str, Any], units: int, *, last: bool) -> float:
         """Add a batch's gradient; the sum of its loss."""

@@ -33,6 +33,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         ["compact", "-h"],
         ["ablate", "--help"],
         ["prune", "--help"],
+        ["train-dam", "--help"],
         ["models", "--help"],
     ],
 )

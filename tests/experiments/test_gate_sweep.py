@@ -133,12 +133,12 @@ def test_runs_are_remembered(tmp_path: Path) -> None:
         return made(0.1)
 
     run.kept("").mkdir()
-    first = remembered(run, "penalty-0.1", make)
-    assert remembered(run, "penalty-0.1", make) == first == made(0.1)
+    first = remembered(run, "penalty-0.1", make, Outcome)
+    assert remembered(run, "penalty-0.1", make, Outcome) == first == made(0.1)
     assert calls == [1]
     run.kept("penalty-0.1.json").write_text("{")
     with pytest.raises(ResumeError, match=r"penalty-0\.1\.json cannot be read"):
-        remembered(run, "penalty-0.1", make)
+        remembered(run, "penalty-0.1", make, Outcome)
 
 
 def metric(name: str, value: float) -> dict[str, object]:

@@ -1,0 +1,202 @@
+"""Masks for several strengths of the penalty: one training each, measured, saved, and remembered."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
+
+from headlens.errors import ResumeError
+from headlens.experiments.dam import DamOptions, Masked, learn_mask
+from headlens.experiments.gate_outcome import Record, remembered, run_name
+from headlens.experiments.interrupts import Deferred
+from headlens.experiments.lesson import Lesson
+from headlens.experiments.mask_tables import LearnedMask
+from headlens.experiments.prune import How, alike
+from headlens.experiments.run import Run
+from headlens.experiments.training_keeper import TrainingKeeper
+from headlens.experiments.training_run import measure, save_checkpoint
+from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.report.files import atomic_path, output_errors
+from headlens.tasks.evaluation import EvaluationOptions
+from headlens.training.options import TrainingOptions
+
+MASKS, MODELS = "masks", "models"  # folders
+PLAIN = "plain"
+SWEEP_COLUMNS = [
+    *("run", "penalty", "sparsity", "metric", "value", "ci_low", "ci_high"),
+    *("model", "task", "n", "mask", "checkpoint"),
+]
+
+
+@dataclass(frozen=True)
+class MaskOutcome:
+    """What one run gave; everything in it can be written as JSON.
+
+    Args:
+        run: its name, such as `penalty-0.1`; `plain` for the model as it was.
+        penalty: λ; None for the model as it was.
+        sparsity: share of masked positions of all heads.
+        log: rows of the training's log.
+        metrics: of the model under its final mask on what was held out, a row each.
+        mask: the file of the mask, below the folder of the run.
+        checkpoint: the folder of the model, there too.
+        notes: what to know about the metrics.
+    """
+
+    run: str
+    penalty: float | None = None
+    sparsity: float = 0.0
+    log: list[Record] = field(default_factory=list)
+    metrics: list[Record] = field(default_factory=list)
+    mask: str | None = None
+    checkpoint: str | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class DamSweep:
+    """All runs of one sweep.
+
+    Args:
+        run: under way.
+        loaded: the model.
+        lesson: what it is trained on further.
+        lambdas: strengths of the penalty.
+        options: of every mask.
+        training: of every run.
+    """
+
+    run: Run
+    loaded: LoadedModel
+    lesson: Lesson
+    lambdas: tuple[float, ...]
+    options: DamOptions
+    training: TrainingOptions
+
+    def outcomes(self) -> list[MaskOutcome]:
+        """The model as it was, then every run."""
+        found = [self._remembered(PLAIN, None)]
+        return found + [self._remembered(run_name(s), s) for s in dict.fromkeys(self.lambdas)]
+
+    def tables(self, outcomes: list[MaskOutcome], window: int) -> dict[str, pd.DataFrame]:
+        """`sweep`, `sparsity`, `positions` and `log`."""
+        masks = [(o, self.learned(o)) for o in outcomes if o.mask]
+        return {
+            "sweep": pd.DataFrame([row for o in outcomes for row in self._measured(o)], columns=SWEEP_COLUMNS),
+            "sparsity": pd.concat([_with_penalty(o, m.sparsities()) for o, m in masks], ignore_index=True),
+            "positions": pd.concat([_with_penalty(o, m.positions(window)) for o, m in masks], ignore_index=True),
+            "log": pd.DataFrame([{"run": o.run, "penalty": o.penalty, **row} for o in outcomes for row in o.log]),
+        }
+
+    def learned(self, outcome: MaskOutcome) -> LearnedMask:
+        """The mask of a run that is done, from its files.
+
+        Raises:
+            ResumeError: if they cannot be read.
+        """
+        assert outcome.mask is not None
+        folder = (self.run.path / outcome.mask).parent
+        return read_mask(folder, outcome.run, self.options)
+
+    def _remembered(self, name: str, strength: float | None) -> MaskOutcome:
+        make = self._plain if strength is None else lambda: self._learned(name, strength)
+        found = remembered(self.run, name, make, MaskOutcome)
+        if self.run.writes:
+            shutil.rmtree(self.run.kept(f"training-{name}"), ignore_errors=True)
+        return found
+
+    def _plain(self) -> MaskOutcome:
+        metrics, notes = self._evaluated(self.loaded.model)
+        return MaskOutcome(PLAIN, metrics=metrics, notes=notes)
+
+    def _learned(self, name: str, strength: float) -> MaskOutcome:
+        with self._followed(name, strength) as how:
+            found = learn_mask(self.loaded, self.lesson, strength, self.options, self.training, how)
+        with found.hardened():
+            metrics, notes = self._evaluated(found.model)
+        mask, checkpoint = f"{MASKS}/{name}/mask.safetensors", f"{MODELS}/{name}"
+        learned = LearnedMask.of(name, found.mask)
+        if self.run.writes:
+            with self.run.reporter.status("saving"):
+                save_mask(self.run.path / mask, learned, found)
+                save_checkpoint(self.run, found.model, tokenizer_of(self.loaded), checkpoint)
+        log: list[Any] = found.log.to_dict("records")
+        return MaskOutcome(name, strength, learned.sparsity, log, metrics, mask, checkpoint, notes)
+
+    @contextmanager
+    def _followed(self, name: str, strength: float) -> Iterator[How]:
+        processes = self.run.processes
+        total = How(processes=processes.count).updates(self.lesson.data, self.training)
+        text = f"λ {strength:g} (updates)"
+        with Deferred() as signals, self.run.reporter.progress(text, total) as advance:
+            keeper = TrainingKeeper(self.run.kept(f"training-{name}"), signals, processes)
+            yield How(keeper, advance, processes.count)
+
+    def _evaluated(self, model: PreTrainedModel) -> tuple[list[Record], list[str]]:
+        if not self.run.writes or self.lesson.held is None:
+            return [], []
+        longest = self.options.mask.longest
+        options = EvaluationOptions(self.training.batch_tokens, longest, seed=self.training.seed)
+        found = measure(self.run, alike(self.loaded, model), self.lesson.task, self.lesson.held, options)
+        rows: list[Any] = found.metrics[found.metrics["metric"].isin(self.lesson.metrics)].to_dict("records")
+        return rows, found.notes
+
+    def _measured(self, outcome: MaskOutcome) -> Iterator[Record]:
+        for row in outcome.metrics:
+            found = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", "model", "task")}
+            known = ("run", "penalty", "sparsity", "mask", "checkpoint")
+            yield found | {k: getattr(outcome, k) for k in known}
+
+
+def forget_masks(folder: Path) -> None:
+    """Remove masks and models of an earlier sweep, whose penalties may have been others."""
+    with output_errors(folder):
+        for place in [*(folder / MASKS).glob("penalty-*"), *(folder / MODELS).glob("penalty-*")]:
+            shutil.rmtree(place)
+
+
+def _with_penalty(outcome: MaskOutcome, frame: pd.DataFrame) -> pd.DataFrame:
+    frame.insert(1, "penalty", outcome.penalty)
+    return frame
+
+
+def save_mask(path: Path, learned: LearnedMask, found: Masked) -> None:
+    """Write a mask in its final form, and beside it the P that it came from.
+
+    Raises:
+        OutputError: if the folder cannot be written.
+    """
+    # As `AttentionMask` has it: what is always active follows from the sentence.
+    rules = {"ends": learned.structured, "diagonal": learned.diagonal, "name": learned.name, "stack": "encoder"}
+    about = {"form": found.mask.options.form, "n": str(learned.n), "task": found.task.name}
+    header = {"format": "headlens attention mask 1", "mask": json.dumps(rules), "metadata": json.dumps(about)}
+    with output_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as temporary:
+            save_file({"allowed": learned.kept.contiguous()}, temporary, header)
+        with atomic_path(path.with_name("probabilities.safetensors")) as temporary:
+            save_file({"p": learned.probabilities.float().contiguous()}, temporary)
+
+
+def read_mask(folder: Path, name: str, options: DamOptions) -> LearnedMask:
+    """What `save_mask` wrote.
+
+    Raises:
+        ResumeError: if it cannot be read.
+    """
+    try:
+        kept = load_file(folder / "mask.safetensors")["allowed"].to(torch.bool)
+        probabilities = load_file(folder / "probabilities.safetensors")["p"]
+    except (OSError, KeyError, ValueError) as error:
+        raise ResumeError(f"{folder} has lost its mask: {error}.", "Start again with --overwrite.") from error
+    return LearnedMask(name, probabilities, kept, options.mask.diagonal, options.mask.structured)

@@ -1,0 +1,196 @@
+"""`train-dam` with everything around it: model and data by name, a run folder with masks, tables and figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.errors import OptionError
+from headlens.experiments.dam import DamOptions
+from headlens.experiments.dam_sweep import DamSweep, MaskOutcome, forget_masks
+from headlens.experiments.facts import model_facts
+from headlens.experiments.fine_tune import TaskRows
+from headlens.experiments.lesson_data import LessonData, Opened
+from headlens.experiments.mask_tables import LearnedMask
+from headlens.experiments.new_models import is_new, made_new
+from headlens.experiments.prune import How, check_strength
+from headlens.experiments.reporter import Reporter
+from headlens.experiments.requests import Place
+from headlens.experiments.run import Run, open_run
+from headlens.experiments.task_data import TaskData
+from headlens.experiments.train import TextOptions
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions
+from headlens.report.dam import write_masks
+from headlens.tasks.catalogue import DEFAULT_TASK
+from headlens.training.architectures import PREFIX
+from headlens.training.loop import Data
+from headlens.training.options import LoopOptions, TrainingOptions
+
+_UNDECIDED = 0.1  # share of the numbers from which on a note is due
+
+
+@dataclass(frozen=True)
+class DamRequest:
+    """What `headlens train-dam` is asked for.
+
+    Args:
+        model: a checkpoint by name, or `new:NAME` for random weights, whose vocabulary is learned from the corpus.
+        lesson: the task, and what the model is trained and measured on; its texts are as long as the mask.
+        dam: the mask; where nothing is said of freezing, the embedded task freezes all weights, for its examples are
+            too few to train them.
+        lambdas: strengths of the penalty, a run each.
+        window: w of the neighbourhood in tables.
+        vocabulary: pieces of a new model's own vocabulary.
+        training: length, step size, rhythm.
+        model_options: how the model is loaded, and the device.
+        figures: whether figures are drawn.
+        place: where the run goes.
+
+    Raises:
+        OptionError: if a number is out of range.
+    """
+
+    model: str = DEMO
+    lesson: LessonData = field(default_factory=lambda: LessonData(TaskData(DEFAULT_TASK)))
+    dam: DamOptions = field(default_factory=DamOptions)
+    lambdas: tuple[float, ...] = (1e-3, 1e-2, 1e-1)
+    window: int = 1
+    vocabulary: int = 8000
+    training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = True
+    place: Place = field(default_factory=Place)
+
+    def __post_init__(self) -> None:
+        if not self.lambdas:
+            raise OptionError("No penalty is given.", "Name some with --lambdas.")
+        for strength in self.lambdas:
+            check_strength(strength)
+        if self.window < 1:
+            raise OptionError(f"--window {self.window} is no neighbourhood.", "Give 1 or more.")
+        if is_new(self.model) and self.lesson.data.task != "mlm":
+            raise OptionError(f"{self.model} learns masked tokens.", "Give --task mlm, or a checkpoint.")
+
+    @property
+    def options(self) -> TrainingOptions:
+        """Of every training; nothing is evaluated before its end."""
+        return TrainingOptions(**{f.name: getattr(self.training, f.name) for f in fields(LoopOptions)})
+
+    @property
+    def resolved_dam(self) -> DamOptions:
+        """With what is frozen."""
+        if self.dam.freeze is not None:
+            return self.dam
+        return replace(self.dam, freeze=("all",) if self.lesson.embedded else ())
+
+
+@dataclass(frozen=True)
+class DamRun:
+    """What a run gave: the folder, the tables as written, what to know about them.
+
+    Args:
+        folder: of the run.
+        files: in it.
+        tables: `sweep`, `sparsity`, `positions`, `log`.
+        notes: what the reader should know.
+    """
+
+    folder: Path
+    files: list[Path]
+    tables: dict[str, pd.DataFrame]
+    notes: list[str]
+
+    def summary(self) -> dict[str, Any]:
+        """The result in short, for `--json`."""
+        sweep = self.tables["sweep"].astype(object)
+        return {
+            "out": str(self.folder),
+            "sweep": sweep.where(sweep.notna(), None).to_dict("records"),
+            "notes": self.notes,
+        }
+
+
+def run_dam(request: DamRequest, reporter: Reporter | None = None) -> DamRun:
+    """Read the data, train model and mask for every penalty, measure and save them, write the run folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    offline, seed = request.model_options.offline, request.training.seed
+    with open_run("train-dam", request.model.removeprefix(PREFIX), request, reporter) as run:
+        if request.place.overwrite and run.writes:
+            forget_masks(run.path)
+        lesson = replace(request.lesson, longest=request.dam.mask.longest)
+        opened = lesson.open(run, _loaded(request, run), seed, offline=offline)
+        sweep = DamSweep(run, opened.loaded, opened.lesson, request.lambdas, request.resolved_dam, request.options)
+        outcomes = sweep.outcomes()
+        tables = sweep.tables(outcomes, request.window) if run.writes else {}
+        known = outcomes[0].notes
+        measured = [*known, *(f"{o.run}: {note}" for o in outcomes for note in o.notes if note not in known)]
+        notes = [*opened.notes, *_notes(request, opened, tables, run), *measured, *run.warnings]
+        if run.folder is not None:
+            masks: list[LearnedMask] = [sweep.learned(o) for o in outcomes if o.mask]
+            with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
+                write_masks(run.folder, tables, [(m.name, m) for m in masks] if request.figures else [])
+            run.folder.finish({**_facts(request, run, opened, outcomes), "notes": notes})
+        return DamRun(run.path, run.files, tables, notes)
+
+
+def _loaded(request: DamRequest, run: Run) -> LoadedModel:
+    if not is_new(request.model):
+        return run.load(request.model, request.model_options)
+    data, options = request.lesson, request.model_options
+    corpus = open_corpus(
+        data.corpus, CorpusOptions(None, data.column, None, data.split, data.data.limit, options.offline)
+    )
+    text = TextOptions("mlm", vocabulary=request.vocabulary, longest=request.dam.mask.longest)
+    made = made_new(run, request.model, corpus, text, request.training.seed, options.device)
+    return LoadedModel(request.model, made.model, made.tokenizer, None)
+
+
+def _updates(request: DamRequest, run: Run, opened: Opened) -> int:
+    return How(processes=run.processes.count).updates(opened.lesson.data, request.options)
+
+
+def _longest(data: Data) -> int:
+    """Tokens of the longest text."""
+    return max(p.length for p in data.prepared) if isinstance(data, TaskRows) else max(data.lengths)
+
+
+def _notes(request: DamRequest, opened: Opened, tables: dict[str, pd.DataFrame], run: Run) -> list[str]:
+    dam, updates = request.resolved_dam, _updates(request, run, opened)
+    whole = "n x n positions of all heads" + (" and layers" if dam.mask.per_layer else "")
+    notes = [
+        f"λ multiplies the {dam.penalty} of M over the {whole}, n = {dam.mask.longest}.",
+        f"Each run has {updates} updates; α learns at {dam.rate(updates):.3g}.",
+        "Metrics are those of the model under its final mask, where P > 1/2 stays.",
+    ]
+    if dam.freeze:
+        notes.append(f"Frozen: {', '.join(dam.freeze)}.")
+    longest = _longest(opened.lesson.data)
+    if longest < dam.mask.longest:
+        notes.append(f"No text has more than {longest} tokens: of positions beyond the penalty alone decides.")
+    log = tables.get("log", pd.DataFrame())
+    last = log.groupby("run", sort=False).tail(1) if len(log) else log
+    undecided = [row for row in last.to_dict("records") if row["undecided"] > _UNDECIDED]
+    return notes + [
+        f"{row['run']}: P of {row['undecided']:.0%} of the numbers is still between 0.1 and 0.9; more updates, or a "
+        "larger --mask-learning-rate, let the mask settle."
+        for row in undecided
+    ]
+
+
+def _facts(request: DamRequest, run: Run, opened: Opened, outcomes: list[MaskOutcome]) -> dict[str, Any]:
+    """What run.json says."""
+    updates = _updates(request, run, opened)
+    return {
+        "models": [model_facts(opened.loaded, opened.loaded.short_name)],
+        "task": vars(opened.lesson.task),
+        "lesson": opened.lesson.facts,
+        "dam": asdict(request.resolved_dam) | {"updates": updates, "mask_learning_rate": request.dam.rate(updates)},
+        "sparsity": {o.run: o.sparsity for o in outcomes if o.mask},
+    }

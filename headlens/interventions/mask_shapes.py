@@ -1,0 +1,91 @@
+"""How the numbers that are learned make a symmetric mask: one for every pair of positions, or one for every offset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A number for every pair of positions: the upper triangle, row by row.
+
+    Args:
+        n: positions.
+    """
+
+    n: int
+
+    @property
+    def size(self) -> int:
+        """Numbers for a mask."""
+        return self.n * (self.n + 1) // 2
+
+    def matrix(self, values: Tensor, length: int) -> Tensor:
+        """Symmetric matrices of the first positions, (..., length, length), of values (..., size)."""
+        full = values.new_zeros(*values.shape[:-1], self.n, self.n)
+        rows, columns = torch.triu_indices(self.n, self.n, device=values.device)
+        full[..., rows, columns] = values
+        upper = full[..., :length, :length]
+        return upper + upper.triu(1).mT
+
+    def counts(self, device: torch.device | None = None) -> Tensor:
+        """How many positions of the whole mask are a value's own: (size,)."""
+        rows, columns = torch.triu_indices(self.n, self.n, device=device)
+        return torch.where(rows == columns, 1.0, 2.0)
+
+    def offsets(self, device: torch.device | None = None) -> Tensor:
+        """|i - j| of every value: (size,)."""
+        rows, columns = torch.triu_indices(self.n, self.n, device=device)
+        apart: Tensor = columns - rows
+        return apart
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """A number for every offset |i - j|: Toeplitz matrices. Positions at the ends are no value's own.
+
+    Args:
+        n: positions.
+    """
+
+    n: int
+
+    @property
+    def size(self) -> int:
+        """Numbers for a mask."""
+        return self.n
+
+    def matrix(self, values: Tensor, length: int) -> Tensor:
+        """Toeplitz matrices, (..., length, length), of values (..., size)."""
+        own = values[..., :length]
+        # (..., 2 length - 1), by the offset j - i from the lowest to the highest
+        both = torch.cat([own.flip(-1), own[..., 1:]], dim=-1)
+        # Window k has the offsets of the row length - 1 - k.
+        return both.unfold(-1, length, 1).flip(-2)
+
+    def counts(self, device: torch.device | None = None) -> Tensor:
+        """How many positions of the whole mask are a value's own, without first and last row and column: (size,)."""
+        inner = (self.n - 2 - self.offsets(device)).clamp(min=0)
+        return torch.where(self.offsets(device) == 0, inner, 2 * inner).float()
+
+    def offsets(self, device: torch.device | None = None) -> Tensor:
+        """|i - j| of every value: (size,)."""
+        return torch.arange(self.n, device=device)
+
+
+Shape = Pairs | Offsets
+
+
+def at_ends(lengths: Tensor, longest: int) -> Tensor:
+    """Where a query or a key is the first or last of its sentence: (batch, longest, longest), also in its padding.
+
+    Args:
+        lengths: tokens of every sentence, padded at the end: (batch,).
+        longest: of the batch.
+    """
+    places = torch.arange(longest, device=lengths.device)
+    ends = (places == 0) | (places == lengths[:, None] - 1)
+    return ends[:, :, None] | ends[:, None, :]

@@ -1,0 +1,173 @@
+"""The figures of `headlens train-dam`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+
+from headlens.report.kind import Caption, Figures, Kind
+from headlens.report.mask_pictures import IMPORTANCE, KEPT, mask_picture
+from headlens.report.page_tables import PageTable, page_table
+from headlens.report.panels import numbers
+from headlens.report.recorded import Columns, RecordedRun
+from headlens.report.runs import RunFolder
+from headlens.report.style import BLUE, FULL_WIDTH, SEQUENTIAL, TICK_SIZE, dress, heading, headline, new_figure
+
+CLASSES = ("special", "diagonal", "neighbourhood", "rest")
+
+
+class Mask(Protocol):
+    """What is drawn of a learned mask: P and what stays, tensors (layers or 1, heads, n, n)."""
+
+    @property
+    def probabilities(self) -> Any:
+        """P."""
+
+    @property
+    def kept(self) -> Any:
+        """True where attention stays."""
+
+
+def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, Mask]]) -> Figures:
+    """Draw every figure one after the other, so that only one is in memory.
+
+    Args:
+        tables: `sweep` and `positions`, as far as there.
+        masks: by run.
+
+    Yields:
+        Name of the figure, and the figure; None where there is nothing to draw.
+    """
+    if "sweep" in tables:
+        yield "quality", quality_by_sparsity(tables["sweep"])
+    if "positions" in tables:
+        yield "importance", importance_by_place(tables["positions"])
+    for name, mask in masks:
+        yield f"mask_{name}", mask_picture(mask.kept.numpy().astype(float), f"Mask of {name}", KEPT)
+        yield f"p_{name}", mask_picture(mask.probabilities.numpy(), f"Importance of positions, {name}", IMPORTANCE)
+
+
+def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, Mask]]) -> None:
+    """Write every table as CSV, then every figure.
+
+    Args:
+        run: the folder, started.
+        tables: `sweep`, `sparsity`, `positions`, `log`.
+        masks: by run; none draws nothing.
+    """
+    for name, frame in tables.items():
+        run.table(name, frame)
+    for name, figure in dam_figures(tables, masks) if masks else ():
+        run.figure(name, figure)
+
+
+def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
+    """The task's main metric over the share of masked positions, with intervals; a dashed line for the plain model."""
+    if sweep.empty:
+        return None
+    rows = sweep[sweep["metric"] == sweep["metric"].iloc[0]]
+    masked, plain = rows[rows["penalty"].notna()], rows[rows["penalty"].isna()]
+    figure = new_figure(FULL_WIDTH / 2, 2.6)
+    headline(figure, "Quality by sparsity")
+    axes = figure.add_axes((0.2, 0.17, 0.76, 0.66))
+    dress(axes, "masked positions, %", f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}")
+    for penalty, colour in _colours(masked["penalty"]).items():
+        own = masked[masked["penalty"] == penalty]
+        x, y = 100 * numbers(own, "sparsity"), numbers(own, "value")
+        spread = np.nan_to_num(np.abs(np.stack([y - numbers(own, "ci_low"), numbers(own, "ci_high") - y])))
+        look = {"color": colour, "markersize": 4, "elinewidth": 0.8, "capsize": 2, "label": f"λ {penalty:g}"}
+        axes.errorbar(x, y, spread, fmt="o", **look)
+    axes.legend(fontsize=TICK_SIZE, frameon=False)
+    for value in numbers(plain, "value"):
+        axes.axhline(value, color=BLUE, linewidth=0.8, linestyle="--")
+    return figure
+
+
+def importance_by_place(positions: pd.DataFrame) -> Figure | None:
+    """Mean P of all heads by class, and by offset, a line for each λ."""
+    if positions.empty:
+        return None
+    colours = _colours(positions["penalty"])
+    figure = new_figure(FULL_WIDTH, 2.7)
+    headline(figure, "Where attention is needed: mean P of all heads")
+    classes, offsets = (figure.add_axes((left, 0.17, width, 0.6)) for left, width in ((0.07, 0.36), (0.50, 0.47)))
+    dress(classes, "", "mean P")
+    dress(offsets, "offset |i - j|", "")
+    for number, (penalty, colour) in enumerate(colours.items()):
+        own = positions[positions["penalty"] == penalty]
+        shift = (number - (len(colours) - 1) / 2) * 0.8 / len(colours)
+        means = own.groupby("class")["p"].mean()
+        heights = [float(means.get(name, np.nan)) for name in CLASSES]
+        classes.bar(np.arange(len(CLASSES)) + shift, heights, 0.8 / len(colours), color=colour)
+        by_offset = own[own["class"] == "offset"].groupby("offset")["p"].mean()
+        offsets.plot(
+            by_offset.index.to_numpy(float),
+            by_offset.to_numpy(float),
+            color=colour,
+            linewidth=1,
+            label=f"λ {penalty:g}",
+        )
+    classes.set_xticks(range(len(CLASSES)), ["near by" if name == "neighbourhood" else name for name in CLASSES])
+    for axes, words in ((classes, "by class"), (offsets, "by offset, without the special ones")):
+        axes.set_ylim(0, 1.05)
+        heading(axes, words, 3.0)
+    offsets.legend(fontsize=TICK_SIZE, frameon=False)
+    return figure
+
+
+def _colours(penalties: pd.Series[float]) -> dict[float, Any]:
+    """A colour for each λ, from weak to strong."""
+    known = sorted(penalties.unique().tolist())
+    return dict(zip(known, colormaps[SEQUENTIAL](np.linspace(0.0, 0.85, len(known))), strict=True))
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    records = [
+        {"folder": run.folder.name, **{k: row[k] for k in ("run", "metric", "value", "ci_low", "ci_high", "sparsity")}}
+        for run in runs
+        if "sweep" in run.tables
+        for row in run.tables["sweep"].to_dict("records")
+    ]
+    about = "The share of masked positions and the task under the final mask, by the penalty λ; `plain` has no mask."
+    return [page_table("Masks and what models achieve under them", records, about)] if records else []
+
+
+CAPTIONS = {
+    "quality": Caption(
+        "Quality by sparsity",
+        "What the task is like under the final masks, with 95 % intervals, over the share of masked positions; the "
+        "dashed line is the model before, without a mask.",
+    ),
+    "importance": Caption(
+        "Where attention is needed",
+        "The mean probability P that a position stays, over all heads. On the left by class: special are the first and "
+        "last row and column, near by is the neighbourhood of the diagonal. On the right by distance.",
+    ),
+    "mask": Caption(
+        "The mask",
+        "The positions of every head, queries downwards and keys to the right: white ones stay, black ones are masked.",
+    ),
+    "p": Caption(
+        "Importance of positions",
+        "The probability P of every position, queries downwards and keys to the right. It is symmetric; a head "
+        "whose P is the same everywhere has found no position that matters more than others.",
+    ),
+}
+
+DAM = Kind(
+    tables={
+        "sweep": Columns(
+            numbers=("penalty", "sparsity", "value", "ci_low", "ci_high"),
+            words={"run": (), "model": (), "task": (), "metric": ()},
+            identity=("run", "metric"),
+        ),
+    },
+    needed=("sweep", "sparsity", "positions"),
+    captions=CAPTIONS,
+    overviews=_overviews,
+)

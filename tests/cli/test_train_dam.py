@@ -1,0 +1,132 @@
+"""`headlens train-dam` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from made_tasks import text
+from safetensors.torch import load_file
+
+import headlens as package
+from headlens.errors import Interrupted
+from headlens.experiments.dam_sweep import SWEEP_COLUMNS
+from headlens.experiments.training_keeper import TrainingKeeper
+
+Headlens = Callable[..., Any]
+SHORT = ("--steps", 6, "--batch-tokens", 150, "--log-every", 3, "--longest", 40, "--lambdas", "0,0.1")
+TABLES = ("sweep", "sparsity", "positions", "log")
+RUNS = ("penalty-0", "penalty-0.1")
+
+
+def table(rows: int = 30) -> str:
+    return "sentence\tlabel\n" + "".join(f"{text(n)} {text(n, 3)}\t{n % 3 % 2}\n" for n in range(rows))
+
+
+@pytest.fixture
+def run(headlens: Headlens, made: Callable[..., str]) -> Headlens:
+    Path("train.tsv").write_text(table(), encoding="utf-8")
+    Path("dev.tsv").write_text(table(13), encoding="utf-8")
+    data = ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
+    return lambda *more, out="run": headlens("train-dam", made("judge"), *data, *SHORT, "--out", out, *more)
+
+
+def assert_same(one: str, two: str) -> None:
+    for name in (*(f"{t}.csv" for t in TABLES), *(f"models/{r}/model.safetensors" for r in RUNS)):
+        assert Path(one, name).read_bytes() == Path(two, name).read_bytes(), name
+    for name, key in (("mask", "allowed"), ("probabilities", "p")):
+        for own in RUNS:
+            # The order of what else a file says of its mask differs from process to process.
+            first, second = (load_file(f"{folder}/masks/{own}/{name}.safetensors")[key] for folder in (one, two))
+            assert torch.equal(first, second), own
+
+
+def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlens) -> None:
+    done = run("--per-layer")
+    assert done.code == 0, done.err
+    sweep, sparsity, positions, log = (pd.read_csv(f"run/{name}.csv") for name in TABLES)
+    assert sweep.columns.tolist() == SWEEP_COLUMNS
+    assert sweep["run"].tolist() == ["plain", *RUNS]
+    for row in sweep.iloc[1:].to_dict("records"):
+        kept = load_file(f"run/{row['mask']}")["allowed"]
+        assert (kept.dtype, kept.shape[2:]) == (torch.bool, (40, 40))
+        assert row["sparsity"] == pytest.approx(1 - float(kept.float().mean()), abs=1e-6)
+        own = sparsity[sparsity["mask"] == row["run"]]
+        assert own["sparsity"].iloc[-1] == pytest.approx(row["sparsity"])
+        assert own["layer"].iloc[:-1].nunique() == kept.shape[0] > 1
+        assert package.load(f"run/{row['checkpoint']}").model.config.num_hidden_layers == kept.shape[0]
+    assert sweep["sparsity"].iloc[2] > sweep["sparsity"].iloc[1]
+    assert set(positions["class"]) == {"special", "diagonal", "neighbourhood", "rest", "offset"}
+    assert log.groupby("run").size().to_dict() == dict.fromkeys(RUNS, 2)
+    drawn = {path.stem for path in Path("run/figures").glob("*.png")}
+    assert drawn == {"quality", "importance", *(f"{kind}_{name}" for kind in ("mask", "p") for name in RUNS)}
+    record = json.loads(Path("run/run.json").read_text())
+    assert (record["status"], record["dam"]["updates"], record["dam"]["mask"]["longest"]) == ("finished", 6, 40)
+    assert not Path("run/.resume").exists()
+    assert "No text has more than" in done.out
+    assert headlens("report", "run").code == 0
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert "The mask" in page
+    assert "Masks and what models achieve under them" in page
+
+
+def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -> None:
+    assert run("--soft", "--final-temperature", 0.5, "--unstructured", "--no-diagonal", "--no-figures").code == 0
+    again = headlens("train-dam", "--config", "run/run.json", "--out", "again", "-q")
+    assert again.code == 0, again.err
+    assert_same("run", "again")
+    kept = load_file("run/masks/penalty-0/mask.safetensors")["allowed"]
+    assert not bool(kept.diagonal(dim1=2, dim2=3).any())
+
+
+@pytest.mark.parametrize("call", [3, 9], ids=["first run", "second run"])
+def test_interrupted_and_gone_on_with(
+    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, call: int
+) -> None:
+    """Bit by bit as if it had never stopped."""
+    options = ("--final-temperature", 0.5, "--no-figures")
+    assert run(*options, out="whole").code == 0
+    calls: list[int] = []
+
+    def obey(_: TrainingKeeper) -> None:
+        calls.append(1)
+        if len(calls) == call:
+            raise Interrupted(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingKeeper, "due", lambda _: True)
+        patch.setattr(TrainingKeeper, "obey", obey)
+        done = run(*options)
+    assert done.code == 130
+    assert "headlens train-dam --resume run" in done.err
+    torch.manual_seed(1)
+    done = headlens("train-dam", "--resume", "run")
+    assert done.code == 0, done.err
+    assert_same("run", "whole")
+
+
+def test_masked_tokens_of_text_from_random_weights(headlens: Headlens) -> None:
+    Path("text.txt").write_text("\n".join(text(n) for n in range(60)), encoding="utf-8")
+    options = ("--task", "mlm", "--corpus", "text.txt", "--vocabulary", 100, "--form", "multiplicative", *SHORT)
+    done = headlens("train-dam", "new:bert-tiny", *options, "--out", "run", "--no-figures")
+    assert done.code == 0, done.err
+    assert pd.read_csv("run/sweep.csv")["task"].unique().tolist() == ["mlm"]
+
+
+def test_masks_of_an_earlier_sweep_go(run: Headlens) -> None:
+    assert run("--no-figures").code == 0
+    assert run("--no-figures", "--overwrite", "--lambdas", "1").code == 0
+    assert [path.name for path in Path("run/masks").iterdir()] == ["penalty-1"]
+    assert [path.name for path in Path("run/models").iterdir()] == ["penalty-1"]
+
+
+def test_lambdas_that_are_none(run: Headlens) -> None:
+    done = run("--lambdas", "a,b")
+    assert done.code == 2
+    assert "no list of numbers" in done.err

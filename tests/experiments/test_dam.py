@@ -1,0 +1,146 @@
+"""Masks learned from Python: what is given back, what stays as it was, and the files that hold them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from made_tasks import example
+from saved import build
+from transformers import PreTrainedTokenizerBase
+
+from headlens.attention.session import AttentionSession
+from headlens.errors import OptionError, ResumeError
+from headlens.experiments.dam import DamOptions, Masked, hard, learn_mask
+from headlens.experiments.dam_sweep import read_mask, save_mask
+from headlens.experiments.lesson import Lesson
+from headlens.experiments.mask_tables import LearnedMask
+from headlens.experiments.run_dam import DamRequest
+from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
+from headlens.interventions.soft_masks import MaskOptions
+from headlens.models.loading import LoadedModel
+from headlens.tasks.catalogue import CATALOGUE
+from headlens.tasks.heads import with_task_head
+from headlens.tasks.sources import GivenExamples
+from headlens.training.options import TrainingOptions
+
+SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
+SMALL = DamOptions(MaskOptions(40, structured=True))
+
+
+def taught(
+    tokenizer: PreTrainedTokenizerBase, name: str = "sst2", kind: str = "BertModel"
+) -> tuple[LoadedModel, Lesson]:
+    task = CATALOGUE[name].task
+    model = build(kind, len(tokenizer), max_position_embeddings=60)
+    loaded = LoadedModel("tiny", model, tokenizer, None)
+    loaded = LoadedModel("tiny", with_task_head(loaded, task, 0).model, tokenizer, None)
+    source = GivenExamples(tuple(example(task, n) for n in range(20)), "made")
+    return loaded, Lesson.of_task(loaded, task, source)
+
+
+def outputs(found: Masked, lesson: Lesson) -> torch.Tensor:
+    data: Any = lesson.data
+    batch = data.batch((0, 1, 2), 0)["batch"]
+    with torch.no_grad():
+        made: torch.Tensor = lesson.task.network(found.model)(**batch.inputs)[0]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [("sst2", "BertModel"), ("sst2", "AlbertModel"), ("paraphrase", "BertModel"), ("swag", "BertModel")],
+)
+def test_model_and_mask_are_trained_together(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, task: str, kind: str
+) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer, task, kind)
+    before = {name: p.clone() for name, p in loaded.model.state_dict().items()}
+    found = learn_mask(loaded, lesson, 0.01, SMALL, SHORT)
+    assert all(torch.equal(p, before[name]) for name, p in loaded.model.state_dict().items())
+    assert any(not torch.equal(p, before[name]) for name, p in found.model.state_dict().items())
+    assert float(found.mask.alpha.detach().abs().max()) > 0.5
+    assert found.log["step"].tolist() == [3, 6]
+    assert {"loss", "sparsity", "undecided", "temperature"} <= set(found.log)
+    plain = outputs(found, lesson)
+    with found.hardened():
+        assert not torch.allclose(outputs(found, lesson), plain, atol=1e-5)
+    assert torch.equal(outputs(found, lesson), plain)
+
+
+def test_the_same_seed_learns_the_same(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    one, two = (learn_mask(loaded, lesson, 0.01, SMALL, SHORT) for _ in range(2))
+    assert torch.equal(one.mask.alpha, two.mask.alpha)
+    other = learn_mask(loaded, lesson, 0.01, SMALL, TrainingOptions(steps=6, batch_tokens=200, seed=1))
+    assert not torch.equal(one.mask.alpha, other.mask.alpha)
+
+
+def test_frozen_models_learn_the_mask_alone(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    found = learn_mask(loaded, lesson, 0.01, DamOptions(SMALL.mask, freeze=("all",)), SHORT)
+    assert all(torch.equal(p, dict(loaded.model.named_parameters())[n]) for n, p in found.model.named_parameters())
+    assert all(p.requires_grad for p in found.model.parameters())
+    assert float(found.mask.alpha.detach().abs().max()) > 0.5
+
+
+def test_a_stronger_penalty_masks_more(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    weak, strong = (learn_mask(loaded, lesson, s, SMALL, SHORT) for s in (0.0, 10.0))
+    assert strong.log["sparsity"].iloc[-1] > weak.log["sparsity"].iloc[-1] + 0.1
+    # All but the first and last row and column is masked.
+    assert strong.log["sparsity"].iloc[-1] == pytest.approx(38**2 / 40**2)
+
+
+@pytest.mark.parametrize("form", ["additive", "multiplicative"])
+def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, form: Any) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    options = DamOptions(MaskOptions(40, form=form, noise="always"), GumbelSigmoid(2.0, straight_through=False))
+    found = learn_mask(loaded, lesson, 0.0, options, SHORT)
+    last = hard(found.mask)
+    last.draw()
+    assert set(last.values.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(last.kept(), found.mask.kept())
+    with found.hardened():
+        assert torch.equal(outputs(found, lesson), outputs(found, lesson))
+
+
+def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    found = learn_mask(loaded, lesson, 0.01, SMALL, SHORT)
+    learned = LearnedMask.of("penalty-0.01", found.mask)
+    save_mask(tmp_path / "own" / "mask.safetensors", learned, found)
+    again = read_mask(tmp_path / "own", "penalty-0.01", SMALL)
+    assert torch.equal(again.kept, learned.kept)
+    torch.testing.assert_close(again.probabilities, learned.probabilities)
+    assert (again.name, again.structured, again.diagonal) == ("penalty-0.01", True, True)
+    (tmp_path / "own" / "mask.safetensors").unlink()
+    with pytest.raises(ResumeError, match="has lost its mask"):
+        read_mask(tmp_path / "own", "penalty-0.01", SMALL)
+
+
+def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    with pytest.raises(OptionError, match="longer than the mask of 3"):
+        learn_mask(loaded, lesson, 0.01, DamOptions(MaskOptions(3)), SHORT)
+    assert not hasattr(loaded.model, "_headlens_link")
+    with AttentionSession(loaded.model):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "message"),
+    [
+        (DamOptions, {"penalty": "other"}, "--penalty other is none"),
+        (DamOptions, {"mask_learning_rate": 0.0}, r"--mask-learning-rate 0\.0 is not a positive number"),
+        (DamRequest, {"lambdas": ()}, r"No penalty is given\.\nName some with --lambdas"),
+        (DamRequest, {"lambdas": (-1.0,)}, r"--lambdas -1\.0 is not a finite number of 0 or more"),
+        (DamRequest, {"window": 0}, "--window 0 is no neighbourhood"),
+        (DamRequest, {"model": "new:bert-tiny"}, r"new:bert-tiny learns masked tokens\.\nGive --task mlm"),
+    ],
+)
+def test_options_that_cannot_be(kind: Any, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        kind(**wrong)
