@@ -57,8 +57,8 @@ class MaskGroup(Group):
         """As the package wants them."""
         from headlens.experiments.dam import DamOptions
         from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
-        from headlens.interventions.soft_masks import MaskOptions
+        from headlens.interventions.soft_masks import SoftMaskOptions
 
         shape = (longest, self.structured, self.per_layer, self.form, self.strength, self.diagonal, self.noise)
         law = GumbelSigmoid(self.temperature, self.final_temperature, self.straight_through)
-        return DamOptions(MaskOptions(*shape), law, self.penalty, self.mask_learning_rate, parts(self.freeze))
+        return DamOptions(SoftMaskOptions(*shape), law, self.penalty, self.mask_learning_rate, parts(self.freeze))

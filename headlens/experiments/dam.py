@@ -11,13 +11,16 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
+from headlens.attention.kept import keeping
 from headlens.errors import OptionError
 from headlens.experiments.fine_tune import freeze_unused
 from headlens.experiments.lesson import Lesson
+from headlens.experiments.mask_tables import LearnedMask
 from headlens.experiments.prune import How, check_strength
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.masked_model import MaskedModel
-from headlens.interventions.soft_masks import MaskOptions, PenaltyKind, SoftMask, masked_sites
+from headlens.interventions.masking import MaskEdit
+from headlens.interventions.soft_masks import PenaltyKind, SoftMask, SoftMaskOptions, masked_sites
 from headlens.models.loading import LoadedModel
 from headlens.tasks.base import Task
 from headlens.training.frozen_parts import freeze
@@ -48,7 +51,7 @@ class DamOptions:
         OptionError: if a number or a name cannot be.
     """
 
-    mask: MaskOptions = field(default_factory=lambda: MaskOptions(structured=True))
+    mask: SoftMaskOptions = field(default_factory=lambda: SoftMaskOptions(structured=True))
     law: GumbelSigmoid = field(default_factory=GumbelSigmoid)
     penalty: PenaltyKind = "sum"
     mask_learning_rate: float | None = None
@@ -84,7 +87,14 @@ class Masked:
 
     @contextmanager
     def hardened(self) -> Iterator[None]:
-        """Inside, the model runs under the mask in its final form: positions are masked or not, without noise."""
+        """Inside, the model runs under the mask in its final form: positions are masked or not, without noise.
+
+        What was added to the scores is the mask of a file then, as every other command takes it.
+        """
+        if self.mask.options.form == "additive":
+            with keeping(self.model, MaskEdit(LearnedMask.of("learned", self.mask).file)):
+                yield
+            return
         with MaskedModel(self.task.network(self.model), hard(self.mask)).eval().opened():
             yield
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-import torch
 from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
-from headlens.errors import ResumeError
+from headlens.errors import OptionError, ResumeError
 from headlens.experiments.dam import DamOptions, Masked, learn_mask
 from headlens.experiments.gate_outcome import Record, remembered, run_name
 from headlens.experiments.interrupts import Deferred
@@ -25,6 +23,7 @@ from headlens.experiments.prune import How, alike
 from headlens.experiments.run import Run
 from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.experiments.training_run import measure, save_checkpoint
+from headlens.interventions.attention_mask import AttentionMask
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.report.files import atomic_path, output_errors
 from headlens.tasks.evaluation import EvaluationOptions
@@ -176,14 +175,11 @@ def save_mask(path: Path, learned: LearnedMask, found: Masked) -> None:
     Raises:
         OutputError: if the folder cannot be written.
     """
-    # As `AttentionMask` has it: what is always active follows from the sentence.
-    rules = {"ends": learned.structured, "diagonal": learned.diagonal, "name": learned.name, "stack": "encoder"}
-    about = {"form": found.mask.options.form, "n": str(learned.n), "task": found.task.name}
-    header = {"format": "headlens attention mask 1", "mask": json.dumps(rules), "metadata": json.dumps(about)}
+    about = {"form": found.mask.options.form, "task": found.task.name}
+    mask = replace(learned.file, metadata={**learned.file.metadata, **about})
     with output_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_path(path) as temporary:
-            save_file({"allowed": learned.kept.contiguous()}, temporary, header)
+        mask.save(path)
         with atomic_path(path.with_name("probabilities.safetensors")) as temporary:
             save_file({"p": learned.probabilities.float().contiguous()}, temporary)
 
@@ -195,8 +191,8 @@ def read_mask(folder: Path, name: str, options: DamOptions) -> LearnedMask:
         ResumeError: if it cannot be read.
     """
     try:
-        kept = load_file(folder / "mask.safetensors")["allowed"].to(torch.bool)
+        kept = AttentionMask.load(folder).allowed
         probabilities = load_file(folder / "probabilities.safetensors")["p"]
-    except (OSError, KeyError, ValueError) as error:
-        raise ResumeError(f"{folder} has lost its mask: {error}.", "Start again with --overwrite.") from error
+    except (OptionError, OSError, KeyError, ValueError) as error:
+        raise ResumeError(f"{folder} has lost its mask: {error}", "Start again with --overwrite.") from error
     return LearnedMask(name, probabilities, kept, options.mask.diagonal, options.mask.structured)

@@ -10,6 +10,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from headlens.interventions.attention_mask import AttentionMask
 from headlens.interventions.soft_masks import SoftMask
 from headlens.training.masks import sparsity
 
@@ -43,6 +44,11 @@ class LearnedMask:
         """What a mask holds now."""
         options = mask.options
         return cls(name, mask.probabilities().cpu(), mask.kept().cpu(), options.diagonal, options.structured)
+
+    @property
+    def file(self) -> AttentionMask:
+        """What `--mask` takes: the positions that stay, and the rules for shorter sentences."""
+        return AttentionMask(self.kept, self.structured, self.diagonal, self.name, "encoder", {"n": str(self.n)})
 
     @property
     def n(self) -> int:

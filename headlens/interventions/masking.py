@@ -82,7 +82,7 @@ class MaskEdit(Edit):
         fits = layers in (1, max(s.layer for s in own) + 1)
         for site in own:
             # Of a model that lost heads the original number is not known: enough of them is all that can be asked.
-            least = max(h.head for h in site.heads) + 1
+            least = max((h.head for h in site.heads), default=0) + 1
             fits &= heads in (1, least) or (site.left is not None and heads > least)
         if not fits:
             raise OptionError(

@@ -23,7 +23,7 @@ _SPREAD = 1e-3  # of α before training
 
 
 @dataclass(frozen=True)
-class MaskOptions:
+class SoftMaskOptions:
     """What a learned mask is like.
 
     Args:
@@ -86,13 +86,13 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
     def __init__(
         self,
         sites: Sequence[Site],
-        options: MaskOptions | None = None,
+        options: SoftMaskOptions | None = None,
         law: GumbelSigmoid | None = None,
         draws: int = 1,
     ) -> None:
         super().__init__()
         self.sites, self.draws = tuple(sites), draws
-        self.options, self.law = options or MaskOptions(), law or GumbelSigmoid()
+        self.options, self.law = options or SoftMaskOptions(), law or GumbelSigmoid()
         self.edits_mask = self.options.form == "additive"
         self._rows = {(s.stack, s.layer): i if self.options.per_layer else 0 for i, s in enumerate(self.sites)}
         layers = len(self.sites) if self.options.per_layer else 1
@@ -160,7 +160,7 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
     def probabilities(self) -> Tensor:
         """P = sigmoid(α) of every position: (layers or 1, heads, n, n); 1 where it is always active."""
         with torch.no_grad():
-            return self._whole(torch.sigmoid(self.alpha))
+            return self._by_number(self._whole(torch.sigmoid(self.alpha)))
 
     def kept(self) -> Tensor:
         """The positions that stay, P > 1/2: bool, (layers or 1, heads, n, n).
@@ -168,7 +168,7 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
         The authors draw masks to the end and publish no rule; this is what a draw gives more often than not.
         """
         with torch.no_grad():
-            return self._whole((self.alpha > 0).to(self.alpha)) > 0.5
+            return self._by_number(self._whole((self.alpha > 0).to(self.alpha))) > 0.5
 
     def _sampled(self, *, noisy: bool | None = None) -> Tensor:
         if noisy is None:
@@ -186,6 +186,14 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
     def _whole(self, values: Tensor) -> Tensor:
         n = self.options.longest
         return self._matrix(values[:, :, None], n, torch.tensor([n], device=values.device))[:, :, 0]
+
+    def _by_number(self, whole: Tensor) -> Tensor:
+        """In the place of every layer's number; layers without heads, which have no mask, have all positions."""
+        if not self.options.per_layer:
+            return whole
+        found = whole.new_ones(1 + max(s.layer for s in self.sites), *whole.shape[1:])
+        found[[s.layer for s in self.sites]] = whole
+        return found
 
     def _matrix(self, values: Tensor, length: int, lengths: Tensor) -> Tensor:
         """M by position, (..., 1 or batch, length, length) of values (..., 1, numbers)."""

@@ -27,7 +27,7 @@ from transformers import BertConfig, BertForMaskedLM
 from headlens.attention import learned_mask
 from headlens.attention.learned_mask import MaskedAttention
 from headlens.interventions.masked_model import MaskedModel
-from headlens.interventions.soft_masks import MaskOptions, SoftMask, masked_sites
+from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions, masked_sites
 from headlens.models.loading import load
 from headlens.training.masks import Sparse
 from headlens.training.objectives import MaskedTokens, parameter_groups
@@ -63,7 +63,7 @@ def plain(model: BertForMaskedLM, inputs: Inputs) -> Step:
     return stepper(own, lambda: MaskedTokens().loss(own, inputs), {})
 
 
-def dam(model: BertForMaskedLM, inputs: Inputs, options: MaskOptions, undo: ExitStack) -> Step:
+def dam(model: BertForMaskedLM, inputs: Inputs, options: SoftMaskOptions, undo: ExitStack) -> Step:
     own = copy.deepcopy(model)
     masked = MaskedModel(own, SoftMask(masked_sites(own), options)).train()
     undo.enter_context(masked.opened())
@@ -116,10 +116,10 @@ def print_steps(title: str, model: BertForMaskedLM, inputs: Inputs, rounds: int)
     with ExitStack() as undo:
         contenders = {
             "plain": plain(model, inputs),
-            "DAM_u, a mask for each head": dam(model, inputs, MaskOptions(n), undo),
-            "DAM_s, a mask for each head": dam(model, inputs, MaskOptions(n, structured=True), undo),
-            "DAM_u, also for each layer": dam(model, inputs, MaskOptions(n, per_layer=True), undo),
-            "DAM_u, sdpa's own": with_sdpa(dam(model, inputs, MaskOptions(n), undo)),
+            "DAM_u, a mask for each head": dam(model, inputs, SoftMaskOptions(n), undo),
+            "DAM_s, a mask for each head": dam(model, inputs, SoftMaskOptions(n, structured=True), undo),
+            "DAM_u, also for each layer": dam(model, inputs, SoftMaskOptions(n, per_layer=True), undo),
+            "DAM_u, sdpa's own": with_sdpa(dam(model, inputs, SoftMaskOptions(n), undo)),
         }
         print_table(f"{title}, {' x '.join(map(str, inputs['input_ids'].shape))} tokens", contenders, rounds)
 

@@ -76,6 +76,17 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
     assert "Masks and what models achieve under them" in page
 
 
+def test_other_commands_take_the_mask(run: Headlens, headlens: Headlens) -> None:
+    assert run("--no-figures", "--no-diagonal").code == 0
+    last = pd.read_csv("run/sweep.csv").iloc[-1]
+    mask = ("--mask", f"run/{last['mask']}", "--no-figures", "--replicates", 50)
+    done = headlens(
+        "ablate", f"run/{last['checkpoint']}", "--task", "sst2", "--data", "dev.tsv", *mask, "--out", "under"
+    )
+    assert done.code == 0, done.err
+    assert pd.read_csv("under/ablation.csv")["baseline"].iloc[0] == pytest.approx(last["value"])
+
+
 def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -> None:
     assert run("--soft", "--final-temperature", 0.5, "--unstructured", "--no-diagonal", "--no-figures").code == 0
     again = headlens("train-dam", "--config", "run/run.json", "--out", "again", "-q")

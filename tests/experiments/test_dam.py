@@ -12,14 +12,20 @@ from saved import build
 from transformers import PreTrainedTokenizerBase
 
 from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, ResumeError
 from headlens.experiments.dam import DamOptions, Masked, hard, learn_mask
 from headlens.experiments.dam_sweep import read_mask, save_mask
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.mask_tables import LearnedMask
 from headlens.experiments.run_dam import DamRequest
+from headlens.heads import Head
+from headlens.interventions.attention_mask import AttentionMask
+from headlens.interventions.compacting import compact
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
-from headlens.interventions.soft_masks import MaskOptions
+from headlens.interventions.masked_model import MaskedModel
+from headlens.interventions.masking import MaskEdit
+from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions, masked_sites
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.heads import with_task_head
@@ -27,7 +33,7 @@ from headlens.tasks.sources import GivenExamples
 from headlens.training.options import TrainingOptions
 
 SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
-SMALL = DamOptions(MaskOptions(40, structured=True))
+SMALL = DamOptions(SoftMaskOptions(40, structured=True))
 
 
 def taught(
@@ -97,7 +103,7 @@ def test_a_stronger_penalty_masks_more(wordpiece_tokenizer: PreTrainedTokenizerB
 @pytest.mark.parametrize("form", ["additive", "multiplicative"])
 def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, form: Any) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
-    options = DamOptions(MaskOptions(40, form=form, noise="always"), GumbelSigmoid(2.0, straight_through=False))
+    options = DamOptions(SoftMaskOptions(40, form=form, noise="always"), GumbelSigmoid(2.0, straight_through=False))
     found = learn_mask(loaded, lesson, 0.0, options, SHORT)
     last = hard(found.mask)
     last.draw()
@@ -105,6 +111,38 @@ def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, 
     assert torch.equal(last.kept(), found.mask.kept())
     with found.hardened():
         assert torch.equal(outputs(found, lesson), outputs(found, lesson))
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "AlbertModel"])
+@pytest.mark.parametrize("structured", [True, False])
+@pytest.mark.parametrize("per_layer", [True, False])
+def test_the_mask_of_a_file_is_the_final_one(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, *, structured: bool, per_layer: bool
+) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
+    options = DamOptions(SoftMaskOptions(40, structured=structured, per_layer=per_layer))
+    found = learn_mask(loaded, lesson, 0.02, options, SHORT)
+    with torch.no_grad():
+        found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
+    with MaskedModel(lesson.task.network(found.model), hard(found.mask)).eval().opened():
+        expected = outputs(found, lesson)
+    with found.hardened():
+        torch.testing.assert_close(outputs(found, lesson), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_layers_keep_their_numbers_where_one_lost_its_heads(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, _ = taught(wordpiece_tokenizer)
+    small = loaded.model
+    compact(small, [Head("encoder", 0, 0), Head("encoder", 0, 1)])
+    mask = SoftMask(masked_sites(small), SoftMaskOptions(8, per_layer=True))
+    with torch.no_grad():
+        mask.alpha.fill_(-9.0)
+    kept = LearnedMask.of("m", mask).kept
+    assert len(kept) == 2
+    assert kept[0].all()
+    assert not kept[1].any()
+    AttentionMask(kept)
+    MaskEdit(LearnedMask.of("m", mask).file).check(find_sites(small))
 
 
 def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
@@ -116,6 +154,9 @@ def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreT
     assert torch.equal(again.kept, learned.kept)
     torch.testing.assert_close(again.probabilities, learned.probabilities)
     assert (again.name, again.structured, again.diagonal) == ("penalty-0.01", True, True)
+    file = AttentionMask.load(tmp_path / "own")
+    assert (file.sha256, file.name) == (learned.file.sha256, "penalty-0.01")
+    assert file.metadata == {"form": "additive", "n": "40", "task": "sst2"}
     (tmp_path / "own" / "mask.safetensors").unlink()
     with pytest.raises(ResumeError, match="has lost its mask"):
         read_mask(tmp_path / "own", "penalty-0.01", SMALL)
@@ -124,7 +165,7 @@ def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreT
 def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
     with pytest.raises(OptionError, match="longer than the mask of 3"):
-        learn_mask(loaded, lesson, 0.01, DamOptions(MaskOptions(3)), SHORT)
+        learn_mask(loaded, lesson, 0.01, DamOptions(SoftMaskOptions(3)), SHORT)
     assert not hasattr(loaded.model, "_headlens_link")
     with AttentionSession(loaded.model):
         pass

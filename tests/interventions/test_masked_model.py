@@ -10,12 +10,12 @@ import zoo
 from watching import run
 
 from headlens.interventions.masked_model import MaskedModel
-from headlens.interventions.soft_masks import MaskOptions, SoftMask, masked_sites
+from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions, masked_sites
 
 
 def made(name: str, *, structured: bool = True) -> MaskedModel:
     model = zoo.ZOO[name].build()
-    mask = SoftMask(masked_sites(model), MaskOptions(12, structured=structured))
+    mask = SoftMask(masked_sites(model), SoftMaskOptions(12, structured=structured))
     with torch.no_grad():
         torch.manual_seed(2)
         mask.alpha.normal_()

@@ -16,7 +16,7 @@ from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.masked_model import MaskedModel
-from headlens.interventions.soft_masks import MaskOptions, SoftMask, masked_sites
+from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions, masked_sites
 
 ENCODERS = ["bert", "albert", "albert-groups", "marian", "roberta", "distilbert", "modernbert", "bart"]
 SOFT = GumbelSigmoid(straight_through=False)
@@ -41,9 +41,9 @@ def seen(name: str, found: Tensor, inputs: dict[str, Any]) -> Tensor:
 @pytest.mark.parametrize("name", ENCODERS)
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize(
-    "options", [MaskOptions(9), MaskOptions(9, structured=True), MaskOptions(9, form="multiplicative")]
+    "options", [SoftMaskOptions(9), SoftMaskOptions(9, structured=True), SoftMaskOptions(9, form="multiplicative")]
 )
-def test_open_everywhere_it_is_the_plain_model(name: str, kernel: str, options: MaskOptions) -> None:
+def test_open_everywhere_it_is_the_plain_model(name: str, kernel: str, options: SoftMaskOptions) -> None:
     model, inputs = zoo.ZOO[name].build(kernel), zoo.padded(zoo.ZOO[name])
     mask = filled(SoftMask(masked_sites(model), options, SOFT), 40.0)
     with MaskedModel(model, mask).eval().opened():
@@ -57,7 +57,7 @@ def test_open_everywhere_it_is_the_plain_model(name: str, kernel: str, options: 
 def test_masked_positions_get_no_weight(name: str, structured: bool, per_layer: bool) -> None:
     """Below 1e-6 at c = 1e4."""
     model, inputs = zoo.ZOO[name].build(), zoo.padded(zoo.ZOO[name])
-    options = MaskOptions(9, structured=structured, per_layer=per_layer)
+    options = SoftMaskOptions(9, structured=structured, per_layer=per_layer)
     mask = filled(SoftMask(masked_sites(model), options)).eval()
     with torch.no_grad():
         # So that every query may look somewhere, also in a window of its layer.
@@ -86,13 +86,13 @@ def test_masked_positions_get_no_weight(name: str, structured: bool, per_layer: 
 @pytest.mark.parametrize(
     "options",
     [
-        MaskOptions(8, strength=20.0),
-        MaskOptions(8, strength=20.0, structured=True, per_layer=True),
-        MaskOptions(8, form="multiplicative"),
-        MaskOptions(8, form="multiplicative", structured=True, diagonal=False),
+        SoftMaskOptions(8, strength=20.0),
+        SoftMaskOptions(8, strength=20.0, structured=True, per_layer=True),
+        SoftMaskOptions(8, form="multiplicative"),
+        SoftMaskOptions(8, form="multiplicative", structured=True, diagonal=False),
     ],
 )
-def test_gradients_by_finite_differences(kernel: str, options: MaskOptions) -> None:
+def test_gradients_by_finite_differences(kernel: str, options: SoftMaskOptions) -> None:
     """Of a loss and the penalty, by α, with noise that stays as it is; in double precision and a padded batch."""
     model, inputs = zoo.ZOO["bert"].build(kernel).double(), zoo.padded(zoo.ZOO["bert"])
     mask = filled(SoftMask(masked_sites(model), options, SOFT).double())
@@ -120,7 +120,7 @@ def test_gradients_by_finite_differences(kernel: str, options: MaskOptions) -> N
 
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_structured_masks_are_toeplitz_but_for_first_and_last(diagonal: bool) -> None:
-    mask = filled(SoftMask(SITES, MaskOptions(10, structured=True, diagonal=diagonal)))
+    mask = filled(SoftMask(SITES, SoftMaskOptions(10, structured=True, diagonal=diagonal)))
     for found in (mask.probabilities(), mask.kept().double()):
         same = torch.eye(10, dtype=torch.bool)
         for place in (0, 9):
@@ -136,7 +136,7 @@ def test_structured_masks_are_toeplitz_but_for_first_and_last(diagonal: bool) ->
 @pytest.mark.parametrize("structured", [False, True])
 def test_symmetric_after_every_step(structured: bool) -> None:
     model, inputs = zoo.ZOO["bert"].build("sdpa"), zoo.padded(zoo.ZOO["bert"])
-    masked = MaskedModel(model, SoftMask(masked_sites(model), MaskOptions(7, structured=structured))).train()
+    masked = MaskedModel(model, SoftMask(masked_sites(model), SoftMaskOptions(7, structured=structured))).train()
     optimiser = torch.optim.AdamW(masked.parameters(), lr=0.1)
     before = masked.mask.alpha.detach().clone()
     with masked.opened():
@@ -153,7 +153,7 @@ def test_symmetric_after_every_step(structured: bool) -> None:
 def test_a_padded_sentence_gets_what_it_gets_alone(form: Any) -> None:
     """The top-left block of the mask, with the last row and column at its own end."""
     model, inputs = zoo.ZOO["bert"].build("sdpa"), zoo.padded(zoo.ZOO["bert"])
-    mask = filled(SoftMask(masked_sites(model), MaskOptions(9, structured=True, form=form), SOFT))
+    mask = filled(SoftMask(masked_sites(model), SoftMaskOptions(9, structured=True, form=form), SOFT))
     with MaskedModel(model, mask).eval().opened():
         together = run(model, inputs)
         for sentence, length in enumerate(zoo.LENGTHS):
@@ -164,7 +164,7 @@ def test_a_padded_sentence_gets_what_it_gets_alone(form: Any) -> None:
 def test_one_draw_for_all_layers_of_a_pass() -> None:
     """In training M is what the law gives for torch's own noise, and the same in every layer."""
     model, inputs = zoo.ZOO["albert"].build(), zoo.padded(zoo.ZOO["albert"])
-    mask = filled(SoftMask(masked_sites(model), MaskOptions(7)))
+    mask = filled(SoftMask(masked_sites(model), SoftMaskOptions(7)))
     masked = MaskedModel(model, mask).eval()
     mask.train()
     with masked.opened():
@@ -189,7 +189,7 @@ def test_one_draw_for_all_layers_of_a_pass() -> None:
     ("noise", "in_training", "at_evaluation"), [("training", 1, 0), ("always", 1, 1), ("never", 0, 0)]
 )
 def test_when_there_is_noise(noise: Any, in_training: int, at_evaluation: int) -> None:
-    mask = filled(SoftMask(SITES, MaskOptions(20, noise=noise)), 0.1)
+    mask = filled(SoftMask(SITES, SoftMaskOptions(20, noise=noise)), 0.1)
     for training, expected in ((True, in_training), (False, at_evaluation)):
         mask.train(training).draw()
         assert len(mask.values.unique()) == 1 + expected
@@ -200,12 +200,12 @@ def test_when_there_is_noise(noise: Any, in_training: int, at_evaluation: int) -
 def test_heads_of_a_layer_have_masks_of_their_own() -> None:
     """And those that were cut out take their part along."""
     site = Site("encoder", 1, 2, "somewhere", left=(1, 3))
-    mask = SoftMask([site, *SITES[2:]], MaskOptions(5, per_layer=True))
+    mask = SoftMask([site, *SITES[2:]], SoftMaskOptions(5, per_layer=True))
     assert mask.alpha.shape == (2, 4, 15)
-    assert SoftMask(SITES, MaskOptions(5)).alpha.shape == (1, 4, 15)
+    assert SoftMask(SITES, SoftMaskOptions(5)).alpha.shape == (1, 4, 15)
     filled(mask)
     context = _context(site, length=4)
-    expected = (1e4 * (mask.kept()[0][[1, 3]].float() - 1))[None, :, :4, :4]
+    expected = (1e4 * (mask.kept()[site.layer][[1, 3]].float() - 1))[None, :, :4, :4]
     assert torch.equal(mask.mask(context, None).detach(), expected)
     assert torch.equal(mask.mask(context, torch.full((1, 1, 1, 4), 2.0)).detach(), expected + 2)
 
@@ -220,7 +220,7 @@ def _context(site: Site, length: int) -> Any:
 @pytest.mark.parametrize("structured", [False, True])
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_penalty_is_the_sum_over_positions(structured: bool, diagonal: bool) -> None:
-    options = MaskOptions(7, structured=structured, diagonal=diagonal, per_layer=True)
+    options = SoftMaskOptions(7, structured=structured, diagonal=diagonal, per_layer=True)
     mask = filled(SoftMask(SITES, options, SOFT)).eval()
     learned = mask.probabilities()
     if structured:
@@ -230,14 +230,14 @@ def test_penalty_is_the_sum_over_positions(structured: bool, diagonal: bool) -> 
 
 
 def test_no_diagonal_masks_it_everywhere() -> None:
-    mask = filled(SoftMask(SITES, MaskOptions(6, diagonal=False)), 5.0)
+    mask = filled(SoftMask(SITES, SoftMaskOptions(6, diagonal=False)), 5.0)
     assert torch.equal(mask.kept(), ~torch.eye(6, dtype=torch.bool).expand(1, 4, 6, 6))
 
 
 def test_multiplied_rows_do_not_sum_to_1() -> None:
     """Equation 4: the weights of the plain model, times M."""
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
-    mask = filled(SoftMask(masked_sites(model), MaskOptions(7, form="multiplicative"), SOFT)).eval()
+    mask = filled(SoftMask(masked_sites(model), SoftMaskOptions(7, form="multiplicative"), SOFT)).eval()
     plain, found = Watch(), Watch()
     with AttentionSession(model, observers=[plain]):
         run(model, inputs)
@@ -250,14 +250,14 @@ def test_multiplied_rows_do_not_sum_to_1() -> None:
 
 def test_before_training_alpha_is_near_0() -> None:
     torch.manual_seed(0)
-    alpha = SoftMask(SITES, MaskOptions(64)).alpha.detach()
+    alpha = SoftMask(SITES, SoftMaskOptions(64)).alpha.detach()
     assert float(alpha.std()) == pytest.approx(1e-3, rel=0.05)
     assert abs(float(alpha.mean())) < 1e-4
 
 
 def test_texts_that_are_longer_than_the_mask() -> None:
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
-    masked = MaskedModel(model, SoftMask(masked_sites(model), MaskOptions(6)))
+    masked = MaskedModel(model, SoftMask(masked_sites(model), SoftMaskOptions(6)))
     with masked.opened(), pytest.raises(OptionError, match="A text of 7 tokens is longer than the mask of 6"):
         masked(**inputs)
 
@@ -280,4 +280,4 @@ def test_masks_of_another_model_and_models_without_encoder() -> None:
 )
 def test_options_that_cannot_be(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        MaskOptions(**wrong)
+        SoftMaskOptions(**wrong)

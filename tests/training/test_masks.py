@@ -14,7 +14,7 @@ from transformers import BertConfig, BertForMaskedLM
 
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.masked_model import MaskedModel
-from headlens.interventions.soft_masks import MaskOptions, SoftMask, masked_sites
+from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions, masked_sites
 from headlens.training.loop import Trainer
 from headlens.training.masks import MASK, Sparse, log_columns, sparsity
 from headlens.training.objectives import MaskedTokens
@@ -43,7 +43,7 @@ class PreviousToken:
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
 
 
-def made(options: MaskOptions, law: GumbelSigmoid | None = None, draws: int = 1) -> MaskedModel:
+def made(options: SoftMaskOptions, law: GumbelSigmoid | None = None, draws: int = 1) -> MaskedModel:
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -58,7 +58,7 @@ def trainer(masked: MaskedModel, strength: float, options: TrainingOptions = OPT
 
 @pytest.mark.parametrize(("structured", "strength"), [(True, 1e-3), (False, 3e-3)])
 def test_where_only_the_previous_token_matters_no_other_offset_is_kept(structured: bool, strength: float) -> None:
-    masked = made(MaskOptions(N, structured=structured))
+    masked = made(SoftMaskOptions(N, structured=structured))
     with masked.opened():
         state = trainer(masked, strength).fit(masked, PreviousToken())
     kept = masked.mask.kept()[0, :, 1:-1, 1:-1]
@@ -77,7 +77,7 @@ def test_where_only_the_previous_token_matters_no_other_offset_is_kept(structure
 
 def test_the_penalty_is_that_of_the_pass() -> None:
     """λ times the sum of what the forward pass drew, in every unit of the loss."""
-    masked, data = made(MaskOptions(N, structured=True)), PreviousToken()
+    masked, data = made(SoftMaskOptions(N, structured=True)), PreviousToken()
     inputs = data.batch((0, 1, 2), 0)
     objective = Sparse(MaskedTokens(), masked.mask, 0.01)
     with masked.train().opened():
@@ -100,7 +100,7 @@ def test_interrupted_and_gone_on_with(tmp_path: Path, law: GumbelSigmoid, struct
     draws = 7
 
     def run(keeper: Folder | None) -> tuple[MaskedModel, list[dict[str, float]]]:
-        masked = made(MaskOptions(N, structured=structured), law, draws)
+        masked = made(SoftMaskOptions(N, structured=structured), law, draws)
         with masked.opened():
             log = trainer(masked, 1e-3, options, keeper=keeper).fit(masked, PreviousToken()).log
         return masked, log
@@ -119,7 +119,7 @@ def test_interrupted_and_gone_on_with(tmp_path: Path, law: GumbelSigmoid, struct
 def test_alpha_has_no_weight_decay_and_a_rate_of_its_own() -> None:
     from headlens.training.objectives import parameter_groups
 
-    masked = made(MaskOptions(N))
+    masked = made(SoftMaskOptions(N))
     groups = parameter_groups(masked, 0.1, {MASK: 7.0})
     (own,) = [g for g in groups if any(p is masked.mask.alpha for p in g["params"])]
     assert (own["weight_decay"], own["scale"], len(own["params"])) == (0.0, 7.0, 1)
@@ -133,7 +133,7 @@ def test_large_gradients_of_a_mask_can_be_clipped_apart(apart: bool, monkeypatch
     monkeypatch.setattr(
         torch.nn.utils, "clip_grad_norm_", lambda p, *a, **k: found.append(len(p := list(p))) or clip(p, *a, **k)
     )
-    masked = made(MaskOptions(N))
+    masked = made(SoftMaskOptions(N))
     one = replace(trainer(masked, 0.0, replace(OPTIONS, steps=1)), clip_apart=apart)
     with masked.opened():
         one.fit(masked, PreviousToken())
