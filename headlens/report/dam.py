@@ -10,13 +10,14 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
+from headlens.report.curves import draw_intervals, draw_level
 from headlens.report.kind import Caption, Figures, Kind
 from headlens.report.mask_pictures import IMPORTANCE, KEPT, mask_picture
 from headlens.report.page_tables import PageTable, page_table
 from headlens.report.panels import numbers
 from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.runs import RunFolder
-from headlens.report.style import BLUE, FULL_WIDTH, SEQUENTIAL, TICK_SIZE, dress, heading, headline, new_figure
+from headlens.report.style import FULL_WIDTH, SEQUENTIAL, TICK_SIZE, dress, heading, headline, new_figure
 
 CLASSES = ("special", "diagonal", "neighbourhood", "rest")
 
@@ -79,12 +80,10 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     for penalty, colour in _colours(masked["penalty"]).items():
         own = masked[masked["penalty"] == penalty]
         x, y = 100 * numbers(own, "sparsity"), numbers(own, "value")
-        spread = np.nan_to_num(np.abs(np.stack([y - numbers(own, "ci_low"), numbers(own, "ci_high") - y])))
-        look = {"color": colour, "markersize": 4, "elinewidth": 0.8, "capsize": 2, "label": f"λ {penalty:g}"}
-        axes.errorbar(x, y, spread, fmt="o", **look)
+        axes.plot(x, y, "o", color=colour, markersize=4, label=f"λ {penalty:g}")
+        draw_intervals(axes, x, own, colour)
+    draw_level(axes, plain, "no mask")
     axes.legend(fontsize=TICK_SIZE, frameon=False)
-    for value in numbers(plain, "value"):
-        axes.axhline(value, color=BLUE, linewidth=0.8, linestyle="--")
     return figure
 
 

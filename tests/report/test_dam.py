@@ -60,7 +60,7 @@ def test_quality_shows_the_masks_by_sparsity_and_the_plain_model() -> None:
     figure = quality_by_sparsity(sweep())
     assert figure is not None
     (axes,) = figure.axes
-    points = {c.get_label(): c.lines[0].get_xydata().tolist() for c in axes.containers}
+    points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_label().startswith("λ")}
     assert points == {"λ 0.1": [[70.0, 0.8]], "λ 1": [[95.0, 0.6]]}
     assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [0.9]
 
