@@ -1,49 +1,46 @@
-"""`headlens masks`: fixed attention patterns."""
+"""`headlens masks`: fixed attention patterns, and models that are trained under them."""
 
 from __future__ import annotations
 
 import shlex
-from typing import Annotated
 
-import typer
-
+from . import mask_options as m
 from . import options as o
-from .groups import OutputGroup, grouped
-
-PatternOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="PATTERN",
-        help="A pattern such as 'window:3|global:1' or bigbird:keys=3, also written as a file; can be given again.",
-        show_default="those of the SparseBERT paper, without files",
-        rich_help_panel=o.MASK,
-    ),
-]
-LengthOption = Annotated[
-    int, typer.Option(metavar="N", help="Tokens for which patterns are counted and drawn.", rich_help_panel=o.MASK)
-]
+from .dam_groups import MaskTrainingGroup
+from .gate_groups import LessonGroup
+from .groups import LoadGroup, OutputGroup, grouped
+from .mask_groups import Study, StudyGroup
 
 
 @grouped
 def masks(
+    load: LoadGroup,
+    lesson: LessonGroup,
+    own: StudyGroup,
+    training: MaskTrainingGroup,
     output: OutputGroup,
-    pattern: PatternOption = None,
-    length: LengthOption = 128,
+    model: m.StudyModel = "demo",
+    task: m.StudyTaskOption = None,
+    pattern: m.PatternOption = None,
+    length: m.LengthOption = 128,
     no_diagonal: o.NoDiagonalOption = False,
     figures: o.FiguresOption = True,
 ) -> None:
-    """Count and draw fixed attention patterns, with and without the diagonal, and write them as mask files.
+    """Count and draw fixed attention patterns, write them as mask files, and with --task train models under them.
 
     Examples: headlens masks · headlens masks --pattern "window:3|global:1|random:2" --length 64
+    · headlens masks demo --task sst2 --data train.tsv --dev-data dev.tsv --pattern star --pattern bigbird --seeds 3
     """
     from headlens.experiments.run_masks import MasksRequest, run_masks
 
-    from .tables import sparsity_summary
+    from .tables import sparsity_summary, study_tables
 
-    request = MasksRequest(tuple(pattern or ()), length, no_diagonal, figures, output.place())
+    study = Study(task, model, lesson, own, training, load).request()
+    request = MasksRequest(tuple(pattern or ()), length, no_diagonal, study, figures, output.place())
     screen = output.screen()
     run = run_masks(request, screen)
-    screen.show(sparsity_summary(run.table))
+    screen.show(sparsity_summary(run.tables["sparsity"]), *study_tables(run.tables))
     screen.notes(run.notes)
     use = request.pattern[0] if request.pattern else "star"
-    screen.finish(run.summary(), run.files, shlex.join(["headlens", "ablate", "--mask", use]))
+    after = ["report", str(run.folder)] if study else ["ablate", "--mask", use]
+    screen.finish(run.summary(), run.files, shlex.join(["headlens", *after]))

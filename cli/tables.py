@@ -211,6 +211,31 @@ def sparsity_summary(table: pd.DataFrame) -> Table:
     return summary_table(f"Fixed patterns at n = {n}", rows)
 
 
+def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
+    """What models achieve that were trained under masks, over seeds; nothing where none was trained."""
+    from headlens.report.console import summary_table
+    from headlens.report.mask_study import means
+
+    if "masks" not in tables:
+        return []
+    shown = []
+    for (model, task, metric), rows in means(tables["masks"]).groupby(["model", "task", "metric"], sort=False):
+        lines = [
+            {
+                "pattern": row["pattern"],
+                "layers": row["layers"],
+                "diagonal": row["control"],
+                "masked, %": f"{100 * row['sparsity']:.1f}",
+                str(metric): f"{row['value']:.4f}",
+                "95 % CI": _bounds(row, 4),
+                "seeds": row["seeds"],
+            }
+            for row in rows.to_dict("records")
+        ]
+        shown.append(summary_table(f"{model} trained under masks, on {task}", lines))
+    return shown
+
+
 def training_tables(run: TrainRun) -> list[Table]:
     """The evaluations, or where there is none the end of the log; the metrics at the end with 95 % intervals."""
     from headlens.report.console import summary_table

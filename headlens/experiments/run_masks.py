@@ -1,23 +1,30 @@
-"""`masks` with everything around it: fixed patterns, how sparse they are, their pictures, and files of them."""
+"""`masks` with everything around it: fixed patterns, pictures and files of them, and models trained under them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from headlens.errors import OptionError
+from headlens.errors import OptionError, counted
+from headlens.experiments.facts import model_facts
+from headlens.experiments.lesson_data import LessonData, Opened
+from headlens.experiments.mask_cases import Case, cases
+from headlens.experiments.mask_study import MaskStudy
+from headlens.experiments.masked import read_layers
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
-from headlens.experiments.run import open_run
+from headlens.experiments.run import Run, open_run
 from headlens.interventions.attention_mask import FILE, PatternMask
 from headlens.interventions.pattern_specs import parse_pattern
 from headlens.interventions.patterns import Pattern, masked, sparsity
+from headlens.models.loading import DEMO, ModelOptions
 from headlens.report.masks import write_masks
+from headlens.training.options import LoopOptions, TrainingOptions
 
 # Shares masked at n = 128 with and without the diagonal, in per cent, as printed: Shi et al. 2021, last table.
 PAPER = {
@@ -37,6 +44,52 @@ SPARSITY_COLUMNS = [
 
 
 @dataclass(frozen=True)
+class StudyRequest:
+    """What is trained under masks.
+
+    Args:
+        model: a checkpoint, by name.
+        lesson: the task, and what is trained and measured on.
+        mask: mask files that are trained under like patterns.
+        layers: ranges of layers in which masks hold, such as `6-11`; none for all layers.
+        seeds: how many trainings of each; seeds count from that of the training.
+        controls: whether everything is trained without the diagonal, too, and attention without a mask also with as
+            many random positions masked.
+        training: length, step size, rhythm.
+        model_options: how the model is loaded, and the device.
+
+    Raises:
+        OptionError: for no seed at all, or layers that cannot be read.
+    """
+
+    model: str = DEMO
+    lesson: LessonData = field(default_factory=LessonData)
+    mask: tuple[str, ...] = ()
+    layers: tuple[str, ...] = ()
+    seeds: int = 1
+    controls: bool = True
+    training: LoopOptions = field(default_factory=LoopOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+
+    def __post_init__(self) -> None:
+        if self.seeds < 1:
+            raise OptionError(f"--seeds {self.seeds} trains nothing.", "Give 1 or more; 3 tell how far seeds differ.")
+        for text in self.layers:
+            read_layers(text)
+
+    def cases(self, patterns: Sequence[str]) -> list[Case]:
+        """All trainings."""
+        first = self.training.seed
+        seeds = tuple(range(first, first + self.seeds))
+        return cases((*patterns, *self.mask), self.layers or (None,), seeds, controls=self.controls)
+
+    @property
+    def options(self) -> TrainingOptions:
+        """Of every training; nothing is evaluated before its end."""
+        return TrainingOptions(**{f.name: getattr(self.training, f.name) for f in fields(LoopOptions)})
+
+
+@dataclass(frozen=True)
 class MasksRequest:
     """What `headlens masks` is asked for.
 
@@ -44,6 +97,7 @@ class MasksRequest:
         pattern: in words; none for those of the SparseBERT paper.
         length: n, for which they are counted, drawn and written.
         no_diagonal: whether the files that are written are without the diagonal; the table has both.
+        study: what is trained under them; None trains nothing.
         figures: whether figures are drawn; `headlens report` draws them later from the tables.
         place: where the run goes.
 
@@ -54,6 +108,7 @@ class MasksRequest:
     pattern: tuple[str, ...] = ()
     length: int = _PAPER_LENGTH
     no_diagonal: bool = False
+    study: StudyRequest | None = None
     figures: bool = True
     place: Place = field(default_factory=Place)
 
@@ -74,17 +129,17 @@ class MasksRequest:
 
 @dataclass(frozen=True)
 class MasksRun:
-    """What a run gave: the folder, the table as written, what to know about it."""
+    """What a run gave: the folder, the tables as written (`sparsity`, `masks`), what to know about them."""
 
     folder: Path
     files: list[Path]
-    table: pd.DataFrame
+    tables: dict[str, pd.DataFrame]
     notes: list[str]
 
     def summary(self) -> dict[str, Any]:
         """The result in short, for `--json`."""
-        rows = self.table.astype(object).where(self.table.notna(), None)
-        return {"out": str(self.folder), "sparsity": rows.to_dict("records"), "notes": self.notes}
+        rows = {name: t.astype(object).where(t.notna(), None).to_dict("records") for name, t in self.tables.items()}
+        return {"out": str(self.folder), **rows, "notes": self.notes}
 
 
 def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> MasksRun:
@@ -94,17 +149,36 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> MasksR
         InputError: whatever is wrong with what was asked for.
     """
     patterns = request.chosen()
-    with open_run("masks", "patterns", request, reporter) as run:
-        table = sparsity_table(patterns, request.length)
-        notes = _notes(table)
+    subject = "patterns" if request.study is None else request.study.model
+    with open_run("masks", subject, request, reporter) as run:
+        tables = {"sparsity": sparsity_table(patterns, request.length)}
+        notes = _notes(tables["sparsity"])
+        facts: dict[str, Any] = {}
+        if request.study is not None:
+            tables["masks"], told, facts = _trained(request, request.study, run)
+            notes += told + run.warnings
         if run.folder is not None:
-            write_masks(run.folder, {"sparsity": table}, figures=request.figures)
+            write_masks(run.folder, tables, figures=request.figures)
             for name, pattern in zip(_files(request.pattern), patterns.values(), strict=False):
                 mask = PatternMask(pattern).of_length(request.length)
                 with run.file(name) as path:
                     (mask.without_diagonal() if request.no_diagonal else mask).save(path)
-            run.folder.finish({"notes": notes})
-        return MasksRun(run.path, run.files, table, notes)
+            run.folder.finish({**facts, "notes": notes})
+        return MasksRun(run.path, run.files, tables, notes)
+
+
+def _trained(request: MasksRequest, study: StudyRequest, run: Run) -> tuple[pd.DataFrame, list[str], dict[str, Any]]:
+    """`masks.csv`, what to know about it, and what run.json says of the model."""
+    loaded = run.load(study.model, study.model_options)
+    offline = study.model_options.offline
+
+    def opened(seed: int) -> Opened:
+        return study.lesson.open(run, loaded, seed, offline=offline)
+
+    chosen = study.cases(tuple(request.chosen()))
+    table, notes = MaskStudy(run, opened, study.options, request.length, study.lesson.longest).table(chosen)
+    updates = f"{counted(len(chosen), 'training')}, each measured under the mask that it was trained under."
+    return table, [updates, *notes], {"models": [model_facts(loaded, loaded.short_name)]}
 
 
 def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -11,7 +11,10 @@ from matplotlib.figure import Figure
 
 from headlens.interventions.pattern_specs import parse_pattern
 from headlens.interventions.patterns import Allowed
+from headlens.report.curves import VALUES
 from headlens.report.kind import Caption, Drawings, Kind
+from headlens.report.mask_study import means, quality_by_pattern, study_markdown
+from headlens.report.page_tables import PageTable, page_table
 from headlens.report.panels import numbers
 from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.runs import RunFolder
@@ -27,13 +30,15 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
     """Draw every figure one after the other.
 
     Args:
-        tables: `sparsity`, as far as there: rows of the CSV file.
+        tables: `sparsity` and `masks`, as far as there: rows of the CSV files.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
     if "sparsity" in tables:
         yield "patterns", pattern_pictures(tables["sparsity"])
+    if "masks" in tables:
+        yield "quality", quality_by_pattern(tables["masks"])
 
 
 def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
@@ -101,11 +106,14 @@ def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
 
     Args:
         run: the folder, started.
-        tables: `sparsity`.
+        tables: `sparsity`, and `masks` where models were trained.
         figures: whether to draw.
     """
     for name, frame in tables.items():
         run.table(name, frame)
+    if "masks" in tables:
+        with run.file("results.md") as path:
+            path.write_text(study_markdown(tables["masks"]), encoding="utf-8")
     for name, figure in mask_figures(tables) if figures else ():
         run.figure(name, figure)
 
@@ -114,11 +122,31 @@ def _draw(run: RecordedRun) -> Drawings:
     return mask_figures(run.tables)
 
 
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    names = ("model", "task", "metric", "pattern", "layers", "control", "sparsity", *VALUES, "seeds")
+    records = [
+        {"folder": run.folder.name, **{k: row[k] for k in names}}
+        for run in runs
+        if "masks" in run.tables
+        for row in means(run.tables["masks"]).to_dict("records")
+    ]
+    about = (
+        "Models trained and measured under each mask; `control` tells whether the diagonal was kept, dropped, or as "
+        "many random positions masked instead."
+    )
+    return [page_table("Models trained under masks", records, about)] if records else []
+
+
 CAPTIONS = {
     "patterns": Caption(
         "Fixed patterns",
         "Where a query (row) may look (column): white positions are attended to, dark ones masked. Below the name "
         "stands the share of all positions that is masked, and what it becomes when no token looks at itself.",
+    ),
+    "quality": Caption(
+        "What models achieve under masks",
+        "Models that were trained and measured under each mask, over the share of positions that it masks, with 95 % "
+        "intervals: of the examples for one seed, of the means for several. The dashed line has no mask.",
     ),
 }
 
@@ -129,8 +157,14 @@ MASKS = Kind(
             words={"mask": (), "pattern": ()},
             identity=("mask", "layer", "head", "diagonal", "n"),
         ),
+        "masks": Columns(
+            numbers=("sparsity", "seed", "value", "ci_low", "ci_high"),
+            words={"pattern": (), "layers": (), "task": (), "metric": (), "control": (), "model": ()},
+            identity=("model", "task", "metric", "pattern", "layers", "control", "seed"),
+        ),
     },
     needed=("sparsity",),
     figures=_draw,
     captions=CAPTIONS,
+    overviews=_overviews,
 )

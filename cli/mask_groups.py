@@ -1,0 +1,67 @@
+"""Options of `masks` that belong together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
+
+from . import mask_options as m
+from .dam_groups import MaskTrainingGroup
+from .gate_groups import LessonGroup
+from .groups import Group, LoadGroup
+
+if TYPE_CHECKING:
+    from headlens.experiments.run_masks import StudyRequest
+
+
+@dataclass(frozen=True)
+class StudyGroup(Group):
+    """What is trained under."""
+
+    mask: m.StudyMaskOption = None
+    layers: m.StudyLayersOption = None
+    seeds: m.SeedsOption = 1
+    controls: m.ControlsOption = True
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that is said of trainings under masks."""
+
+    task: str | None
+    model: str
+    lesson: LessonGroup
+    own: StudyGroup
+    training: MaskTrainingGroup
+    load: LoadGroup
+
+    def request(self) -> StudyRequest | None:
+        """As the package wants it; None where nothing is trained.
+
+        Raises:
+            OptionError: if something is said of trainings, and there is none.
+        """
+        from headlens.experiments.run_masks import StudyRequest
+
+        if self.task is None:
+            self._refuse()
+            return None
+        return StudyRequest(
+            self.model,
+            self.lesson.lesson(self.task),
+            tuple(self.own.mask or ()),
+            tuple(self.own.layers or ()),
+            self.own.seeds,
+            self.own.controls,
+            self.training.options(),
+            self.load.options(),
+        )
+
+    def _refuse(self) -> None:
+        from headlens.errors import OptionError
+
+        groups = (self.lesson, self.own, self.training)
+        given = [f.name for g in groups for f in fields(g) if getattr(g, f.name) != f.default]
+        if given or self.model != "demo":
+            said = f"--{given[0].replace('_', '-')}" if given else self.model
+            raise OptionError(f"{said} is about models that are trained under masks.", "Give --task as well.")

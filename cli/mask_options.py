@@ -1,0 +1,65 @@
+"""Options of `masks` alone, each with its help line and its group."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from . import options as o
+
+STUDY = "Trained under masks"
+
+PatternOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN",
+        help="A pattern such as 'window:3|global:1' or bigbird:keys=3, also written as a file; can be given again.",
+        show_default="those of the SparseBERT paper, without files",
+        rich_help_panel=o.MASK,
+    ),
+]
+LengthOption = Annotated[
+    int, typer.Option(metavar="N", help="Tokens for which patterns are counted and drawn.", rich_help_panel=o.MASK)
+]
+StudyModel = Annotated[
+    str, typer.Argument(metavar="MODEL", help="Checkpoint that is trained under the masks, with --task.")
+]
+StudyTaskOption = Annotated[
+    o.TaskName | None,
+    typer.Option(
+        metavar="NAME",
+        help="Train models under every pattern on this task, and measure them: sst2, rte, mlm and all others of train.",
+        show_default="patterns alone",
+        rich_help_panel=STUDY,
+    ),
+]
+StudyMaskOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE",
+        help="A mask.safetensors that is trained under, too, such as those of train-dam; can be given again.",
+        rich_help_panel=STUDY,
+    ),
+]
+StudyLayersOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="LAYERS",
+        help="Train once for these layers, such as 6-11; can be given again.",
+        show_default="all",
+        rich_help_panel=STUDY,
+    ),
+]
+SeedsOption = Annotated[
+    int, typer.Option(metavar="N", help="Trainings of each, from --seed upwards.", rich_help_panel=STUDY)
+]
+ControlsOption = Annotated[
+    bool,
+    typer.Option(
+        "--controls/--no-controls",
+        help="Train each without the diagonal, too, and attention without a mask also with as many random positions "
+        "masked.",
+        rich_help_panel=STUDY,
+    ),
+]

@@ -1,0 +1,101 @@
+"""Which masks a study trains under: patterns and files, with and without the diagonal, in ranges of layers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from headlens.experiments.masked import read_mask
+from headlens.interventions.attention_mask import Controlled, MaskSource, PatternMask
+from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Pattern, Random, Star, Window, parts_of
+
+Diagonal = Literal["kept", "dropped", "random"]
+FULL = "full"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training.
+
+    Args:
+        pattern: a pattern in words or a mask file; `full` masks nothing.
+        diagonal: whether it is `kept`; `dropped`: no token looks at itself; `random`: as many other positions as the
+            diagonal has are masked instead.
+        layers: in which layers the mask holds, such as `6-11`; None for all.
+        seed: of the training, a new head, and the random positions.
+    """
+
+    pattern: str = FULL
+    diagonal: Diagonal = "kept"
+    layers: str | None = None
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of its files, the same whenever the run is resumed."""
+        words = (self.pattern, self.diagonal, self.layers or "all", f"seed{self.seed}")
+        return "-".join(re.sub(r"[^A-Za-z0-9=]+", "_", word) for word in words)
+
+    @property
+    def source(self) -> MaskSource | None:
+        """The mask; None where nothing is masked.
+
+        Raises:
+            OptionError: if there is no such pattern or file.
+        """
+        if self.pattern == FULL and self.diagonal == "kept":
+            return None
+        found = PatternMask(Full()) if self.pattern == FULL else read_mask(self.pattern)
+        if self.diagonal == "kept":
+            return found
+        return Controlled(found) if self.diagonal == "dropped" else Controlled(found, "random", self.seed)
+
+    def sparsity(self, n: int) -> float:
+        """Share of the n x n positions that are masked, in layers that are; of a file the mean."""
+        source = self.source
+        return 0.0 if source is None else float((~source.block(n)).double().mean())
+
+    def degrees(self) -> dict[str, int | None]:
+        """Of patterns that are made of them, how many tokens are global, random, and near on each side."""
+        source = None if self.pattern == FULL else read_mask(self.pattern)
+        parts = [d for p in parts_of(source.pattern) for d in _degrees(p)] if isinstance(source, PatternMask) else []
+        sums = {kind: [n for k, n in parts if k == kind] for kind in ("global", "random", "neighbour")}
+        return {f"degree_{kind}": sum(found) if found else None for kind, found in sums.items()}
+
+
+def cases(
+    patterns: tuple[str, ...], layers: tuple[str | None, ...], seeds: tuple[int, ...], *, controls: bool
+) -> list[Case]:
+    """All trainings: no mask, every pattern in every range of layers, each without the diagonal, too.
+
+    Args:
+        patterns: in words, or mask files.
+        layers: ranges.
+        seeds: each trains everything once.
+        controls: whether diagonals are dropped, and as many random positions of attention without a mask.
+    """
+    whole: tuple[Diagonal, ...] = ("kept", "dropped", "random") if controls else ("kept",)
+    found = []
+    for seed in dict.fromkeys(seeds):
+        found += [Case(FULL, diagonal, None, seed) for diagonal in whole]
+        for pattern in dict.fromkeys(patterns):
+            for own in dict.fromkeys(layers):
+                found += [Case(pattern, diagonal, own, seed) for diagonal in whole[:2]]
+    return found
+
+
+def _degrees(pattern: Pattern) -> Iterator[tuple[str, int]]:
+    if isinstance(pattern, Window):
+        yield "neighbour", pattern.width
+    elif isinstance(pattern, Global):
+        yield "global", pattern.tokens
+    elif isinstance(pattern, Random):
+        yield "random", pattern.keys
+    elif isinstance(pattern, Longformer):
+        yield from (("neighbour", pattern.window), ("global", pattern.tokens))
+    elif isinstance(pattern, Star):
+        yield from (("neighbour", 1), ("global", 1))
+    elif isinstance(pattern, BigBird):
+        yield from (("neighbour", pattern.window), ("global", pattern.tokens), ("random", pattern.keys))

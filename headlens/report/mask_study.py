@@ -1,0 +1,150 @@
+"""What models achieve that were trained under attention masks: the tables of SparseBERT, and quality by sparsity."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from scipy import stats
+
+from headlens.report.curves import VALUES, draw_intervals, draw_level, legend_below
+from headlens.report.gate_results import escaped
+from headlens.report.panels import numbers
+from headlens.report.style import BLUE, FULL_WIDTH, INK, TICK_SIZE, VERMILION, dress, headline, new_figure
+
+FULL = "full"
+CONTROLS = {"kept": "all", "random": "as many at random", "dropped": "no diagonal"}
+_BLOCK = ["model", "task", "metric"]
+_WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without it")}
+
+
+def means(masks: pd.DataFrame) -> pd.DataFrame:
+    """Over seeds: one row per model, task, metric, pattern, layers and control.
+
+    Args:
+        masks: rows of `masks.csv`.
+
+    Returns:
+        Columns model, task, metric, pattern, layers, control, sparsity, value, ci_low, ci_high, seeds. Intervals are
+        those of the examples for one seed, of Student's t over the seeds for several.
+    """
+    keys = [*_BLOCK, "pattern", "layers", "control"]
+    rows = [
+        dict(zip(keys, key, strict=True)) | {"sparsity": float(own["sparsity"].mean())} | _mean(own)
+        for key, own in masks.groupby(keys, sort=False)
+    ]
+    return pd.DataFrame(rows, columns=[*keys, "sparsity", *VALUES, "seeds"])
+
+
+def _mean(rows: pd.DataFrame) -> dict[str, Any]:
+    found = numbers(rows, "value")
+    if len(found) == 1:
+        return {name: float(numbers(rows, name)[0]) for name in VALUES} | {"seeds": 1}
+    mean = float(found.mean())
+    wide = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found)))
+    return {"value": mean, "ci_low": mean - wide, "ci_high": mean + wide, "seeds": len(found)}
+
+
+def study_markdown(masks: pd.DataFrame) -> str:
+    """Two tables for each model and metric: what the diagonal is worth, and every pattern with and without it.
+
+    After Shi et al. (2021), table 2 and the last one.
+
+    Args:
+        masks: rows of `masks.csv`.
+    """
+    blocks = [_block(rows) for _, rows in means(masks).groupby(["model", "metric"], sort=False)]
+    return "\n".join(["# Models trained under attention masks", *blocks]) + "\n"
+
+
+def _block(rows: pd.DataFrame) -> str:
+    first = rows.iloc[0]
+    seeds = int(rows["seeds"].max())
+    how = "means of seeds" if seeds > 1 else "examples"
+    title = f"\n## {escaped(str(first['metric']))} of {escaped(str(first['model']))} [95 % interval over {how}]"
+    full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
+    controls = [c for c in CONTROLS if c in set(full["control"])]
+    lines = [["task", *(CONTROLS[c] for c in controls)], ["---", *("---:" for _ in controls)]]
+    for task, own in full.groupby("task", sort=False):
+        lines.append([escaped(str(task)), *(_cell(own[own["control"] == c]) for c in controls)])
+    parts = [title, "", *_grid(lines)]
+    if len(others):
+        parts += ["", *_grid(list(_pattern_lines(others)))]
+    return "\n".join(parts)
+
+
+def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
+    yield ["task", "pattern", "layers", "masked, %", "with the diagonal", "masked, %", "without it"]
+    yield ["---", "---", "---", "---:", "---:", "---:", "---:"]
+    for (task, pattern, layers), own in rows.groupby(["task", "pattern", "layers"], sort=False):
+        line = [escaped(str(task)), escaped(str(pattern)), str(layers)]
+        for way in _WAYS:
+            there = own[own["control"] == way]
+            line += [f"{100 * float(there['sparsity'].iloc[0]):.1f}" if len(there) else "–", _cell(there)]
+        yield line
+
+
+def _cell(rows: pd.DataFrame) -> str:
+    if rows.empty:
+        return "–"
+    value, low, high = (float(numbers(rows, name)[0]) for name in VALUES)
+    return f"{value:.3f}" if np.isnan(low) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+
+
+def _grid(lines: list[list[str]]) -> list[str]:
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:
+    """The metric over the share of masked positions, a panel per model and task, with and without the diagonal.
+
+    Args:
+        masks: rows of `masks.csv`.
+
+    Returns:
+        The figure, or None where no pattern was trained under.
+    """
+    table = means(masks)
+    if (table["pattern"] == FULL).all():
+        return None
+    blocks = list(table.groupby(_BLOCK, sort=False))
+    across = min(2, len(blocks))
+    down = -(-len(blocks) // across)
+    figure = new_figure(FULL_WIDTH * across / 2, 0.4 + 2.9 * down)
+    headline(figure, "What models achieve under masks")
+    drawn = []
+    for number, ((model, task, metric), rows) in enumerate(blocks):
+        line, column = divmod(number, across)
+        left, low = (column + 0.16) / across, 1 - (0.75 + 2.9 * (line + 1) - 0.55) / (0.4 + 2.9 * down)
+        axes = figure.add_axes((left, low, 0.78 / across, 2.0 / (0.4 + 2.9 * down)))
+        dress(axes, "masked positions, %", f"{metric} on {task}")
+        if len(set(table["model"])) > 1:
+            axes.set_title(str(model), fontsize=TICK_SIZE, color=INK)
+        _panel(axes, rows)
+        drawn.append(axes)
+    legend_below(figure, drawn)
+    return figure
+
+
+def _panel(axes: Axes, rows: pd.DataFrame) -> None:
+    full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
+    draw_level(axes, full[full["control"] == "kept"], "no mask")
+    for way, (colour, label) in _WAYS.items():
+        own = others[others["control"] == way]
+        x = 100 * numbers(own, "sparsity")
+        axes.plot(x, numbers(own, "value"), "o", color=colour, markersize=3.5, label=label, zorder=3)
+        draw_intervals(axes, x, own, colour)
+    for row in others[others["control"] == "kept"].to_dict("records"):
+        where = "" if row["layers"] == "all" else f" {row['layers']}"
+        axes.annotate(
+            f"{row['pattern']}{where}",
+            (100 * row["sparsity"], row["value"]),
+            xytext=(3, 3),
+            textcoords="offset points",
+            fontsize=TICK_SIZE - 1,
+            color=INK,
+        )

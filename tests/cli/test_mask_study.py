@@ -1,0 +1,137 @@
+"""`headlens masks --task`: models trained under masks."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from made_tasks import text
+
+from headlens.errors import Interrupted
+from headlens.experiments.mask_study import MASKS_COLUMNS
+from headlens.experiments.training_keeper import TrainingKeeper
+
+Headlens = Callable[..., Any]
+SHORT = ("--steps", 4, "--batch-tokens", 150, "--learning-rate", "1e-3")
+
+
+def table(rows: int = 30) -> str:
+    return "sentence\tlabel\n" + "".join(f"{text(n)} {text(n, 3)}\t{n % 3 % 2}\n" for n in range(rows))
+
+
+@pytest.fixture
+def run(headlens: Headlens, made: Callable[..., str]) -> Headlens:
+    Path("train.tsv").write_text(table(), encoding="utf-8")
+    Path("dev.tsv").write_text(table(13), encoding="utf-8")
+    data = ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv", *SHORT)
+    return lambda *more, command="masks", out="run": headlens(command, made("judge"), *data, "--out", out, *more)
+
+
+def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
+    done = run("--pattern", "window:1|global:1", "--pattern", "star", "--layers", "0", "--layers", "1", "--seeds", 2)
+    assert done.code == 0, done.err
+    rows = pd.read_csv("run/masks.csv")
+    assert list(rows.columns) == MASKS_COLUMNS
+    # all, without the diagonal, as many at random; two patterns in two layers, with the diagonal and without
+    assert len(rows) == 2 * (3 + 2 * 2 * 2)
+    assert rows.groupby("seed").size().tolist() == [11, 11]
+    assert set(rows["layers"].astype(str)) == {"all", "0", "1"}
+    assert rows["n"].eq(13).all()
+    assert not rows[rows["control"] == "dropped"]["diagonal"].any()
+    # seeds are trainings of their own
+    full = rows[(rows["pattern"] == "full") & (rows["control"] == "kept")]
+    assert full["sparsity"].eq(0).all()
+    assert {p.stem for p in Path("run/figures").glob("*.png")} == {"patterns", "quality"}
+    words = Path("run/results.md").read_text(encoding="utf-8")
+    for part in ("| task | all | as many at random | no diagonal |", "| sst2 | star | 0 |", "means of seeds"):
+        assert part in words
+    assert "window:1\\|global:1" in words
+    assert "masked, %" in done.out
+    assert not Path("run/.resume").exists()
+    assert headlens("report", "run").code == 0
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    assert "Models trained under masks" in page
+    assert "What models achieve under masks" in page
+
+
+@pytest.mark.parametrize("more", [(), ("--layers", "1")])
+def test_a_case_is_what_train_gives_under_the_mask(run: Headlens, more: tuple[str, ...]) -> None:
+    assert run("--pattern", "star", "--seed", 5, "--no-figures", *more).code == 0
+    rows = pd.read_csv("run/masks.csv").set_index(["pattern", "control"])
+    for number, (case, mask) in enumerate(
+        {
+            ("full", "kept"): (),
+            ("full", "dropped"): ("--no-diagonal",),
+            ("full", "random"): ("--drop-random", "--mask-seed", 5),
+            ("star", "kept"): ("--mask", "star", *more),
+            ("star", "dropped"): ("--mask", "star", "--no-diagonal", *more),
+        }.items()
+    ):
+        done = run(*mask, "--seed", 5, "--no-figures", command="train", out=f"alone-{number}")
+        assert done.code == 0, done.err
+        alone = pd.read_csv(f"alone-{number}/metrics.csv").set_index("metric").loc["accuracy"]
+        columns = ["value", "ci_low", "ci_high"]
+        assert rows.loc[case, columns].tolist() == pytest.approx(alone[columns].tolist()), case
+
+
+def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) -> None:
+    assert headlens("masks", "--pattern", "strided:2", "--length", 40, "--out", "made", "--no-figures").code == 0
+    options = ("--mask", "made/mask.safetensors", "--length", 40, "--no-controls", "--no-figures")
+    assert run("--pattern", "strided:2", *options).code == 0
+    rows = pd.read_csv("run/masks.csv").set_index("pattern")
+    assert list(rows.index) == ["full", "strided:2", "made/mask.safetensors"]
+    assert rows["sparsity"].iloc[1] == pytest.approx(rows["sparsity"].iloc[2])
+    assert rows["value"].iloc[1] == rows["value"].iloc[2]
+    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q")
+    assert again.code == 0, again.err
+    assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+
+
+@pytest.mark.parametrize("stop", [2, 6, 9])
+def test_interrupted_and_gone_on_with(
+    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, stop: int
+) -> None:
+    options = ("--pattern", "star", "--no-controls", "--seeds", 2, "--no-figures")
+    assert run(*options, out="whole").code == 0
+    seen, obey = 0, TrainingKeeper.obey
+
+    def stopping(self: TrainingKeeper) -> None:
+        nonlocal seen
+        seen += 1
+        obey(self)
+        if seen == stop:
+            raise Interrupted(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingKeeper, "due", lambda _: True)
+        patch.setattr(TrainingKeeper, "obey", stopping)
+        assert run(*options).code in {130, 143}
+    assert json.loads(Path("run/run.json").read_text())["status"] == "interrupted"
+    done = headlens("masks", "--resume", "run")
+    assert done.code == 0, done.err
+    assert Path("run/masks.csv").read_bytes() == Path("whole/masks.csv").read_bytes()
+
+
+def test_what_is_refused(run: Headlens, headlens: Headlens, made: Callable[..., str]) -> None:
+    for arguments, words in (
+        (("--data", "train.tsv"), "--data is about models that are trained under masks.\nGive --task as well."),
+        ((made("judge"),), "is about models that are trained under masks"),
+        (("--seeds", 2), "--seeds is about models"),
+    ):
+        done = headlens("masks", *arguments, "--out", "none")
+        assert done.code == 2
+        assert words in done.err
+    for more, words in (
+        (("--seeds", 0), "--seeds 0 trains nothing"),
+        (("--layers", "7"), "there is no layer 7"),
+        (("--layers", "x"), "is no range of layers"),
+        (("--mask", "nowhere/mask.safetensors"), "there is no such mask file"),
+    ):
+        done = run(*more, "--pattern", "star", out="none")
+        assert done.code == 2, more
+        assert words in done.err

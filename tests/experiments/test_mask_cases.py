@@ -1,0 +1,62 @@
+"""Which masks a study trains under."""
+
+from __future__ import annotations
+
+import pytest
+
+from headlens.errors import OptionError
+from headlens.experiments.mask_cases import Case, cases
+
+
+def test_everything_with_and_without_the_diagonal_for_every_seed() -> None:
+    found = cases(("star", "window:2"), ("0-1", None), (3, 4), controls=True)
+    assert len(found) == 2 * (3 + 2 * 2 * 2)
+    first = [(c.pattern, c.diagonal, c.layers) for c in found if c.seed == 3]
+    assert first[:3] == [("full", "kept", None), ("full", "dropped", None), ("full", "random", None)]
+    assert first[3:7] == [
+        ("star", "kept", "0-1"),
+        ("star", "dropped", "0-1"),
+        ("star", "kept", None),
+        ("star", "dropped", None),
+    ]
+    assert len({c.name for c in found}) == len(found)
+    alone = cases(("star", "star"), (None,), (0,), controls=False)
+    assert [(c.pattern, c.diagonal) for c in alone] == [("full", "kept"), ("star", "kept")]
+
+
+@pytest.mark.parametrize(
+    ("case", "sparsity"),
+    [
+        (Case(), 0.0),
+        (Case(diagonal="dropped"), 1 / 128),
+        (Case(diagonal="random"), 1 / 128),
+        # 128 on the diagonal, 2 x 127 beside it, 2 x 126 more of the first row and column
+        (Case("star"), 1 - 634 / 128**2),
+        (Case("star", "dropped"), 1 - 506 / 128**2),
+        (Case("global:1", layers="1"), 1 - 255 / 128**2),
+    ],
+)
+def test_sparsities(case: Case, sparsity: float) -> None:
+    assert case.sparsity(128) == pytest.approx(sparsity, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "degrees"),
+    [
+        ("full", (None, None, None)),
+        ("strided", (None, None, None)),
+        ("window:3", (None, None, 3)),
+        ("window:3|global:2|random:4", (2, 4, 3)),
+        ("bigbird:window=2,tokens=3,keys=5", (3, 5, 2)),
+        ("longformer:window=4,tokens=2", (2, None, 4)),
+        ("star", (1, None, 1)),
+    ],
+)
+def test_degrees(pattern: str, degrees: tuple[int | None, ...]) -> None:
+    assert tuple(Case(pattern).degrees().values()) == degrees
+    assert list(Case(pattern).degrees()) == ["degree_global", "degree_random", "degree_neighbour"]
+
+
+def test_a_pattern_that_there_is_none() -> None:
+    with pytest.raises(OptionError, match="stra"):
+        Case("stra").sparsity(8)
