@@ -19,6 +19,8 @@ from headlens.report.style import BLUE, FULL_WIDTH, INK, TICK_SIZE, VERMILION, d
 FULL = "full"
 CONTROLS = {"kept": "all", "random": "as many at random", "dropped": "no diagonal"}
 _BLOCK = ["model", "task", "metric"]
+# inches
+_TOP, _SLOT, _PANEL, _WORDS, _BOTTOM = 0.35, 2.75, 2.1, 0.5, 0.3
 _WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without it")}
 
 
@@ -113,14 +115,14 @@ def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:
         return None
     blocks = list(table.groupby(_BLOCK, sort=False))
     across = min(2, len(blocks))
-    down = -(-len(blocks) // across)
-    figure = new_figure(FULL_WIDTH * across / 2, 0.4 + 2.9 * down)
+    height = _TOP + -(-len(blocks) // across) * _SLOT + _BOTTOM
+    figure = new_figure(FULL_WIDTH * across / 2, height)
     headline(figure, "What models achieve under masks")
     drawn = []
     for number, ((model, task, metric), rows) in enumerate(blocks):
         line, column = divmod(number, across)
-        left, low = (column + 0.16) / across, 1 - (0.75 + 2.9 * (line + 1) - 0.55) / (0.4 + 2.9 * down)
-        axes = figure.add_axes((left, low, 0.78 / across, 2.0 / (0.4 + 2.9 * down)))
+        low = height - _TOP - (line + 1) * _SLOT + _WORDS
+        axes = figure.add_axes(((column + 0.16) / across, low / height, 0.78 / across, _PANEL / height))
         dress(axes, "masked positions, %", f"{metric} on {task}")
         if len(set(table["model"])) > 1:
             axes.set_title(str(model), fontsize=TICK_SIZE, color=INK)
@@ -138,13 +140,18 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
         x = 100 * numbers(own, "sparsity")
         axes.plot(x, numbers(own, "value"), "o", color=colour, markersize=3.5, label=label, zorder=3)
         draw_intervals(axes, x, own, colour)
+    axes.margins(x=0.18)  # room for the names of the leftmost
     for row in others[others["control"] == "kept"].to_dict("records"):
         where = "" if row["layers"] == "all" else f" {row['layers']}"
         axes.annotate(
             f"{row['pattern']}{where}",
             (100 * row["sparsity"], row["value"]),
-            xytext=(3, 3),
+            # The same pattern without the diagonal stands a little to the right.
+            xytext=(-4, 0),
+            ha="right",
+            va="center",
             textcoords="offset points",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4},
             fontsize=TICK_SIZE - 1,
             color=INK,
         )

@@ -1,0 +1,76 @@
+"""Tables and figure of models trained under masks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from headlens.report.mask_study import means, quality_by_pattern, study_markdown
+
+
+def masks(seeds: int = 3, tasks: tuple[str, ...] = ("sst2",)) -> pd.DataFrame:
+    cases = [("full", "kept", 0.0), ("full", "random", 0.01), ("full", "dropped", 0.01), ("star", "kept", 0.9)]
+    rows = [
+        {
+            "pattern": pattern,
+            "layers": "all",
+            "control": control,
+            "sparsity": sparsity,
+            "task": task,
+            "metric": "accuracy",
+            "seed": seed,
+            "value": 0.5 + 0.1 * number + 0.01 * seed,
+            "ci_low": 0.4,
+            "ci_high": 0.99,
+            "model": "m",
+        }
+        for task in tasks
+        for number, (pattern, control, sparsity) in enumerate([*cases, ("star", "dropped", 0.91)])
+        for seed in range(seeds)
+    ]
+    return pd.DataFrame(rows)
+
+
+def test_intervals_are_those_of_seeds_where_there_are_several() -> None:
+    found = means(masks()).iloc[0]
+    values = [0.5, 0.51, 0.52]
+    low, high = stats.t.interval(0.95, 2, np.mean(values), stats.sem(values))
+    assert found[["value", "ci_low", "ci_high"]].tolist() == pytest.approx([0.51, low, high])
+    assert found["seeds"] == 3
+    alone = means(masks(1)).iloc[0]
+    assert alone[["value", "ci_low", "ci_high", "seeds"]].tolist() == [0.5, 0.4, 0.99, 1]
+
+
+def test_markdown_has_both_tables_of_the_paper() -> None:
+    lines = study_markdown(masks(1, ("sst2", "rte"))).splitlines()
+    assert "| task | all | as many at random | no diagonal |" in lines
+    assert "| rte | 0.500 [0.400, 0.990] | 0.600 [0.400, 0.990] | 0.700 [0.400, 0.990] |" in lines
+    assert "| sst2 | star | all | 90.0 | 0.800 [0.400, 0.990] | 91.0 | 0.900 [0.400, 0.990] |" in lines
+    only = masks(1)
+    without = study_markdown(only[only["control"] == "kept"])
+    assert "| sst2 | star | all | 90.0 | 0.800 [0.400, 0.990] | – | – |" in without
+    assert "random" not in without
+
+
+def test_the_figure_has_a_panel_per_task_and_a_point_per_mask() -> None:
+    figure = quality_by_pattern(masks(1, ("sst2", "rte", "cola")))
+    assert figure is not None
+    assert len(figure.axes) == 3
+    for axes in figure.axes:
+        points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_marker() == "o"}
+        assert points["with the diagonal"] == [[90.0, pytest.approx(0.8)]]
+        assert points["without it"] == [[91.0, pytest.approx(0.9)]]
+        levels = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
+        assert levels == [0.5]
+        assert [text.get_text() for text in axes.texts] == ["star"]
+    figure.canvas.draw()
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    assert all(b.x0 >= 0 and b.x1 <= figure.bbox.x1 and b.y0 >= 0 and b.y1 <= figure.bbox.y1 for b in boxes if b)
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i] if a and b)
+
+
+def test_without_patterns_there_is_no_figure() -> None:
+    table = masks()
+    assert quality_by_pattern(table[table["pattern"] == "full"]) is None
