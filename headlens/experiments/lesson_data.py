@@ -27,11 +27,25 @@ TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
 
 @dataclass(frozen=True)
 class Opened:
-    """A model and what it is taught, with notes about both."""
+    """A model and what it is taught.
+
+    Args:
+        loaded: the model, with the head that the task needs.
+        lesson: what it is taught.
+        notes: what to know about the data.
+        fresh: parts of the model that began random.
+    """
 
     loaded: LoadedModel
     lesson: Lesson
     notes: list[str] = field(default_factory=list)
+    fresh: tuple[str, ...] = ()
+
+    @property
+    def untrained(self) -> list[str]:
+        """What to know where a model should have learned the task before."""
+        parts = ", ".join(self.fresh)
+        return [f"The model was not trained for this task: {parts} began random. Train it first."] if parts else []
 
 
 @dataclass(frozen=True)
@@ -126,12 +140,9 @@ class LessonData:
             lesson = Lesson.of_task(loaded, task, train, held, self.longest)
         assert isinstance(lesson.data, TaskRows)
         notes = []
-        if headed.fresh:
-            fresh = ", ".join(headed.fresh)
-            notes.append(f"The model was not trained for this task: {fresh} began random. Train it first.")
         if left_out := lesson.data.summary.too_long:
             notes.append(f"{counted(left_out, 'example')} to learn from left out: longer than the model reads.")
-        return Opened(loaded, lesson, notes)
+        return Opened(loaded, lesson, notes, tuple(headed.fresh))
 
     def _text(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> Opened:
         kind = next(name for name in TEXT if name == self.data.task)

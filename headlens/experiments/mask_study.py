@@ -111,14 +111,16 @@ class MaskStudy:
         Raises:
             OptionError: if a mask does not fit the model.
         """
-        rows, notes, opened, seed = [], [], None, None
+        rows, notes, known, opened, seed = [], [], [], None, None
         for case in wanted:
             if opened is None or case.seed != seed:
                 opened, seed = self.opened(case.seed), case.seed
                 self._check(opened, wanted)
-                notes += opened.notes
+                notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
             outcome = self._remembered(opened, case)
-            notes += outcome.notes
+            # What holds of the first, such as what guessing gives, is told of all.
+            known = known or outcome.notes
+            notes += [note if note in known else f"{case.name}: {note}" for note in outcome.notes]
             rows += [self._row(case, own) for own in outcome.metrics]
         return pd.DataFrame(rows, columns=MASKS_COLUMNS), list(dict.fromkeys(notes))
 

@@ -131,7 +131,7 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> DamRun:
         tables = sweep.tables(outcomes, request.window) if run.writes else {}
         known = outcomes[0].notes
         measured = [*known, *(f"{o.run}: {note}" for o in outcomes for note in o.notes if note not in known)]
-        notes = [*opened.notes, *_notes(request, opened, tables, run), *measured, *run.warnings]
+        notes = [*opened.untrained, *opened.notes, *_notes(request, opened, tables, run), *measured, *run.warnings]
         if run.folder is not None:
             masks: list[LearnedMask] = [sweep.learned(o) for o in outcomes if o.mask]
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):

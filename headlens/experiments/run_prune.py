@@ -170,7 +170,7 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> PruneR
         )
         outcomes = sweep.outcomes()
         tables = _tables(request, opened, outcomes)
-        notes = [*opened.notes, *_notes(request, opened.lesson, outcomes, run), *run.warnings]
+        notes = [*opened.untrained, *opened.notes, *_notes(request, opened.lesson, outcomes, run), *run.warnings]
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_gates(run.folder, tables, figures=request.figures)
