@@ -111,7 +111,9 @@ class MaskStudy:
         Raises:
             OptionError: if a mask does not fit the model.
         """
-        rows, notes, known, opened, seed = [], [], [], None, None
+        rows, opened, seed = [], None, None
+        notes: list[str] = []
+        known: list[str] = []
         for case in wanted:
             if opened is None or case.seed != seed:
                 opened, seed = self.opened(case.seed), case.seed
