@@ -235,7 +235,7 @@ def test_other_data_cannot_be_gone_on_with(
 def test_what_cannot_be_pruned_is_told_before_anything_runs(model: str, data: str, tmp_path: Path) -> None:
     few = TaskData("sst2", (data,), limit=3)
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({"pruning": PruneOptions((4,))}, r"(?s)Without all of its 4 heads nothing is left.*up to 3"),
+        ({"pruning": PruneOptions((4,))}, r"(?s)4 heads cannot be pruned: nothing would be left.*up to 3"),
         ({"pruning": PruneOptions((9,))}, r"9 heads cannot be pruned: the model has 4"),
         ({"pruning": PruneOptions((1,), rank_split=1.0)}, r"--rank-split 1.0 leaves nothing"),
         ({"data": few}, r"3 examples cannot be split"),
