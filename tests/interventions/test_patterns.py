@@ -87,7 +87,7 @@ RULES: list[tuple[Pattern, Callable[[int, int, int], bool]]] = [
 ]
 
 
-@pytest.mark.parametrize(("pattern", "rule"), RULES, ids=str)
+@pytest.mark.parametrize(("pattern", "rule"), RULES, ids=[str(pattern) for pattern, _ in RULES])
 @pytest.mark.parametrize("n", [1, 2, 7, 23])
 def test_positions_are_those_of_the_rule(pattern: Pattern, rule: Callable[[int, int, int], bool], n: int) -> None:
     expected = [[rule(i, j, n) for j in range(n)] for i in range(n)]
