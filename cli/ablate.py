@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from . import options as o
+from . import task_options as t
 from .classify import ModelsArgument
 from .groups import AblationGroup, LoadGroup, MaskGroup, OutputGroup, PruningGroup, TaskGroup, grouped
 
@@ -18,7 +19,7 @@ def ablate(
     pruning: PruningGroup,
     output: OutputGroup,
     models: ModelsArgument = None,
-    task: o.TaskOption = "paraphrase",
+    task: t.TaskOption = "paraphrase",
     figures: o.FiguresOption = True,
 ) -> None:
     """Tell what every attention head is worth: a task without each of them, and with many pruned.

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from . import options as o
+from . import role_options as r
 from .groups import LoadGroup, MaskGroup, OutputGroup, grouped
 from .options import CORPUS, STATISTICS
 
@@ -31,7 +32,7 @@ def attend(
     ] = None,
     layer: Annotated[int | None, typer.Option(min=0, help="Only this layer.", rich_help_panel=STATISTICS)] = None,
     head: Annotated[int | None, typer.Option(min=0, help="Only this head, large.", rich_help_panel=STATISTICS)] = None,
-    level: o.LevelOption = o.Level.token,
+    level: r.LevelOption = o.Level.token,
 ) -> None:
     """Draw the attention maps of given sentences: a figure per layer, or one head large.
 

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from . import options as o
+from . import role_options as r
 from .groups import LoadGroup, MaskGroup, OutputGroup, RelevanceGroup, ThresholdsGroup, grouped
 
 ModelsArgument = Annotated[
@@ -38,16 +39,16 @@ def classify(
     parser: o.ParserOption = "gold",
     limit: o.LimitOption = None,
     long_sentences: o.LongSentencesOption = "skip",
-    relations: o.RelationsOption = "nsubj,obj,amod,advmod",
-    baseline_corpus: o.BaselineCorpusOption = None,
-    exclude_self: o.ExcludeSelfOption = False,
-    level: o.LevelOption = o.Level.token,
-    frequency: o.FrequencyOption = "wordfreq:en",
-    target_frequency: o.TargetFrequencyOption = "none",
-    similarity: o.SimilarityOption = "sample",
+    relations: r.RelationsOption = "nsubj,obj,amod,advmod",
+    baseline_corpus: r.BaselineCorpusOption = None,
+    exclude_self: r.ExcludeSelfOption = False,
+    level: r.LevelOption = o.Level.token,
+    frequency: r.FrequencyOption = "wordfreq:en",
+    target_frequency: r.TargetFrequencyOption = "none",
+    similarity: r.SimilarityOption = "sample",
     batch_tokens: o.BatchTokensOption = 2048,
     seed: o.SeedOption = 0,
-    kernel: o.KernelOption = "fast",
+    kernel: r.KernelOption = "fast",
     relevance: RelevanceFlag = False,
     figures: o.FiguresOption = True,
 ) -> None:

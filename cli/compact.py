@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 
+from . import head_options as h
 from . import options as o
 from .groups import LoadGroup, OutputGroup, grouped
 
@@ -13,10 +14,10 @@ def compact(
     load: LoadGroup,
     output: OutputGroup,
     model: o.ModelArgument = "demo",
-    heads: o.HeadsOption = None,
-    from_file: o.HeadsFileOption = None,
-    where: o.WhereOption = None,
-    stock: o.StockOption = False,
+    heads: h.HeadsOption = None,
+    from_file: h.HeadsFileOption = None,
+    where: h.WhereOption = None,
+    stock: h.StockOption = False,
     corpus: o.CorpusOption = "demo",
     target: o.TargetOption = None,
     column: o.ColumnOption = None,
@@ -24,7 +25,7 @@ def compact(
     split: o.SplitOption = "test",
     limit: o.LimitOption = 200,
     batch_tokens: o.BatchTokensOption = 2048,
-    rounds: o.RoundsOption = 7,
+    rounds: h.RoundsOption = 7,
 ) -> None:
     """Cut attention heads out of a model: a smaller and faster checkpoint that computes what the masked model does.
 

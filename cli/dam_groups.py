@@ -37,7 +37,7 @@ class MaskTrainingGroup(LoopGroup):
 
 
 @dataclass(frozen=True)
-class MaskGroup(Group):
+class LearnedMaskGroup(Group):
     """What the mask is like, and how it is learned."""
 
     structured: d.StructuredOption = True

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from . import gate_options as g
 from . import options as o
+from . import role_options as r
+from . import task_options as t
+from . import training_options as tr
 from .groups import Group, LoopGroup, TaskGroup
 
 if TYPE_CHECKING:
@@ -20,17 +23,17 @@ if TYPE_CHECKING:
 class LessonGroup(TaskGroup):
     """What a trained model is trained on further, and measured on."""
 
-    dev_data: o.DevDataOption = None
+    dev_data: t.DevDataOption = None
     corpus: o.CorpusOption = "demo"
     column: o.ColumnOption = None
     target_column: o.TargetColumnOption = None
     split: o.SplitOption = "train"
-    dev: o.DevOption = None
-    dev_target: o.DevTargetOption = None
+    dev: t.DevOption = None
+    dev_target: t.DevTargetOption = None
     dev_share: g.HeldShareOption = None
-    longest: o.LongestOption = None
-    mask_share: o.GuessedShareOption = 0.15
-    label_smoothing: o.SmoothingOption = 0.1
+    longest: tr.LongestOption = None
+    mask_share: tr.GuessedShareOption = 0.15
+    label_smoothing: tr.SmoothingOption = 0.1
 
     def lesson(self, task: str) -> LessonData:
         """As the package wants them."""
@@ -92,7 +95,7 @@ class RolesGroup(Group):
 
     roles_corpus: g.RolesCorpusOption = None
     roles_target: g.RolesTargetOption = None
-    frequency: o.FrequencyOption = "wordfreq:en"
+    frequency: r.FrequencyOption = "wordfreq:en"
 
     def options(self) -> RoleOptions:
         """As the package wants them."""

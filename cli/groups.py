@@ -11,7 +11,12 @@ from dataclasses import MISSING, dataclass, fields
 from functools import wraps
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from . import head_options as h
+from . import mask_options as m
 from . import options as o
+from . import role_options as r
+from . import task_options as t
+from . import training_options as tr
 from .processes import rank
 
 if TYPE_CHECKING:
@@ -63,11 +68,11 @@ class LoadGroup(Group):
 class MaskGroup(Group):
     """Where queries may look."""
 
-    mask: o.MaskOption = None
-    layers: o.MaskLayersOption = None
-    no_diagonal: o.NoDiagonalOption = False
-    drop_random: o.DropRandomOption = False
-    mask_seed: o.MaskSeedOption = 0
+    mask: m.MaskOption = None
+    layers: m.MaskLayersOption = None
+    no_diagonal: m.NoDiagonalOption = False
+    drop_random: m.DropRandomOption = False
+    mask_seed: m.MaskSeedOption = 0
 
     def options(self) -> MaskOptions:
         """As the package wants them."""
@@ -80,14 +85,14 @@ class MaskGroup(Group):
 class ThresholdsGroup(Group):
     """When a head gets a role."""
 
-    positional: o.PositionalOption = 0.90
-    diagonal: o.DiagonalOption = 0.90
-    margin: o.MarginOption = 0.10
-    margin_kind: o.MarginKindOption = "absolute"
-    min_instances: o.MinInstancesOption = 30
-    rare: o.RareOption = 0.50
-    separator: o.SeparatorOption = 0.50
-    broad: o.BroadOption = 0.90
+    positional: r.PositionalOption = 0.90
+    diagonal: r.DiagonalOption = 0.90
+    margin: r.MarginOption = 0.10
+    margin_kind: r.MarginKindOption = "absolute"
+    min_instances: r.MinInstancesOption = 30
+    rare: r.RareOption = 0.50
+    separator: r.SeparatorOption = 0.50
+    broad: r.BroadOption = 0.90
 
     def options(self) -> Thresholds:
         """As the package wants them."""
@@ -100,10 +105,10 @@ class ThresholdsGroup(Group):
 class RelevanceGroup(Group):
     """What relevance is."""
 
-    rule: o.RuleOption = "epsilon"
-    relevance_target: o.RelevanceTargetOption = "auto"
-    mask_share: o.MaskShareOption = 0.15
-    replicates: o.ReplicatesOption = 1000
+    rule: r.RuleOption = "epsilon"
+    relevance_target: r.RelevanceTargetOption = "auto"
+    mask_share: r.MaskShareOption = 0.15
+    replicates: r.ReplicatesOption = 1000
 
     def options(self) -> RelevanceOptions:
         """As the package wants them."""
@@ -114,11 +119,11 @@ class RelevanceGroup(Group):
 
 @dataclass(frozen=True)
 class TaskGroup(Group):
-    """The examples of a task; which task is an option of the command's own, `o.TaskOption`."""
+    """The examples of a task; which task is an option of the command's own, `t.TaskOption`."""
 
-    data: o.DataOption = None
-    columns: o.ColumnsOption = None
-    data_split: o.DataSplitOption = None
+    data: t.DataOption = None
+    columns: t.ColumnsOption = None
+    data_split: t.DataSplitOption = None
     target: o.TargetOption = None
     limit: o.LimitOption = None
 
@@ -134,10 +139,10 @@ class TaskGroup(Group):
 class AblationGroup(Group):
     """How heads are taken out, and how a task is measured then."""
 
-    mode: o.ModeOption = "zero"
-    keep_only: o.KeepOnlyOption = False
-    metric: o.MetricOption = None
-    replicates: o.BootstrapOption = 10_000
+    mode: h.ModeOption = "zero"
+    keep_only: h.KeepOnlyOption = False
+    metric: t.MetricOption = None
+    replicates: t.BootstrapOption = 10_000
     seed: o.SeedOption = 0
     batch_tokens: o.SweepTokensOption = None
 
@@ -152,11 +157,11 @@ class AblationGroup(Group):
 class PruningGroup(Group):
     """How many heads go at once, and which."""
 
-    prune: o.PruneOption = None
-    strategies: o.StrategiesOption = "ranked,importance,random"
-    beam: o.BeamOption = 3
-    orders: o.OrdersOption = 5
-    rank_split: o.RankSplitOption = 0.5
+    prune: h.PruneOption = None
+    strategies: h.StrategiesOption = "ranked,importance,random"
+    beam: h.BeamOption = 3
+    orders: h.OrdersOption = 5
+    rank_split: h.RankSplitOption = 0.5
 
     def options(self) -> PruneOptions:
         """As the package wants them."""
@@ -170,11 +175,11 @@ class PruningGroup(Group):
 class TextGroup(Group):
     """What is learned of a text."""
 
-    vocabulary: o.VocabularyOption = 8000
-    longest: o.LongestOption = None
-    mask_share: o.GuessedShareOption = 0.15
-    label_smoothing: o.SmoothingOption = 0.1
-    dev_share: o.DevShareOption = 0.05
+    vocabulary: tr.VocabularyOption = 8000
+    longest: tr.LongestOption = None
+    mask_share: tr.GuessedShareOption = 0.15
+    label_smoothing: tr.SmoothingOption = 0.1
+    dev_share: tr.DevShareOption = 0.05
 
     def options(self, task: TextTask) -> TextOptions:
         """As the package wants them."""
@@ -187,26 +192,26 @@ class TextGroup(Group):
 class LoopGroup(Group):
     """Length and step size of a training."""
 
-    epochs: o.EpochsOption = 3.0
-    steps: o.StepsOption = None
+    epochs: tr.EpochsOption = 3.0
+    steps: tr.StepsOption = None
     batch_tokens: o.BatchTokensOption = 2048
-    accumulate: o.AccumulateOption = 1
-    learning_rate: o.LearningRateOption = 5e-5
-    warmup: o.WarmupOption = 0.06
-    schedule: o.ScheduleOption = "linear"
-    weight_decay: o.WeightDecayOption = 0.01
-    clip: o.ClipOption = 1.0
-    precision: o.PrecisionOption = "no"
+    accumulate: tr.AccumulateOption = 1
+    learning_rate: tr.LearningRateOption = 5e-5
+    warmup: tr.WarmupOption = 0.06
+    schedule: tr.ScheduleOption = "linear"
+    weight_decay: tr.WeightDecayOption = 0.01
+    clip: tr.ClipOption = 1.0
+    precision: tr.PrecisionOption = "no"
     seed: o.SeedOption = 0
-    log_every: o.LogEveryOption = 10
+    log_every: tr.LogEveryOption = 10
 
 
 @dataclass(frozen=True)
 class TrainingGroup(LoopGroup):
     """Length, step size and rhythm of training."""
 
-    evaluate_every: o.EvaluateEveryOption = 0
-    patience: o.PatienceOption = 0
+    evaluate_every: tr.EvaluateEveryOption = 0
+    patience: tr.PatienceOption = 0
 
     def options(self) -> TrainingOptions:
         """As the package wants them."""

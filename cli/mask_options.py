@@ -1,4 +1,4 @@
-"""Options of `masks` alone, each with its help line and its group."""
+"""Options about attention masks, each with its help line and its group."""
 
 from __future__ import annotations
 
@@ -10,6 +10,37 @@ from . import options as o
 
 STUDY = "Trained under masks"
 
+MaskOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="MASK",
+        help="Where queries may look: a mask.safetensors or its folder, or a pattern such as 'window:3|global:1', "
+        "strided, star.",
+        show_default="everywhere",
+        rich_help_panel=o.MASK,
+    ),
+]
+MaskLayersOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LAYERS",
+        help="Layers in which the mask holds: 6-11, or 0,2,4-6.",
+        show_default="all",
+        rich_help_panel=o.MASK,
+    ),
+]
+NoDiagonalOption = Annotated[
+    bool, typer.Option("--no-diagonal", help="No token looks at itself.", rich_help_panel=o.MASK)
+]
+DropRandomOption = Annotated[
+    bool,
+    typer.Option(
+        "--drop-random",
+        help="The control: as many random positions as the diagonal has are masked instead.",
+        rich_help_panel=o.MASK,
+    ),
+]
+MaskSeedOption = Annotated[int, typer.Option(min=0, help="Of the positions of --drop-random.", rich_help_panel=o.MASK)]
 PatternOption = Annotated[
     list[str] | None,
     typer.Option(

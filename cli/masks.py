@@ -23,7 +23,7 @@ def masks(
     task: m.StudyTaskOption = None,
     pattern: m.PatternOption = None,
     length: m.LengthOption = 128,
-    no_diagonal: o.NoDiagonalOption = False,
+    no_diagonal: m.NoDiagonalOption = False,
     figures: o.FiguresOption = True,
 ) -> None:
     """Count and draw fixed attention patterns, write them as mask files, and with --task train models under them.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from . import options as o
+from . import task_options as t
 from .gate_groups import GateGroup, LessonGroup, RolesGroup, SweepTrainingGroup
 from .groups import LoadGroup, OutputGroup, grouped
 
@@ -18,7 +19,7 @@ def prune(
     roles: RolesGroup,
     output: OutputGroup,
     model: o.ModelArgument = "demo",
-    task: o.TaskOption = "paraphrase",
+    task: t.TaskOption = "paraphrase",
     figures: o.FiguresOption = True,
 ) -> None:
     """Prune heads by gates that are learned: train a model on until the heads it can go without are closed.

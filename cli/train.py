@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from . import options as o
+from . import task_options as t
+from . import training_options as tr
 from .groups import LoadGroup, MaskGroup, OutputGroup, TaskGroup, TextGroup, TrainingGroup, grouped
 
 TrainedModel = Annotated[
@@ -29,15 +31,15 @@ def train(
     training: TrainingGroup,
     output: OutputGroup,
     model: TrainedModel = "demo",
-    task: o.TaskOption = "mlm",
-    dev_data: o.DevDataOption = None,
+    task: t.TaskOption = "mlm",
+    dev_data: t.DevDataOption = None,
     corpus: o.CorpusOption = "demo",
     column: o.ColumnOption = None,
     target_column: o.TargetColumnOption = None,
     split: o.SplitOption = "train",
-    dev: o.DevOption = None,
-    dev_target: o.DevTargetOption = None,
-    bleu: o.BleuOption = 0,
+    dev: t.DevOption = None,
+    dev_target: t.DevTargetOption = None,
+    bleu: tr.BleuOption = 0,
     figures: o.FiguresOption = True,
 ) -> None:
     """Train a model: a task from its examples, masked tokens of text, or translation.

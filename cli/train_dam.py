@@ -7,7 +7,9 @@ import shlex
 from . import dam_options as d
 from . import gate_options as g
 from . import options as o
-from .dam_groups import MaskGroup, MaskLessonGroup, MaskTrainingGroup
+from . import task_options as t
+from . import training_options as tr
+from .dam_groups import LearnedMaskGroup, MaskLessonGroup, MaskTrainingGroup
 from .groups import LoadGroup, OutputGroup, grouped
 from .train import TrainedModel
 
@@ -16,14 +18,14 @@ from .train import TrainedModel
 def train_dam(
     load: LoadGroup,
     lesson: MaskLessonGroup,
-    mask: MaskGroup,
+    mask: LearnedMaskGroup,
     training: MaskTrainingGroup,
     output: OutputGroup,
     model: TrainedModel = "demo",
-    task: o.TaskOption = "paraphrase",
+    task: t.TaskOption = "paraphrase",
     lambdas: d.PenaltiesOption = "0.001,0.01,0.1",
     window: d.WindowOption = 1,
-    vocabulary: o.VocabularyOption = 8000,
+    vocabulary: tr.VocabularyOption = 8000,
     figures: o.FiguresOption = True,
 ) -> None:
     """Learn which positions attention needs: train a model together with masks, and see how sparse they can be.

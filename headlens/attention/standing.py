@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -11,8 +10,9 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention.contract import BatchTokens, CallContext, Edit, Tokens
+from headlens.attention.contract import BatchTokens, CallContext, Edit
 from headlens.attention.installation import put
+from headlens.attention.pass_inputs import named, real_tokens
 from headlens.attention.sites import find_sites
 from headlens.heads import Stack
 
@@ -87,7 +87,7 @@ class Standing(Edit):
             return
         self._running = part
         stacks = self._stacks[part]
-        first, second = (_tokens(given.get(name)) for name in ("attention_mask", "decoder_attention_mask"))
+        first, second = (real_tokens(given.get(name)) for name in ("attention_mask", "decoder_attention_mask"))
         self._tokens = BatchTokens(first, second) if "encoder" in stacks else BatchTokens(decoder=first)
 
     def end(self, part: nn.Module) -> None:
@@ -145,19 +145,11 @@ def _stacks_inside(model: nn.Module) -> dict[nn.Module, frozenset[Stack]]:
     return {p: stacks for p, stacks in found.items() if stacks}
 
 
-def _tokens(mask: object) -> Tokens | None:
-    if not isinstance(mask, Tensor) or mask.dim() not in (2, 3):
-        return None
-    return Tokens.only_real(mask.flatten(0, -2))
-
-
 def _begin(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     # Plain functions that look for what is to be told: a copy of the model takes its hooks along, but nothing else.
     found = standing_of(part)
     if found is not None:
-        # Of the class: on an instance training may have put something around it that takes anything.
-        names = list(inspect.signature(type(part).forward).parameters)[1:]
-        found.begin(part, {**dict(zip(names, args, strict=False)), **kwargs})
+        found.begin(part, named(part, args, kwargs))
 
 
 def _end(part: nn.Module, *_: object) -> None:

@@ -13,10 +13,10 @@ from transformers import PreTrainedModel
 
 from headlens.attention.kept import keeping
 from headlens.errors import OptionError
+from headlens.experiments.dam_tables import LearnedMask
 from headlens.experiments.fine_tune import freeze_unused
+from headlens.experiments.how import How, check_strength
 from headlens.experiments.lesson import Lesson
-from headlens.experiments.mask_tables import LearnedMask
-from headlens.experiments.prune import How, check_strength
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.masked_model import MaskedModel
 from headlens.interventions.masking import MaskEdit

@@ -4,32 +4,25 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from safetensors.torch import load_file, save_file
-from transformers import PreTrainedModel
 
 from headlens.errors import OptionError, ResumeError
 from headlens.experiments.dam import DamOptions, Masked, learn_mask
-from headlens.experiments.gate_outcome import Record, remembered, run_name
-from headlens.experiments.interrupts import Deferred
+from headlens.experiments.dam_tables import LearnedMask
 from headlens.experiments.lesson import Lesson
-from headlens.experiments.mask_tables import LearnedMask
-from headlens.experiments.prune import How, alike
 from headlens.experiments.run import Run
-from headlens.experiments.training_keeper import TrainingKeeper
-from headlens.experiments.training_run import measure, save_checkpoint
+from headlens.experiments.trainings import MODELS, Record, Trainings, run_name
 from headlens.interventions.attention_mask import AttentionMask
-from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.models.loading import LoadedModel
 from headlens.report.files import atomic_path, output_errors
-from headlens.tasks.evaluation import EvaluationOptions
 from headlens.training.options import TrainingOptions
 
-MASKS, MODELS = "masks", "models"  # folders
+MASKS = "masks"  # folder of the mask files
 PLAIN = "plain"
 SWEEP_COLUMNS = [
     *("run", "penalty", "sparsity", "metric", "value", "ci_low", "ci_high"),
@@ -82,10 +75,15 @@ class DamSweep:
     options: DamOptions
     training: TrainingOptions
 
+    @property
+    def trainings(self) -> Trainings:
+        """What all trainings share."""
+        return Trainings(self.run, self.training, self.options.mask.longest)
+
     def outcomes(self) -> list[MaskOutcome]:
         """The model as it was, then every run."""
-        found = [self._remembered(PLAIN, None)]
-        return found + [self._remembered(run_name(s), s) for s in dict.fromkeys(self.lambdas)]
+        found = [self.trainings.remembered(PLAIN, self._plain, MaskOutcome)]
+        return found + [self._of(strength) for strength in dict.fromkeys(self.lambdas)]
 
     def tables(self, outcomes: list[MaskOutcome], window: int) -> dict[str, pd.DataFrame]:
         """`sweep`, `sparsity`, `positions` and `log`."""
@@ -107,48 +105,27 @@ class DamSweep:
         folder = (self.run.path / outcome.mask).parent
         return read_mask(folder, outcome.run, self.options)
 
-    def _remembered(self, name: str, strength: float | None) -> MaskOutcome:
-        make = self._plain if strength is None else lambda: self._learned(name, strength)
-        found = remembered(self.run, name, make, MaskOutcome)
-        if self.run.writes:
-            shutil.rmtree(self.run.kept(f"training-{name}"), ignore_errors=True)
-        return found
+    def _of(self, strength: float) -> MaskOutcome:
+        name = run_name(strength)
+        return self.trainings.remembered(name, lambda: self._learned(name, strength), MaskOutcome)
 
     def _plain(self) -> MaskOutcome:
-        metrics, notes = self._evaluated(self.loaded.model)
+        metrics, notes = self.trainings.measured(self.loaded, self.lesson, self.loaded.model)
         return MaskOutcome(PLAIN, metrics=metrics, notes=notes)
 
     def _learned(self, name: str, strength: float) -> MaskOutcome:
-        with self._followed(name, strength) as how:
+        with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as how:
             found = learn_mask(self.loaded, self.lesson, strength, self.options, self.training, how)
         with found.hardened():
-            metrics, notes = self._evaluated(found.model)
-        mask, checkpoint = f"{MASKS}/{name}/mask.safetensors", f"{MODELS}/{name}"
+            metrics, notes = self.trainings.measured(self.loaded, self.lesson, found.model)
+        mask = f"{MASKS}/{name}/mask.safetensors"
         learned = LearnedMask.of(name, found.mask)
         if self.run.writes:
             with self.run.reporter.status("saving"):
                 save_mask(self.run.path / mask, learned, found)
-                save_checkpoint(self.run, found.model, tokenizer_of(self.loaded), checkpoint)
+        checkpoint = self.trainings.saved(self.loaded, found.model, name)
         log: list[Any] = found.log.to_dict("records")
         return MaskOutcome(name, strength, learned.sparsity, log, metrics, mask, checkpoint, notes)
-
-    @contextmanager
-    def _followed(self, name: str, strength: float) -> Iterator[How]:
-        processes = self.run.processes
-        total = How(processes=processes.count).updates(self.lesson.data, self.training)
-        text = f"λ {strength:g} (updates)"
-        with Deferred() as signals, self.run.reporter.progress(text, total) as advance:
-            keeper = TrainingKeeper(self.run.kept(f"training-{name}"), signals, processes)
-            yield How(keeper, advance, processes.count)
-
-    def _evaluated(self, model: PreTrainedModel) -> tuple[list[Record], list[str]]:
-        if not self.run.writes or self.lesson.held is None:
-            return [], []
-        longest = self.options.mask.longest
-        options = EvaluationOptions(self.training.batch_tokens, longest, seed=self.training.seed)
-        found = measure(self.run, alike(self.loaded, model), self.lesson.task, self.lesson.held, options)
-        rows: list[Any] = found.metrics[found.metrics["metric"].isin(self.lesson.metrics)].to_dict("records")
-        return rows, found.notes
 
     def _measured(self, outcome: MaskOutcome) -> Iterator[Record]:
         for row in outcome.metrics:

@@ -1,20 +1,13 @@
-"""What is remembered of the runs of a sweep, so that an interrupted sweep goes on with the next one."""
+"""What is remembered of the runs of a sweep over gates."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Any, TypeVar
 
-from headlens.errors import ResumeError
-from headlens.experiments.run import Run
+from headlens.experiments.trainings import Record
 from headlens.heads import Head
-from headlens.report.files import atomic_path
 
-Record = dict[str, Any]
-Kept = TypeVar("Kept")
 UNPRUNED = "unpruned"
 
 
@@ -64,38 +57,3 @@ class Outcome:
     def with_scratch(self, metrics: list[Record], checkpoint: str | None, notes: Sequence[str] = ()) -> Outcome:
         """The same with a model that was trained from random weights."""
         return replace(self, scratch=metrics, scratch_checkpoint=checkpoint, scratch_notes=list(notes))
-
-
-def run_name(strength: float) -> str:
-    """What a run with this λ is called."""
-    return f"penalty-{strength:.10g}"
-
-
-def remembered(run: Run, name: str, make: Callable[[], Kept], kind: type[Kept]) -> Kept:
-    """What was kept of a run that has finished, or what it gives now; the same in all processes.
-
-    Args:
-        run: the sweep.
-        name: unique in it.
-        make: the run; only what the first process gives counts.
-        kind: a dataclass of what can be written as JSON.
-
-    Raises:
-        ResumeError: if what was kept cannot be read.
-    """
-    path = run.kept(f"{name}.json")
-    if run.processes.share(path.is_file()):
-        return _read(path, kind)
-    made = run.processes.share(make())
-    if run.writes:
-        with atomic_path(path) as temporary:
-            temporary.write_text(json.dumps(vars(made)), encoding="utf-8")
-    run.processes.gather(None)
-    return made
-
-
-def _read(path: Path, kind: type[Kept]) -> Kept:
-    try:
-        return kind(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise ResumeError(f"{path} cannot be read: {error}.", "Start again with --overwrite.") from error

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from transformers import PreTrainedModel
 
@@ -16,19 +14,16 @@ from headlens.attention.sites import find_sites
 from headlens.corpora.sentence import Corpus
 from headlens.errors import NoHeadsError, OptionError, counted
 from headlens.experiments.classify import ClassifyOptions, Frequencies, classify
-from headlens.experiments.gate_outcome import UNPRUNED, Outcome, Record, remembered, run_name
-from headlens.experiments.interrupts import Deferred
+from headlens.experiments.gate_outcome import UNPRUNED, Outcome
+from headlens.experiments.how import check_strength
 from headlens.experiments.lesson import Lesson
-from headlens.experiments.prune import GateOptions, How, alike, check_strength, from_scratch, gated_heads, prune
+from headlens.experiments.prune import GateOptions, from_scratch, gated_heads, prune
 from headlens.experiments.run import Run
-from headlens.experiments.training_keeper import TrainingKeeper
-from headlens.experiments.training_run import measure, save_checkpoint
-from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.experiments.trainings import MODELS, Trainings, run_name
+from headlens.models.loading import LoadedModel
 from headlens.report.files import output_errors
-from headlens.tasks.evaluation import EvaluationOptions
 from headlens.training.options import TrainingOptions
 
-MODELS = "models"  # folder of the checkpoints
 # λ between which --target-heads searches.
 LEAST, MOST = 1e-4, 1e2
 
@@ -97,6 +92,11 @@ class GateSweep:
     longest: int | None = None
     roles: RoleCorpus | None = None
 
+    @property
+    def trainings(self) -> Trainings:
+        """What all trainings share."""
+        return Trainings(self.run, self.training, self.longest)
+
     def outcomes(self) -> list[Outcome]:
         """The model as it was, then every run.
 
@@ -110,7 +110,7 @@ class GateSweep:
                 f"--target-heads {target}: of {counted(gated, 'head')} with gates, some have to go.",
                 f"Give a number from 1 to {gated - 1}.",
             )
-        whole = self._remembered(UNPRUNED, self._unpruned)
+        whole = self.trainings.remembered(UNPRUNED, self._unpruned, Outcome)
         if target is None:
             found = [self._of(strength) for strength in dict.fromkeys(self.options.lambdas)]
             wanted = found
@@ -122,18 +122,18 @@ class GateSweep:
         return self._with_scratch([whole, *found], [whole, *wanted])
 
     def _of(self, strength: float) -> Outcome:
-        return self._remembered(run_name(strength), lambda: self._pruned(strength))
+        return self.trainings.remembered(run_name(strength), lambda: self._pruned(strength), Outcome)
 
     def _unpruned(self) -> Outcome:
         model = self.loaded.model
-        metrics, notes = self._measured(model)
+        metrics, notes = self.trainings.measured(self.loaded, self.lesson, model)
         return Outcome(UNPRUNED, metrics=metrics, roles=self._roles(model), notes=notes)
 
     def _pruned(self, strength: float) -> Outcome:
         name = run_name(strength)
-        with self._followed(name, f"λ {strength:g}", self.training) as how:
+        with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as how:
             found = prune(self.loaded, self.lesson, strength, self.gates, self.training, how)
-        metrics, notes = self._measured(found.model)
+        metrics, notes = self.trainings.measured(self.loaded, self.lesson, found.model)
         return Outcome(
             name,
             strength,
@@ -142,7 +142,7 @@ class GateSweep:
             gates=found.gates.to_dict("records"),  # type: ignore[arg-type]
             log=found.log.to_dict("records"),  # type: ignore[arg-type]
             metrics=metrics,
-            checkpoint=self._saved(found.model, name),
+            checkpoint=self.trainings.saved(self.loaded, found.model, name),
             roles=self._roles(found.model),
             notes=notes,
         )
@@ -165,37 +165,13 @@ class GateSweep:
         name = f"{outcome.run}-scratch"
 
         def make() -> Outcome:
-            with self._followed(name, f"{outcome.run} from random weights", self.scratch) as how:
+            text = f"{outcome.run} from random weights"
+            with self.trainings.followed(name, text, self.lesson.data, self.scratch) as how:
                 model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, how)
-            metrics, notes = self._measured(model)
-            return outcome.with_scratch(metrics, self._saved(model, name), notes)
+            metrics, notes = self.trainings.measured(self.loaded, self.lesson, model)
+            return outcome.with_scratch(metrics, self.trainings.saved(self.loaded, model, name), notes)
 
-        return self._remembered(name, make)
-
-    @contextmanager
-    def _followed(self, name: str, text: str, training: TrainingOptions) -> Iterator[How]:
-        """Progress of a training, and where its state is kept until it is remembered as a whole."""
-        processes = self.run.processes
-        total = How(processes=processes.count).updates(self.lesson.data, training)
-        folder = self.run.kept(f"training-{name}")
-        with Deferred() as signals, self.run.reporter.progress(f"{text} (updates)", total) as advance:
-            yield How(TrainingKeeper(folder, signals, processes), advance, processes.count)
-
-    def _measured(self, model: PreTrainedModel) -> tuple[list[Record], list[str]]:
-        """The metrics that are reported, and what to know about them; in the first process, which speaks for all."""
-        if not self.run.writes or self.lesson.held is None:
-            return [], []
-        options = EvaluationOptions(self.training.batch_tokens, self.longest, seed=self.training.seed)
-        found = measure(self.run, alike(self.loaded, model), self.lesson.task, self.lesson.held, options)
-        rows: list[Any] = found.metrics[found.metrics["metric"].isin(self.lesson.metrics)].to_dict("records")
-        return rows, found.notes
-
-    def _saved(self, model: PreTrainedModel, name: str) -> str:
-        place = f"{MODELS}/{name}"
-        if self.run.writes:
-            with self.run.reporter.status("saving"):
-                save_checkpoint(self.run, model, tokenizer_of(self.loaded), place)
-        return place
+        return self.trainings.remembered(name, make, Outcome)
 
     def _roles(self, model: PreTrainedModel) -> dict[str, list[str]]:
         if not self.run.writes or self.roles is None:
@@ -203,20 +179,13 @@ class GateSweep:
         with self.run.reporter.status("roles of the heads"):
             options = ClassifyOptions(similarity="off", seed=self.training.seed)
             try:
-                found = classify(alike(self.loaded, model), self.roles.corpus, options, self.roles.frequencies)
+                found = classify(replace(self.loaded, model=model), self.roles.corpus, options, self.roles.frequencies)
             except NoHeadsError:  # a strong penalty
                 return {}
         rows = found.tables["heads"].rows
         names = (f"{s}.{layer}.{h}" for s, layer, h in zip(rows["stack"], rows["layer"], rows["head"], strict=True))
         pairs = zip(rows["role"], rows["roles"], strict=True)
         return {name: [str(role), str(roles)] for name, (role, roles) in zip(names, pairs, strict=True)}
-
-    def _remembered(self, name: str, make: Callable[[], Outcome]) -> Outcome:
-        """As `remembered`; the state of a training that is done is large, and goes."""
-        found = remembered(self.run, name, make, Outcome)
-        if self.run.writes:
-            shutil.rmtree(self.run.kept(f"training-{name}"), ignore_errors=True)
-        return found
 
 
 def forget_models(folder: Path) -> None:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import pandas as pd
 
 from headlens.attention.sites import Site
-from headlens.experiments.gate_outcome import UNPRUNED, Outcome, Record
+from headlens.experiments.gate_outcome import UNPRUNED, Outcome
+from headlens.experiments.trainings import Record
 from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
 
 GATE_COLUMNS = ["run", "penalty", "step", *KEY_COLUMNS, "log_alpha", "p_open", "gate", "model"]

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import shutil
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import pandas as pd
 import torch
@@ -16,20 +14,16 @@ from transformers import PreTrainedModel
 from headlens.attention.kept import keeping
 from headlens.errors import OptionError
 from headlens.experiments.fine_tune import freeze_unused
-from headlens.experiments.gate_outcome import Record, remembered
-from headlens.experiments.interrupts import Deferred
+from headlens.experiments.how import How
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.lesson_data import Opened
 from headlens.experiments.mask_cases import Case
 from headlens.experiments.masked import read_layers
-from headlens.experiments.prune import How, alike
 from headlens.experiments.run import Run
-from headlens.experiments.training_keeper import TrainingKeeper
-from headlens.experiments.training_run import measure
+from headlens.experiments.trainings import Record, Trainings, told_once
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.interventions.masking import MaskEdit
 from headlens.models.loading import LoadedModel
-from headlens.tasks.evaluation import EvaluationOptions
 from headlens.training.loop import Trainer
 from headlens.training.objectives import moved
 from headlens.training.options import TrainingOptions
@@ -105,6 +99,11 @@ class MaskStudy:
     n: int = 128
     longest: int | None = None
 
+    @property
+    def trainings(self) -> Trainings:
+        """What all trainings share."""
+        return Trainings(self.run, self.training, self.longest)
+
     def table(self, wanted: list[Case]) -> tuple[pd.DataFrame, list[str]]:
         """`masks.csv`, and what to know about it.
 
@@ -113,17 +112,16 @@ class MaskStudy:
         """
         rows, opened, seed = [], None, None
         notes: list[str] = []
-        known: list[str] = []
+        told: list[tuple[str, list[str]]] = []
         for case in wanted:
             if opened is None or case.seed != seed:
                 opened, seed = self.opened(case.seed), case.seed
                 self._check(opened, wanted)
                 notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
-            outcome = self._remembered(opened, case)
-            # What holds of the first, such as what guessing gives, is told of all.
-            known = known or outcome.notes
-            notes += [note if note in known else f"{case.name}: {note}" for note in outcome.notes]
+            outcome = self._of(opened, case)
+            told.append((case.name, outcome.notes))
             rows += [self._row(case, own) for own in outcome.metrics]
+        notes += told_once(next((own for _, own in told if own), []), told)
         return pd.DataFrame(rows, columns=MASKS_COLUMNS), list(dict.fromkeys(notes))
 
     def _check(self, opened: Opened, wanted: list[Case]) -> None:
@@ -138,33 +136,14 @@ class MaskStudy:
             with under(opened.loaded.model, case):
                 pass
 
-    def _remembered(self, opened: Opened, case: Case) -> CaseOutcome:
-        found = remembered(self.run, case.name, lambda: self._trained(opened, case), CaseOutcome)
-        if self.run.writes:
-            shutil.rmtree(self.run.kept(f"training-{case.name}"), ignore_errors=True)
-        return found
+    def _of(self, opened: Opened, case: Case) -> CaseOutcome:
+        return self.trainings.remembered(case.name, lambda: self._trained(opened, case), CaseOutcome)
 
     def _trained(self, opened: Opened, case: Case) -> CaseOutcome:
-        with self._followed(opened.lesson, case) as how:
+        with self.trainings.followed(case.name, case.name, opened.lesson.data) as how:
             model = fine_tuned(opened.loaded, opened.lesson, case, self.training, how)
-        if not self.run.writes or opened.lesson.held is None:
-            return CaseOutcome(case.name)
-        options = EvaluationOptions(self.training.batch_tokens, self.longest, seed=self.training.seed)
         with under(model, case):
-            lesson = opened.lesson
-            assert lesson.held is not None
-            found = measure(self.run, alike(opened.loaded, model), lesson.task, lesson.held, options)
-        rows: list[Any] = found.metrics[found.metrics["metric"].isin(lesson.metrics)].to_dict("records")
-        return CaseOutcome(case.name, rows, found.notes)
-
-    @contextmanager
-    def _followed(self, lesson: Lesson, case: Case) -> Iterator[How]:
-        processes = self.run.processes
-        total = How(processes=processes.count).updates(lesson.data, self.training)
-        with Deferred() as signals, self.run.reporter.progress(f"{case.name} (updates)", total) as advance:
-            yield How(
-                TrainingKeeper(self.run.kept(f"training-{case.name}"), signals, processes), advance, processes.count
-            )
+            return CaseOutcome(case.name, *self.trainings.measured(opened.loaded, opened.lesson, model))
 
     def _row(self, case: Case, measured: Record) -> Record:
         own = {k: measured[k] for k in ("task", "metric", "value", "ci_low", "ci_high", "n", "model")}

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import pandas as pd
@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from headlens.errors import OptionError
 from headlens.experiments.fine_tune import freeze_unused
+from headlens.experiments.how import How, check_strength
 from headlens.experiments.lesson import Lesson
 from headlens.heads import STACKS, Head, Stack
 from headlens.interventions.compacting import head_map
@@ -22,10 +23,9 @@ from headlens.interventions.stochastic_gates import START, GatedModel, PenaltyKi
 from headlens.models.loading import LoadedModel
 from headlens.training.frozen_parts import freeze, weights_of
 from headlens.training.gates import GATES, Penalised, log_columns, logged
-from headlens.training.loop import Data, Keeper, Trainer, total_updates
+from headlens.training.loop import Trainer
 from headlens.training.objectives import moved
 from headlens.training.options import TrainingOptions
-from headlens.training.order import Updates
 from headlens.training.state import TrainingState
 
 # Log α has to move by 5 to close a gate: with the rates of fine-tuning it hardly moves at all. With this much for all
@@ -75,28 +75,6 @@ class GateOptions:
     def rate(self, updates: int) -> float:
         """The highest learning rate of gates in a training of so many updates."""
         return self.gate_learning_rate or min(_FASTEST, WAY / updates)
-
-
-@dataclass(frozen=True)
-class How:
-    """How a training is followed.
-
-    Args:
-        keeper: where its state is kept; None keeps nothing.
-        progress: called with the number of updates done.
-        processes: how many train together.
-    """
-
-    keeper: Keeper | None = None
-    progress: Callable[[int], None] = lambda _: None
-    processes: int = 1
-
-    def updates(self, data: Data, training: TrainingOptions) -> int:
-        """How many there will be."""
-        order = Updates(
-            tuple(data.lengths), training.batch_tokens, training.accumulate, training.seed, 0, self.processes
-        )
-        return total_updates(training, order)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,12 +174,6 @@ def gated_heads(loaded: LoadedModel, lesson: Lesson, options: GateOptions) -> li
     return [h for s in sites for h in s.heads]
 
 
-def check_strength(strength: float) -> None:
-    """Raise OptionError unless λ is a finite number of at least 0."""
-    if not 0 <= strength < float("inf"):
-        raise OptionError(f"--lambdas {strength} is not a finite number of 0 or more.", "0.1 is that of the authors.")
-
-
 def gate_table(rows: Mapping[int, Mapping[Head, float]]) -> pd.DataFrame:
     """The gates of all heads at some updates.
 
@@ -252,8 +224,3 @@ def from_scratch(
         parameter.requires_grad_()
     model.eval()
     return model
-
-
-def alike(loaded: LoadedModel, model: PreTrainedModel) -> LoadedModel:
-    """Another model under the name of a loaded one, read by the same tokenizer."""
-    return replace(loaded, model=model)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -12,19 +11,20 @@ from headlens.corpora.sources import CorpusOptions, open_corpus
 from headlens.errors import OptionError
 from headlens.experiments.dam import DamOptions
 from headlens.experiments.dam_sweep import DamSweep, MaskOutcome, forget_masks
+from headlens.experiments.dam_tables import LearnedMask
 from headlens.experiments.facts import model_facts
 from headlens.experiments.fine_tune import TaskRows
+from headlens.experiments.how import How, check_strength
 from headlens.experiments.lesson_data import LessonData, Opened
-from headlens.experiments.mask_tables import LearnedMask
 from headlens.experiments.new_models import is_new, made_new
-from headlens.experiments.prune import How, check_strength
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
 from headlens.experiments.task_data import TaskData
 from headlens.experiments.train import TextOptions
+from headlens.experiments.trainings import SweepRun, told_once
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
-from headlens.report.dam import write_masks
+from headlens.report.dam import write_dam
 from headlens.tasks.catalogue import DEFAULT_TASK
 from headlens.training.architectures import PREFIX
 from headlens.training.loop import Data
@@ -78,7 +78,7 @@ class DamRequest:
     @property
     def options(self) -> TrainingOptions:
         """Of every training; nothing is evaluated before its end."""
-        return TrainingOptions(**{f.name: getattr(self.training, f.name) for f in fields(LoopOptions)})
+        return self.training.of_loop()
 
     @property
     def resolved_dam(self) -> DamOptions:
@@ -88,33 +88,7 @@ class DamRequest:
         return replace(self.dam, freeze=("all",) if self.lesson.embedded else ())
 
 
-@dataclass(frozen=True)
-class DamRun:
-    """What a run gave: the folder, the tables as written, what to know about them.
-
-    Args:
-        folder: of the run.
-        files: in it.
-        tables: `sweep`, `sparsity`, `positions`, `log`.
-        notes: what the reader should know.
-    """
-
-    folder: Path
-    files: list[Path]
-    tables: dict[str, pd.DataFrame]
-    notes: list[str]
-
-    def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
-        sweep = self.tables["sweep"].astype(object)
-        return {
-            "out": str(self.folder),
-            "sweep": sweep.where(sweep.notna(), None).to_dict("records"),
-            "notes": self.notes,
-        }
-
-
-def run_dam(request: DamRequest, reporter: Reporter | None = None) -> DamRun:
+def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
     """Read the data, train model and mask for every penalty, measure and save them, write the run folder.
 
     Raises:
@@ -129,15 +103,14 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> DamRun:
         sweep = DamSweep(run, opened.loaded, opened.lesson, request.lambdas, request.resolved_dam, request.options)
         outcomes = sweep.outcomes()
         tables = sweep.tables(outcomes, request.window) if run.writes else {}
-        known = outcomes[0].notes
-        measured = [*known, *(f"{o.run}: {note}" for o in outcomes for note in o.notes if note not in known)]
+        measured = told_once(outcomes[0].notes, [(o.run, o.notes) for o in outcomes])
         notes = [*opened.untrained, *opened.notes, *_notes(request, opened, tables, run), *measured, *run.warnings]
         if run.folder is not None:
             masks: list[LearnedMask] = [sweep.learned(o) for o in outcomes if o.mask]
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                write_masks(run.folder, tables, [(m.name, m) for m in masks] if request.figures else [])
+                write_dam(run.folder, tables, [(m.name, m) for m in masks] if request.figures else [])
             run.folder.finish({**_facts(request, run, opened, outcomes), "notes": notes})
-        return DamRun(run.path, run.files, tables, notes)
+        return SweepRun(run.path, run.files, tables, notes)
 
 
 def _loaded(request: DamRequest, run: Run) -> LoadedModel:

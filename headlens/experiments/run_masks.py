@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -19,6 +18,7 @@ from headlens.experiments.masked import read_layers
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
+from headlens.experiments.trainings import SweepRun
 from headlens.interventions.attention_mask import FILE, PatternMask
 from headlens.interventions.pattern_specs import parse_pattern
 from headlens.interventions.patterns import Pattern, masked, sparsity
@@ -86,7 +86,7 @@ class StudyRequest:
     @property
     def options(self) -> TrainingOptions:
         """Of every training; nothing is evaluated before its end."""
-        return TrainingOptions(**{f.name: getattr(self.training, f.name) for f in fields(LoopOptions)})
+        return self.training.of_loop()
 
 
 @dataclass(frozen=True)
@@ -127,22 +127,7 @@ class MasksRequest:
         return {text.strip(): parse_pattern(text) for text in self.pattern or PAPER}
 
 
-@dataclass(frozen=True)
-class MasksRun:
-    """What a run gave: the folder, the tables as written (`sparsity`, `masks`), what to know about them."""
-
-    folder: Path
-    files: list[Path]
-    tables: dict[str, pd.DataFrame]
-    notes: list[str]
-
-    def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
-        rows = {name: t.astype(object).where(t.notna(), None).to_dict("records") for name, t in self.tables.items()}
-        return {"out": str(self.folder), **rows, "notes": self.notes}
-
-
-def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> MasksRun:
+def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepRun:
     """Count the patterns, write table, pictures and mask files.
 
     Raises:
@@ -164,7 +149,7 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> MasksR
                 with run.file(name) as path:
                     (mask.without_diagonal() if request.no_diagonal else mask).save(path)
             run.folder.finish({**facts, "notes": notes})
-        return MasksRun(run.path, run.files, tables, notes)
+        return SweepRun(run.path, run.files, tables, notes, main=())
 
 
 def _trained(request: MasksRequest, study: StudyRequest, run: Run) -> tuple[pd.DataFrame, list[str], dict[str, Any]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
+import itertools
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -17,12 +17,14 @@ from headlens.experiments.facts import model_facts
 from headlens.experiments.gate_outcome import UNPRUNED, Outcome
 from headlens.experiments.gate_sweep import GateSweep, RoleCorpus, SweepOptions, forget_models, nearest
 from headlens.experiments.gate_tables import GateTables
+from headlens.experiments.how import How
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.lesson_data import LessonData, Opened
-from headlens.experiments.prune import GateOptions, How
+from headlens.experiments.prune import GateOptions
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
+from headlens.experiments.trainings import SweepRun, told_once
 from headlens.heads import STACKS
 from headlens.models.loading import DEMO, ModelOptions
 from headlens.report.gates import write_gates
@@ -46,14 +48,10 @@ class SweepTraining(LoopOptions):
         super().__post_init__()
         self._check_positive("scratch_steps", "scratch_learning_rate")
 
-    def options(self) -> TrainingOptions:
-        """Of models that are pruned."""
-        return TrainingOptions(**{f.name: getattr(self, f.name) for f in fields(LoopOptions)})
-
     def scratch(self) -> TrainingOptions:
         """Of models from random weights."""
         steps = self.scratch_steps or self.steps
-        return replace(self.options(), steps=steps, learning_rate=self.scratch_learning_rate)
+        return replace(self.of_loop(), steps=steps, learning_rate=self.scratch_learning_rate)
 
 
 @dataclass(frozen=True)
@@ -118,33 +116,7 @@ class PruneRequest:
         return replace(self.gates, freeze=("all",) if self.lesson.embedded else ())
 
 
-@dataclass(frozen=True)
-class PruneRun:
-    """What a run gave: the folder, the tables as written, what to know about them.
-
-    Args:
-        folder: of the run.
-        files: in it.
-        tables: `gates`, `sweep`, `log`, and `roles` where a corpus for them was named.
-        notes: what the reader should know.
-    """
-
-    folder: Path
-    files: list[Path]
-    tables: dict[str, pd.DataFrame]
-    notes: list[str]
-
-    def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
-        sweep = self.tables["sweep"].astype(object)
-        return {
-            "out": str(self.folder),
-            "sweep": sweep.where(sweep.notna(), None).to_dict("records"),
-            "notes": self.notes,
-        }
-
-
-def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> PruneRun:
+def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepRun:
     """Read the data, train with gates for every penalty, measure and save what is left, write the run folder.
 
     Raises:
@@ -163,7 +135,7 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> PruneR
             opened.lesson,
             request.sweep,
             request.resolved_gates,
-            request.training.options(),
+            request.training.of_loop(),
             request.training.scratch(),
             request.lesson.longest,
             roles,
@@ -175,7 +147,7 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> PruneR
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_gates(run.folder, tables, figures=request.figures)
             run.folder.finish({**_facts(request, run, opened), "notes": notes})
-        return PruneRun(run.path, run.files, tables, notes)
+        return SweepRun(run.path, run.files, tables, notes)
 
 
 def _tables(request: PruneRequest, opened: Opened, outcomes: list[Outcome]) -> dict[str, pd.DataFrame]:
@@ -194,7 +166,7 @@ def _notes(request: PruneRequest, lesson: Lesson, outcomes: list[Outcome], run: 
     ]
     if gates.freeze:
         notes.append(f"Frozen: {', '.join(gates.freeze)}.")
-    updates = How(processes=run.processes.count).updates(lesson.data, request.training.options())
+    updates = How(processes=run.processes.count).updates(lesson.data, request.training.of_loop())
     notes.append(f"Each run has {updates} updates; gates learn at {gates.rate(updates):.3g}.")
     if request.sweep.from_scratch:
         steps = How(processes=run.processes.count).updates(lesson.data, request.training.scratch())
@@ -215,11 +187,9 @@ def _notes(request: PruneRequest, lesson: Lesson, outcomes: list[Outcome], run: 
 
 def _measured_notes(outcomes: list[Outcome]) -> list[str]:
     """What to know about the metrics of all models; what holds of the unpruned one, too, is told of that alone."""
-    notes, known = [], [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
-    for outcome in outcomes:
-        for name, own in ((outcome.run, outcome.notes), (f"{outcome.run} from random weights", outcome.scratch_notes)):
-            notes += [f"{name}: {note}" for note in own if note not in known]
-    return [*known, *notes]
+    known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
+    own = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
+    return told_once(known, itertools.chain.from_iterable(own))
 
 
 def _reached(target: int, outcomes: list[Outcome]) -> str:
@@ -233,7 +203,7 @@ def _reached(target: int, outcomes: list[Outcome]) -> str:
 
 def _facts(request: PruneRequest, run: Run, opened: Opened) -> dict[str, Any]:
     """What run.json says."""
-    updates = How(processes=run.processes.count).updates(opened.lesson.data, request.training.options())
+    updates = How(processes=run.processes.count).updates(opened.lesson.data, request.training.of_loop())
     gates = request.resolved_gates
     return {
         "models": [model_facts(opened.loaded, opened.loaded.short_name)],

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.pass_inputs import named, real_tokens
 from headlens.attention.session import AttentionSession
 from headlens.interventions.soft_masks import SoftMask
 
@@ -65,7 +66,7 @@ def _drawing(session: AttentionSession, mask: SoftMask) -> Iterator[None]:
         if not running:
             running.append((module, ExitStack()))
             mask.draw()
-            tokens = _tokens(inputs if inputs.get("input_ids") is not None else {**inputs, **_named(args)})
+            tokens = _tokens(named(module, args, inputs))
             if tokens is not None:
                 running[0][1].enter_context(session.batch(BatchTokens(encoder=tokens)))
 
@@ -81,10 +82,6 @@ def _drawing(session: AttentionSession, mask: SoftMask) -> Iterator[None]:
         yield
 
 
-def _named(args: tuple[Any, ...]) -> dict[str, Any]:
-    return {"input_ids": args[0]} if args else {}
-
-
 def _tokens(inputs: dict[str, Any]) -> Tokens | None:
     """What is known of the tokens of a pass: which are padding; None where the encoder does not run."""
     if inputs.get("encoder_outputs") is not None:
@@ -92,5 +89,4 @@ def _tokens(inputs: dict[str, Any]) -> Tokens | None:
     ids, real = inputs.get("input_ids"), inputs.get("attention_mask")
     if real is None and isinstance(ids, Tensor):
         real = torch.ones_like(ids)
-    # Multiple choice: (batch, choices, length), which the model flattens.
-    return Tokens.only_real(real.flatten(0, -2)) if isinstance(real, Tensor) and real.dim() > 1 else None
+    return real_tokens(real)

@@ -53,7 +53,7 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, M
         yield f"p_{name}", mask_picture(mask.probabilities.numpy(), f"Importance of positions, {name}", IMPORTANCE)
 
 
-def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, Mask]]) -> None:
+def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, Mask]]) -> None:
     """Write every table as CSV, then every figure.
 
     Args:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from headlens.errors import OptionError
@@ -51,6 +51,10 @@ class LoopOptions:
     def __post_init__(self) -> None:
         self._check_positive("epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "log_every")
         self._check_from_0("warmup", "weight_decay", "clip")
+
+    def of_loop(self) -> TrainingOptions:
+        """A training that evaluates nothing before its end."""
+        return TrainingOptions(**{f.name: getattr(self, f.name) for f in fields(LoopOptions)})
 
     def _check_positive(self, *names: str) -> None:
         for name in names:

@@ -90,7 +90,7 @@ def everything() -> set[str]:
 
 
 @pytest.fixture
-def refuse(headlens: Headlens) -> Callable[..., None]:
+def assert_refused(headlens: Headlens) -> Callable[..., None]:
     """Run `ablate` and see that it is refused, with the messages, and leaves nothing behind."""
     for name, content in FILES.items():
         Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -112,46 +112,50 @@ def refuse(headlens: Headlens) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_refused(refuse: Callable[..., None], made: Made, case: str) -> None:
+def test_refused(assert_refused: Callable[..., None], made: Made, case: str) -> None:
     arguments, say = REFUSED[case]
-    refuse(made("judge"), *arguments, say=say)
+    assert_refused(made("judge"), *arguments, say=say)
 
 
-def test_a_model_without_the_head(refuse: Callable[..., None], made: Made, tiny_bert: Path) -> None:
+def test_a_model_without_the_head(assert_refused: Callable[..., None], made: Made, tiny_bert: Path) -> None:
     for more in ((), ("--mode", "mean"), ("--prune", 1)):
-        refuse(tiny_bert, *DEV, *more, say=["needs a model with 2 classes; this one gives no logits", TRAIN])
+        assert_refused(tiny_bert, *DEV, *more, say=["needs a model with 2 classes; this one gives no logits", TRAIN])
     # also where it comes second: nothing is swept in vain
-    refuse(made("judge"), tiny_bert, *DEV, say=["this one gives no logits", TRAIN])
+    assert_refused(made("judge"), tiny_bert, *DEV, say=["this one gives no logits", TRAIN])
 
 
-def test_other_classes(refuse: Callable[..., None], made: Made) -> None:
+def test_other_classes(assert_refused: Callable[..., None], made: Made) -> None:
     three = made("of-mnli", task="mnli")
     say = ["The task sst2 has 2 classes (negative, positive), the model 3", TRAIN]
-    refuse(three, *DEV, say=say)
-    refuse(made("judge"), three, *DEV, say=say)
+    assert_refused(three, *DEV, say=say)
+    assert_refused(made("judge"), three, *DEV, say=say)
 
 
 def test_a_second_model_with_fewer_heads(
-    refuse: Callable[..., None], made: Made, wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+    assert_refused: Callable[..., None], made: Made, wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     flat = build("BertForSequenceClassification", len(wordpiece_tokenizer), num_hidden_layers=1)
     save(flat, tmp_path / "flat", wordpiece_tokenizer)
-    refuse(made("judge"), "flat", *DEV, "--prune", 3, say=["3 heads cannot be pruned: the model has 2", "up to"])
+    assert_refused(
+        made("judge"), "flat", *DEV, "--prune", 3, say=["3 heads cannot be pruned: the model has 2", "up to"]
+    )
 
 
-def test_three_models(refuse: Callable[..., None], made: Made) -> None:
-    refuse(*[made("judge")] * 3, *DEV, say=["3 models were given", "two to compare"])
+def test_three_models(assert_refused: Callable[..., None], made: Made) -> None:
+    assert_refused(*[made("judge")] * 3, *DEV, say=["3 models were given", "two to compare"])
 
 
 def test_translation_models(
-    refuse: Callable[..., None], wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+    assert_refused: Callable[..., None], wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path
 ) -> None:
     save(build("MarianMTModel", len(wordpiece_tokenizer), **MARIAN), tmp_path / "mt", wordpiece_tokenizer)
     for mode in ("mean", "uniform"):
         say = ["writes token by token", "--mode zero, or a task with one pass such as translation-loss"]
-        refuse("mt", "--task", "translation", "--data", "both.tsv", "--mode", mode, say=say)
-    refuse("mt", *DEV, say=["sst2 needs a model with a sequence-classification head; mt is a MarianMTModel", TRAIN])
-    refuse("mt", "--task", "mlm", "--data", "plain.tsv", say=["needs a model with a masked-lm head"])
+        assert_refused("mt", "--task", "translation", "--data", "both.tsv", "--mode", mode, say=say)
+    assert_refused(
+        "mt", *DEV, say=["sst2 needs a model with a sequence-classification head; mt is a MarianMTModel", TRAIN]
+    )
+    assert_refused("mt", "--task", "mlm", "--data", "plain.tsv", say=["needs a model with a masked-lm head"])
 
 
 def damaged(model: str, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:
@@ -161,17 +165,17 @@ def damaged(model: str, change: Callable[[dict[str, torch.Tensor]], Any]) -> Non
     save_file(weights, "damaged/model.safetensors", metadata={"format": "pt"})
 
 
-def test_a_checkpoint_with_nan(refuse: Callable[..., None], made: Made) -> None:
+def test_a_checkpoint_with_nan(assert_refused: Callable[..., None], made: Made) -> None:
     damaged(made("judge"), lambda w: w["bert.encoder.layer.1.attention.self.key.weight"].fill_(float("nan")))
-    refuse("damaged", *DEV, say=["damaged: 1 weight holds NaN", "diverged"])
-    refuse(made("judge"), "damaged", *DEV, say=["damaged: 1 weight holds NaN"])
+    assert_refused("damaged", *DEV, say=["damaged: 1 weight holds NaN", "diverged"])
+    assert_refused(made("judge"), "damaged", *DEV, say=["damaged: 1 weight holds NaN"])
 
 
-def test_no_tokenizer(refuse: Callable[..., None], made: Made) -> None:
+def test_no_tokenizer(assert_refused: Callable[..., None], made: Made) -> None:
     damaged(made("judge"), lambda w: w)
     for file in Path("damaged").glob("token*"):
         file.unlink()
-    refuse("damaged", *DEV, say=["damaged has no tokenizer", "Save its tokenizer beside it"])
+    assert_refused("damaged", *DEV, say=["damaged has no tokenizer", "Save its tokenizer beside it"])
 
 
 @pytest.mark.parametrize(
@@ -186,18 +190,20 @@ def test_no_tokenizer(refuse: Callable[..., None], made: Made) -> None:
         (["metric = 'f1'"], ["no metric 'f1'"]),
     ],
 )
-def test_options_from_a_file(refuse: Callable[..., None], made: Made, lines: list[str], say: list[str]) -> None:
+def test_options_from_a_file(assert_refused: Callable[..., None], made: Made, lines: list[str], say: list[str]) -> None:
     Path("o.toml").write_text("\n".join(["[ablate]", "task = 'sst2'", "data = ['dev.tsv']", *lines]))
-    refuse(made("judge"), "--config", "o.toml", say=say)
+    assert_refused(made("judge"), "--config", "o.toml", say=say)
 
 
-def test_a_resumed_run_takes_no_other_options(headlens: Headlens, refuse: Callable[..., None], made: Made) -> None:
+def test_a_resumed_run_takes_no_other_options(
+    headlens: Headlens, assert_refused: Callable[..., None], made: Made
+) -> None:
     assert headlens("ablate", made("judge"), *DEV, "--out", "run", "-q", "--no-figures").code == 0
-    refuse("--resume", "run", say=["run holds a finished run: nothing is left to be done"])
+    assert_refused("--resume", "run", say=["run holds a finished run: nothing is left to be done"])
     record = json.loads(Path("run/run.json").read_text())
     Path("run/run.json").write_text(json.dumps(record | {"status": "interrupted"}))
-    refuse("--resume", "run", "--seed", 5, say=["seed was 0 and is 5"])
-    refuse("--resume", "run", "--mode", "mean", say=["mode was", "zero", "mean"])
+    assert_refused("--resume", "run", "--seed", 5, say=["seed was 0 and is 5"])
+    assert_refused("--resume", "run", "--mode", "mean", say=["mode was", "zero", "mean"])
 
 
 def test_an_error_after_hours_keeps_what_was_done(

@@ -16,8 +16,8 @@ from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, ResumeError
 from headlens.experiments.dam import DamOptions, Masked, hard, learn_mask
 from headlens.experiments.dam_sweep import read_mask, save_mask
+from headlens.experiments.dam_tables import LearnedMask
 from headlens.experiments.lesson import Lesson
-from headlens.experiments.mask_tables import LearnedMask
 from headlens.experiments.run_dam import DamRequest
 from headlens.heads import Head
 from headlens.interventions.attention_mask import AttentionMask

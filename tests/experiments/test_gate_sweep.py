@@ -13,7 +13,7 @@ from saved import build
 
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, ResumeError
-from headlens.experiments.gate_outcome import UNPRUNED, Outcome, remembered, run_name
+from headlens.experiments.gate_outcome import UNPRUNED, Outcome
 from headlens.experiments.gate_sweep import LEAST, MOST, SweepOptions, nearest, search
 from headlens.experiments.gate_tables import ROLE_COLUMNS, SWEEP_COLUMNS, GateTables
 from headlens.experiments.lesson_data import LessonData
@@ -22,6 +22,8 @@ from headlens.experiments.reporter import Silent
 from headlens.experiments.run import Run
 from headlens.experiments.run_prune import RoleOptions, SweepTraining
 from headlens.experiments.task_data import TaskData
+from headlens.experiments.trainings import Trainings, run_name
+from headlens.training.options import TrainingOptions
 
 
 def left(outcome: Outcome) -> int:
@@ -126,6 +128,7 @@ def test_runs_are_remembered(tmp_path: Path) -> None:
         pass
 
     run = Run(tmp_path, Folder(), ALONE, Silent())  # type: ignore[arg-type]
+    trainings = Trainings(run, TrainingOptions())
     calls: list[int] = []
 
     def make() -> Outcome:
@@ -133,12 +136,12 @@ def test_runs_are_remembered(tmp_path: Path) -> None:
         return made(0.1)
 
     run.kept("").mkdir()
-    first = remembered(run, "penalty-0.1", make, Outcome)
-    assert remembered(run, "penalty-0.1", make, Outcome) == first == made(0.1)
+    first = trainings.remembered("penalty-0.1", make, Outcome)
+    assert trainings.remembered("penalty-0.1", make, Outcome) == first == made(0.1)
     assert calls == [1]
     run.kept("penalty-0.1.json").write_text("{")
     with pytest.raises(ResumeError, match=r"penalty-0\.1\.json cannot be read"):
-        remembered(run, "penalty-0.1", make, Outcome)
+        trainings.remembered("penalty-0.1", make, Outcome)
 
 
 def metric(name: str, value: float) -> dict[str, object]:

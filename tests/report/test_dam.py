@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 import torch
 
-from headlens.report.dam import CLASSES, DAM, dam_figures, importance_by_place, quality_by_sparsity, write_masks
+from headlens.report.dam import CLASSES, DAM, dam_figures, importance_by_place, quality_by_sparsity, write_dam
 from headlens.report.kinds import KINDS
 from headlens.report.mask_pictures import IMPORTANCE, KEPT, mask_picture
 from headlens.report.recorded import RecordedRun
@@ -102,7 +102,7 @@ def test_a_picture_has_a_map_for_every_head(layers: int, heads: int) -> None:
 def test_without_masks_tables_alone_are_written(tmp_path: Path) -> None:
     with RunFolder.create(tmp_path / "run", command="train-dam", model="m") as run:
         run.start({"arguments": {}})
-        write_masks(run, {"sweep": sweep(), "positions": positions()}, [])
+        write_dam(run, {"sweep": sweep(), "positions": positions()}, [])
         run.finish({})
     assert (tmp_path / "run" / "sweep.csv").exists()
     assert not (tmp_path / "run" / "figures").exists()

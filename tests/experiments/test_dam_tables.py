@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headlens.attention.sites import Site
-from headlens.experiments.mask_tables import CLASSES, POSITION_COLUMNS, SPARSITY_COLUMNS, LearnedMask
+from headlens.experiments.dam_tables import CLASSES, POSITION_COLUMNS, SPARSITY_COLUMNS, LearnedMask
 from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions
 
 SITES = [Site("encoder", layer, 2, f"layer{layer}") for layer in range(2)]
