@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from saved import build
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.experiments.examples import Examples
+from headlens.experiments.lesson import Lesson
 from headlens.models.loading import LoadedModel
 from headlens.tasks.base import Task
+from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.examples import Answer, Question, TaskExample, TextExample
+from headlens.tasks.heads import with_task_head
 from headlens.tasks.sources import GivenExamples
 
 WORDS = ["the", "old", "cat", "sees", "a", "red", "house", "near", "the", "river", "and", "sleeps", "there", "today"]
@@ -34,3 +38,19 @@ def examples_of(task: Task, model: PreTrainedModel, tokenizer: PreTrainedTokeniz
     """As the model reads them."""
     source = GivenExamples(tuple(example(task, n) for n in range(count)), "made")
     return Examples.of(task, source, LoadedModel("tiny", model, tokenizer, None))
+
+
+def sentiment_table(rows: int = 30) -> str:
+    """A file of sentences of two classes, as SST-2 comes."""
+    return "sentence\tlabel\n" + "".join(f"{text(n)} {text(n, 3)}\t{n % 3 % 2}\n" for n in range(rows))
+
+
+def taught(
+    tokenizer: PreTrainedTokenizerBase, name: str = "sst2", kind: str = "BertModel"
+) -> tuple[LoadedModel, Lesson]:
+    """A tiny model with the head that a task needs, and a lesson of 20 examples."""
+    task = CATALOGUE[name].task
+    loaded = LoadedModel("tiny", build(kind, len(tokenizer), max_position_embeddings=60), tokenizer, None)
+    loaded = LoadedModel("tiny", with_task_head(loaded, task, 0).model, tokenizer, None)
+    source = GivenExamples(tuple(example(task, n) for n in range(20)), "made")
+    return loaded, Lesson.of_task(loaded, task, source)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from made_tasks import text
+from made_tasks import sentiment_table, text
 from saved import build, save
 from transformers import BertConfig, BertModel, MarianConfig, MarianMTModel, PreTrainedTokenizerBase
 
@@ -107,3 +107,11 @@ def made(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrain
         return done[name]
 
     return make
+
+
+@pytest.fixture
+def sentiment(headlens: Headlens) -> tuple[str, ...]:
+    """Files of sentences in the empty folder where the program is called; the options that name them."""
+    Path("train.tsv").write_text(sentiment_table(), encoding="utf-8")
+    Path("dev.tsv").write_text(sentiment_table(13), encoding="utf-8")
+    return ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")

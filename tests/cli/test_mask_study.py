@@ -10,7 +10,6 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from made_tasks import text
 
 from headlens.errors import Interrupted
 from headlens.experiments.mask_study import MASKS_COLUMNS
@@ -20,16 +19,11 @@ Headlens = Callable[..., Any]
 SHORT = ("--steps", 4, "--batch-tokens", 150, "--learning-rate", "1e-3")
 
 
-def table(rows: int = 30) -> str:
-    return "sentence\tlabel\n" + "".join(f"{text(n)} {text(n, 3)}\t{n % 3 % 2}\n" for n in range(rows))
-
-
 @pytest.fixture
-def run(headlens: Headlens, made: Callable[..., str]) -> Headlens:
-    Path("train.tsv").write_text(table(), encoding="utf-8")
-    Path("dev.tsv").write_text(table(13), encoding="utf-8")
-    data = ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv", *SHORT)
-    return lambda *more, command="masks", out="run": headlens(command, made("judge"), *data, "--out", out, *more)
+def run(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]) -> Headlens:
+    return lambda *more, command="masks", out="run": headlens(
+        command, made("judge"), *sentiment, *SHORT, "--out", out, *more
+    )
 
 
 def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:

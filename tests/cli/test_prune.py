@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from made_tasks import text
+from made_tasks import sentiment_table, text
 from transformers import AutoModelForSequenceClassification
 
 import headlens as package
@@ -32,16 +32,9 @@ STRONG = ("--lambdas", "0,0.05", "--gate-learning-rate", 1.0, "--schedule", "con
 TABLES = ("gates", "sweep", "log", "results")
 
 
-def table(rows: int = 30) -> str:
-    return "sentence\tlabel\n" + "".join(f"{text(n)} {text(n, 3)}\t{n % 3 % 2}\n" for n in range(rows))
-
-
 @pytest.fixture
-def run(headlens: Headlens, made: Callable[..., str]) -> Headlens:
-    Path("train.tsv").write_text(table(), encoding="utf-8")
-    Path("dev.tsv").write_text(table(13), encoding="utf-8")
-    data = ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
-    return lambda *more, out="run": headlens("prune", made("judge"), *data, *SHORT, "--out", out, *more)
+def run(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]) -> Headlens:
+    return lambda *more, out="run": headlens("prune", made("judge"), *sentiment, *SHORT, "--out", out, *more)
 
 
 def test_writes_the_tables_of_the_contract_and_models_that_do_as_they_say(run: Headlens) -> None:
@@ -157,12 +150,10 @@ def test_models_of_another_sweep_go(run: Headlens) -> None:
     assert sorted(p.name for p in Path("run/models").iterdir()) == ["mine", "penalty-0.02"]
 
 
-def test_shared_weights(headlens: Headlens, run: Headlens, made: Callable[..., str]) -> None:
+def test_shared_weights(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]) -> None:
     """Gates that differ by depth: every command sees the model that was measured."""
-    del run  # writes the data
-    data = ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
     one_rate = ("--lambdas", "0.02", "--gate-learning-rate", 0.8, "--schedule", "constant")
-    done = headlens("prune", made("sharer", "Albert"), *data, *SHORT, *one_rate, "--out", "run")
+    done = headlens("prune", made("sharer", "Albert"), *sentiment, *SHORT, *one_rate, "--out", "run")
     assert done.code == 0, done.err
     row = pd.read_csv("run/sweep.csv").iloc[1]
     assert row["between"] > 0
@@ -265,10 +256,10 @@ def test_without_arguments_it_learns_gates_alone(headlens: Headlens) -> None:
     assert pd.read_csv("run/sweep.csv")["n"].unique().tolist() == [111]
 
 
-def test_two_processes(run: Headlens, made: Callable[..., str], tmp_path: Path) -> None:
+def test_two_processes(run: Headlens, made: Callable[..., str], sentiment: tuple[str, ...], tmp_path: Path) -> None:
     assert run(*STRONG, out="one").code == 0
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "headlens_cli", "prune"]
-    data = (made("judge"), "--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
+    data = (made("judge"), *sentiment)
     done = subprocess.run(
         [*command, *map(str, (*data, *SHORT, *STRONG, "--from-scratch", "--out", "two", "--json"))],
         cwd=tmp_path,
@@ -309,7 +300,7 @@ def test_what_is_refused(run: Headlens, more: list[str], message: str) -> None:
 
 
 def test_too_little_to_hold_out(headlens: Headlens, made: Callable[..., str]) -> None:
-    Path("few.tsv").write_text(table(4))
+    Path("few.tsv").write_text(sentiment_table(4))
     done = headlens("prune", made("judge"), "--task", "sst2", "--data", "few.tsv", *SHORT, "--out", "run")
     assert done.code == 2
     assert "few.tsv: too few examples to hold some out." in done.err

@@ -25,16 +25,9 @@ TABLES = ("sweep", "sparsity", "positions", "log")
 RUNS = ("penalty-0", "penalty-0.1")
 
 
-def table(rows: int = 30) -> str:
-    return "sentence\tlabel\n" + "".join(f"{text(n)} {text(n, 3)}\t{n % 3 % 2}\n" for n in range(rows))
-
-
 @pytest.fixture
-def run(headlens: Headlens, made: Callable[..., str]) -> Headlens:
-    Path("train.tsv").write_text(table(), encoding="utf-8")
-    Path("dev.tsv").write_text(table(13), encoding="utf-8")
-    data = ("--task", "sst2", "--data", "train.tsv", "--dev-data", "dev.tsv")
-    return lambda *more, out="run": headlens("train-dam", made("judge"), *data, *SHORT, "--out", out, *more)
+def run(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]) -> Headlens:
+    return lambda *more, out="run": headlens("train-dam", made("judge"), *sentiment, *SHORT, "--out", out, *more)
 
 
 def assert_same(one: str, two: str) -> None:

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from made_tasks import example
-from saved import build
+from made_tasks import taught
 from transformers import PreTrainedTokenizerBase
 
 from headlens.attention.session import AttentionSession
@@ -26,25 +25,10 @@ from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.masked_model import MaskedModel
 from headlens.interventions.masking import MaskEdit
 from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions, masked_sites
-from headlens.models.loading import LoadedModel
-from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.heads import with_task_head
-from headlens.tasks.sources import GivenExamples
 from headlens.training.options import TrainingOptions
 
 SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
 SMALL = DamOptions(SoftMaskOptions(40, structured=True))
-
-
-def taught(
-    tokenizer: PreTrainedTokenizerBase, name: str = "sst2", kind: str = "BertModel"
-) -> tuple[LoadedModel, Lesson]:
-    task = CATALOGUE[name].task
-    model = build(kind, len(tokenizer), max_position_embeddings=60)
-    loaded = LoadedModel("tiny", model, tokenizer, None)
-    loaded = LoadedModel("tiny", with_task_head(loaded, task, 0).model, tokenizer, None)
-    source = GivenExamples(tuple(example(task, n) for n in range(20)), "made")
-    return loaded, Lesson.of_task(loaded, task, source)
 
 
 def outputs(found: Masked, lesson: Lesson) -> torch.Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from made_tasks import example
+from made_tasks import example, taught
 from saved import build
 from spread_gates import spread
 from transformers import PreTrainedTokenizerBase
@@ -21,22 +21,10 @@ from headlens.interventions.stochastic_gates import GatedModel, StochasticGates,
 from headlens.models.loading import LoadedModel
 from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.heads import with_task_head
 from headlens.tasks.sources import GivenExamples
 from headlens.training.options import TrainingOptions
 
 SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
-
-
-def taught(
-    tokenizer: PreTrainedTokenizerBase, name: str = "sst2", kind: str = "BertModel"
-) -> tuple[LoadedModel, Lesson]:
-    task = CATALOGUE[name].task
-    model = build(kind, len(tokenizer), max_position_embeddings=60)
-    loaded = LoadedModel("tiny", model, tokenizer, None)
-    loaded = LoadedModel("tiny", with_task_head(loaded, task, 0).model, tokenizer, None)
-    source = GivenExamples(tuple(example(task, n) for n in range(20)), "made")
-    return loaded, Lesson.of_task(loaded, task, source)
 
 
 def outputs(model: Any, lesson: Lesson) -> torch.Tensor:
