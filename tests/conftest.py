@@ -8,6 +8,8 @@ from itertools import product
 from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Models of tests are so small that threads cost more than they give, and `pytest -n` runs several processes at once.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
