@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.experiments.prune_heads import STRATEGIES
 from headlens.tasks.catalogue import CATALOGUE
-from headlens_cli import options
+from headlens_cli import head_options
 
 Headlens = Callable[..., Any]
 Tokenizer = PreTrainedTokenizerBase
@@ -126,7 +126,7 @@ def test_every_strategy_alone(run: Callable[..., Any], strategy: str) -> None:
     assert strategy in done.out
 
 
-@pytest.mark.parametrize("mode", get_args(get_args(options.ModeOption)[0]))
+@pytest.mark.parametrize("mode", get_args(get_args(head_options.ModeOption)[0]))
 def test_modes(run: Callable[..., Any], mode: str) -> None:
     done = run("--mode", mode, "--no-figures")
     assert done.code == 0, done.err
