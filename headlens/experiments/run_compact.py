@@ -243,7 +243,7 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
     if not request.stock:
         notes.append(
             f"Plain from_pretrained cannot read the folder: load it with headlens. Heads keep the numbers of the "
-            f"original; {FILE} lists those that are left."
+            f"original; {FILE} tells which are left."
         )
     emptied = [f"{s.stack}.{s.layer}" for s in done.heads.sites if not s.left]
     if "decoder.0" in emptied and not request.stock:

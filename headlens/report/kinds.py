@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from headlens.report.ablate import ABLATE
 from headlens.report.classify import CLASSIFY
+from headlens.report.compact import COMPACT
 from headlens.report.dam import DAM
 from headlens.report.gates import GATES
 from headlens.report.kind import Kind
 from headlens.report.masks import MASKS
 from headlens.report.relevance import RELEVANCE
+from headlens.report.training import TRAIN
 
 KINDS = {
     "ablate": ABLATE,
     "classify": CLASSIFY,
+    "compact": COMPACT,
     "masks": MASKS,
     "prune": GATES,
     "relevance": RELEVANCE,
+    "train": TRAIN,
     "train-dam": DAM,
 }
 

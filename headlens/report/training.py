@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pandas as pd
 from matplotlib.figure import Figure
 
+from headlens.report.classify_overviews import named, tables_of
+from headlens.report.kind import Caption, Drawings, Kind
+from headlens.report.page_tables import PageTable, interval_cell, page_table
 from headlens.report.panels import numbers
+from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.style import BLUE, FULL_WIDTH, TICK_SIZE, VERMILION, dress, headline, new_figure
 
 
@@ -34,3 +40,43 @@ def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame) -> Figure | Non
         axes.plot(steps, losses, "o-", color=VERMILION, linewidth=1, markersize=3, label="held out")
     axes.legend(fontsize=TICK_SIZE, frameon=False)
     return figure
+
+
+def _draw(run: RecordedRun) -> Drawings:
+    if "log" in run.tables:
+        yield "training", training_curve(run.tables["log"], run.tables.get("evaluations", pd.DataFrame()))
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    """What the trained models achieve on what was held out."""
+    records = [
+        named(run, runs)
+        | {k: row[k] for k in ("model", "task", "data", "metric", "n", "value")}
+        | {"95 % interval": interval_cell((row["ci_low"], row["value"], row["ci_high"], row["value"]), (0.0, 1.0))}
+        for run, metrics in tables_of(runs, "metrics")
+        for row in metrics.to_dict("records")
+    ]
+    about = "The model at the end, on the examples that were held out, with bootstrap intervals over examples."
+    return [page_table("What the model achieves", records, about)] if records else []
+
+
+TRAIN = Kind(
+    tables={
+        "log": Columns(numbers=("step", "loss"), identity=("step",)),
+        "evaluations": Columns(numbers=("step",), identity=("step",)),
+        "metrics": Columns(
+            numbers=("n", "value", "ci_low", "ci_high"),
+            words={"model": (), "task": (), "data": (), "metric": ()},
+            identity=("model", "task", "data", "metric"),
+        ),
+    },
+    figures=_draw,
+    captions={
+        "training": Caption(
+            "Training",
+            "The loss by update: the line is the mean of the batches since the last point, the dots are evaluations "
+            "on what was held out.",
+        )
+    },
+    overviews=_overviews,
+)
