@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from headlens.errors import InputError, OptionError, OutputError
 from headlens.experiments.reporter import Reporter, Silent
@@ -91,10 +93,12 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
             pictures, undrawn = _pictures(run, folder, prefix, reporter)
             files += [path for path, _ in pictures if path.is_relative_to(folder.path) and kind_of(run.command).draws]
             shown.append(_shown(run, pictures, undrawn, room))
+        shown, more = _together(shown, folder)
         with reporter.status("writing the page"), folder.file(PAGE) as path:
             path.write_text(render(shown), encoding="utf-8", newline="\n")
         files = [
             *(f for path in files for f in (path, path.with_suffix(".svg")) if f in folder.files),
+            *more,
             folder.path / PAGE,
         ]
     several = len(runs) > 1
@@ -167,6 +171,26 @@ def _pictures(
                 drawn.append((folder.figure(prefix + name, figure)[0], name))
             advance(1)
     return drawn, undrawn
+
+
+def _together(shown: Sequence[Shown], folder: RunFolder) -> tuple[list[Shown], list[Path]]:
+    """What several runs of one command give together, its pictures with the first of them; the files."""
+    found, before = list(shown), list(folder.files)
+    for command in dict.fromkeys(own.run.command for own in shown):
+        places = [n for n, own in enumerate(shown) if own.run.command == command]
+        if len(places) < 2:
+            continue
+        for name, made in kind_of(command).together([shown[n].run for n in places]):
+            if isinstance(made, pd.DataFrame):
+                folder.table(name, made)
+            elif isinstance(made, str):
+                with folder.file(f"{name}.md") as path:
+                    path.write_text(made, encoding="utf-8")
+            elif made is not None:
+                drawn = picture(folder.figure(name, made)[0], name, "all runs")
+                first = found[places[0]]
+                found[places[0]] = replace(first, pictures=[*first.pictures, *([drawn] if drawn else [])])
+    return found, [path for path in folder.files if path not in before]
 
 
 def _shown(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Sequence[str], room: int) -> Shown:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.errors import InputError
@@ -36,6 +37,15 @@ def no_overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     return []
 
 
+Together = Iterator[tuple[str, Figure | pd.DataFrame | str | None]]
+
+
+def nothing_together(runs: Sequence[RecordedRun]) -> Together:
+    """Each run stands alone."""
+    del runs
+    return iter(())
+
+
 @dataclass(frozen=True)
 class Kind:
     """How runs of one command are shown. A new command has one of its own, in a file beside its figures.
@@ -48,6 +58,8 @@ class Kind:
             stands in front (`syntax`, `gates`) where it has none of its own.
         overviews: short tables over all the runs of the command, to be read first.
         first: of tables too long for a page, the column whose smallest values are shown.
+        together: what several runs of the command give together: by name figures, tables, and texts in Markdown, which
+            are written where the report goes.
     """
 
     tables: Mapping[str, Columns] = field(default_factory=dict)
@@ -56,6 +68,7 @@ class Kind:
     captions: Mapping[str, Caption] = field(default_factory=dict)
     overviews: Callable[[Sequence[RecordedRun]], list[PageTable]] = no_overviews
     first: Mapping[str, str] = field(default_factory=dict)
+    together: Callable[[Sequence[RecordedRun]], Together] = nothing_together
 
     @property
     def draws(self) -> bool:

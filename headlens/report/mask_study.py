@@ -73,9 +73,9 @@ def _block(rows: pd.DataFrame) -> str:
     lines = [["task", *(CONTROLS[c] for c in controls)], ["---", *("---:" for _ in controls)]]
     for task, own in full.groupby("task", sort=False):
         lines.append([escaped(str(task)), *(_cell(own[own["control"] == c]) for c in controls)])
-    parts = [title, "", *_grid(lines)]
+    parts = [title, "", *grid(lines)]
     if len(others):
-        parts += ["", *_grid(list(_pattern_lines(others)))]
+        parts += ["", *grid(list(_pattern_lines(others)))]
     return "\n".join(parts)
 
 
@@ -94,10 +94,18 @@ def _cell(rows: pd.DataFrame) -> str:
     if rows.empty:
         return "–"
     value, low, high = (float(numbers(rows, name)[0]) for name in VALUES)
+    return value_text(value, low, high)
+
+
+def value_text(value: float, low: float, high: float) -> str:
+    """A value and its interval, as far as known, for a table."""
+    if np.isnan(value):
+        return "–"
     return f"{value:.3f}" if np.isnan(low) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
 
 
-def _grid(lines: list[list[str]]) -> list[str]:
+def grid(lines: list[list[str]]) -> list[str]:
+    """Lines of a Markdown table."""
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
@@ -110,7 +118,11 @@ def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None where no pattern was trained under.
     """
-    table = means(masks)
+    return quality_figure(means(masks))
+
+
+def quality_figure(table: pd.DataFrame) -> Figure | None:
+    """The same from `means`, or from rows like them."""
     if (table["pattern"] == FULL).all():
         return None
     blocks = list(table.groupby(_BLOCK, sort=False))

@@ -12,8 +12,9 @@ from matplotlib.figure import Figure
 from headlens.interventions.pattern_specs import parse_pattern
 from headlens.interventions.patterns import Allowed
 from headlens.report.curves import VALUES
-from headlens.report.kind import Caption, Drawings, Kind
+from headlens.report.kind import Caption, Drawings, Kind, Together
 from headlens.report.mask_study import means, quality_by_pattern, study_markdown
+from headlens.report.mask_tasks import attention_text, average_by_pattern, over_tasks, tasks_markdown, tasks_of
 from headlens.report.page_tables import PageTable, page_table
 from headlens.report.panels import numbers
 from headlens.report.recorded import Columns, RecordedRun
@@ -134,7 +135,36 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         "Models trained and measured under each mask; `control` tells whether the diagonal was kept, dropped, or as "
         "many random positions masked instead."
     )
-    return [page_table("Models trained under masks", records, about)] if records else []
+    found = [page_table("Models trained under masks", records, about)] if records else []
+    return [*_over_tasks(runs), *found]
+
+
+def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    table = over_tasks(runs)
+    if table.empty:
+        return []
+    several = len(set(table["model"])) > 1
+    records = [
+        ({"model": row["model"]} if several else {})
+        | {"attention": attention_text({str(k): v for k, v in row.items()}), "masked, %": 100 * row["sparsity"]}
+        | {name: row[name] for name in (*tasks_of(table), "average", "ci_low", "ci_high", "seeds")}
+        for row in table.to_dict("records")
+    ]
+    about = (
+        "The main metric of every task, mean over seeds, and the average over tasks with its 95 % interval: over the "
+        "seeds, or for one seed over the examples of all tasks."
+    )
+    return [page_table("Over tasks", records, about)]
+
+
+def _together(runs: Sequence[RecordedRun]) -> Together:
+    """What runs on several tasks give together."""
+    table = over_tasks(runs)
+    if table.empty:
+        return
+    yield "over_tasks", table
+    yield "over_tasks", tasks_markdown(table)
+    yield "average", average_by_pattern(table)
 
 
 CAPTIONS = {
@@ -147,6 +177,10 @@ CAPTIONS = {
         "What models achieve under masks",
         "Models that were trained and measured under each mask, over the share of positions that it masks, with 95 % "
         "intervals: of the examples for one seed, of the means for several. The dashed line has no mask.",
+    ),
+    "average": Caption(
+        "What models achieve under masks on average over tasks",
+        "The mean of the main metrics of all tasks, over the share of positions that a mask hides.",
     ),
 }
 
@@ -167,4 +201,5 @@ MASKS = Kind(
     figures=_draw,
     captions=CAPTIONS,
     overviews=_overviews,
+    together=_together,
 )

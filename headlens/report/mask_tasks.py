@@ -1,0 +1,119 @@
+"""What models achieve under attention masks over several tasks: the tables of SparseBERT, from a run for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.figure import Figure
+from scipy import stats
+
+from headlens.report.curves import VALUES
+from headlens.report.gate_results import escaped
+from headlens.report.mask_study import CONTROLS, FULL, grid, quality_figure, value_text
+from headlens.report.panels import numbers
+from headlens.report.recorded import RecordedRun
+
+_ROW = ["model", "pattern", "layers", "control"]
+
+
+def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """What every model achieves under every mask, task by task and on average over the tasks.
+
+    Of a task counts its main metric, the first in its table. The average is that of the tasks of a seed, then of the
+    seeds that all tasks have; its interval is Student's t over the seeds for several, and for one that of independent
+    tasks: half its width is the root of the sum of squares of theirs, divided by their number.
+
+    Args:
+        runs: of `headlens masks --task`; where two have the same task, pattern and seed the first one counts.
+
+    Returns:
+        Columns model, pattern, layers, control, sparsity, a column for each task, average, ci_low, ci_high, seeds. A
+        mask that not all tasks of a model were trained under has no average. Empty for fewer than two tasks.
+    """
+    frames = [run.tables["masks"] for run in runs if "masks" in run.tables]
+    table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["task"])
+    if table["task"].nunique() < 2:
+        return pd.DataFrame()
+    table = table[table["metric"] == table.groupby(["model", "task"])["metric"].transform("first")]
+    table = table.drop_duplicates([*_ROW, "task", "seed"])
+    tasks = list(dict.fromkeys(table["task"]))
+    rows = []
+    for key, own in table.groupby(_ROW, sort=False):
+        wanted = list(dict.fromkeys(table.loc[table["model"] == own["model"].iloc[0], "task"]))
+        by_task = {task: float(rows_["value"].mean()) for task, rows_ in own.groupby("task", sort=False)}
+        rows.append(
+            dict(zip(_ROW, key, strict=True))
+            | {"sparsity": float(own["sparsity"].mean())}
+            | {task: by_task.get(task, np.nan) for task in tasks}
+            | _average(own, wanted)
+        )
+    return pd.DataFrame(rows)
+
+
+def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
+    names = ("average", "ci_low", "ci_high", "seeds")
+    values = rows.pivot_table(index="seed", columns="task", values="value").reindex(columns=list(tasks)).dropna()
+    if values.empty:
+        return dict(zip(names, (np.nan, np.nan, np.nan, 0), strict=True))
+    found: npt.NDArray[np.float64] = values.to_numpy(np.float64).mean(axis=1)
+    mean = float(found.mean())
+    if len(found) > 1:
+        half = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found)))
+        return dict(zip(names, (mean, mean - half, mean + half, len(found)), strict=True))
+    own = rows[rows["seed"] == values.index[0]]
+    value = numbers(own, "value")
+    low, high = (float(np.linalg.norm(numbers(own, name) - value)) / len(tasks) for name in ("ci_low", "ci_high"))
+    return dict(zip(names, (mean, mean - low, mean + high, 1), strict=True))
+
+
+def tasks_of(table: pd.DataFrame) -> list[str]:
+    """The tasks that a table of `over_tasks` has columns for."""
+    names = list(table.columns)
+    return names[names.index("sparsity") + 1 : names.index("average")]
+
+
+def attention_text(row: dict[str, Any]) -> str:
+    """How a row of `over_tasks` attends, in words."""
+    if row["pattern"] == FULL:
+        return CONTROLS[row["control"]]
+    where = "" if row["layers"] == "all" else f", layers {row['layers']}"
+    return f"{row['pattern']}{where}" + (f", {CONTROLS[row['control']]}" if row["control"] != "kept" else "")
+
+
+def tasks_markdown(table: pd.DataFrame) -> str:
+    """A table for each model: its attention, how much of it is masked, every task, the average.
+
+    Args:
+        table: see `over_tasks`.
+    """
+    tasks = tasks_of(table)
+    parts = ["# Models trained under attention masks, over tasks"]
+    for model, rows in table.groupby("model", sort=False):
+        own = [task for task in tasks if rows[task].notna().any()]
+        lines = [["attention", "masked, %", *map(escaped, own), "average [95 % interval]"]]
+        lines.append(["---", *("---:" for _ in lines[0][1:])])
+        for row in rows.to_dict("records"):
+            values = ["–" if np.isnan(row[task]) else f"{row[task]:.3f}" for task in own]
+            average = value_text(row["average"], row["ci_low"], row["ci_high"])
+            words = attention_text({str(k): v for k, v in row.items()})
+            lines.append([escaped(words), f"{100 * row['sparsity']:.1f}", *values, average])
+        parts += [f"\n## {escaped(str(model))}", "", *grid(lines)]
+    return "\n".join(parts) + "\n"
+
+
+def average_by_pattern(table: pd.DataFrame) -> Figure | None:
+    """The average over tasks by the share of masked positions, as `quality_by_pattern` shows one task.
+
+    Args:
+        table: see `over_tasks`.
+
+    Returns:
+        The figure, or None where nothing has an average.
+    """
+    known = table[table["average"].notna()]
+    named = known.rename(columns={"average": VALUES[0]}).assign(metric="average", task=f"{len(tasks_of(table))} tasks")
+    return quality_figure(named) if len(named) else None

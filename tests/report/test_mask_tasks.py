@@ -1,0 +1,98 @@
+"""Tables over tasks from a run for each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from headlens.report.mask_tasks import average_by_pattern, over_tasks, tasks_markdown, tasks_of
+from headlens.report.masks import MASKS
+from headlens.report.recorded import RecordedRun
+
+CASES = [("full", "kept", 0.0), ("full", "random", 0.01), ("full", "dropped", 0.01), ("star", "kept", 0.9)]
+
+
+def run(task: str, base: float, seeds: int = 3, metrics: tuple[str, ...] = ("accuracy",)) -> RecordedRun:
+    rows = [
+        {
+            "pattern": pattern,
+            "layers": "all",
+            "control": control,
+            "sparsity": sparsity,
+            "task": task,
+            "metric": metric,
+            "seed": seed,
+            "value": base + 0.1 * number + 0.02 * seed * (number + 1) - 0.5 * (metric != metrics[0]),
+            "ci_low": base + 0.1 * number - 0.03,
+            "ci_high": base + 0.1 * number + 0.04,
+            "model": "m",
+        }
+        for number, (pattern, control, sparsity) in enumerate(CASES)
+        for metric in metrics
+        for seed in range(seeds)
+    ]
+    return RecordedRun(Path(task), task, {"command": "masks"}, {"masks": pd.DataFrame(rows)})
+
+
+def test_averages_are_those_of_the_tasks_of_each_seed() -> None:
+    table = over_tasks([run("sst2", 0.5), run("mrpc", 0.3, metrics=("f1", "accuracy"))])
+    assert tasks_of(table) == ["sst2", "mrpc"]
+    assert table["pattern"].tolist() == [pattern for pattern, *_ in CASES]
+    star = table.iloc[3]
+    sst2, mrpc = (np.array([base + 0.3 + 0.08 * seed for seed in range(3)]) for base in (0.5, 0.3))
+    assert star[["sst2", "mrpc"]].tolist() == pytest.approx([sst2.mean(), mrpc.mean()])
+    means = (sst2 + mrpc) / 2
+    low, high = stats.t.interval(0.95, 2, means.mean(), stats.sem(means))
+    assert star[["average", "ci_low", "ci_high", "seeds"]].tolist() == pytest.approx([means.mean(), low, high, 3])
+
+
+def test_of_one_seed_the_intervals_of_tasks_are_combined() -> None:
+    """As independent ones: the variance of a mean of k is the sum of the variances over k squared."""
+    row = over_tasks([run("sst2", 0.5, 1), run("rte", 0.3, 1)]).iloc[0]
+    assert row[["average", "seeds"]].tolist() == pytest.approx([0.4, 1])
+    assert row["ci_low"] == pytest.approx(0.4 - np.sqrt(2 * 0.03**2) / 2)
+    assert row["ci_high"] == pytest.approx(0.4 + np.sqrt(2 * 0.04**2) / 2)
+
+
+def test_what_a_task_lacks_has_no_average() -> None:
+    whole, part = run("sst2", 0.5), run("rte", 0.3)
+    rows = part.tables["masks"]
+    without = RecordedRun(part.folder, "rte", part.record, {"masks": rows[rows["pattern"] == "full"]})
+    table = over_tasks([whole, without])
+    assert table["average"].isna().tolist() == [False, False, False, True]
+    assert np.isnan(table.iloc[3]["rte"])
+    fewer = RecordedRun(part.folder, "rte", part.record, {"masks": rows[rows["seed"] < 2]})
+    assert over_tasks([whole, fewer])["seeds"].tolist() == [2, 2, 2, 2]
+
+
+def test_one_task_is_not_several() -> None:
+    assert over_tasks([run("sst2", 0.5)]).empty
+    assert over_tasks([]).empty
+    assert list(MASKS.together([run("sst2", 0.5), run("sst2", 0.6)])) == []
+    twice = over_tasks([run("sst2", 0.5), run("sst2", 0.9), run("rte", 0.3)])
+    assert twice.iloc[0]["sst2"] == pytest.approx(0.52), "the first of two runs counts"
+
+
+def test_markdown_names_what_is_masked() -> None:
+    lines = tasks_markdown(over_tasks([run("sst2", 0.5, 1), run("rte", 0.3, 1)])).splitlines()
+    assert "| attention | masked, % | sst2 | rte | average [95 % interval] |" in lines
+    assert "| all | 0.0 | 0.500 | 0.300 | 0.400 [0.379, 0.428] |" in lines
+    assert "| no diagonal | 1.0 | 0.700 | 0.500 | 0.600 [0.579, 0.628] |" in lines
+    assert any(line.startswith("| star | 90.0 | 0.800 | 0.600 |") for line in lines)
+
+
+def test_figure_and_page() -> None:
+    runs = [run("sst2", 0.5), run("rte", 0.3)]
+    made = dict.fromkeys(name for name, _ in MASKS.together(runs))
+    assert list(made) == ["over_tasks", "average"]
+    figure = average_by_pattern(over_tasks(runs))
+    assert figure is not None
+    (axes,) = figure.axes
+    assert axes.get_ylabel() == "average on 2 tasks"
+    tables = MASKS.overviews(runs)
+    assert [table.title for table in tables] == ["Over tasks", "Models trained under masks"]
+    assert [column.name for column in tables[0].columns][:4] == ["attention", "masked, %", "sst2", "rte"]
