@@ -1,0 +1,181 @@
+"""Graphs over the words of a sentence, and the attention masks that they give (Brahma et al. 2022).
+
+A graph ranks the pairs of words of each sentence, and the first pairs are its edges. So graphs of every kind can have
+the same number of edges in every sentence, and masks are compared at equal sparsity.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import shortest_path
+
+from headlens.corpora.draws import generator_of
+from headlens.corpora.encoding import EncodedSequence, TokenKind
+from headlens.errors import OptionError
+
+GraphKind = Literal["syntax", "lexical", "neighbour", "random"]
+Allowed = npt.NDArray[np.bool_]
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """The m words of a text, as far as graphs look at them; words that share a token are one (see `align`).
+
+    Args:
+        sentence: which sentence of the text each word is in, (m,); words of different sentences are never connected.
+        key: what tells the text from others.
+        arcs: dependent and governor of every arc of the trees, (arcs, 2); None without trees.
+        vectors: of every word, (m, d); None where nobody asked.
+    """
+
+    sentence: Ints
+    key: str
+    arcs: Ints | None = None
+    vectors: Floats | None = None
+
+    @classmethod
+    def of(
+        cls, sequence: EncodedSequence, key: str, second: int | None = None, embeddings: Floats | None = None
+    ) -> Words:
+        """The words of what a model reads.
+
+        Args:
+            sequence: a sentence, or two as one sequence.
+            key: what tells the text from others.
+            second: of two sentences the first character of the second one; None for a single sentence.
+            embeddings: of every vocabulary id, (vocabulary, d); a word has the mean of its tokens.
+        """
+        words, units = sequence.sentence.words, np.asarray(sequence.unit_of_word, dtype=np.int64)
+        sentence = np.zeros(sequence.n_units, dtype=np.int64)
+        for word, unit in zip(words, units, strict=True):
+            if unit >= 0 and second is not None:
+                sentence[unit] = int(word.start >= second)
+        arcs = None
+        if words and all(word.head is not None for word in words):
+            heads = np.array([-1 if word.head is None else word.head for word in words], dtype=np.int64)
+            inside = heads >= 0
+            pairs = np.stack([units[inside], units[heads[inside]]], axis=1)
+            # Words without a token have no unit; words of one unit need no arc.
+            arcs = pairs[(pairs >= 0).all(axis=1) & (pairs[:, 0] != pairs[:, 1])]
+        return cls(sentence, key, arcs, None if embeddings is None else _means(sequence, embeddings))
+
+    def __len__(self) -> int:
+        return len(self.sentence)
+
+
+def _means(sequence: EncodedSequence, embeddings: Floats) -> Floats:
+    units = np.asarray(sequence.units)
+    own = units >= 0
+    found = np.zeros((sequence.n_units, embeddings.shape[1]))
+    np.add.at(found, units[own], embeddings[np.asarray(sequence.ids)[own]])
+    counts = np.bincount(units[own], minlength=sequence.n_units)
+    means: Floats = found / counts[:, None]
+    return means
+
+
+@dataclass(frozen=True)
+class GraphOptions:
+    """Which words are connected.
+
+    Pairs that rank equally are taken at random, the same ones whenever the text is read.
+
+    Args:
+        kind: how pairs are ranked: `syntax` by their distance in the dependency tree, `lexical` by the cosine of their
+            vectors, `neighbour` by their distance in the sentence, `random` not at all.
+        degree: edges of a word on average; None for as many edges as the tree of the sentence has: one less than words.
+        seed: of the draws.
+
+    Raises:
+        OptionError: for a kind that there is none, or a degree that is not positive.
+    """
+
+    kind: GraphKind = "syntax"
+    degree: float | None = None
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(GraphKind):
+            raise OptionError(f"{self.kind}: there is no such graph.", f"Graphs: {', '.join(get_args(GraphKind))}.")
+        if self.degree is not None and not 0 < self.degree < math.inf:
+            raise OptionError(f"{self.kind}: degree={self.degree} connects nothing.", "Give a number above 0.")
+
+    def edges(self, words: int) -> int:
+        """How many edges a sentence of so many words has."""
+        wanted = words - 1 if self.degree is None else round(self.degree * words / 2)
+        return max(0, min(wanted, words * (words - 1) // 2))
+
+
+def word_graph(words: Words, options: GraphOptions) -> Allowed:
+    """Which words are connected: (m, m), symmetric, nothing on the diagonal.
+
+    Raises:
+        OptionError: if the graph needs trees or vectors, and there are none.
+    """
+    found = np.zeros((len(words), len(words)), dtype=bool)
+    if options.kind == "syntax" and words.arcs is None:
+        raise OptionError("A syntax graph needs dependency trees.", "Give a treebank, or a parser with --parser.")
+    if options.kind == "lexical" and words.vectors is None:
+        raise OptionError("A lexical graph needs vectors of words.", "Give the embeddings of a model.")
+    for sentence in np.unique(words.sentence):
+        own = np.flatnonzero(words.sentence == sentence)
+        first, second = np.triu_indices(len(own), k=1)
+        wanted = options.edges(len(own))
+        draws = generator_of(f"{words.key}\x1f{sentence}", options.seed).random(len(first))
+        order = np.lexsort((draws, _ranks(words, own, options.kind)[first, second]))[:wanted]
+        found[own[first[order]], own[second[order]]] = True
+    return found | found.T
+
+
+def _ranks(words: Words, own: Ints, kind: GraphKind) -> Floats:
+    """What the pairs of a sentence's words are ordered by, the smallest first: (s, s)."""
+    size = len(own)
+    if kind == "neighbour":
+        offsets: Floats = np.abs(np.arange(size)[:, None] - np.arange(size)[None, :]).astype(np.float64)
+        return offsets
+    if kind == "syntax":
+        assert words.arcs is not None
+        place = np.full(len(words), -1)
+        place[own] = np.arange(size)
+        arcs = place[words.arcs]
+        arcs = arcs[(arcs >= 0).all(axis=1)]
+        tree = coo_array((np.ones(len(arcs)), (arcs[:, 0], arcs[:, 1])), shape=(size, size)).tocsr()
+        # Words in no tree with each other, as where a word between them has no token, are infinitely far away.
+        distances: Floats = shortest_path(tree, directed=False, unweighted=True)
+        return distances
+    if kind == "lexical":
+        assert words.vectors is not None
+        vectors = words.vectors[own]
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors = vectors / np.where(norms == 0, 1.0, norms)
+        cosines: Floats = vectors @ vectors.T
+        return -cosines
+    return np.zeros((size, size))
+
+
+def token_mask(graph: Allowed, sequence: EncodedSequence) -> Allowed:
+    """Where the tokens of a sequence may look: (n, n), symmetric.
+
+    Tokens look at those of connected words and of their own word, special tokens at all and all at them. A token that
+    belongs to no word looks at itself and the special ones.
+
+    Args:
+        graph: over the words, see `word_graph`.
+        sequence: what the model reads.
+    """
+    unit = np.asarray(sequence.units, dtype=np.int64)
+    special = (np.asarray(sequence.kinds) & int(TokenKind.SPECIAL)) > 0
+    looped = graph | np.eye(len(graph), dtype=bool)
+    n = len(unit)
+    found = np.eye(n, dtype=bool)
+    inside = np.flatnonzero(unit >= 0)
+    found[np.ix_(inside, inside)] = looped[np.ix_(unit[inside], unit[inside])]
+    found |= np.eye(n, dtype=bool) | special[:, None] | special[None, :]
+    return found
