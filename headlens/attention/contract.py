@@ -31,6 +31,7 @@ class Tokens:
         rarity: (batch, max words): 2 for the least frequent word of a sentence, 1 for the second, else 0 (also
             throughout sentences that are too short); None when nobody asked.
         sampled: (batch,) one query token of each sentence, for statistics too dear for all; -1 for none.
+        ids: vocabulary ids, for masks that differ from text to text; None where nobody told.
     """
 
     real: Tensor
@@ -46,10 +47,11 @@ class Tokens:
     arcs: Tensor | None = None
     rarity: Tensor | None = None
     sampled: Tensor | None = None
+    ids: Tensor | None = None
 
     @classmethod
-    def only_real(cls, real: Tensor) -> Tokens:
-        """A batch of which nothing is known but what is padding: no special tokens, no words."""
+    def only_real(cls, real: Tensor, ids: Tensor | None = None) -> Tokens:
+        """A batch of which nothing is known but what is padding, and perhaps the ids: no special tokens, no words."""
         nothing = torch.zeros_like(real, dtype=torch.bool)
         return cls(
             real=real.bool(),
@@ -58,6 +60,7 @@ class Tokens:
             word=torch.full_like(real, -1, dtype=torch.long),
             n_words=torch.zeros(real.shape[0], dtype=torch.long, device=real.device),
             n_pieces=torch.zeros(real.shape[0], 0, dtype=torch.long, device=real.device),
+            ids=ids,
         )
 
     @property

@@ -18,11 +18,16 @@ def named(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) ->
     return {**dict(zip(names, args, strict=False)), **kwargs}
 
 
-def real_tokens(mask: object) -> Tokens | None:
+def real_tokens(mask: object, ids: object = None) -> Tokens | None:
     """Which tokens are real by an attention mask (batch, tokens), of multiple choice (n, choices, tokens).
 
     Masks of other shapes, such as those that are added to scores, tell nothing: None.
+
+    Args:
+        mask: what the model was called with.
+        ids: vocabulary ids of the same shape, if it was called with any.
     """
     if not isinstance(mask, Tensor) or mask.dim() not in (2, 3):
         return None
-    return Tokens.only_real(mask.flatten(0, -2))
+    given = ids.flatten(0, -2) if isinstance(ids, Tensor) and ids.shape == mask.shape else None
+    return Tokens.only_real(mask.flatten(0, -2), given)

@@ -87,7 +87,9 @@ class Standing(Edit):
             return
         self._running = part
         stacks = self._stacks[part]
-        first, second = (real_tokens(given.get(name)) for name in ("attention_mask", "decoder_attention_mask"))
+        first, second = (
+            real_tokens(given.get(f"{side}attention_mask"), given.get(f"{side}input_ids")) for side in ("", "decoder_")
+        )
         self._tokens = BatchTokens(first, second) if "encoder" in stacks else BatchTokens(decoder=first)
 
     def end(self, part: nn.Module) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -80,7 +80,7 @@ def _side(rows: Sequence[EncodedSequence], pad_id: int) -> tuple[dict[str, Tenso
     inputs = {"input_ids": ids, "attention_mask": torch.from_numpy(real.astype(np.int64))}
     if any(row.segments for row in rows):
         inputs["token_type_ids"] = padded([row.segments for row in rows], 0)
-    return inputs, _tokens(real, kinds, units, n_units)
+    return inputs, replace(_tokens(real, kinds, units, n_units), ids=ids)
 
 
 def _tokens(real: Booleans, kinds: Integers, units: Integers, n_units: Integers) -> Tokens:

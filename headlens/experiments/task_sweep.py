@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.contract import BatchTokens
+from headlens.attention.pass_inputs import real_tokens
 from headlens.attention.replaced import HeadMeans, Mode
 from headlens.attention.replay import BATCH_TOKENS, Replay
 from headlens.attention.session import AttentionSession
@@ -167,9 +168,7 @@ def head_means(
 def _tokens(network: PreTrainedModel, inputs: Mapping[str, Tensor]) -> BatchTokens:
     """Which positions are real."""
     source, target = (
-        # (rows, length); of multiple choice (n, choices, length)
-        Tokens.only_real(inputs[name].flatten(0, -2)) if name in inputs else None
-        for name in ("attention_mask", "decoder_attention_mask")
+        real_tokens(inputs.get(f"{side}attention_mask"), inputs.get(f"{side}input_ids")) for side in ("", "decoder_")
     )
     decoder_only = {s.stack for s in find_sites(network)} == {"decoder"}
     return BatchTokens(decoder=source) if decoder_only else BatchTokens(source, target)

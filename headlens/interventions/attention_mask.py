@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -46,6 +46,38 @@ class MaskSource(Protocol):
 
     def block(self, length: int) -> Tensor:
         """True where a query may look in a sentence of that many tokens: (layers or 1, heads or 1, query, key)."""
+
+
+@runtime_checkable
+class TextMaskSource(Protocol):
+    """Where a query may look in a text, which is known by its tokens; the same for all layers and heads."""
+
+    @property
+    def name(self) -> str:
+        """What tables call it."""
+
+    @property
+    def stack(self) -> Stack | None:
+        """Whose self-attention it is for; None for the encoder's, of a model without one the decoder's."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(1, 1)."""
+
+    @property
+    def sha256(self) -> str:
+        """Of all that decides what `rows` gives."""
+
+    def rows(self, ids: Tensor, real: Tensor) -> Tensor:
+        """True where a query may look: (batch, query, key); what padding gets means nothing.
+
+        Args:
+            ids: vocabulary ids, (batch, length).
+            real: which are tokens, (batch, length).
+        """
+
+
+AnyMaskSource = MaskSource | TextMaskSource
 
 
 @dataclass(frozen=True, eq=False)

@@ -89,4 +89,4 @@ def _tokens(inputs: dict[str, Any]) -> Tokens | None:
     ids, real = inputs.get("input_ids"), inputs.get("attention_mask")
     if real is None and isinstance(ids, Tensor):
         real = torch.ones_like(ids)
-    return real_tokens(real)
+    return real_tokens(real, ids)

@@ -12,7 +12,7 @@ from headlens.attention.contract import CallContext, Edit
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, counted
 from headlens.heads import Stack
-from headlens.interventions.attention_mask import MaskSource
+from headlens.interventions.attention_mask import AnyMaskSource, TextMaskSource
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,14 +39,16 @@ class MaskEdit(Edit):
     without the mask; `left_alone` tells whether there was any.
 
     Args:
-        source: where queries may look.
+        source: where queries may look, by the length of a sentence or by the text itself.
         layers: in which layers the mask holds; None for all. With shared weights (ALBERT) these are depths.
         stack: whose self-attention; None for that of the source, which is the encoder's if it does not say.
     """
 
     edits_mask = True
 
-    def __init__(self, source: MaskSource, layers: Collection[int] | None = None, stack: Stack | None = None) -> None:
+    def __init__(
+        self, source: AnyMaskSource, layers: Collection[int] | None = None, stack: Stack | None = None
+    ) -> None:
         self.source = source
         self.layers = None if layers is None else frozenset(layers)
         self.stack: Stack = stack or source.stack or "encoder"
@@ -107,15 +109,18 @@ class MaskEdit(Edit):
         heads = tuple(h.head for h in site.heads) if n_heads > 1 else (0,)
         made = self._made
         if made is None or not made.serves(layer, heads, real, mask):
-            allowed = self._allowed(real, layer, heads)
+            allowed = self._allowed(context, real, layer, heads)
             made = _Made(layer, heads, real, mask, self._within(allowed, mask, real, context.query.dtype))
             self._made = made
         return made.mask
 
-    def _allowed(self, real: Tensor, layer: int, heads: tuple[int, ...]) -> Tensor:
+    def _allowed(self, context: CallContext, real: Tensor, layer: int, heads: tuple[int, ...]) -> Tensor:
         """The mask on the tokens of every sentence, True elsewhere: (batch, heads or 1, query, key)."""
         place = (real.long().cumsum(dim=1) - 1).clamp(min=0)
         numbers = real.sum(dim=1).tolist()
+        within = real[:, None, :, None] & real[:, None, None, :]
+        if isinstance(self.source, TextMaskSource):
+            return self.source.rows(self._ids(context), real)[:, None] | ~within
         found = torch.ones(len(real), len(heads), *real.shape[1:] * 2, dtype=torch.bool, device=real.device)
         for length in {int(n) for n in numbers} - {0}:
             rows = torch.tensor([i for i, n in enumerate(numbers) if n == length], device=real.device)
@@ -123,8 +128,15 @@ class MaskEdit(Edit):
             block = self.source.block(length)[layer, list(heads)].to(real.device)
             own = place[rows]
             found[rows] = block[:, own[:, :, None], own[:, None, :]].transpose(0, 1)
-        within = real[:, None, :, None] & real[:, None, None, :]
         return found | ~within
+
+    def _ids(self, context: CallContext) -> Tensor:
+        if context.queries is None or context.queries.ids is None:
+            raise OptionError(
+                f"{context.site}: nobody said which tokens these are, so {self.source.name} cannot be found for them.",
+                "Give the model its input_ids and attention_mask, or declare tokens with ids in session.batch(...).",
+            )
+        return context.queries.ids
 
     def _within(self, allowed: Tensor, mask: Tensor | None, real: Tensor, dtype: torch.dtype) -> Tensor:
         """What is allowed, within the model's own additive mask."""
