@@ -19,6 +19,8 @@ class StudyGroup(Group):
     """What is trained under."""
 
     mask: m.StudyMaskOption = None
+    graph: m.GraphOption = None
+    parser: m.StudyParserOption = "gold"
     layers: m.StudyLayersOption = None
     seeds: m.SeedsOption = 1
     controls: m.ControlsOption = True
@@ -50,6 +52,8 @@ class Study:
             self.model,
             self.lesson.lesson(self.task),
             tuple(self.own.mask or ()),
+            tuple(self.own.graph or ()),
+            self.own.parser,
             tuple(self.own.layers or ()),
             self.own.seeds,
             self.own.controls,

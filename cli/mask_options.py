@@ -73,6 +73,24 @@ StudyMaskOption = Annotated[
         rich_help_panel=STUDY,
     ),
 ]
+GraphOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="GRAPH",
+        help="A graph over the words of each text that is trained under, too: syntax, lexical, neighbour or random, "
+        "with as many edges each, or lexical:degree=4; can be given again.",
+        rich_help_panel=STUDY,
+    ),
+]
+StudyParserOption = Annotated[
+    str,
+    typer.Option(
+        metavar="PARSER",
+        help="What finds words and trees for --graph: spacy:MODEL, stanza:LANG or stanza:LANG@DIR.",
+        show_default="words alone",
+        rich_help_panel=STUDY,
+    ),
+]
 StudyLayersOption = Annotated[
     list[str] | None,
     typer.Option(

@@ -113,6 +113,11 @@ class GraphBook:
         return float(np.mean(shares)) if shares else 0.0
 
     @property
+    def diagonal(self) -> float:
+        """The share of positions on the diagonal, mean over texts."""
+        return float(np.mean([1 / len(text.words) for text in self._texts.values()])) if self._texts else 0.0
+
+    @property
     def sha256(self) -> str:
         """Of all texts, whatever their order."""
         digest = hashlib.sha256()

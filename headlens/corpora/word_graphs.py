@@ -22,6 +22,7 @@ from headlens.errors import OptionError
 GraphKind = Literal["syntax", "lexical", "neighbour", "random"]
 Allowed = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
+_FORM = "Write a graph such as syntax or lexical:degree=4,seed=1."
 Ints = npt.NDArray[np.int64]
 
 
@@ -111,6 +112,27 @@ class GraphOptions:
         """How many edges a sentence of so many words has."""
         wanted = words - 1 if self.degree is None else round(self.degree * words / 2)
         return max(0, min(wanted, words * (words - 1) // 2))
+
+
+def parse_graph(text: str) -> GraphOptions:
+    """Read a graph in words: `syntax`, `lexical:degree=4`, `random:degree=2,seed=1`.
+
+    Raises:
+        OptionError: if it is none.
+    """
+    kind, _, values = (part.strip() for part in text.partition(":"))
+    if kind not in get_args(GraphKind):
+        raise OptionError(f"There is no graph {kind!r}.", f"Graphs: {', '.join(get_args(GraphKind))}.")
+    given: dict[str, float] = {}
+    for part in values.split(",") if values else ():
+        name, _, value = (own.strip() for own in part.partition("="))
+        if name not in ("degree", "seed") or name in given:
+            raise OptionError(f"--graph {text!r}: {part.strip()!r} cannot be meant.", _FORM)
+        try:
+            given[name] = int(value) if name == "seed" else float(value)
+        except ValueError as error:
+            raise OptionError(f"--graph {text!r}: {name} is {value!r}, which is no number.", _FORM) from error
+    return GraphOptions(kind, given.get("degree"), int(given.get("seed", 0)))  # type: ignore[arg-type]  # looked at
 
 
 def word_graph(words: Words, options: GraphOptions) -> Allowed:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from headlens.corpora.graph_book import GraphBook
 from headlens.experiments.masked import read_mask
-from headlens.interventions.attention_mask import Controlled, MaskSource, PatternMask
+from headlens.interventions.attention_mask import AnyMaskSource, Controlled, MaskSource, PatternMask, WithoutDiagonal
 from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Pattern, Random, Star, Window, parts_of
 
 Diagonal = Literal["kept", "dropped", "random"]
-FULL = "full"
+FULL, GRAPH = "full", "graph:"
 
 
 @dataclass(frozen=True)
@@ -20,7 +22,7 @@ class Case:
     """One training.
 
     Args:
-        pattern: a pattern in words or a mask file; `full` masks nothing.
+        pattern: a pattern in words, a mask file, or `graph:` and a graph of each text in words; `full` masks nothing.
         diagonal: whether it is `kept`; `dropped`: no token looks at itself; `random`: as many other positions as the
             diagonal has are masked instead.
         layers: in which layers the mask holds, such as `6-11`; None for all.
@@ -39,27 +41,57 @@ class Case:
         return "-".join(re.sub(r"[^A-Za-z0-9=]+", "_", word) for word in words)
 
     @property
-    def source(self) -> MaskSource | None:
-        """The mask; None where nothing is masked.
+    def graph(self) -> str | None:
+        """The graph in words; None for other masks."""
+        return self.pattern.removeprefix(GRAPH) if self.pattern.startswith(GRAPH) else None
+
+    @property
+    def fixed(self) -> MaskSource | None:
+        """The mask of a pattern or file; None where nothing is masked, and for graphs.
 
         Raises:
             OptionError: if there is no such pattern or file.
         """
-        if self.pattern == FULL and self.diagonal == "kept":
+        if self.graph is not None or (self.pattern == FULL and self.diagonal == "kept"):
             return None
         found = PatternMask(Full()) if self.pattern == FULL else read_mask(self.pattern)
         if self.diagonal == "kept":
             return found
         return Controlled(found) if self.diagonal == "dropped" else Controlled(found, "random", self.seed)
 
+    def source(self, books: Mapping[str, GraphBook]) -> AnyMaskSource | None:
+        """The mask; None where nothing is masked.
+
+        Args:
+            books: graphs of the texts of a run, by their words.
+        """
+        if self.graph is None:
+            return self.fixed
+        book = books[self.graph]
+        return book if self.diagonal == "kept" else WithoutDiagonal(book)
+
     def sparsity(self, n: int) -> float:
-        """Share of the n x n positions that are masked, in layers that are; of a file the mean."""
-        source = self.source
+        """Share of the n x n positions that are masked, in layers that are; of a file the mean, of graphs NaN."""
+        if self.graph is not None:
+            return math.nan
+        source = self.fixed
         return 0.0 if source is None else float((~source.block(n)).double().mean())
+
+    def sparsity_of_texts(self, lengths: Mapping[int, int], books: Mapping[str, GraphBook]) -> float:
+        """The same over the texts of a run, mean over texts.
+
+        Args:
+            lengths: how many texts there are of each number of tokens.
+            books: their graphs, by words.
+        """
+        if self.graph is not None:
+            book = books[self.graph]
+            return book.sparsity + (book.diagonal if self.diagonal == "dropped" else 0.0)
+        return sum(self.sparsity(n) * count for n, count in lengths.items()) / max(sum(lengths.values()), 1)
 
     def degrees(self) -> dict[str, int | None]:
         """Of patterns that are made of them, how many tokens are global, random, and near on each side."""
-        source = None if self.pattern == FULL else read_mask(self.pattern)
+        source = None if self.pattern == FULL or self.graph is not None else read_mask(self.pattern)
         parts = [d for p in parts_of(source.pattern) for d in _degrees(p)] if isinstance(source, PatternMask) else []
         sums = {kind: [n for k, n in parts if k == kind] for kind in ("global", "random", "neighbour")}
         return {f"degree_{kind}": sum(found) if found else None for kind, found in sums.items()}
@@ -71,7 +103,7 @@ def cases(
     """All trainings: no mask, every pattern in every range of layers, each without the diagonal, too.
 
     Args:
-        patterns: in words, or mask files.
+        patterns: see `Case`.
         layers: ranges.
         seeds: each trains everything once.
         controls: whether diagonals are dropped, and as many random positions of attention without a mask.

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -12,8 +13,12 @@ import torch
 from transformers import PreTrainedModel
 
 from headlens.attention.kept import keeping
+from headlens.corpora.graph_book import GraphBook
+from headlens.corpora.parsers import Parser
+from headlens.corpora.word_graphs import GraphOptions, parse_graph
 from headlens.errors import OptionError
-from headlens.experiments.fine_tune import freeze_unused
+from headlens.experiments.fine_tune import TaskRows, freeze_unused
+from headlens.experiments.graphs import make_books
 from headlens.experiments.how import How
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.lesson_data import Opened
@@ -24,24 +29,36 @@ from headlens.experiments.trainings import Record, Trainings, told_once
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.interventions.masking import MaskEdit
 from headlens.models.loading import LoadedModel
+from headlens.report.files import atomic_path
+from headlens.tasks.base import Prepared
+from headlens.tasks.feeding import prepare_all
+from headlens.tasks.sources import SourceCounts
 from headlens.training.loop import Trainer
 from headlens.training.objectives import moved
 from headlens.training.options import TrainingOptions
 
 MASKS_COLUMNS = [
     *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),
-    *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model"),
+    *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts"),
 ]
 
 
-def under(model: PreTrainedModel, case: Case) -> AbstractContextManager[None]:
-    """Inside, a model runs under the mask of a case."""
-    source = case.source
+Books = Mapping[str, GraphBook]
+
+
+def under(model: PreTrainedModel, case: Case, books: Books) -> AbstractContextManager[None]:
+    """Inside, a model runs under the mask of a case; graphs are in the books."""
+    source = case.source(books)
     return nullcontext() if source is None else keeping(model, MaskEdit(source, read_layers(case.layers)))
 
 
 def fine_tuned(
-    loaded: LoadedModel, lesson: Lesson, case: Case, training: TrainingOptions, how: How | None = None
+    loaded: LoadedModel,
+    lesson: Lesson,
+    case: Case,
+    training: TrainingOptions,
+    how: How | None = None,
+    books: Books | None = None,
 ) -> PreTrainedModel:
     """A copy of a model that was trained under a mask; it does not hold it.
 
@@ -51,6 +68,7 @@ def fine_tuned(
         case: the mask, and the seed.
         training: length, step size, rhythm; the seed is that of the case.
         how: progress, and what is kept for going on after an interruption.
+        books: graphs of the texts, by words, for masks that are graphs.
 
     Raises:
         OptionError: if the mask does not fit the model.
@@ -59,7 +77,7 @@ def fine_tuned(
     model = copy.deepcopy(loaded.model)
     network = lesson.task.network(model)
     torch.manual_seed(case.seed)
-    with under(model, case):
+    with under(model, case, books or {}):
         freeze_unused(network.eval(), lesson.objective, moved(lesson.data.batch((0,), 0), loaded.device))
         Trainer(training, lesson.objective, keeper=how.keeper, progress=how.progress).fit(network, lesson.data)
     model.eval()
@@ -82,6 +100,27 @@ class CaseOutcome:
 
 
 @dataclass(frozen=True)
+class Texts:
+    """What a run learns from and measures on.
+
+    Args:
+        lengths: how many texts there are of each number of tokens.
+        books: their graphs, by words.
+    """
+
+    lengths: Mapping[int, int]
+    books: Books
+
+
+def _prepared(lesson: Lesson) -> Iterator[Prepared]:
+    """The examples of both parts as the model reads them; none of running text."""
+    if isinstance(lesson.data, TaskRows):
+        yield from lesson.data.prepared
+        if lesson.held is not None:
+            yield from prepare_all(lesson.task, lesson.held, lesson.data.asker.reader, SourceCounts())
+
+
+@dataclass(frozen=True)
 class MaskStudy:
     """All trainings of a run.
 
@@ -91,6 +130,7 @@ class MaskStudy:
         training: of every training.
         n: tokens for which sparsities are counted.
         longest: a limit of tokens of what is measured on, below the model's own.
+        parser: of the texts, for graphs; None without trees.
     """
 
     run: Run
@@ -98,6 +138,7 @@ class MaskStudy:
     training: TrainingOptions
     n: int = 128
     longest: int | None = None
+    parser: Parser | None = None
 
     @property
     def trainings(self) -> Trainings:
@@ -111,41 +152,73 @@ class MaskStudy:
             OptionError: if a mask does not fit the model.
         """
         rows, opened, seed = [], None, None
+        texts = Texts({}, {})
         notes: list[str] = []
         told: list[tuple[str, list[str]]] = []
         for case in wanted:
             if opened is None or case.seed != seed:
                 opened, seed = self.opened(case.seed), case.seed
-                self._check(opened, wanted)
+                # The texts are the same for all seeds.
+                texts = texts if texts.lengths else self._texts(opened, wanted)
+                self._check(opened, wanted, texts.books)
                 notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
-            outcome = self._of(opened, case)
+            outcome = self._of(opened, case, texts.books)
             told.append((case.name, outcome.notes))
-            rows += [self._row(case, own) for own in outcome.metrics]
+            masked = case.sparsity_of_texts(texts.lengths, texts.books)
+            rows += [self._row(case, own, masked) for own in outcome.metrics]
         notes += told_once(next((own for _, own in told if own), []), told)
         return pd.DataFrame(rows, columns=MASKS_COLUMNS), list(dict.fromkeys(notes))
 
-    def _check(self, opened: Opened, wanted: list[Case]) -> None:
+    def _texts(self, opened: Opened, wanted: list[Case]) -> Texts:
+        """The texts that are learned and measured on, and their graphs, made once in a run.
+
+        Raises:
+            OptionError: if graphs cannot be made of what the task shows.
+        """
+        graphs = {case.graph: parse_graph(case.graph) for case in wanted if case.graph is not None}
+        prepared = list(_prepared(opened.lesson))
+        # Each text once, as in the books.
+        lengths = Counter(map(len, {row.ids for own in prepared for row in own.rows}))
+        lengths = lengths or Counter(opened.lesson.data.lengths)
+        if not graphs:
+            return Texts(lengths, {})
+        if not prepared:
+            raise OptionError("Graphs need a task with labelled examples.", "Choose one such as sst2, rte or snli.")
+        return Texts(lengths, self._books(opened, prepared, graphs))
+
+    def _books(self, opened: Opened, prepared: list[Prepared], graphs: Mapping[str, GraphOptions]) -> Books:
+        places = {name: self.run.kept(f"graphs-{number}.npz") for number, name in enumerate(graphs)}
+        if not self.run.processes.share(all(place.is_file() for place in places.values())):
+            with self.run.reporter.progress("graphs (examples)", len(prepared)) as advance:
+                books = make_books(opened.loaded, prepared, graphs, self.parser, advance)
+            for name, place in places.items() if self.run.writes else ():
+                with atomic_path(place) as path:
+                    books[name].save(path)
+            self.run.processes.gather(None)
+        return {name: GraphBook.load(place) for name, place in places.items()}
+
+    def _check(self, opened: Opened, wanted: list[Case], books: Books) -> None:
         """What is wrong with a mask is told before anything is trained."""
         for case in wanted:
-            source = case.source
+            source = case.source(books)
             if isinstance(source, AttentionMask) and source.length < self.n:
                 raise OptionError(
                     f"The mask {case.pattern} is for {source.length} tokens, fewer than --length {self.n}.",
                     f"Give --length {source.length}.",
                 )
-            with under(opened.loaded.model, case):
+            with under(opened.loaded.model, case, books):
                 pass
 
-    def _of(self, opened: Opened, case: Case) -> CaseOutcome:
-        return self.trainings.remembered(case.name, lambda: self._trained(opened, case), CaseOutcome)
+    def _of(self, opened: Opened, case: Case, books: Books) -> CaseOutcome:
+        return self.trainings.remembered(case.name, lambda: self._trained(opened, case, books), CaseOutcome)
 
-    def _trained(self, opened: Opened, case: Case) -> CaseOutcome:
+    def _trained(self, opened: Opened, case: Case, books: Books) -> CaseOutcome:
         with self.trainings.followed(case.name, case.name, opened.lesson.data) as how:
-            model = fine_tuned(opened.loaded, opened.lesson, case, self.training, how)
-        with under(model, case):
+            model = fine_tuned(opened.loaded, opened.lesson, case, self.training, how, books)
+        with under(model, case, books):
             return CaseOutcome(case.name, *self.trainings.measured(opened.loaded, opened.lesson, model))
 
-    def _row(self, case: Case, measured: Record) -> Record:
+    def _row(self, case: Case, measured: Record, masked: float) -> Record:
         own = {k: measured[k] for k in ("task", "metric", "value", "ci_low", "ci_high", "n", "model")}
         return {
             "pattern": case.pattern,
@@ -153,6 +226,7 @@ class MaskStudy:
             "diagonal": case.diagonal != "dropped",
             **case.degrees(),
             "sparsity": case.sparsity(self.n),
+            "sparsity_texts": masked,
             "seed": case.seed,
             "control": case.diagonal,
             **own,

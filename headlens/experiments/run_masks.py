@@ -9,10 +9,12 @@ from typing import Any
 
 import pandas as pd
 
+from headlens.corpora.parsers import make_parser
+from headlens.corpora.word_graphs import parse_graph
 from headlens.errors import OptionError, counted
 from headlens.experiments.facts import model_facts
 from headlens.experiments.lesson_data import LessonData, Opened
-from headlens.experiments.mask_cases import Case, cases
+from headlens.experiments.mask_cases import GRAPH, Case, cases
 from headlens.experiments.mask_study import MaskStudy
 from headlens.experiments.masked import read_layers
 from headlens.experiments.reporter import Reporter
@@ -51,6 +53,8 @@ class StudyRequest:
         model: a checkpoint, by name.
         lesson: the task, and what is trained and measured on.
         mask: mask files that are trained under like patterns.
+        graph: graphs of each text that are trained under like patterns, in words such as `syntax`, see `parse_graph`.
+        parser: of the texts, whose words graphs connect; `gold` for none, and no trees.
         layers: ranges of layers in which masks hold, such as `6-11`; none for all layers.
         seeds: how many trainings of each; seeds count from that of the training.
         controls: whether everything is trained without the diagonal, too, and attention without a mask also with as
@@ -65,6 +69,8 @@ class StudyRequest:
     model: str = DEMO
     lesson: LessonData = field(default_factory=LessonData)
     mask: tuple[str, ...] = ()
+    graph: tuple[str, ...] = ()
+    parser: str = "gold"
     layers: tuple[str, ...] = ()
     seeds: int = 1
     controls: bool = True
@@ -76,12 +82,19 @@ class StudyRequest:
             raise OptionError(f"--seeds {self.seeds} trains nothing.", "Give 1 or more; 3 tell how far seeds differ.")
         for text in self.layers:
             read_layers(text)
+        kinds = [parse_graph(text).kind for text in self.graph]
+        if "syntax" in kinds and self.parser == "gold":
+            raise OptionError("--graph syntax needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
+        if self.parser != "gold" and not kinds:
+            raise OptionError("--parser is about graphs, and there is none.", "Name some with --graph.")
+        make_parser(self.parser, keep_words=False)
 
     def cases(self, patterns: Sequence[str]) -> list[Case]:
         """All trainings."""
         first = self.training.seed
         seeds = tuple(range(first, first + self.seeds))
-        return cases((*patterns, *self.mask), self.layers or (None,), seeds, controls=self.controls)
+        graphs = (f"{GRAPH}{text.strip()}" for text in self.graph)
+        return cases((*patterns, *self.mask, *graphs), self.layers or (None,), seeds, controls=self.controls)
 
     @property
     def options(self) -> TrainingOptions:
@@ -161,7 +174,9 @@ def _trained(request: MasksRequest, study: StudyRequest, run: Run) -> tuple[pd.D
         return study.lesson.open(run, loaded, seed, offline=offline)
 
     chosen = study.cases(tuple(request.chosen()))
-    table, notes = MaskStudy(run, opened, study.options, request.length, study.lesson.longest).table(chosen)
+    parser = make_parser(study.parser, keep_words=False)
+    own = MaskStudy(run, opened, study.options, request.length, study.lesson.longest, parser)
+    table, notes = own.table(chosen)
     updates = f"{counted(len(chosen), 'training')}, each measured under the mask that it was trained under."
     return table, [updates, *notes], {"models": [model_facts(loaded, loaded.short_name)]}
 

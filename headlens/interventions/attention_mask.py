@@ -331,3 +331,39 @@ class Controlled:
         rank = draws.argsort(dim=2, stable=True).argsort(dim=2, stable=True)
         wanted = (found & diagonal).sum(dim=(2, 3))[..., None]
         return found & ~(free & (rank < wanted)).view(found.shape)
+
+
+@dataclass(frozen=True)
+class WithoutDiagonal:
+    """A mask that differs from text to text, in which no token looks at itself.
+
+    Args:
+        source: the mask.
+    """
+
+    source: TextMaskSource
+
+    @property
+    def name(self) -> str:
+        """That of the mask, and what is dropped."""
+        return f"{self.source.name} without the diagonal"
+
+    @property
+    def stack(self) -> Stack | None:
+        """That of the mask."""
+        return self.source.stack
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """That of the mask."""
+        return self.source.shape
+
+    @property
+    def sha256(self) -> str:
+        """Of the mask and what is dropped."""
+        return hashlib.sha256(f"{self.source.sha256} diagonal".encode()).hexdigest()
+
+    def rows(self, ids: Tensor, real: Tensor) -> Tensor:
+        """True where a query may look: (batch, query, key)."""
+        found = self.source.rows(ids, real)
+        return found & ~torch.eye(found.shape[-1], dtype=torch.bool, device=found.device)

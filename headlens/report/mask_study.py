@@ -31,15 +31,21 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         masks: rows of `masks.csv`.
 
     Returns:
-        Columns model, task, metric, pattern, layers, control, sparsity, value, ci_low, ci_high, seeds. Intervals are
+        Columns model, task, metric, pattern, layers, control, sparsity (see `sparsity_column`), value, ci_low, ci_high,
+        seeds. Intervals are
         those of the examples for one seed, of Student's t over the seeds for several.
     """
-    keys = [*_BLOCK, "pattern", "layers", "control"]
+    keys, column = [*_BLOCK, "pattern", "layers", "control"], sparsity_column(masks)
     rows = [
-        dict(zip(keys, key, strict=True)) | {"sparsity": float(own["sparsity"].mean())} | _mean(own)
+        dict(zip(keys, key, strict=True)) | {"sparsity": float(own[column].mean())} | _mean(own)
         for key, own in masks.groupby(keys, sort=False)
     ]
     return pd.DataFrame(rows, columns=[*keys, "sparsity", *VALUES, "seeds"])
+
+
+def sparsity_column(masks: pd.DataFrame) -> str:
+    """Which sparsity masks are compared by: of n tokens, or where some are graphs over the texts, which all have."""
+    return "sparsity" if masks["sparsity"].notna().all() else "sparsity_texts"
 
 
 def _mean(rows: pd.DataFrame) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from scipy import stats
 
 from headlens.report.curves import VALUES
 from headlens.report.gate_results import escaped
-from headlens.report.mask_study import CONTROLS, FULL, grid, quality_figure, value_text
+from headlens.report.mask_study import CONTROLS, FULL, grid, quality_figure, sparsity_column, value_text
 from headlens.report.panels import numbers
 from headlens.report.recorded import RecordedRun
 
@@ -41,13 +41,13 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     table = table[table["metric"] == table.groupby(["model", "task"])["metric"].transform("first")]
     table = table.drop_duplicates([*_ROW, "task", "seed"])
     tasks = list(dict.fromkeys(table["task"]))
-    rows = []
+    rows, column = [], sparsity_column(table)
     for key, own in table.groupby(_ROW, sort=False):
         wanted = list(dict.fromkeys(table.loc[table["model"] == own["model"].iloc[0], "task"]))
         by_task = {task: float(rows_["value"].mean()) for task, rows_ in own.groupby("task", sort=False)}
         rows.append(
             dict(zip(_ROW, key, strict=True))
-            | {"sparsity": float(own["sparsity"].mean())}
+            | {"sparsity": float(own[column].mean())}
             | {task: by_task.get(task, np.nan) for task in tasks}
             | _average(own, wanted)
         )

