@@ -24,7 +24,7 @@ MaskLayersOption = Annotated[
     str | None,
     typer.Option(
         metavar="LAYERS",
-        help="Layers in which the mask holds: 6-11, or 0,2,4-6.",
+        help="Layers in which the mask holds: 6-11, 0,2,4-6, first:3, last:3.",
         show_default="all",
         rich_help_panel=o.MASK,
     ),
@@ -95,7 +95,7 @@ StudyLayersOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="LAYERS",
-        help="Train once for these layers, such as 6-11; can be given again.",
+        help="Train once for these layers: 6-11, first:3, last:3, all; can be given again.",
         show_default="all",
         rich_help_panel=STUDY,
     ),

@@ -23,11 +23,10 @@ from headlens.experiments.how import How
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.lesson_data import Opened
 from headlens.experiments.mask_cases import Case
-from headlens.experiments.masked import read_layers
+from headlens.experiments.masked import mask_edit
 from headlens.experiments.run import Run
 from headlens.experiments.trainings import Record, Trainings, told_once
 from headlens.interventions.attention_mask import AttentionMask
-from headlens.interventions.masking import MaskEdit
 from headlens.models.loading import LoadedModel
 from headlens.report.files import atomic_path
 from headlens.tasks.base import Prepared
@@ -49,7 +48,7 @@ Books = Mapping[str, GraphBook]
 def under(model: PreTrainedModel, case: Case, books: Books) -> AbstractContextManager[None]:
     """Inside, a model runs under the mask of a case; graphs are in the books."""
     source = case.source(books)
-    return nullcontext() if source is None else keeping(model, MaskEdit(source, read_layers(case.layers)))
+    return nullcontext() if source is None else keeping(model, mask_edit(model, source, case.layers))
 
 
 def fine_tuned(

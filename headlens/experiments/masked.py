@@ -13,12 +13,13 @@ from transformers import PreTrainedModel
 
 from headlens.attention.kept import keeping
 from headlens.attention.sites import find_sites
-from headlens.errors import OptionError
-from headlens.interventions.attention_mask import AttentionMask, Controlled, MaskSource, PatternMask
+from headlens.errors import OptionError, counted
+from headlens.interventions.attention_mask import AnyMaskSource, AttentionMask, Controlled, MaskSource, PatternMask
 from headlens.interventions.masking import MaskEdit
 from headlens.interventions.pattern_specs import PATTERNS, parse_pattern
 from headlens.interventions.patterns import Full
 
+_LAYERS = "Write 6-11, 0,2,4-6, first:3 or last:3; layers count from 0."
 _ALONE = (
     "Under the mask some tokens are left without any key, as a sentence of one token is without the diagonal: they "
     "look where they would without the mask."
@@ -31,7 +32,7 @@ class MaskOptions:
 
     Args:
         mask: a `mask.safetensors`, a folder with one, or a pattern such as `window:3|global:1`; None for all keys.
-        layers: in which layers it holds, such as `6-11` or `0,2,4-6`; None for all.
+        layers: in which layers it holds, such as `6-11`, `0,2,4-6` or `last:3`; None for all.
         no_diagonal: no token looks at itself.
         drop_random: as many other positions as the diagonal has are masked instead, drawn at random.
         mask_seed: of that draw.
@@ -105,12 +106,23 @@ def masked(model: PreTrainedModel, options: MaskOptions, tell: Callable[[str], N
     if source is None:
         yield
         return
-    stack = source.stack or next(iter(dict.fromkeys(s.stack for s in find_sites(model))))
-    edit = MaskEdit(source, read_layers(options.layers), stack)
+    edit = mask_edit(model, source, options.layers)
     with keeping(model, edit):
         yield
     if edit.left_alone:
         tell(_ALONE)
+
+
+def mask_edit(model: PreTrainedModel, source: AnyMaskSource, layers: str | None) -> MaskEdit:
+    """A mask for a model, in the stack that it is for or that the model begins with, and in some of its layers.
+
+    Raises:
+        OptionError: if the model has fewer layers.
+    """
+    sites = find_sites(model)
+    stack = source.stack or next(iter(dict.fromkeys(s.stack for s in sites)))
+    count = 1 + max((s.layer for s in sites if s.stack == stack), default=-1)
+    return MaskEdit(source, read_layers(layers, count), stack)
 
 
 def read_mask(text: str) -> MaskSource:
@@ -126,18 +138,35 @@ def read_mask(text: str) -> MaskSource:
     return PatternMask(parse_pattern(text))
 
 
-def read_layers(text: str | None) -> tuple[int, ...] | None:
-    """Numbers of layers: `6-11`, `0,2,4-6`; None for all.
+def read_layers(text: str | None, count: int = 0) -> tuple[int, ...] | None:
+    """Numbers of layers: `6-11`, `0,2,4-6`, `first:3`, `last:3`, `all`; None for all.
+
+    Args:
+        text: what is given.
+        count: layers of the model; 0 where only the form of the text matters, as before a model is loaded.
 
     Raises:
-        OptionError: if they cannot be read.
+        OptionError: if they cannot be read, or the model has fewer.
     """
-    if text is None:
+    if text is None or text.strip() == "all":
         return None
     found: list[int] = []
     for part in str(text).split(","):
-        first, dash, last = (own.strip() for own in part.partition("-"))
-        if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
-            raise OptionError(f"--layers {text!r} is no range of layers.", "Write 6-11, or 0,2,4-6; they count from 0.")
-        found += range(int(first), int(last or first) + 1)
+        found += _end(part.strip(), text, count) if ":" in part else _range(part, text)
     return tuple(dict.fromkeys(found))
+
+
+def _range(part: str, text: str) -> range:
+    first, dash, last = (own.strip() for own in part.partition("-"))
+    if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
+        raise OptionError(f"--layers {text!r} is no range of layers.", _LAYERS)
+    return range(int(first), int(last or first) + 1)
+
+
+def _end(part: str, text: str, count: int) -> range:
+    name, _, number = (own.strip() for own in part.partition(":"))
+    if name not in ("first", "last") or not number.isdecimal() or not int(number):
+        raise OptionError(f"--layers {text!r} is no range of layers.", _LAYERS)
+    if count and int(number) > count:
+        raise OptionError(f"--layers {text!r}: there are {counted(count, 'layer')}.", f"Give at most {name}:{count}.")
+    return range(int(number)) if name == "first" else range(max(count - int(number), 0), count)

@@ -54,16 +54,38 @@ def test_what_is_no_mask(text: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "layers"), [(None, None), ("6-8", (6, 7, 8)), ("0, 2,4-5", (0, 2, 4, 5)), ("3", (3,)), ("1-1,1", (1,))]
+    ("text", "layers"),
+    [
+        *((None, None), ("all", None), ("6-8", (6, 7, 8)), ("0, 2,4-5", (0, 2, 4, 5)), ("3", (3,)), ("1-1,1", (1,))),
+        *(("first:2", (0, 1)), ("last:3", (9, 10, 11)), ("first:1,last:1", (0, 11)), ("last:12", tuple(range(12)))),
+    ],
 )
 def test_layers(text: str | None, layers: tuple[int, ...] | None) -> None:
-    assert read_layers(text) == layers
+    assert read_layers(text, 12) == layers
 
 
-@pytest.mark.parametrize("text", ["", "a", "6-", "-6", "8-6", "1,,2", "1.5", "²"])
+@pytest.mark.parametrize(
+    "text", ["", "a", "6-", "-6", "8-6", "1,,2", "1.5", "²", "first", "last:0", "last:-1", "middle:3"]
+)
 def test_what_are_no_layers(text: str) -> None:
     with pytest.raises(OptionError, match="is no range of layers"):
         MaskOptions("star", layers=text)
+
+
+def test_the_last_layers_are_those_of_the_model() -> None:
+    model = zoo.ZOO["bert"].build()  # 3 layers
+    inputs = {"input_ids": zoo.ids((6,), 0), "attention_mask": zoo.real((6,))}
+    found = []
+    for layers in ("last:2", "1-2", "first:2"):
+        with masked(model, MaskOptions("star", layers=layers), print):
+            found.append(run(model, inputs))
+    assert torch.equal(found[0], found[1])
+    assert not torch.allclose(found[0], found[2], atol=1e-4)
+    with (
+        pytest.raises(OptionError, match=r"--layers 'last:4': there are 3 layers\.\nGive at most last:3"),
+        masked(model, MaskOptions("star", layers="last:4"), print),
+    ):
+        pass
 
 
 def test_controls() -> None:
