@@ -16,7 +16,7 @@ from headlens.attention.kept import keeping
 from headlens.corpora.graph_book import GraphBook
 from headlens.corpora.parsers import Parser
 from headlens.corpora.word_graphs import GraphOptions, parse_graph
-from headlens.errors import OptionError
+from headlens.errors import OptionError, counted
 from headlens.experiments.fine_tune import TaskRows, freeze_unused
 from headlens.experiments.graphs import make_books
 from headlens.experiments.how import How
@@ -166,6 +166,13 @@ class MaskStudy:
             masked = case.sparsity_of_texts(texts.lengths, texts.books)
             rows += [self._row(case, own, masked) for own in outcome.metrics]
         notes += told_once(next((own for _, own in told if own), []), told)
+        if texts.books:
+            count = sum(texts.lengths.values())
+            mean = sum(n * own for n, own in texts.lengths.items()) / count
+            notes.append(
+                f"Graphs differ from text to text: what any mask hides is the mean over {counted(count, 'text')} of "
+                f"{mean:.1f} tokens on average."
+            )
         return pd.DataFrame(rows, columns=MASKS_COLUMNS), list(dict.fromkeys(notes))
 
     def _texts(self, opened: Opened, wanted: list[Case]) -> Texts:

@@ -18,7 +18,7 @@ from headlens.report.style import BLUE, FULL_WIDTH, INK, TICK_SIZE, VERMILION, d
 
 FULL = "full"
 CONTROLS = {"kept": "all", "random": "as many at random", "dropped": "no diagonal"}
-_BLOCK = ["model", "task", "metric"]
+BLOCK = ["model", "task", "metric"]
 # inches
 _TOP, _SLOT, _PANEL, _WORDS, _BOTTOM = 0.35, 2.75, 2.1, 0.5, 0.3
 _WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without it")}
@@ -35,7 +35,7 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         seeds. Intervals are
         those of the examples for one seed, of Student's t over the seeds for several.
     """
-    keys, column = [*_BLOCK, "pattern", "layers", "control"], sparsity_column(masks)
+    keys, column = [*BLOCK, "pattern", "layers", "control"], sparsity_column(masks)
     rows = [
         dict(zip(keys, key, strict=True)) | {"sparsity": float(own[column].mean())} | _mean(own)
         for key, own in masks.groupby(keys, sort=False)
@@ -128,10 +128,11 @@ def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:
 
 
 def quality_figure(table: pd.DataFrame) -> Figure | None:
-    """The same from `means`, or from rows like them."""
+    """The same from `means`, or from rows like them; graphs, which mask alike, are left to `quality_by_layers`."""
+    table = table[~table["pattern"].str.startswith("graph:")]
     if (table["pattern"] == FULL).all():
         return None
-    blocks = list(table.groupby(_BLOCK, sort=False))
+    blocks = list(table.groupby(BLOCK, sort=False))
     across = min(2, len(blocks))
     height = _TOP + -(-len(blocks) // across) * _SLOT + _BOTTOM
     figure = new_figure(FULL_WIDTH * across / 2, height)

@@ -13,6 +13,7 @@ from headlens.interventions.pattern_specs import parse_pattern
 from headlens.interventions.patterns import Allowed
 from headlens.report.curves import VALUES
 from headlens.report.kind import Caption, Drawings, Kind, Together
+from headlens.report.mask_layers import quality_by_layers
 from headlens.report.mask_study import means, quality_by_pattern, study_markdown
 from headlens.report.mask_tasks import attention_text, average_by_pattern, over_tasks, tasks_markdown, tasks_of
 from headlens.report.page_tables import PageTable, page_table
@@ -40,6 +41,7 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
         yield "patterns", pattern_pictures(tables["sparsity"])
     if "masks" in tables:
         yield "quality", quality_by_pattern(tables["masks"])
+        yield "layers", quality_by_layers(tables["masks"])
 
 
 def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
@@ -177,6 +179,12 @@ CAPTIONS = {
         "What models achieve under masks",
         "Models that were trained and measured under each mask, over the share of positions that it masks, with 95 % "
         "intervals: of the examples for one seed, of the means for several. The dashed line has no mask.",
+    ),
+    "layers": Caption(
+        "What models achieve under masks, by layers",
+        "Models that were trained and measured under each mask, with the diagonal, in each range of layers, with 95 % "
+        "intervals: of the examples for one seed, of the means for several. The dashed line has no mask. Graphs have "
+        "the same number of edges in every text.",
     ),
     "average": Caption(
         "What models achieve under masks on average over tasks",
