@@ -40,7 +40,7 @@ def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
     # seeds are trainings of their own
     full = rows[(rows["pattern"] == "full") & (rows["control"] == "kept")]
     assert full["sparsity"].eq(0).all()
-    assert {p.stem for p in Path("run/figures").glob("*.png")} == {"patterns", "quality"}
+    assert {p.stem for p in Path("run/figures").glob("*.png")} == {"patterns", "quality", "layers"}
     words = Path("run/results.md").read_text(encoding="utf-8")
     for part in ("| task | all | as many at random | no diagonal |", "| sst2 | star | 0 |", "means of seeds"):
         assert part in words
