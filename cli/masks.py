@@ -30,6 +30,7 @@ def masks(
 
     Examples: headlens masks · headlens masks --pattern "window:3|global:1|random:2" --length 64
     · headlens masks demo --task sst2 --data train.tsv --dev-data dev.tsv --pattern star --pattern bigbird --seeds 3
+    · headlens masks demo --task paraphrase --graph neighbour --graph random --layers all --layers last:3
     """
     from headlens.experiments.run_masks import MasksRequest, run_masks
 
