@@ -95,9 +95,7 @@ def _leave(error: BaseException) -> NoReturn:
     from headlens.errors import HeadlensError, InputError, Interrupted
 
     if _reader_left(error):
-        # Python tries once more to write what is left over.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         sys.exit(_READER_LEFT)
     if isinstance(error, SystemExit):
         raise error
@@ -109,6 +107,12 @@ def _leave(error: BaseException) -> NoReturn:
     if isinstance(error, HeadlensError):
         _end(f"Error: {error}", error, 2 if isinstance(error, InputError) else 1)
     _end(f"Unexpected {type(error).__name__}: {error}\n{_DEBUG}", error, 1)
+
+
+def _drop_output() -> None:
+    """Forget what cannot be written: Python tries once more on its way out, and ends with 120 and words of its own."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _reader_left(error: BaseException) -> bool:
@@ -123,6 +127,11 @@ def _end(message: str, error: BaseException, code: int) -> NoReturn:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         time.sleep(5)
         message = f"[process {rank()}] {message}"
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        _drop_output()
     lines = [message, *getattr(error, "__notes__", [])]
     typer.secho("\n".join(lines), err=True, fg=None if "NO_COLOR" in os.environ else "red" if code < 128 else None)
     sys.exit(code)

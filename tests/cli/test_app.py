@@ -143,13 +143,16 @@ def test_a_run_whose_reader_leaves_is_complete(tiny_bert: Path, tmp_path: Path, 
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-def test_a_full_disk_behind_stdout_is_an_error_with_a_message() -> None:
+@pytest.mark.parametrize("buffered", [True, False])
+def test_a_full_disk_behind_stdout_is_an_error_with_a_message(buffered: bool) -> None:
+    """Also where Python finds it out on its way out only, when it writes what it has in its buffer."""
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
             [sys.executable, "-m", "headlens_cli", "models", "check", "--json"],
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
+            env=os.environ | {"PYTHONUNBUFFERED": "" if buffered else "1"},
         )
     assert done.returncode == 1
     assert done.stderr.startswith(b"Unexpected OSError: [Errno 28]")
