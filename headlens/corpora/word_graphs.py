@@ -60,7 +60,7 @@ class Words:
             if unit >= 0 and second is not None:
                 sentence[unit] = int(word.start >= second)
         arcs = None
-        if words and all(word.head is not None for word in words):
+        if all(word.head is not None for word in words):
             heads = np.array([-1 if word.head is None else word.head for word in words], dtype=np.int64)
             inside = heads >= 0
             pairs = np.stack([units[inside], units[heads[inside]]], axis=1)

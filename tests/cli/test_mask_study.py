@@ -10,6 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from made_tasks import text
 
 from headlens.errors import Interrupted
 from headlens.experiments.mask_study import MASKS_COLUMNS
@@ -170,5 +171,10 @@ def test_graphs_that_are_refused(run: Headlens, headlens: Headlens) -> None:
         assert done.code == 2, more
         assert words in done.err
         assert not Path("none").exists()
+    Path("text.txt").write_text("".join(f"{text(n)}\n" for n in range(30)), encoding="utf-8")
+    done = headlens("masks", "demo", "--task", "mlm", "--corpus", "text.txt", "--graph", "neighbour", "--out", "none")
+    assert done.code == 2
+    assert "Graphs need a task with labelled examples.\nChoose one such as sst2" in done.err
+    assert not Path("none").exists()
     done = headlens("masks", "--graph", "neighbour", "--out", "none")
     assert "--graph is about models that are trained under masks" in done.err

@@ -182,6 +182,14 @@ def test_vectors_are_means_of_embeddings(wordpiece_tokenizer: PreTrainedTokenize
     np.testing.assert_allclose(vectors, [embeddings[ids[1]], embeddings[ids[2]], embeddings[ids[3:6]].mean(axis=0)])
 
 
+def test_a_text_without_words(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    sequence = encoded(wordpiece_tokenizer, Sentence("", ()))
+    for kind in KINDS:
+        words = Words.of(sequence, "", embeddings=np.ones((len(wordpiece_tokenizer), 2)))
+        allowed = token_mask(word_graph(words, GraphOptions(kind)), sequence)  # type: ignore[arg-type]
+        assert allowed.tolist() == [[True, True], [True, True]]
+
+
 def test_words_without_a_token_leave_their_tree_in_parts() -> None:
     """Distances across the gap are infinite, and such pairs come last."""
     words = Words(np.zeros(4, dtype=int), "", np.array([[0, 1], [2, 3]]))
