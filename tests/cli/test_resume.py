@@ -158,17 +158,23 @@ def test_a_run_killed_again_and_again_comes_to_its_end(
     undisturbed, seconds = expected
     folder = tmp_path / "run"
     child = forks.start(*options, "--figures", "--out", folder)
+    record = folder / "run.json"
+    while not record.exists():  # before, there is nothing to go on with
+        time.sleep(0.005)
     time.sleep(seconds / 3)
     for _ in range(8):
         kill(child, signal.SIGKILL)
-        if forks.wait() == 0:
+        # Killed on its way out, a run that has finished has come to its end as well.
+        if forks.wait() == 0 or json.loads(record.read_text())["status"] == "finished":
             break
         child = forks.start("classify", "--resume", folder, "--quiet")
         time.sleep(seconds * random.uniform(0.1, 0.4))
     else:
         assert forks.wait() == 0
     assert_same_tables(folder, undisturbed)
-    assert len(json.loads((folder / "run.json").read_text())["resumed"]) >= 1
+    found = json.loads(record.read_text())
+    assert found["status"] == "finished"
+    assert len(found["resumed"]) >= 1
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
