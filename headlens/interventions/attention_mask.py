@@ -282,7 +282,24 @@ class PatternMask:
 
 
 @dataclass(frozen=True)
-class Controlled:
+class _Derived:
+    """A mask made of another one, for the same layers and heads."""
+
+    source: AnyMaskSource
+
+    @property
+    def stack(self) -> Stack | None:
+        """That of the mask."""
+        return self.source.stack
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """That of the mask."""
+        return self.source.shape
+
+
+@dataclass(frozen=True)
+class Controlled(_Derived):
     """A mask with one of SparseBERT's controls (Shi et al. 2021, table 2).
 
     Args:
@@ -302,16 +319,6 @@ class Controlled:
     def name(self) -> str:
         """That of the mask, and what is dropped."""
         return f"{self.source.name} without {'the diagonal' if self.drop == 'diagonal' else 'as many at random'}"
-
-    @property
-    def stack(self) -> Stack | None:
-        """That of the mask."""
-        return self.source.stack
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """That of the mask."""
-        return self.source.shape
 
     @property
     def sha256(self) -> str:
@@ -334,7 +341,7 @@ class Controlled:
 
 
 @dataclass(frozen=True)
-class WithoutDiagonal:
+class WithoutDiagonal(_Derived):
     """A mask that differs from text to text, in which no token looks at itself.
 
     Args:
@@ -347,16 +354,6 @@ class WithoutDiagonal:
     def name(self) -> str:
         """That of the mask, and what is dropped."""
         return f"{self.source.name} without the diagonal"
-
-    @property
-    def stack(self) -> Stack | None:
-        """That of the mask."""
-        return self.source.stack
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """That of the mask."""
-        return self.source.shape
 
     @property
     def sha256(self) -> str:

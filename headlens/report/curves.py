@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,19 +17,26 @@ from headlens.report.style import INK, TICK_SIZE
 VALUES = ("value", "ci_low", "ci_high")
 
 
-def draw_level(axes: Axes, rows: pd.DataFrame, label: str) -> None:
-    """A dashed line for each row's `value`, and a band from `ci_low` to `ci_high` if there is one."""
+def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = False) -> None:
+    """A dashed line for each row's `value`, and a band from `ci_low` to `ci_high` if there is one.
+
+    Sideways the values run along the x axis, and the line stands upright.
+    """
+    line, band = (axes.axvline, axes.axvspan) if sideways else (axes.axhline, axes.axhspan)
     for value, low, high in zip(*(numbers(rows, name) for name in VALUES), strict=True):
-        axes.axhline(value, color=INK, linewidth=0.8, linestyle="--", label=label, zorder=1)
+        line(value, color=INK, linewidth=0.8, linestyle="--", label=label, zorder=1)
         if np.isfinite([low, high]).all():
-            axes.axhspan(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
+            band(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
 
 
-def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str) -> None:
-    """The intervals of rows that stand at some places."""
+def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sideways: bool = False) -> None:
+    """The intervals of rows that stand at some places, of the x axis or sideways of the y axis."""
     values, low, high = (numbers(rows, name) for name in VALUES)
     spread = np.clip(np.vstack([values - low, high - values]), 0, None)
-    axes.errorbar(at, values, spread, fmt="none", ecolor=colour, elinewidth=0.7, capsize=1.5, zorder=2)
+    along: dict[str, Any] = (
+        {"x": values, "y": at, "xerr": spread} if sideways else {"x": at, "y": values, "yerr": spread}
+    )
+    axes.errorbar(**along, fmt="none", ecolor=colour, elinewidth=0.7, capsize=1.5, zorder=2)
 
 
 def known_values(rows: pd.DataFrame) -> Grid:

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.report.curves import VALUES, legend_below
+from headlens.report.curves import draw_intervals, draw_level, legend_below
 from headlens.report.labels import FAMILY
 from headlens.report.mask_study import BLOCK, FULL, means
 from headlens.report.panels import numbers
@@ -71,20 +71,15 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
 
 def _panel(axes: Axes, rows: pd.DataFrame, ranges: list[str]) -> None:
     full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
-    for value, low, high in zip(*(numbers(full, name) for name in VALUES), strict=True):
-        axes.axvline(value, color=INK, linewidth=0.8, linestyle="--", label="no mask", zorder=1)
-        if np.isfinite([low, high]).all():
-            axes.axvspan(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
+    draw_level(axes, full, "no mask", sideways=True)
     names = list(dict.fromkeys(others["pattern"].astype(str)))
     for number, layers in enumerate(ranges):
         own = others[others["layers"].astype(str) == layers]
         at = np.array([names.index(name) for name in own["pattern"].astype(str)], dtype=np.float64)
         at += 0.6 * ((number + 0.5) / len(ranges) - 0.5)
-        values, low, high = (numbers(own, name) for name in VALUES)
         colour = _COLOURS[number % len(_COLOURS)]
-        spread = np.clip(np.vstack([values - low, high - values]), 0, None)
-        axes.errorbar(values, at, xerr=spread, fmt="none", ecolor=colour, elinewidth=0.7, capsize=1.5, zorder=2)
+        draw_intervals(axes, at, own, colour, sideways=True)
         label = "all layers" if layers == "all" else f"layers {layers}"
-        axes.plot(values, at, "o", color=colour, markersize=3.5, label=label, zorder=3)
+        axes.plot(numbers(own, "value"), at, "o", color=colour, markersize=3.5, label=label, zorder=3)
     axes.set_yticks(range(len(names)), names, fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
     axes.set_ylim(len(names) - 0.5, -0.5)
