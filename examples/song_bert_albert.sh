@@ -3,7 +3,7 @@
 # fine-tuned on SST-2, confidence of every head with and without [SEP], every head ablated, heads pruned.
 #
 # Before: books.txt, a sentence or a paragraph a line; SST-2 in GLUE's layout as train.tsv and dev.tsv.
-# Run:    examples/song_bert_albert.sh (about four hours of one CPU core)
+# Run:    examples/song_bert_albert.sh (some four hours of one CPU core, summed from its steps)
 # Try:    STEPS=2 SIZE=tiny SHALLOW=1 DEEP=2 examples/song_bert_albert.sh
 # An interrupted step goes on with: headlens train --resume runs/bert-16
 set -euo pipefail
@@ -17,7 +17,13 @@ short=("${common[@]}" --batch-tokens 1024 --longest 16 --mask-share 0.25 --learn
   --evaluate-every 2000 --log-every 100 --seed 1)
 long=("${common[@]}" --batch-tokens 2048 --longest 64 --learning-rate 5e-4 --warmup 100 --steps "${STEPS:-3000}"
   --evaluate-every 1000 --log-every 100 --seed 2)
-layers() { sed -i "s/\"num_hidden_layers\": [0-9]*/\"num_hidden_layers\": $2/" "$1/config.json"; }
+layers() {
+  python - "$1/config.json" "$2" <<'PYTHON'
+import json, pathlib, sys
+path = pathlib.Path(sys.argv[1])
+path.write_text(json.dumps(json.loads(path.read_text()) | {"num_hidden_layers": int(sys.argv[2])}, indent=2))
+PYTHON
+}
 
 headlens train "new:bert-$size" "${short[@]}" --vocabulary "${VOCABULARY:-4000}" --warmup 300 \
   --steps "${STEPS:-10000}" --out "$out/bert-16"

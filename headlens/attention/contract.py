@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -148,7 +149,7 @@ class AttentionCall(CallContext):
     output: Tensor
 
 
-class Observer:
+class Observer(ABC):
     """Watches attention calls of a session; it must reduce at once and keep no attention maps.
 
     What a forward pass brought is pending until `commit`; a pass that failed half-way ends in `discard`, so
@@ -159,13 +160,13 @@ class Observer:
     needs_weights: bool = True
     parts: bool = False
 
+    @abstractmethod
     def observe(self, call: AttentionCall) -> None:
         """See one call; a forward pass has one per site.
 
         With `parts`, the fast kernel may show a call in several parts, some sentences of the batch in each, and the
         memory of the weights is used again afterwards.
         """
-        raise NotImplementedError
 
     def prepare(self) -> None:
         """The forward pass succeeded: do what may still fail, such as fetching sums from the device."""

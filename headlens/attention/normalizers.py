@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -35,12 +36,12 @@ _HARMLESS = {
 }
 
 
-class CallNormalizer:
+class CallNormalizer(ABC):
     """A normaliser that is another one for every call: by layer, or by the sentences of the batch."""
 
+    @abstractmethod
     def at(self, context: CallContext) -> Normalizer:
         """That of a call."""
-        raise NotImplementedError
 
 
 def softmax(scores: Tensor) -> Tensor:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any
 
@@ -13,14 +15,96 @@ from headlens.corpora.graph_book import GraphBook
 from headlens.corpora.parsers import Parser
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import split_words
-from headlens.corpora.word_graphs import Floats, GraphOptions, Words, word_graph
+from headlens.corpora.word_graphs import Floats, GraphOptions, Words, parse_graph, word_graph
 from headlens.errors import OptionError
+from headlens.experiments.fine_tune import TaskRows
+from headlens.experiments.lesson import Lesson
+from headlens.experiments.lesson_data import Opened
+from headlens.experiments.run import Run
 from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.report.files import atomic_path
 from headlens.tasks.base import Prepared
 from headlens.tasks.examples import TextExample
+from headlens.tasks.feeding import prepare_all
+from headlens.tasks.sources import SourceCounts
 
 _BATCH = 256  # examples that are parsed together
-Texts = tuple[str, ...]
+Row = tuple[str, ...]  # the text or the two texts of a row
+Books = Mapping[str, GraphBook]  # by the graphs' words
+
+
+@dataclass(frozen=True)
+class StudyTexts:
+    """What a run learns from and measures on.
+
+    Args:
+        lengths: how many different texts there are of each number of tokens.
+        books: their graphs.
+    """
+
+    lengths: Mapping[int, int]
+    books: Books
+
+    @property
+    def count(self) -> int:
+        """Texts."""
+        return sum(self.lengths.values())
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest one."""
+        return max(self.lengths)
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens, on average."""
+        return sum(n * own for n, own in self.lengths.items()) / self.count
+
+
+def study_texts(run: Run, opened: Opened, graphs: Iterable[str], parser: Parser | None = None) -> StudyTexts:
+    """The texts that are learned and measured on, and their graphs, which are made once in a run and kept.
+
+    Args:
+        run: under way.
+        opened: model and lesson.
+        graphs: in words, see `parse_graph`.
+        parser: see `make_books`.
+
+    Raises:
+        OptionError: if graphs cannot be made of what the task shows.
+    """
+    wanted = {name: parse_graph(name) for name in sorted(graphs)}
+    prepared = list(_prepared(opened.lesson))
+    # Each text once, as in the books.
+    lengths = Counter(map(len, {row.ids for own in prepared for row in own.rows}))
+    lengths = lengths or Counter(opened.lesson.data.lengths)
+    if not wanted:
+        return StudyTexts(lengths, {})
+    if not prepared:
+        raise OptionError("Graphs need a task with labelled examples.", "Choose one such as sst2, rte or snli.")
+    return StudyTexts(lengths, _kept_books(run, opened.loaded, prepared, wanted, parser))
+
+
+def _prepared(lesson: Lesson) -> Iterator[Prepared]:
+    """The examples of both parts as the model reads them; none of running text."""
+    if isinstance(lesson.data, TaskRows):
+        yield from lesson.data.prepared
+        if lesson.held is not None:
+            yield from prepare_all(lesson.task, lesson.held, lesson.data.asker.reader, SourceCounts())
+
+
+def _kept_books(
+    run: Run, loaded: LoadedModel, prepared: list[Prepared], graphs: Mapping[str, GraphOptions], parser: Parser | None
+) -> Books:
+    places = {name: run.kept(f"graphs-{number}.npz") for number, name in enumerate(graphs)}
+    if not run.processes.share(all(place.is_file() for place in places.values())):
+        with run.reporter.progress("graphs (examples)", len(prepared)) as advance:
+            books = make_books(loaded, prepared, graphs, parser, advance)
+        for name, place in places.items() if run.writes else ():
+            with atomic_path(place) as path:
+                books[name].save(path)
+        run.processes.gather(None)
+    return {name: GraphBook.load(place) for name, place in places.items()}
 
 
 def make_books(
@@ -72,7 +156,7 @@ def _embeddings(loaded: LoadedModel) -> Floats:
     return found
 
 
-def _texts_of_rows(prepared: Prepared) -> list[Texts]:
+def _texts_of_rows(prepared: Prepared) -> list[Row]:
     """The text or the two texts of every row of an example."""
     example, rows = prepared.example, len(prepared.rows)
     if isinstance(example, TextExample):
@@ -89,7 +173,7 @@ def _texts_of_rows(prepared: Prepared) -> list[Texts]:
     )
 
 
-def _sentences(rows: list[Texts], parser: Parser | None) -> Iterator[tuple[Sentence, ...]]:
+def _sentences(rows: list[Row], parser: Parser | None) -> Iterator[tuple[Sentence, ...]]:
     """The texts of every row with their words, and trees where there is a parser."""
     plain = (Sentence(text, tuple(split_words(text)), text[:40]) for text in chain.from_iterable(rows))
     found = iter(plain if parser is None else parser.parse(plain))

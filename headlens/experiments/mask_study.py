@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
@@ -13,12 +12,10 @@ import torch
 from transformers import PreTrainedModel
 
 from headlens.attention.kept import keeping
-from headlens.corpora.graph_book import GraphBook
 from headlens.corpora.parsers import Parser
-from headlens.corpora.word_graphs import GraphOptions, parse_graph
 from headlens.errors import OptionError, counted
-from headlens.experiments.fine_tune import TaskRows, freeze_unused
-from headlens.experiments.graphs import make_books
+from headlens.experiments.fine_tune import freeze_unused
+from headlens.experiments.graphs import Books, StudyTexts, study_texts
 from headlens.experiments.how import How
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.lesson_data import Opened
@@ -28,10 +25,6 @@ from headlens.experiments.run import Run
 from headlens.experiments.trainings import Record, Trainings, told_once
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.models.loading import LoadedModel
-from headlens.report.files import atomic_path
-from headlens.tasks.base import Prepared
-from headlens.tasks.feeding import prepare_all
-from headlens.tasks.sources import SourceCounts
 from headlens.training.loop import Trainer
 from headlens.training.objectives import moved
 from headlens.training.options import TrainingOptions
@@ -40,9 +33,6 @@ MASKS_COLUMNS = [
     *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),
     *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts"),
 ]
-
-
-Books = Mapping[str, GraphBook]
 
 
 def under(model: PreTrainedModel, case: Case, books: Books) -> AbstractContextManager[None]:
@@ -99,27 +89,6 @@ class CaseOutcome:
 
 
 @dataclass(frozen=True)
-class Texts:
-    """What a run learns from and measures on.
-
-    Args:
-        lengths: how many texts there are of each number of tokens.
-        books: their graphs, by words.
-    """
-
-    lengths: Mapping[int, int]
-    books: Books
-
-
-def _prepared(lesson: Lesson) -> Iterator[Prepared]:
-    """The examples of both parts as the model reads them; none of running text."""
-    if isinstance(lesson.data, TaskRows):
-        yield from lesson.data.prepared
-        if lesson.held is not None:
-            yield from prepare_all(lesson.task, lesson.held, lesson.data.asker.reader, SourceCounts())
-
-
-@dataclass(frozen=True)
 class MaskStudy:
     """All trainings of a run.
 
@@ -151,68 +120,40 @@ class MaskStudy:
             OptionError: if a mask does not fit the model.
         """
         rows, opened, seed = [], None, None
-        texts = Texts({}, {})
+        texts = None
         notes: list[str] = []
         told: list[tuple[str, list[str]]] = []
         for case in wanted:
-            if opened is None or case.seed != seed:
+            if opened is None or texts is None or case.seed != seed:
                 opened, seed = self.opened(case.seed), case.seed
                 # The texts are the same for all seeds.
-                texts = texts if texts.lengths else self._texts(opened, wanted)
-                self._check(opened, wanted, texts.books)
+                texts = texts or study_texts(self.run, opened, {c.graph for c in wanted if c.graph}, self.parser)
+                self._check(opened, wanted, texts)
                 notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
             outcome = self._of(opened, case, texts.books)
             told.append((case.name, outcome.notes))
             masked = case.sparsity_of_texts(texts.lengths, texts.books)
             rows += [self._row(case, own, masked) for own in outcome.metrics]
         notes += told_once(next((own for _, own in told if own), []), told)
-        if texts.books:
-            count = sum(texts.lengths.values())
-            mean = sum(n * own for n, own in texts.lengths.items()) / count
+        if texts is not None and texts.books:
             notes.append(
-                f"Graphs differ from text to text: what any mask hides is the mean over {counted(count, 'text')} of "
-                f"{mean:.1f} tokens on average."
+                f"Graphs differ from text to text: what any mask hides is the mean over {counted(texts.count, 'text')} "
+                f"of {texts.mean_length:.1f} tokens on average."
             )
         return pd.DataFrame(rows, columns=MASKS_COLUMNS), list(dict.fromkeys(notes))
 
-    def _texts(self, opened: Opened, wanted: list[Case]) -> Texts:
-        """The texts that are learned and measured on, and their graphs, made once in a run.
-
-        Raises:
-            OptionError: if graphs cannot be made of what the task shows.
-        """
-        graphs = {case.graph: parse_graph(case.graph) for case in wanted if case.graph is not None}
-        prepared = list(_prepared(opened.lesson))
-        # Each text once, as in the books.
-        lengths = Counter(map(len, {row.ids for own in prepared for row in own.rows}))
-        lengths = lengths or Counter(opened.lesson.data.lengths)
-        if not graphs:
-            return Texts(lengths, {})
-        if not prepared:
-            raise OptionError("Graphs need a task with labelled examples.", "Choose one such as sst2, rte or snli.")
-        return Texts(lengths, self._books(opened, prepared, graphs))
-
-    def _books(self, opened: Opened, prepared: list[Prepared], graphs: Mapping[str, GraphOptions]) -> Books:
-        places = {name: self.run.kept(f"graphs-{number}.npz") for number, name in enumerate(graphs)}
-        if not self.run.processes.share(all(place.is_file() for place in places.values())):
-            with self.run.reporter.progress("graphs (examples)", len(prepared)) as advance:
-                books = make_books(opened.loaded, prepared, graphs, self.parser, advance)
-            for name, place in places.items() if self.run.writes else ():
-                with atomic_path(place) as path:
-                    books[name].save(path)
-            self.run.processes.gather(None)
-        return {name: GraphBook.load(place) for name, place in places.items()}
-
-    def _check(self, opened: Opened, wanted: list[Case], books: Books) -> None:
+    def _check(self, opened: Opened, wanted: list[Case], texts: StudyTexts) -> None:
         """What is wrong with a mask is told before anything is trained."""
         for case in wanted:
-            source = case.source(books)
+            source = case.source(texts.books)
             if isinstance(source, AttentionMask) and source.length < self.n:
                 raise OptionError(
                     f"The mask {case.pattern} is for {source.length} tokens, fewer than --length {self.n}.",
                     f"Give --length {source.length}.",
                 )
-            with under(opened.loaded.model, case, books):
+            if isinstance(source, AttentionMask):
+                source.block(texts.longest)
+            with under(opened.loaded.model, case, texts.books):
                 pass
 
     def _of(self, opened: Opened, case: Case, books: Books) -> CaseOutcome:

