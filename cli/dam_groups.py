@@ -42,6 +42,7 @@ class LearnedMaskGroup(Group):
 
     structured: d.StructuredOption = True
     per_layer: d.PerLayerOption = False
+    layers: d.MaskedLayersOption = None
     form: d.FormOption = "additive"
     strength: d.StrengthOption = 1e4
     diagonal: d.MaskDiagonalOption = True
@@ -61,4 +62,5 @@ class LearnedMaskGroup(Group):
 
         shape = (longest, self.structured, self.per_layer, self.form, self.strength, self.diagonal, self.noise)
         law = GumbelSigmoid(self.temperature, self.final_temperature, self.straight_through)
-        return DamOptions(SoftMaskOptions(*shape), law, self.penalty, self.mask_learning_rate, parts(self.freeze))
+        rate, frozen = self.mask_learning_rate, parts(self.freeze)
+        return DamOptions(SoftMaskOptions(*shape), law, self.penalty, rate, frozen, self.layers)

@@ -25,8 +25,19 @@ PerLayerOption = Annotated[
     bool, typer.Option("--per-layer/--shared", help="Masks for every layer, or shared by layers.", rich_help_panel=MASK)
 ]
 FormOption = Annotated[
-    Literal["additive", "multiplicative"],
-    typer.Option(help="Add -c (1 - M) to scores, or multiply weights by M.", rich_help_panel=MASK),
+    Literal["additive", "multiplicative", "renormalised"],
+    typer.Option(
+        help="Add -c (1 - M) to scores, or multiply weights by M, also with sums of 1 again.", rich_help_panel=MASK
+    ),
+]
+MaskedLayersOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LAYERS",
+        help="Layers that are masked: 6-11, 0,2,4-6, first:3, last:3.",
+        show_default="all",
+        rich_help_panel=MASK,
+    ),
 ]
 StrengthOption = Annotated[float, typer.Option(metavar="NUMBER", help="c of the additive form.", rich_help_panel=MASK)]
 MaskDiagonalOption = Annotated[

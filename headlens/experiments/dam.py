@@ -17,7 +17,9 @@ from headlens.experiments.dam_tables import LearnedMask
 from headlens.experiments.fine_tune import freeze_unused
 from headlens.experiments.how import How, check_strength
 from headlens.experiments.lesson import Lesson
+from headlens.experiments.masked import read_layers
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
+from headlens.interventions.mask_laws import MaskLaw
 from headlens.interventions.masked_model import MaskedModel
 from headlens.interventions.masking import MaskEdit
 from headlens.interventions.soft_masks import PenaltyKind, SoftMask, SoftMaskOptions, masked_sites
@@ -46,18 +48,21 @@ class DamOptions:
         mask_learning_rate: of α, the highest; it follows the schedule of the training. None for 24 / updates, at most
             0.5.
         freeze: parts of the model that stay as they are, see `headlens.training.frozen_parts.freeze`; None for none.
+        layers: in which layers the mask holds, such as `6-11` or `last:3`; None for all.
 
     Raises:
         OptionError: if a number or a name cannot be.
     """
 
     mask: SoftMaskOptions = field(default_factory=lambda: SoftMaskOptions(structured=True))
-    law: GumbelSigmoid = field(default_factory=GumbelSigmoid)
+    law: MaskLaw = field(default_factory=GumbelSigmoid)
     penalty: PenaltyKind = "sum"
     mask_learning_rate: float | None = None
     freeze: tuple[str, ...] | None = None
+    layers: str | None = None
 
     def __post_init__(self) -> None:
+        read_layers(self.layers)
         if self.penalty not in ("sum", "mean"):
             raise OptionError(f"--penalty {self.penalty} is none.", "Choose sum or mean.")
         rate = self.mask_learning_rate
@@ -91,7 +96,7 @@ class Masked:
 
         What was added to the scores is the mask of a file then, as every other command takes it.
         """
-        if self.mask.options.form == "additive":
+        if self.mask.options.form != "multiplicative":
             with keeping(self.model, MaskEdit(LearnedMask.of("learned", self.mask).file)):
                 yield
             return
@@ -107,7 +112,7 @@ def learn_mask(
     training: TrainingOptions | None = None,
     how: How | None = None,
 ) -> Masked:
-    """Train a model and a mask of its attention together (Shi et al. 2021).
+    """Train a model and a mask of its attention together (Shi et al. 2021, with degrees Brahma et al. 2022).
 
     The last state of the training counts. Processes that train together average the gradients of α, each of which drew
     its own noise.
@@ -130,7 +135,7 @@ def learn_mask(
     network = lesson.task.network(model)
     updates = how.updates(lesson.data, training)
     torch.manual_seed(training.seed)
-    mask = SoftMask(masked_sites(network), options.mask, options.law, updates * training.accumulate)
+    mask = made_mask(network, options, updates * training.accumulate)
     masked = MaskedModel(network, mask)
     objective = Sparse(lesson.objective, mask, strength, options.penalty)
     with masked.eval().opened():
@@ -150,9 +155,21 @@ def learn_mask(
     return Masked(model.eval(), lesson.task, mask.eval(), pd.DataFrame(state.log))
 
 
+def made_mask(network: PreTrainedModel, options: DamOptions, draws: int = 1) -> SoftMask:
+    """A mask for a model, before it is trained.
+
+    Raises:
+        OptionError: if the model has no encoder, or fewer layers.
+    """
+    sites = masked_sites(network)
+    layers = read_layers(options.layers, 1 + max(s.layer for s in sites))
+    return SoftMask(sites, replace(options.mask, layers=layers), options.law, draws)
+
+
 def hard(mask: SoftMask) -> SoftMask:
     """A mask that keeps what the other one keeps, P > 1/2, and has neither noise nor temperature."""
-    found = SoftMask(mask.sites, replace(mask.options, noise="never"), GumbelSigmoid())
+    law = replace(mask.law, temperature=1.0, final_temperature=None, straight_through=True)
+    found = SoftMask(mask.sites, replace(mask.options, noise="never"), law)
     with torch.no_grad():
         found.alpha.copy_(mask.alpha)
     return found.eval().requires_grad_(requires_grad=False)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,12 +14,15 @@ from headlens.attention.normalizers import CallNormalizer, Normalizer, softmax
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, counted
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
+from headlens.interventions.mask_laws import MaskLaw
 from headlens.interventions.mask_shapes import Offsets, Pairs, Shape, at_ends
 
-Form = Literal["additive", "multiplicative"]
+Form = Literal["additive", "multiplicative", "renormalised"]
 Noise = Literal["training", "always", "never"]
 PenaltyKind = Literal["sum", "mean"]
 _SPREAD = 1e-3  # of α before training
+# Of M in its logarithm: what is masked keeps next to no weight, and has the derivative that its scores give.
+_LEAST = 1e-6
 
 
 @dataclass(frozen=True)
@@ -33,11 +36,14 @@ class SoftMaskOptions:
         per_layer: masks of their own for every layer; else heads share theirs with those of the same number in all
             layers, as the authors have it.
         form: `additive` adds Q = -c (1 - M) to the scores (equations 5 and 6); `multiplicative` multiplies the weights
-            by M, which leaves rows that do not sum to 1 (equation 4).
+            by M, which leaves rows that do not sum to 1 (equation 4); `renormalised` divides these rows by their sums:
+            it adds log(M + 1e-6) to the scores, so that what is masked has a derivative, too.
         strength: c.
         diagonal: whether a token may look at itself; if not, i = j is masked everywhere.
         noise: whether M is drawn in `training`, also at evaluation (`always`), as in the authors' code, or `never`,
             which is soft importance.
+        per_head: masks of their own for every head; else all heads of a layer share one.
+        layers: which layers are masked; None for all. With shared weights (ALBERT) these are depths.
 
     Raises:
         OptionError: if a number or a name cannot be.
@@ -50,14 +56,16 @@ class SoftMaskOptions:
     strength: float = 1e4
     diagonal: bool = True
     noise: Noise = "training"
+    per_head: bool = True
+    layers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.longest < 2:
             raise OptionError(f"--longest {self.longest} leaves nothing to mask.", "128 is that of the authors.")
         if not 0 < self.strength < float("inf"):
             raise OptionError(f"--strength {self.strength} is not a positive number.", "1e4 is that of the authors.")
-        if self.form not in ("additive", "multiplicative"):
-            raise OptionError(f"--form {self.form} is none.", "Choose additive or multiplicative.")
+        if self.form not in get_args(Form):
+            raise OptionError(f"--form {self.form} is none.", f"Choose one of {', '.join(get_args(Form))}.")
         if self.noise not in ("training", "always", "never"):
             raise OptionError(f"--noise {self.noise} is none.", "Choose training, always or never.")
 
@@ -68,16 +76,16 @@ class SoftMaskOptions:
 
 
 class SoftMask(nn.Module, Edit, CallNormalizer):
-    """Masks the self-attention of encoders by numbers M from 0 to 1, one α each, symmetric by construction.
+    """Masks the self-attention of encoders by numbers M from 0 to 1, which a law makes of α; symmetric by construction.
 
     M is drawn once for a forward pass, the same for all sentences of the batch (`draw`; `MaskedModel` does it). Without
-    a draw, and without noise, M = sigmoid(α / τ), rounded with straight-through laws. Shorter sentences use the
-    top-left block of the mask; their lengths are those of the declared tokens, and without any all tokens count.
+    a draw M is without noise, `MaskLaw.settled`. Shorter sentences use the top-left block of the mask; their lengths
+    are those of the declared tokens, and without any all tokens count.
 
-    The additive form is an edit; the multiplicative one is the normaliser of a session.
+    The multiplicative form is the normaliser of a session; the others are edits.
 
     Args:
-        sites: layers that are masked; all of encoders, see `masked_sites`.
+        sites: of an encoder, see `masked_sites`; the options say which of them are masked.
         options: what the mask is like.
         law: how M is drawn.
         draws: of the whole training, for a temperature that falls.
@@ -87,18 +95,23 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
         self,
         sites: Sequence[Site],
         options: SoftMaskOptions | None = None,
-        law: GumbelSigmoid | None = None,
+        law: MaskLaw | None = None,
         draws: int = 1,
     ) -> None:
         super().__init__()
-        self.sites, self.draws = tuple(sites), draws
-        self.options, self.law = options or SoftMaskOptions(), law or GumbelSigmoid()
-        self.edits_mask = self.options.form == "additive"
+        self.options, self.law, self.draws = options or SoftMaskOptions(), law or GumbelSigmoid(), draws
+        if self.law.by_offset and not self.options.structured:
+            raise OptionError("Degrees are about offsets, and the mask has a number for each pair.", "Structure it.")
+        self.sites = tuple(s for s in sites if self.options.layers is None or s.layer in self.options.layers)
+        self._all_layers = 1 + max(s.layer for s in sites)
+        _check_layers(self.options.layers, [s.layer for s in sites])
+        self.edits_mask = self.options.form != "multiplicative"
         self._rows = {(s.stack, s.layer): i if self.options.per_layer else 0 for i, s in enumerate(self.sites)}
         layers = len(self.sites) if self.options.per_layer else 1
         # Heads that were cut out keep their numbers.
-        heads = 1 + max(h.head for s in self.sites for h in s.heads)
-        self.alpha = nn.Parameter(_SPREAD * torch.randn(layers, heads, self.options.shape.size))
+        heads = 1 + max(h.head for s in self.sites for h in s.heads) if self.options.per_head else 1
+        near_zero = _SPREAD * torch.randn(layers, heads, self.law.size(self.options.shape.size))
+        self.alpha = nn.Parameter(self.law.start(near_zero))
         self.register_buffer("drawn", torch.zeros((), dtype=torch.int64))
         self.drawn: Tensor
         self._values: Tensor | None = None
@@ -130,7 +143,7 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
 
     @property
     def values(self) -> Tensor:
-        """M of the present pass: (layers or 1, heads, numbers)."""
+        """M of the present pass: (layers or 1, heads or 1, numbers)."""
         return self._sampled(noisy=False) if self._values is None else self._values
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
@@ -148,32 +161,37 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
         return lambda scores: softmax(scores) * own
 
     def penalty(self, kind: PenaltyKind = "sum") -> Tensor:
-        """‖M‖₁ of the present pass, without the positions that are always active: a scalar.
+        """‖M‖₁ without the positions that are always active: a scalar.
+
+        Of the present pass, or where the law has it so its expectation.
 
         Args:
             kind: "sum" over layers, heads, and all n x n positions, as the authors have it, or their "mean".
         """
-        counts = self._counts()
-        total = (self.values * counts).sum()
+        values = self._fitted(self.law.probabilities(self.alpha)) if self.law.expected else self.values
+        total = (values * self._counts()).sum()
         return total if kind == "sum" else total / (self.alpha[..., 0].numel() * self.options.longest**2)
 
     def probabilities(self) -> Tensor:
-        """P = sigmoid(α) of every position: (layers or 1, heads, n, n); 1 where it is always active."""
+        """P of every position: (layers or 1, heads or 1, n, n); 1 where it is always active."""
         with torch.no_grad():
-            return self._by_number(self._whole(torch.sigmoid(self.alpha)))
+            return self._by_number(self._whole(self._fitted(self.law.probabilities(self.alpha))))
 
     def kept(self) -> Tensor:
-        """The positions that stay, P > 1/2: bool, (layers or 1, heads, n, n).
-
-        The authors draw masks to the end and publish no rule; this is what a draw gives more often than not.
-        """
+        """The positions that stay, see `MaskLaw.kept`: bool, (layers or 1, heads or 1, n, n)."""
         with torch.no_grad():
-            return self._by_number(self._whole((self.alpha > 0).to(self.alpha))) > 0.5
+            return self._by_number(self._whole(self._fitted(self.law.kept(self.alpha).to(self.alpha)))) > 0.5
 
     def _sampled(self, *, noisy: bool | None = None) -> Tensor:
         if noisy is None:
             noisy = self.options.noise == "always" or (self.options.noise == "training" and self.training)
-        return self.law.sample(self.alpha, self.law.noise(self.alpha) if noisy else 0.0, self.temperature)
+        if not noisy:
+            return self._fitted(self.law.settled(self.alpha, self.temperature))
+        return self._fitted(self.law.sample(self.alpha, self.law.noise(self.alpha), self.temperature))
+
+    def _fitted(self, values: Tensor) -> Tensor:
+        """With 0 for offsets that the law never opens: (layers or 1, heads or 1, numbers of the shape)."""
+        return nn.functional.pad(values, (0, self.options.shape.size - values.shape[-1]))
 
     def _row(self, context: CallContext) -> int | None:
         return self._rows.get((context.site.stack, context.site.layer))
@@ -188,10 +206,10 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
         return self._matrix(values[:, :, None], n, torch.tensor([n], device=values.device))[:, :, 0]
 
     def _by_number(self, whole: Tensor) -> Tensor:
-        """In the place of every layer's number; layers without heads, which have no mask, have all positions."""
-        if not self.options.per_layer:
+        """In the place of every layer's number; layers without a mask, or without heads, have all positions."""
+        if not self.options.per_layer and self.options.layers is None:
             return whole
-        found = whole.new_ones(1 + max(s.layer for s in self.sites), *whole.shape[1:])
+        found = whole.new_ones(self._all_layers, *whole.shape[1:])
         found[[s.layer for s in self.sites]] = whole
         return found
 
@@ -214,7 +232,8 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
             if self._values is not None:
                 self._built[row, length] = built
         heads = [h.head for h in context.site.heads]
-        return built if heads == list(range(built.shape[1])) else built[:, heads]
+        whole = not self.options.per_head or heads == list(range(built.shape[1]))
+        return built if whole else built[:, heads]
 
     def _build(self, row: int, context: CallContext) -> Tensor:
         length = context.query.shape[2]
@@ -225,7 +244,9 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
             )
         # transposed from (heads, 1 or batch, length, length)
         found = self._matrix(self.values[row][:, None], length, self._lengths(context)).transpose(0, 1)
-        return found if self.options.form == "multiplicative" else self.options.strength * (found - 1.0)
+        if self.options.form == "additive":
+            return self.options.strength * (found - 1.0)
+        return found if self.options.form == "multiplicative" else torch.log(found + _LEAST)
 
     def _lengths(self, context: CallContext) -> Tensor:
         """(batch,), or (1,) where all are as long as the longest and in masks that do not look at lengths."""
@@ -234,6 +255,14 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
             return longest
         lengths = context.queries.real.sum(dim=1)
         return longest if bool((lengths == longest).all()) else lengths
+
+
+def _check_layers(wanted: Collection[int] | None, there: Sequence[int]) -> None:
+    if missing := sorted(set(wanted or ()) - set(there)):
+        raise OptionError(
+            f"--layers: there is no layer {missing[0]} with heads in the encoder.",
+            f"Its layers are {min(there)} to {max(there)}.",
+        )
 
 
 def masked_sites(model: nn.Module) -> list[Site]:

@@ -17,7 +17,7 @@ MASK = "mask."
 
 @dataclass(frozen=True)
 class Sparse:
-    """L = L_task + λ · ‖M‖₁, of the M that the forward pass drew (Shi et al. 2021, section 4).
+    """L = L_task + λ · ‖M‖₁, see `SoftMask.penalty`: of the M that the forward pass drew (Shi et al. 2021, section 4).
 
     The penalty is one number for a batch; an update's is the mean over its batches, weighted by their units.
 
@@ -53,7 +53,7 @@ def log_columns(model: nn.Module) -> dict[str, float]:
     assert isinstance(model, MaskedModel)
     mask = model.mask
     with torch.no_grad():
-        open_share = torch.sigmoid(mask.alpha)
+        open_share = mask.law.probabilities(mask.alpha)
         undecided = ((open_share > 0.1) & (open_share < 0.9)).float().mean()
     found = (sparsity(mask.kept()), float(undecided), float(mask.temperature))
     return dict(zip(("sparsity", "undecided", "temperature"), found, strict=True))

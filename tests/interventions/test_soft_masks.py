@@ -14,12 +14,15 @@ from headlens.attention.contract import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
+from headlens.interventions.gumbel_degrees import GumbelDegrees
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
+from headlens.interventions.mask_laws import MaskLaw
 from headlens.interventions.masked_model import MaskedModel
 from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions, masked_sites
 
 ENCODERS = ["bert", "albert", "albert-groups", "marian", "roberta", "distilbert", "modernbert", "bart"]
 SOFT = GumbelSigmoid(straight_through=False)
+SOFT_DEGREES = GumbelDegrees(0.7, straight_through=False, largest=5)
 SITES = [Site("encoder", layer, 4, f"layer{layer}") for layer in range(3)]
 
 
@@ -84,18 +87,21 @@ def test_masked_positions_get_no_weight(name: str, structured: bool, per_layer: 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize(
-    "options",
+    ("options", "law"),
     [
-        SoftMaskOptions(8, strength=20.0),
-        SoftMaskOptions(8, strength=20.0, structured=True, per_layer=True),
-        SoftMaskOptions(8, form="multiplicative"),
-        SoftMaskOptions(8, form="multiplicative", structured=True, diagonal=False),
+        (SoftMaskOptions(8, strength=20.0), SOFT),
+        (SoftMaskOptions(8, strength=20.0, structured=True, per_layer=True), SOFT),
+        (SoftMaskOptions(8, form="multiplicative"), SOFT),
+        (SoftMaskOptions(8, form="multiplicative", structured=True, diagonal=False), SOFT),
+        (SoftMaskOptions(8, form="renormalised", per_layer=True, layers=(1,)), SOFT),
+        (SoftMaskOptions(8, form="renormalised", structured=True, per_layer=True), SOFT_DEGREES),
+        (SoftMaskOptions(8, form="renormalised", structured=True, per_head=False, noise="never"), SOFT_DEGREES),
     ],
 )
-def test_gradients_by_finite_differences(kernel: str, options: SoftMaskOptions) -> None:
+def test_gradients_by_finite_differences(kernel: str, options: SoftMaskOptions, law: MaskLaw) -> None:
     """Of a loss and the penalty, by α, with noise that stays as it is; in double precision and a padded batch."""
     model, inputs = zoo.ZOO["bert"].build(kernel).double(), zoo.padded(zoo.ZOO["bert"])
-    mask = filled(SoftMask(masked_sites(model), options, SOFT).double())
+    mask = filled(SoftMask(masked_sites(model), options, law).double())
     masked = MaskedModel(model, mask).eval()
     mask.train()
 

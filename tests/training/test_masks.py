@@ -12,9 +12,11 @@ import torch
 from made_training import Folder, assert_equal, weights
 from transformers import BertConfig, BertForMaskedLM
 
+from headlens.interventions.gumbel_degrees import GumbelDegrees
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
+from headlens.interventions.mask_laws import MaskLaw
 from headlens.interventions.masked_model import MaskedModel
-from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.soft_masks import PenaltyKind, SoftMask, SoftMaskOptions, masked_sites
 from headlens.training.loop import Trainer
 from headlens.training.masks import MASK, Sparse, log_columns, sparsity
 from headlens.training.objectives import MaskedTokens
@@ -27,9 +29,10 @@ OPTIONS = TrainingOptions(steps=200, batch_tokens=64 * N, learning_rate=5e-3, lo
 
 @dataclass(frozen=True)
 class PreviousToken:
-    """Random tokens; at every place the one before is to be told."""
+    """Random tokens; at every place the one before is to be told, or one further back."""
 
     count: int = 640
+    back: int = 1
 
     @property
     def lengths(self) -> Sequence[int]:
@@ -38,12 +41,12 @@ class PreviousToken:
     def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(indices[0] + 1000 * epoch)
         ids = torch.randint(1, 9, (len(indices), N), generator=generator)
-        labels = ids.roll(1, 1)
-        labels[:, 0] = -100
+        labels = ids.roll(self.back, 1)
+        labels[:, : self.back] = -100
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
 
 
-def made(options: SoftMaskOptions, law: GumbelSigmoid | None = None, draws: int = 1) -> MaskedModel:
+def made(options: SoftMaskOptions, law: MaskLaw | None = None, draws: int = 1) -> MaskedModel:
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -51,8 +54,14 @@ def made(options: SoftMaskOptions, law: GumbelSigmoid | None = None, draws: int 
     return MaskedModel(model, SoftMask(masked_sites(model), options, law, draws))
 
 
-def trainer(masked: MaskedModel, strength: float, options: TrainingOptions = OPTIONS, **more: Any) -> Trainer:
-    objective = Sparse(MaskedTokens(), masked.mask, strength)
+def trainer(
+    masked: MaskedModel,
+    strength: float,
+    options: TrainingOptions = OPTIONS,
+    kind: PenaltyKind = "sum",
+    **more: Any,
+) -> Trainer:
+    objective = Sparse(MaskedTokens(), masked.mask, strength, kind)
     return Trainer(options, objective, scales={MASK: 10.0}, record=log_columns, clip_apart=True, **more)
 
 
@@ -75,6 +84,20 @@ def test_where_only_the_previous_token_matters_no_other_offset_is_kept(structure
     assert state.log[0]["loss"] - penalty > 1.5
 
 
+@pytest.mark.parametrize("back", [1, 2, 4])
+def test_degrees_come_to_the_width_that_matters(back: int) -> None:
+    """Heads look as far back as they have to, and no further."""
+    law = GumbelDegrees(largest=7)
+    masked = made(SoftMaskOptions(N, structured=True, form="renormalised"), law)
+    with masked.opened():
+        state = trainer(masked, 0.3, replace(OPTIONS, steps=300), "mean").fit(masked, PreviousToken(back=back))
+    # The diagonal is always open.
+    degrees = law.kept(masked.mask.alpha.detach()).sum(dim=-1) - 1
+    assert int(degrees.max()) == back
+    # Chance is log 8 = 2.08.
+    assert state.log[-1]["loss"] < 0.4
+
+
 def test_the_penalty_is_that_of_the_pass() -> None:
     """λ times the sum of what the forward pass drew, in every unit of the loss."""
     masked, data = made(SoftMaskOptions(N, structured=True)), PreviousToken()
@@ -92,9 +115,16 @@ def test_the_penalty_is_that_of_the_pass() -> None:
     assert float(whole - task) == pytest.approx(0.01 * sums * 3 * (N - 1), rel=1e-4)
 
 
-@pytest.mark.parametrize("law", [GumbelSigmoid(), GumbelSigmoid(2.0, 0.5, straight_through=False)])
-@pytest.mark.parametrize("structured", [False, True])
-def test_interrupted_and_gone_on_with(tmp_path: Path, law: GumbelSigmoid, structured: bool) -> None:
+@pytest.mark.parametrize(
+    ("law", "structured"),
+    [
+        (GumbelSigmoid(), False),
+        (GumbelSigmoid(), True),
+        (GumbelSigmoid(2.0, 0.5, straight_through=False), True),
+        (GumbelDegrees(2.0, 0.5, largest=4), True),
+    ],
+)
+def test_interrupted_and_gone_on_with(tmp_path: Path, law: MaskLaw, structured: bool) -> None:
     """Bit by bit as if it had never stopped, noise and temperature included."""
     options = replace(OPTIONS, steps=7, log_every=3)
     draws = 7

@@ -1,0 +1,139 @@
+"""The law of learned degrees against counting, closed forms and brute force."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlens.attention.sites import Site
+from headlens.errors import OptionError
+from headlens.interventions.gumbel_degrees import GumbelDegrees, at_least
+from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions
+
+SITES = [Site("encoder", layer, 2, "somewhere") for layer in range(3)]
+numbers = st.lists(st.floats(-9, 9), min_size=2, max_size=12)
+
+
+@pytest.mark.parametrize("temperature", [0.2, 1.0])
+def test_degrees_are_drawn_with_their_probabilities(temperature: float) -> None:
+    """The mass of every degree, at any temperature."""
+    law, draws = GumbelDegrees(largest=3), 60_000
+    alpha = torch.tensor([0.5, -1.0, 1.2, 0.0])
+    torch.manual_seed(0)
+    many = alpha.expand(draws, 4)
+    found = law.sample(many, law.noise(many), temperature)
+    assert set(found.unique().tolist()) == {0.0, 1.0}
+    degree = found.sum(dim=1).long() - 1
+    wanted = np.exp(alpha.numpy()) / np.exp(alpha.numpy()).sum()
+    shares = torch.bincount(degree, minlength=4).numpy() / draws
+    assert np.abs((shares - wanted) / np.sqrt(wanted * (1 - wanted) / draws)).max() < 4
+    assert law.distribution(alpha).numpy() == pytest.approx(wanted, rel=1e-6)
+
+
+@given(numbers, st.floats(0.1, 4), st.integers(0, 99), st.booleans())
+def test_a_draw_falls_from_one_and_never_rises(alpha: list[float], temperature: float, seed: int, hard: bool) -> None:
+    law, values = GumbelDegrees(largest=len(alpha) - 1, straight_through=hard), torch.tensor(alpha).double()
+    torch.manual_seed(seed)
+    for found in (law.sample(values, law.noise(values), temperature), law.settled(values, temperature)):
+        assert float(found[0]) == pytest.approx(1.0)
+        assert bool((found.diff() <= 1e-9).all())
+        assert bool((found >= 0).all())
+        if hard:
+            assert set(found.tolist()) <= {0.0, 1.0}
+
+
+@given(numbers)
+def test_offsets_up_to_the_median_stay(alpha: list[float]) -> None:
+    law = GumbelDegrees(largest=len(alpha) - 1)
+    values = torch.tensor(alpha).double()
+    mass = torch.softmax(values, dim=0).numpy()
+    kept = law.kept(values)
+    degree = int(kept.sum()) - 1
+    assert kept.tolist() == [k <= degree for k in range(len(alpha))]
+    # At least half of the mass on either side, and the largest degree of which that is so.
+    assert mass[: degree + 1].sum() >= 0.5 - 1e-9
+    assert degree == 0 or mass[degree:].sum() > 0.5
+    assert torch.equal(law.settled(values), kept.double())
+
+
+@given(numbers, st.integers(0, 99), st.floats(0.3, 3))
+def test_straight_through_keeps_the_slope(alpha: list[float], seed: int, temperature: float) -> None:
+    torch.manual_seed(seed)
+    values = torch.tensor(alpha).double().requires_grad_()
+    weights, noise = torch.randn(len(alpha)).double(), GumbelDegrees().noise(values.detach())
+    slopes = []
+    for hard in (True, False):
+        law = GumbelDegrees(largest=len(alpha) - 1, straight_through=hard)
+        (slope,) = torch.autograd.grad((law.sample(values, noise, temperature) * weights).sum(), values)
+        slopes.append(slope)
+    assert torch.allclose(*slopes)
+
+
+@pytest.mark.parametrize("diagonal", [True, False])
+@pytest.mark.parametrize("per_head", [True, False])
+def test_expected_density_is_the_mean_of_sampled_densities(diagonal: bool, per_head: bool) -> None:
+    """Counted position by position in masks that were drawn, against the penalty."""
+    n, draws = 9, 4000
+    torch.manual_seed(3)
+    options = SoftMaskOptions(n, structured=True, per_layer=True, per_head=per_head, diagonal=diagonal)
+    mask = SoftMask(SITES, options, GumbelDegrees(largest=5))
+    with torch.no_grad():
+        mask.alpha.copy_(torch.randn_like(mask.alpha))
+    mask.train()
+    places = torch.arange(n)
+    offset = (places[:, None] - places).abs()
+    inner = (offset < n) & (places[:, None] % (n - 1) > 0) & (places % (n - 1) > 0)
+    inner &= diagonal | (offset > 0)
+    shares = []
+    for _ in range(draws):
+        mask.draw()
+        # (layers, heads or 1, offsets) -> positions
+        shares.append(float((mask.values.detach()[..., offset] * inner).sum()) / (mask.alpha[..., 0].numel() * n * n))
+    error = np.std(shares) / np.sqrt(draws)
+    assert abs(float(mask.penalty("mean").detach()) - np.mean(shares)) < 4 * error
+    assert error > 0
+    assert float(mask.penalty("sum").detach()) == pytest.approx(
+        float(mask.penalty("mean").detach()) * mask.alpha[..., 0].numel() * n * n
+    )
+
+
+def test_offsets_beyond_the_largest_degree_are_never_open() -> None:
+    mask = SoftMask(SITES, SoftMaskOptions(8, structured=True), GumbelDegrees(largest=2))
+    assert mask.alpha.shape == (1, 2, 3)
+    with torch.no_grad():
+        mask.alpha[..., 2] = 30.0
+    inner = mask.kept()[0, 0, 1:-1, 1:-1]
+    places = torch.arange(6)
+    assert torch.equal(inner, (places[:, None] - places).abs() <= 2)
+
+
+def test_masks_of_some_layers_leave_the_others_open() -> None:
+    for per_layer in (True, False):
+        options = SoftMaskOptions(8, structured=True, per_layer=per_layer, layers=(1,))
+        mask = SoftMask(SITES, options, GumbelDegrees(largest=2))
+        with torch.no_grad():
+            mask.alpha[..., 0] = 30.0
+        kept = mask.kept()
+        assert kept.shape == (3, 2, 8, 8)
+        assert bool(kept[[0, 2]].all())
+        assert torch.equal(kept[1, 0, 1:-1, 1:-1], torch.eye(6, dtype=torch.bool))
+
+
+def test_tails_by_hand() -> None:
+    assert at_least(torch.tensor([0.1, 0.2, 0.3, 0.4])).tolist() == pytest.approx([1.0, 0.9, 0.7, 0.4])
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(OptionError, match=r"--largest-degree 0 leaves nothing to learn"):
+        GumbelDegrees(largest=0)
+    with pytest.raises(OptionError, match=r"--temperature 0 is not a positive number"):
+        GumbelDegrees(0)
+    with pytest.raises(OptionError, match=r"--largest-degree 8 is more than texts of 8 tokens have"):
+        SoftMask(SITES, SoftMaskOptions(8, structured=True), GumbelDegrees(largest=8))
+    with pytest.raises(OptionError, match=r"Degrees are about offsets"):
+        SoftMask(SITES, SoftMaskOptions(8), GumbelDegrees())
+    with pytest.raises(OptionError, match=r"there is no layer 3 with heads in the encoder"):
+        SoftMask(SITES, SoftMaskOptions(8, layers=(1, 3)))
