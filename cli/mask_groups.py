@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from . import mask_options as m
 from .dam_groups import MaskTrainingGroup
 from .gate_groups import LessonGroup
+from .gate_options import numbers
 from .groups import Group, LoadGroup
 
 if TYPE_CHECKING:
@@ -19,7 +20,11 @@ class StudyGroup(Group):
     """What is trained under."""
 
     mask: m.StudyMaskOption = None
+    grid: m.GridOption = None
     graph: m.GraphOption = None
+    learn_degrees: m.LearnDegreesOption = None
+    largest_degree: m.LargestDegreeOption = 16
+    degrees_of: m.DegreesOfOption = "heads"
     parser: m.StudyParserOption = "gold"
     layers: m.StudyLayersOption = None
     seeds: m.SeedsOption = 1
@@ -43,22 +48,27 @@ class Study:
         Raises:
             OptionError: if something is said of trainings, and there is none.
         """
+        from headlens.experiments.degrees import DegreeOptions
         from headlens.experiments.run_masks import StudyRequest
 
         if self.task is None:
             self._refuse()
             return None
+        own = self.own
+        strengths = numbers("--learn-degrees", own.learn_degrees) if own.learn_degrees is not None else ()
         return StudyRequest(
-            self.model,
-            self.lesson.lesson(self.task),
-            tuple(self.own.mask or ()),
-            tuple(self.own.graph or ()),
-            self.own.parser,
-            tuple(self.own.layers or ()),
-            self.own.seeds,
-            self.own.controls,
-            self.training.options(),
-            self.load.options(),
+            model=self.model,
+            lesson=self.lesson.lesson(self.task),
+            mask=tuple(own.mask or ()),
+            grid=own.grid,
+            graph=tuple(own.graph or ()),
+            degrees=DegreeOptions(strengths, own.largest_degree, own.degrees_of),
+            parser=own.parser,
+            layers=tuple(own.layers or ()),
+            seeds=own.seeds,
+            controls=own.controls,
+            training=self.training.options(),
+            model_options=self.load.options(),
         )
 
     def _refuse(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -81,6 +81,31 @@ GraphOption = Annotated[
         "with as many edges each, or lexical:degree=4; can be given again.",
         rich_help_panel=STUDY,
     ),
+]
+GridOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="DEGREES",
+        help="BigBird patterns with every combination of degrees are trained under, too, such as 'global=0,1 "
+        "random=0,2 neighbour=1,3'; a regression tells what each kind is worth.",
+        rich_help_panel=STUDY,
+    ),
+]
+LearnDegreesOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBERS",
+        help="Learn how many neighbours to each side every head needs, for these strengths μ of the penalty on the "
+        "share of open positions, such as 0.1,1,10.",
+        rich_help_panel=STUDY,
+    ),
+]
+LargestDegreeOption = Annotated[
+    int, typer.Option(metavar="N", help="The largest degree that is learned.", rich_help_panel=STUDY)
+]
+DegreesOfOption = Annotated[
+    Literal["heads", "layers"],
+    typer.Option(help="Whether heads of a layer have degrees of their own, or one together.", rich_help_panel=STUDY),
 ]
 StudyParserOption = Annotated[
     str,

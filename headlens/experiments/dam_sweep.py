@@ -137,8 +137,9 @@ class DamSweep:
 def forget_masks(folder: Path) -> None:
     """Remove masks and models of an earlier sweep, whose penalties may have been others."""
     with output_errors(folder):
-        for place in [*(folder / MASKS).glob("penalty-*"), *(folder / MODELS).glob("penalty-*")]:
-            shutil.rmtree(place)
+        for name in ("penalty-*", "degrees_*"):
+            for place in [*(folder / MASKS).glob(name), *(folder / MODELS).glob(name)]:
+                shutil.rmtree(place)
 
 
 def _with_penalty(outcome: MaskOutcome, frame: pd.DataFrame) -> pd.DataFrame:

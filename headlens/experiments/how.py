@@ -33,7 +33,7 @@ class How:
         return total_updates(training, order)
 
 
-def check_strength(strength: float) -> None:
+def check_strength(strength: float, option: str = "--lambdas") -> None:
     """Raise OptionError unless λ is a finite number of at least 0."""
     if not 0 <= strength < float("inf"):
-        raise OptionError(f"--lambdas {strength} is not a finite number of 0 or more.", "0.1 is that of the authors.")
+        raise OptionError(f"{option} {strength} is not a finite number of 0 or more.", "Try 0.1.")

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from headlens.corpora.graph_book import GraphBook
-from headlens.experiments.masked import read_mask
+from headlens.experiments.degrees import strength_of
+from headlens.experiments.masked import read_layers, read_mask
 from headlens.interventions.attention_mask import AnyMaskSource, Controlled, MaskSource, PatternMask, WithoutDiagonal
 from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Pattern, Random, Star, Window, parts_of
 
@@ -22,7 +23,8 @@ class Case:
     """One training.
 
     Args:
-        pattern: a pattern in words, a mask file, or `graph:` and a graph of each text in words; `full` masks nothing.
+        pattern: a pattern in words, a mask file, `graph:` and a graph of each text in words, or `degrees:mu=` and the
+            penalty under which degrees are learned; `full` masks nothing.
         diagonal: whether it is `kept`; `dropped`: no token looks at itself; `random`: as many other positions as the
             diagonal has are masked instead.
         layers: in which layers the mask holds, such as `6-11`; None for all.
@@ -46,52 +48,73 @@ class Case:
         return self.pattern.removeprefix(GRAPH) if self.pattern.startswith(GRAPH) else None
 
     @property
+    def strength(self) -> float | None:
+        """μ, where degrees are learned; None for other masks."""
+        return strength_of(self.pattern)
+
+    @property
     def fixed(self) -> MaskSource | None:
-        """The mask of a pattern or file; None where nothing is masked, and for graphs.
+        """The mask of a pattern or file; None where nothing is masked, for graphs, and for what is learned.
 
         Raises:
             OptionError: if there is no such pattern or file.
         """
-        if self.graph is not None or (self.pattern == FULL and self.diagonal == "kept"):
+        if self._made or (self.pattern == FULL and self.diagonal == "kept"):
             return None
         found = PatternMask(Full()) if self.pattern == FULL else read_mask(self.pattern)
         if self.diagonal == "kept":
             return found
         return Controlled(found) if self.diagonal == "dropped" else Controlled(found, "random", self.seed)
 
-    def source(self, books: Mapping[str, GraphBook]) -> AnyMaskSource | None:
+    @property
+    def _made(self) -> bool:
+        """Whether the mask is made in the run, of texts or by training."""
+        return self.graph is not None or self.strength is not None
+
+    def source(self, books: Mapping[str, GraphBook], learned: MaskSource | None = None) -> AnyMaskSource | None:
         """The mask; None where nothing is masked.
 
         Args:
             books: graphs of the texts of a run, by their words.
+            learned: the mask that was learned; None before.
         """
+        if self.strength is not None:
+            return learned
         if self.graph is None:
             return self.fixed
         book = books[self.graph]
         return book if self.diagonal == "kept" else WithoutDiagonal(book)
 
-    def sparsity(self, n: int) -> float:
-        """Share of the n x n positions that are masked, in layers that are; of a file the mean, of graphs NaN."""
+    def sparsity(self, n: int, learned: MaskSource | None = None) -> float:
+        """Share of the n x n positions that are masked, in layers that are; of many heads the mean, of graphs NaN."""
         if self.graph is not None:
             return math.nan
-        source = self.fixed
-        return 0.0 if source is None else float((~source.block(n)).double().mean())
+        source = learned if self.strength is not None else self.fixed
+        if source is None:
+            return 0.0
+        masked = ~source.block(n)
+        layers = read_layers(self.layers, len(masked)) if len(masked) > 1 else None
+        return float((masked if layers is None else masked[list(layers)]).double().mean())
 
-    def sparsity_of_texts(self, lengths: Mapping[int, int], books: Mapping[str, GraphBook]) -> float:
+    def sparsity_of_texts(
+        self, lengths: Mapping[int, int], books: Mapping[str, GraphBook], learned: MaskSource | None = None
+    ) -> float:
         """The same over the texts of a run, mean over texts.
 
         Args:
             lengths: how many texts there are of each number of tokens.
             books: their graphs, by words.
+            learned: the mask that was learned.
         """
         if self.graph is not None:
             book = books[self.graph]
             return book.sparsity + (book.diagonal if self.diagonal == "dropped" else 0.0)
-        return sum(self.sparsity(n) * count for n, count in lengths.items()) / max(sum(lengths.values()), 1)
+        found = (self.sparsity(n, learned) * count for n, count in lengths.items())
+        return sum(found) / max(sum(lengths.values()), 1)
 
-    def degrees(self) -> dict[str, int | None]:
+    def degrees(self) -> dict[str, float | None]:
         """Of patterns that are made of them, how many tokens are global, random, and near on each side."""
-        source = None if self.pattern == FULL or self.graph is not None else read_mask(self.pattern)
+        source = None if self.pattern == FULL or self._made else read_mask(self.pattern)
         parts = [d for p in parts_of(source.pattern) for d in _degrees(p)] if isinstance(source, PatternMask) else []
         sums = {kind: [n for k, n in parts if k == kind] for kind in ("global", "random", "neighbour")}
         return {f"degree_{kind}": sum(found) if found else None for kind, found in sums.items()}

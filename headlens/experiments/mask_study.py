@@ -14,6 +14,10 @@ from transformers import PreTrainedModel
 from headlens.attention.kept import keeping
 from headlens.corpora.parsers import Parser
 from headlens.errors import OptionError, counted
+from headlens.experiments.dam import DamOptions, learn_mask, made_mask
+from headlens.experiments.dam_sweep import MASKS, save_mask
+from headlens.experiments.dam_tables import LearnedMask
+from headlens.experiments.degrees import DegreeOptions, degree_rows, degrees_table, mean_degree, unsettled
 from headlens.experiments.fine_tune import freeze_unused
 from headlens.experiments.graphs import Books, StudyTexts, study_texts
 from headlens.experiments.how import How
@@ -23,7 +27,7 @@ from headlens.experiments.mask_cases import Case
 from headlens.experiments.masked import mask_edit
 from headlens.experiments.run import Run
 from headlens.experiments.trainings import Record, Trainings, told_once
-from headlens.interventions.attention_mask import AttentionMask
+from headlens.interventions.attention_mask import FILE, AttentionMask
 from headlens.models.loading import LoadedModel
 from headlens.training.loop import Trainer
 from headlens.training.objectives import moved
@@ -33,6 +37,13 @@ MASKS_COLUMNS = [
     *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),
     *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts"),
 ]
+_DEGREES = (
+    "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean of the texts. Models "
+    "with learned degrees are measured as they were trained, under the degrees that are left; --mask trains anew under "
+    "their files."
+)
+
+_UNSETTLED = 0.1  # share of the heads from which on a note is due
 
 
 def under(model: PreTrainedModel, case: Case, books: Books) -> AbstractContextManager[None]:
@@ -81,11 +92,15 @@ class CaseOutcome:
         run: its name.
         metrics: of the model under its mask on what was held out, a row each.
         notes: what to know about them.
+        mask: the file of a mask that was learned, below the folder of the run.
+        degrees: of the heads of that mask, see `degree_rows`.
     """
 
     run: str
     metrics: list[Record] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    mask: str | None = None
+    degrees: list[Record] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -99,6 +114,7 @@ class MaskStudy:
         n: tokens for which sparsities are counted.
         longest: a limit of tokens of what is measured on, below the model's own.
         parser: of the texts, for graphs; None without trees.
+        degrees: how degrees are learned.
     """
 
     run: Run
@@ -107,20 +123,22 @@ class MaskStudy:
     n: int = 128
     longest: int | None = None
     parser: Parser | None = None
+    degrees: DegreeOptions = field(default_factory=DegreeOptions)
 
     @property
     def trainings(self) -> Trainings:
         """What all trainings share."""
         return Trainings(self.run, self.training, self.longest)
 
-    def table(self, wanted: list[Case]) -> tuple[pd.DataFrame, list[str]]:
-        """`masks.csv`, and what to know about it.
+    def tables(self, wanted: list[Case]) -> tuple[dict[str, pd.DataFrame], list[str]]:
+        """`masks`, where degrees are learned also `degrees`, and what to know about them.
 
         Raises:
             OptionError: if a mask does not fit the model.
         """
         rows, opened, seed = [], None, None
         texts = None
+        degrees: list[Record] = []
         notes: list[str] = []
         told: list[tuple[str, list[str]]] = []
         for case in wanted:
@@ -130,17 +148,23 @@ class MaskStudy:
                 texts = texts or study_texts(self.run, opened, {c.graph for c in wanted if c.graph}, self.parser)
                 self._check(opened, wanted, texts)
                 notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
-            outcome = self._of(opened, case, texts.books)
+            outcome = self._of(opened, case, texts)
             told.append((case.name, outcome.notes))
-            masked = case.sparsity_of_texts(texts.lengths, texts.books)
-            rows += [self._row(case, own, masked) for own in outcome.metrics]
+            rows += self._rows(case, outcome, texts)
+            about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
+            degrees += [about | row for row in outcome.degrees]
+            notes += _settling(case, outcome)
         notes += told_once(next((own for _, own in told if own), []), told)
         if texts is not None and texts.books:
             notes.append(
                 f"Graphs differ from text to text: what any mask hides is the mean over {counted(texts.count, 'text')} "
                 f"of {texts.mean_length:.1f} tokens on average."
             )
-        return pd.DataFrame(rows, columns=MASKS_COLUMNS), list(dict.fromkeys(notes))
+        found = {"masks": pd.DataFrame(rows, columns=MASKS_COLUMNS)}
+        if any(case.strength is not None for case in wanted):
+            found["degrees"] = degrees_table(degrees)
+            notes.append(_DEGREES.format(n=round(texts.mean_length) if texts else self.n))
+        return found, list(dict.fromkeys(notes))
 
     def _check(self, opened: Opened, wanted: list[Case], texts: StudyTexts) -> None:
         """What is wrong with a mask is told before anything is trained."""
@@ -153,28 +177,63 @@ class MaskStudy:
                 )
             if isinstance(source, AttentionMask):
                 source.block(texts.longest)
+            if case.strength is not None:
+                made_mask(opened.lesson.task.network(opened.loaded.model), self._dam(case, texts))
             with under(opened.loaded.model, case, texts.books):
                 pass
 
-    def _of(self, opened: Opened, case: Case, books: Books) -> CaseOutcome:
-        return self.trainings.remembered(case.name, lambda: self._trained(opened, case, books), CaseOutcome)
+    def _of(self, opened: Opened, case: Case, texts: StudyTexts) -> CaseOutcome:
+        train = self._trained if case.strength is None else self._learned
+        return self.trainings.remembered(case.name, lambda: train(opened, case, texts), CaseOutcome)
 
-    def _trained(self, opened: Opened, case: Case, books: Books) -> CaseOutcome:
+    def _trained(self, opened: Opened, case: Case, texts: StudyTexts) -> CaseOutcome:
         with self.trainings.followed(case.name, case.name, opened.lesson.data) as how:
-            model = fine_tuned(opened.loaded, opened.lesson, case, self.training, how, books)
-        with under(model, case, books):
+            model = fine_tuned(opened.loaded, opened.lesson, case, self.training, how, texts.books)
+        with under(model, case, texts.books):
             return CaseOutcome(case.name, *self.trainings.measured(opened.loaded, opened.lesson, model))
 
-    def _row(self, case: Case, measured: Record, masked: float) -> Record:
-        own = {k: measured[k] for k in ("task", "metric", "value", "ci_low", "ci_high", "n", "model")}
-        return {
-            "pattern": case.pattern,
-            "layers": case.layers or "all",
-            "diagonal": case.diagonal != "dropped",
-            **case.degrees(),
-            "sparsity": case.sparsity(self.n),
-            "sparsity_texts": masked,
-            "seed": case.seed,
+    def _learned(self, opened: Opened, case: Case, texts: StudyTexts) -> CaseOutcome:
+        """Model and degrees learned together, and measured under the mask that is left."""
+        assert case.strength is not None
+        training = replace(self.training, seed=case.seed)
+        with self.trainings.followed(case.name, case.name, opened.lesson.data) as how:
+            found = learn_mask(opened.loaded, opened.lesson, case.strength, self._dam(case, texts), training, how)
+        with found.hardened():
+            metrics, notes = self.trainings.measured(opened.loaded, opened.lesson, found.model)
+        place = f"{MASKS}/{case.name}/{FILE}"
+        if self.run.writes:
+            save_mask(self.run.path / place, LearnedMask.of(case.name, found.mask), found)
+        return CaseOutcome(case.name, metrics, notes, place, degree_rows(found.mask))
+
+    def _dam(self, case: Case, texts: StudyTexts) -> DamOptions:
+        longest = max(self.n, texts.longest)
+        return self.degrees.dam(longest, round(texts.mean_length), case.layers, diagonal=case.diagonal == "kept")
+
+    def _rows(self, case: Case, outcome: CaseOutcome, texts: StudyTexts) -> list[Record]:
+        learned = AttentionMask.load(self.run.path / outcome.mask) if outcome.mask and self.run.writes else None
+        degrees = case.degrees()
+        if outcome.degrees:
+            degrees["degree_neighbour"] = mean_degree(outcome.degrees)
+        masked = {
+            "sparsity": case.sparsity(self.n, learned),
+            "sparsity_texts": case.sparsity_of_texts(texts.lengths, texts.books, learned),
             "control": case.diagonal,
-            **own,
         }
+        names = ("task", "metric", "value", "ci_low", "ci_high", "n", "model")
+        return [_key(case) | degrees | masked | {k: row[k] for k in names} for row in outcome.metrics]
+
+
+def _settling(case: Case, outcome: CaseOutcome) -> list[str]:
+    share = unsettled(outcome.degrees) if outcome.degrees else 0.0
+    if share <= _UNSETTLED:
+        return []
+    return [f"{case.name}: {share:.0%} of the heads have not settled on a degree; more updates let them."]
+
+
+def _key(case: Case) -> Record:
+    return {
+        "pattern": case.pattern,
+        "layers": case.layers or "all",
+        "diagonal": case.diagonal != "dropped",
+        "seed": case.seed,
+    }

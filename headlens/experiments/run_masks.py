@@ -12,6 +12,8 @@ import pandas as pd
 from headlens.corpora.parsers import make_parser
 from headlens.corpora.word_graphs import parse_graph
 from headlens.errors import OptionError, counted
+from headlens.experiments.dam_sweep import forget_masks
+from headlens.experiments.degrees import DegreeOptions, parse_grid
 from headlens.experiments.facts import model_facts
 from headlens.experiments.lesson_data import LessonData, Opened
 from headlens.experiments.mask_cases import GRAPH, Case, cases
@@ -25,6 +27,7 @@ from headlens.interventions.attention_mask import FILE, PatternMask
 from headlens.interventions.pattern_specs import parse_pattern
 from headlens.interventions.patterns import Pattern, masked, sparsity
 from headlens.models.loading import DEMO, ModelOptions
+from headlens.report.degree_effects import degree_effects
 from headlens.report.masks import write_masks
 from headlens.training.options import LoopOptions, TrainingOptions
 
@@ -53,7 +56,9 @@ class StudyRequest:
         model: a checkpoint, by name.
         lesson: the task, and what is trained and measured on.
         mask: mask files that are trained under like patterns.
+        grid: degrees of BigBird patterns, of which every combination is trained under, see `parse_grid`.
         graph: graphs of each text that are trained under like patterns, in words such as `syntax`, see `parse_graph`.
+        degrees: degrees of neighbours that are learned.
         parser: of the texts, whose words graphs connect; `gold` for none, and no trees.
         layers: ranges of layers in which masks hold, such as `6-11`; none for all layers.
         seeds: how many trainings of each; seeds count from that of the training.
@@ -69,7 +74,9 @@ class StudyRequest:
     model: str = DEMO
     lesson: LessonData = field(default_factory=LessonData)
     mask: tuple[str, ...] = ()
+    grid: str | None = None
     graph: tuple[str, ...] = ()
+    degrees: DegreeOptions = field(default_factory=DegreeOptions)
     parser: str = "gold"
     layers: tuple[str, ...] = ()
     seeds: int = 1
@@ -82,6 +89,8 @@ class StudyRequest:
             raise OptionError(f"--seeds {self.seeds} trains nothing.", "Give 1 or more; 3 tell how far seeds differ.")
         for text in self.layers:
             read_layers(text)
+        if self.grid is not None:
+            parse_grid(self.grid)
         kinds = [parse_graph(text).kind for text in self.graph]
         if "syntax" in kinds and self.parser == "gold":
             raise OptionError("--graph syntax needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
@@ -90,11 +99,17 @@ class StudyRequest:
         make_parser(self.parser, keep_words=False)
 
     def cases(self, patterns: Sequence[str]) -> list[Case]:
-        """All trainings."""
+        """All trainings.
+
+        Args:
+            patterns: in words; none for those of the SparseBERT paper, unless there is something else to train under.
+        """
         first = self.training.seed
         seeds = tuple(range(first, first + self.seeds))
+        grid = parse_grid(self.grid) if self.grid is not None else ()
         graphs = (f"{GRAPH}{text.strip()}" for text in self.graph)
-        return cases((*patterns, *self.mask, *graphs), self.layers or (None,), seeds, controls=self.controls)
+        wanted = (*patterns, *grid, *self.mask, *graphs, *self.degrees.patterns) or tuple(PAPER)
+        return cases(wanted, self.layers or (None,), seeds, controls=self.controls)
 
     @property
     def options(self) -> TrainingOptions:
@@ -136,8 +151,9 @@ class MasksRequest:
         self.chosen()
 
     def chosen(self) -> dict[str, Pattern]:
-        """The patterns by name."""
-        return {text.strip(): parse_pattern(text) for text in self.pattern or PAPER}
+        """The patterns that are counted, by name; those of the SparseBERT paper where none is named."""
+        grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
+        return {text.strip(): parse_pattern(text) for text in (*self.pattern, *grid) or tuple(PAPER)}
 
 
 def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepRun:
@@ -153,7 +169,8 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
         notes = _notes(tables["sparsity"])
         facts: dict[str, Any] = {}
         if request.study is not None:
-            tables["masks"], told, facts = _trained(request, request.study, run)
+            trained, told, facts = _trained(request, request.study, run)
+            tables |= trained
             notes += told + run.warnings
         if run.folder is not None:
             write_masks(run.folder, tables, figures=request.figures)
@@ -165,20 +182,26 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
         return SweepRun(run.path, run.files, tables, notes, main=())
 
 
-def _trained(request: MasksRequest, study: StudyRequest, run: Run) -> tuple[pd.DataFrame, list[str], dict[str, Any]]:
-    """`masks.csv`, what to know about it, and what run.json says of the model."""
+def _trained(
+    request: MasksRequest, study: StudyRequest, run: Run
+) -> tuple[dict[str, pd.DataFrame], list[str], dict[str, Any]]:
+    """The tables of what was trained, what to know about them, and what run.json says of the model."""
+    if request.place.overwrite and run.writes:
+        forget_masks(run.path)
     loaded = run.load(study.model, study.model_options)
     offline = study.model_options.offline
 
     def opened(seed: int) -> Opened:
         return study.lesson.open(run, loaded, seed, offline=offline)
 
-    chosen = study.cases(tuple(request.chosen()))
+    chosen = study.cases(tuple(text.strip() for text in request.pattern))
     parser = make_parser(study.parser, keep_words=False)
-    own = MaskStudy(run, opened, study.options, request.length, study.lesson.longest, parser)
-    table, notes = own.table(chosen)
+    own = MaskStudy(run, opened, study.options, request.length, study.lesson.longest, parser, study.degrees)
+    tables, notes = own.tables(chosen)
+    effects = degree_effects(tables["masks"])
+    tables |= {"effects": effects} if len(effects) else {}
     updates = f"{counted(len(chosen), 'training')}, each measured under the mask that it was trained under."
-    return table, [updates, *notes], {"models": [model_facts(loaded, loaded.short_name)]}
+    return tables, [updates, *notes], {"models": [model_facts(loaded, loaded.short_name)]}
 
 
 def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:

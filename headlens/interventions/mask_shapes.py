@@ -31,10 +31,10 @@ class Pairs:
         upper = full[..., :length, :length]
         return upper + upper.triu(1).mT
 
-    def counts(self, device: torch.device | None = None) -> Tensor:
-        """How many positions of the whole mask are a value's own: (size,)."""
+    def counts(self, within: int, device: torch.device | None = None) -> Tensor:
+        """How many positions of a text of so many tokens are a value's own: (size,)."""
         rows, columns = torch.triu_indices(self.n, self.n, device=device)
-        return torch.where(rows == columns, 1.0, 2.0)
+        return torch.where(rows == columns, 1.0, 2.0).masked_fill(columns >= within, 0.0)
 
     def offsets(self, device: torch.device | None = None) -> Tensor:
         """|i - j| of every value: (size,)."""
@@ -66,9 +66,12 @@ class Offsets:
         # Window k has the offsets of the row length - 1 - k.
         return both.unfold(-1, length, 1).flip(-2)
 
-    def counts(self, device: torch.device | None = None) -> Tensor:
-        """How many positions of the whole mask are a value's own, without first and last row and column: (size,)."""
-        inner = (self.n - 2 - self.offsets(device)).clamp(min=0)
+    def counts(self, within: int, device: torch.device | None = None) -> Tensor:
+        """How many positions of a text of so many tokens are a value's own: (size,).
+
+        Its first and last row and column are no value's own.
+        """
+        inner = (within - 2 - self.offsets(device)).clamp(min=0)
         return torch.where(self.offsets(device) == 0, inner, 2 * inner).float()
 
     def offsets(self, device: torch.device | None = None) -> Tensor:

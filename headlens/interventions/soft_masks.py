@@ -44,6 +44,7 @@ class SoftMaskOptions:
             which is soft importance.
         per_head: masks of their own for every head; else all heads of a layer share one.
         layers: which layers are masked; None for all. With shared weights (ALBERT) these are depths.
+        counted: tokens of the text whose positions the penalty counts; None for n.
 
     Raises:
         OptionError: if a number or a name cannot be.
@@ -58,6 +59,7 @@ class SoftMaskOptions:
     noise: Noise = "training"
     per_head: bool = True
     layers: tuple[int, ...] | None = None
+    counted: int | None = None
 
     def __post_init__(self) -> None:
         if self.longest < 2:
@@ -167,10 +169,11 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
 
         Args:
             kind: "sum" over layers, heads, and all n x n positions, as the authors have it, or their "mean".
+                The options may say that the positions of a shorter text are counted.
         """
         values = self._fitted(self.law.probabilities(self.alpha)) if self.law.expected else self.values
         total = (values * self._counts()).sum()
-        return total if kind == "sum" else total / (self.alpha[..., 0].numel() * self.options.longest**2)
+        return total if kind == "sum" else total / (self.alpha[..., 0].numel() * self._counted**2)
 
     def probabilities(self) -> Tensor:
         """P of every position: (layers or 1, heads or 1, n, n); 1 where it is always active."""
@@ -196,9 +199,13 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
     def _row(self, context: CallContext) -> int | None:
         return self._rows.get((context.site.stack, context.site.layer))
 
+    @property
+    def _counted(self) -> int:
+        return self.options.counted or self.options.longest
+
     def _counts(self) -> Tensor:
         shape = self.options.shape
-        counts = shape.counts(self.alpha.device).to(self.alpha)
+        counts = shape.counts(self._counted, self.alpha.device).to(self.alpha)
         return counts if self.options.diagonal else counts.masked_fill(shape.offsets(self.alpha.device) == 0, 0.0)
 
     def _whole(self, values: Tensor) -> Tensor:

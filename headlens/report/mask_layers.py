@@ -13,7 +13,6 @@ from headlens.report.mask_study import BLOCK, FULL, means
 from headlens.report.panels import numbers
 from headlens.report.style import (
     BLUE,
-    FULL_WIDTH,
     GREEN,
     INK,
     ORANGE,
@@ -29,6 +28,8 @@ from headlens.report.style import (
 _COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
 # inches
 _TOP, _NAMES, _RIGHT, _ROW, _WORDS, _BOTTOM, _GAP = 0.35, 1.65, 0.15, 0.17, 0.45, 0.2, 0.15
+_WIDE = 3.6  # without the names, whose letters are so wide:
+_LETTER = 0.06
 
 
 def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
@@ -51,13 +52,15 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
     blocks = list(table.groupby(BLOCK, sort=False))
     heights = [_ROW * (rows["pattern"].nunique() - 1) * max(1.0, 0.6 * len(ranges)) + _WORDS for _, rows in blocks]
     height = _TOP + sum(heights) + _GAP * (len(heights) - 1) + _BOTTOM
-    figure = new_figure(FULL_WIDTH * 0.75, height)
-    width = FULL_WIDTH * 0.75
+    longest = max(len(name) for name in others["pattern"].astype(str))
+    names = min(max(_NAMES, _LETTER * longest), 3.0)
+    width = _WIDE + names
+    figure = new_figure(width, height)
     headline(figure, "What models achieve under masks, by layers")
     drawn, top = [], height - _TOP
     for ((model, task, metric), rows), own in zip(blocks, heights, strict=True):
         low = top - own + _WORDS - 0.12
-        box = (_NAMES / width, low / height, (width - _NAMES - _RIGHT) / width, (own - _WORDS) / height)
+        box = (names / width, low / height, (width - names - _RIGHT) / width, (own - _WORDS) / height)
         axes = figure.add_axes(box)
         dress(axes, f"{metric} on {task}", "")
         if len(set(table["model"])) > 1:

@@ -17,6 +17,9 @@ from headlens.report.panels import numbers
 from headlens.report.style import BLUE, FULL_WIDTH, INK, TICK_SIZE, VERMILION, dress, headline, new_figure
 
 FULL = "full"
+LEARNED = "degrees:mu="  # in front of μ
+# Patterns that are made for the texts of a run, whose sparsity at some other length says nothing.
+OF_TEXTS = ("graph:", LEARNED)
 CONTROLS = {"kept": "all", "random": "as many at random", "dropped": "no diagonal"}
 BLOCK = ["model", "task", "metric"]
 # inches
@@ -44,8 +47,8 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
 
 
 def sparsity_column(masks: pd.DataFrame) -> str:
-    """Which sparsity masks are compared by: of n tokens, or where some are graphs over the texts, which all have."""
-    return "sparsity" if masks["sparsity"].notna().all() else "sparsity_texts"
+    """Which sparsity masks are compared by: of n tokens, or where some are made for the texts, over these."""
+    return "sparsity_texts" if masks["pattern"].str.startswith(OF_TEXTS).any() else "sparsity"
 
 
 def _mean(rows: pd.DataFrame) -> dict[str, Any]:
@@ -128,8 +131,11 @@ def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:
 
 
 def quality_figure(table: pd.DataFrame) -> Figure | None:
-    """The same from `means`, or from rows like them; graphs, which mask alike, are left to `quality_by_layers`."""
-    table = table[~table["pattern"].str.startswith("graph:")]
+    """The same from `means`, or from rows like them.
+
+    Graphs, which mask alike, are left to `quality_by_layers`, learned degrees to `quality_by_degrees`.
+    """
+    table = table[~table["pattern"].str.startswith(OF_TEXTS)]
     if (table["pattern"] == FULL).all():
         return None
     blocks = list(table.groupby(BLOCK, sort=False))

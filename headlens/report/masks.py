@@ -12,6 +12,8 @@ from matplotlib.figure import Figure
 from headlens.interventions.pattern_specs import parse_pattern
 from headlens.interventions.patterns import Allowed
 from headlens.report.curves import VALUES
+from headlens.report.degree_effects import effects_markdown
+from headlens.report.degrees import learned_degrees, quality_by_degrees
 from headlens.report.kind import Caption, Drawings, Kind, Together
 from headlens.report.mask_layers import quality_by_layers
 from headlens.report.mask_study import means, quality_by_pattern, study_markdown
@@ -32,7 +34,7 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
     """Draw every figure one after the other.
 
     Args:
-        tables: `sparsity` and `masks`, as far as there: rows of the CSV files.
+        tables: `sparsity`, `masks` and `degrees`, as far as there: rows of the CSV files.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
@@ -42,6 +44,9 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
     if "masks" in tables:
         yield "quality", quality_by_pattern(tables["masks"])
         yield "layers", quality_by_layers(tables["masks"])
+        yield "degrees", quality_by_degrees(tables["masks"])
+    if "degrees" in tables:
+        yield "learned", learned_degrees(tables["degrees"])
 
 
 def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
@@ -109,14 +114,16 @@ def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
 
     Args:
         run: the folder, started.
-        tables: `sparsity`, and `masks` where models were trained.
+        tables: `sparsity`, `masks` where models were trained, `effects` of a grid, and `degrees` that were learned.
         figures: whether to draw.
     """
     for name, frame in tables.items():
         run.table(name, frame)
     if "masks" in tables:
         with run.file("results.md") as path:
-            path.write_text(study_markdown(tables["masks"]), encoding="utf-8")
+            parts = [study_markdown(tables["masks"])]
+            parts += [effects_markdown(tables["effects"])] if "effects" in tables else []
+            path.write_text("\n".join(parts), encoding="utf-8")
     for name, figure in mask_figures(tables) if figures else ():
         run.figure(name, figure)
 
@@ -138,7 +145,22 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         "many random positions masked instead."
     )
     found = [page_table("Models trained under masks", records, about)] if records else []
-    return [*_over_tasks(runs), *found]
+    return [*_over_tasks(runs), *found, *_effects(runs)]
+
+
+def _effects(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    records = [
+        {"folder": run.folder.name, **{str(k): v for k, v in row.items()}}
+        for run in runs
+        if "effects" in run.tables
+        for row in run.tables["effects"].to_dict("records")
+    ]
+    about = (
+        "A regression over all trainings of a grid of BigBird patterns: `effect` is what one token more of a kind is "
+        "worth, `density` the share of positions that it opens, `effect_per_percent` what one per cent of the "
+        "positions is worth when spent on that kind."
+    )
+    return [page_table("What each kind of degree is worth", records, about)] if records else []
 
 
 def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -186,6 +208,16 @@ CAPTIONS = {
         "intervals: of the examples for one seed, of the means for several. The dashed line has no mask. Graphs have "
         "the same number of edges in every text.",
     ),
+    "degrees": Caption(
+        "Quality by sparsity, over degrees of attention",
+        "Models that were trained and measured under BigBird patterns with every combination of degrees, and with "
+        "learned degrees, over the share of positions of the texts that is masked, with 95 % intervals: of the "
+        "examples for one seed, of the means for several. The dashed line has no mask.",
+    ),
+    "learned": Caption(
+        "Degrees of neighbours that were learned",
+        "How many heads of each layer look how far to each side, in the end of a training under each penalty μ.",
+    ),
     "average": Caption(
         "What models achieve under masks on average over tasks",
         "The mean of the main metrics of all tasks, over the share of positions that a mask hides.",
@@ -203,6 +235,16 @@ MASKS = Kind(
             numbers=("sparsity", "seed", "value", "ci_low", "ci_high"),
             words={"pattern": (), "layers": (), "task": (), "metric": (), "control": (), "model": ()},
             identity=("model", "task", "metric", "pattern", "layers", "control", "seed"),
+        ),
+        "degrees": Columns(
+            numbers=("layer", "head", "seed", "degree", "p"),
+            words={"model": (), "pattern": (), "layers": ()},
+            identity=("model", "pattern", "layers", "diagonal", "seed", "layer", "head", "degree"),
+        ),
+        "effects": Columns(
+            numbers=("effect", "ci_low", "ci_high", "p_value", "density", "effect_per_percent", "n", "r_squared"),
+            words={"model": (), "task": (), "metric": (), "layers": (), "kind": ()},
+            identity=("model", "task", "metric", "layers", "kind"),
         ),
     },
     needed=("sparsity",),
