@@ -19,6 +19,7 @@ EFFECTS_COLUMNS = [
     *("model", "task", "metric", "layers", "kind", "effect", "ci_low", "ci_high", "p_value", "density"),
     *("effect_per_percent", "n", "r_squared"),
 ]
+_NOTHING = 1e-9  # of a text's positions
 _BLOCK = ["model", "task", "metric", "layers"]
 
 
@@ -66,10 +67,14 @@ def _of(key: dict[str, Any], rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
         return
     degrees = rows[[f"degree_{kind}" for kind in kinds]].to_numpy(np.float64)
     design = np.hstack([degrees, pd.get_dummies(rows["seed"]).to_numpy(np.float64)])
-    fitted = OLS(numbers(rows, "value"), design).fit()
+    values = numbers(rows, "value")
+    fitted = OLS(values, design).fit()
     open_share = OLS(1 - numbers(rows, "sparsity_texts"), design).fit().params
     known = fitted.df_resid > 0
+    spread = float(((values - values.mean()) ** 2).sum())
     bounds: npt.NDArray[np.float64] = fitted.conf_int() if known else np.full((len(kinds), 2), np.nan)
+    # Where all trainings give the same there is nothing to test.
+    tested = known and spread > 0
     for place, kind in enumerate(kinds):
         effect, density = float(fitted.params[place]), float(open_share[place])
         yield key | {
@@ -77,9 +82,9 @@ def _of(key: dict[str, Any], rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
             "effect": effect,
             "ci_low": float(bounds[place, 0]),
             "ci_high": float(bounds[place, 1]),
-            "p_value": float(fitted.pvalues[place]) if known else np.nan,
+            "p_value": float(fitted.pvalues[place]) if tested else np.nan,
             "density": density,
-            "effect_per_percent": effect / (100 * density),
+            "effect_per_percent": effect / (100 * density) if abs(density) > _NOTHING else np.nan,
             "n": len(rows),
-            "r_squared": float(fitted.rsquared) if known else np.nan,
+            "r_squared": 1 - float(fitted.ssr) / spread if tested else np.nan,
         }

@@ -103,7 +103,7 @@ class _Forms:
     def __init__(self, degrees: pd.DataFrame) -> None:
         self.degrees = degrees
         near = sorted(set(degrees["degree_neighbour"]))
-        shades = colormaps[SEQUENTIAL](np.linspace(0.0, 0.88, max(len(near), 1)))
+        shades = colormaps[SEQUENTIAL](np.linspace(0.0, 0.88, len(near)))
         self.colours = dict(zip(near, shades, strict=True))
         self.markers = {
             value: _MARKERS[n % len(_MARKERS)] for n, value in enumerate(sorted(set(degrees["degree_global"])))

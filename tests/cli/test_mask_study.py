@@ -15,6 +15,7 @@ from made_tasks import text
 from headlens.errors import Interrupted
 from headlens.experiments.mask_study import MASKS_COLUMNS
 from headlens.experiments.training_keeper import TrainingKeeper
+from headlens.interventions.attention_mask import AttentionMask
 
 Headlens = Callable[..., Any]
 SHORT = ("--steps", 4, "--batch-tokens", 150, "--learning-rate", "1e-3")
@@ -91,7 +92,7 @@ def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) ->
 def test_interrupted_and_gone_on_with(
     run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
-    options = ("--pattern", "star", "--graph", "neighbour", "--no-controls", "--seeds", 2, "--no-figures")
+    options = ("--learn-degrees", 1, "--graph", "neighbour", "--no-controls", "--seeds", 2, "--no-figures")
     assert run(*options, out="whole").code == 0
     seen, obey = 0, TrainingKeeper.obey
 
@@ -109,7 +110,8 @@ def test_interrupted_and_gone_on_with(
     assert json.loads(Path("run/run.json").read_text())["status"] == "interrupted"
     done = headlens("masks", "--resume", "run")
     assert done.code == 0, done.err
-    assert Path("run/masks.csv").read_bytes() == Path("whole/masks.csv").read_bytes()
+    for name in ("masks.csv", "degrees.csv"):
+        assert Path("run", name).read_bytes() == Path("whole", name).read_bytes()
 
 
 def test_what_is_refused(run: Headlens, headlens: Headlens, made: Callable[..., str]) -> None:
@@ -186,3 +188,70 @@ def test_graphs_that_are_refused(run: Headlens, headlens: Headlens) -> None:
     assert not Path("none").exists()
     done = headlens("masks", "--graph", "neighbour", "--out", "none")
     assert "--graph is about models that are trained under masks" in done.err
+
+
+def test_a_grid_of_degrees(run: Headlens, headlens: Headlens) -> None:
+    assert run("--grid", "global=0,1 neighbour=1,3", "--no-controls", "--seeds", 2).code == 0
+    rows, effects = pd.read_csv("run/masks.csv"), pd.read_csv("run/effects.csv")
+    grid = rows[rows["pattern"] != "full"]
+    assert len(grid) == 8
+    assert set(grid["degree_random"]) == {0}
+    assert effects["kind"].tolist() == ["global", "neighbour"]
+    assert set(effects["n"]) == {8}
+    assert (effects["density"] > 0).all()
+    assert set(pd.read_csv("run/sparsity.csv")["mask"]) == set(grid["pattern"])
+    assert "What each degree of BigBird is worth" in Path("run/results.md").read_text(encoding="utf-8")
+    assert Path("run/figures/degrees.png").exists()
+    assert headlens("report", "run").code == 0
+    assert "What each kind of degree is worth" in Path("run/report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("of", ["heads", "layers"])
+def test_degrees_that_are_learned(run: Headlens, headlens: Headlens, of: str) -> None:
+    options = ("--largest-degree", 3, "--degrees-of", of, "--layers", "last:1")
+    assert run("--learn-degrees", "0,1000", *options).code == 0
+    rows = pd.read_csv("run/masks.csv").set_index(["pattern", "control"])
+    names = ["degrees:mu=0", "degrees:mu=1000"]
+    assert sorted(set(rows.index.get_level_values(0))) == [*names, "full"]
+    loose, strict = (rows.loc[(name, "kept")] for name in names)
+    assert loose["degree_neighbour"] > strict["degree_neighbour"]
+    assert loose["sparsity_texts"] < strict["sparsity_texts"]
+    assert rows.loc[(names[0], "dropped"), "sparsity_texts"] > loose["sparsity_texts"]
+    degrees = pd.read_csv("run/degrees.csv")
+    layer = int(degrees["layer"].unique().item())
+    assert layer > 0, "the last one"
+    assert degrees["head"].isna().all() == (of == "layers")
+    keys = ["pattern", "diagonal", "layer"] + ["head"] * (of == "heads")
+    assert (degrees.groupby(keys)["chosen"].sum() == 1).all()
+    assert degrees.groupby(keys)["p"].sum().to_numpy() == pytest.approx(1.0)
+    assert Path("run/figures/learned.png").exists()
+    # What is counted is what the file holds: the mean over the heads of the layer, at 128 tokens.
+    (place,) = Path("run/masks").glob("degrees_mu=1000-kept-*/mask.safetensors")
+    allowed = AttentionMask.load(place).block(128)
+    assert allowed[:layer].all()
+    assert strict["sparsity"] == pytest.approx(float((~allowed[layer]).double().mean()))
+    assert run("--mask", place, "--layers", "last:1", command="train", out="anew").code == 0
+    again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
+    assert again.code == 0, again.err
+    assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+
+
+def test_degrees_that_are_refused(run: Headlens, headlens: Headlens) -> None:
+    for more, words in (
+        (("--grid", "window=1"), "'window=1' is no degree.\nWrite a grid such as"),
+        (("--learn-degrees", "x"), "--learn-degrees"),
+        (("--learn-degrees", "-1"), "is not a finite number of 0 or more"),
+        (("--largest-degree", 4), "--largest-degree is about degrees that are learned.\nGive --learn-degrees"),
+        (("--learn-degrees", 1, "--largest-degree", 500), "--largest-degree 500 is more than texts of 128 tokens have"),
+        (("--learn-degrees", 1, "--layers", 9), "there is no layer 9"),
+    ):
+        done = run(*more, out="none")
+        assert done.code == 2, more
+        assert words in done.err, more
+    assert "--grid is about models" in headlens("masks", "--grid", "random=1", "--out", "none").err
+
+
+def test_what_is_not_named_is_not_trained(run: Headlens) -> None:
+    """The paper's patterns are for those who name nothing."""
+    assert run("--graph", "neighbour", "--no-controls", "--no-figures").code == 0
+    assert list(pd.read_csv("run/masks.csv")["pattern"]) == ["full", "graph:neighbour"]

@@ -92,6 +92,14 @@ def test_what_does_not_vary_has_no_effect() -> None:
     assert "| sst2 | all | neighbour | 0.030 | – | 5.00 | 0.0060 |" in effects_markdown(few)
 
 
+def test_models_that_all_achieve_the_same() -> None:
+    found = degree_effects(masks().assign(value=0.5))
+    assert found["effect"].tolist() == pytest.approx([0.0] * 3, abs=1e-9)
+    assert found[["p_value", "r_squared"]].isna().all(axis=None)
+    texts = masks().assign(sparsity_texts=0.0)
+    assert degree_effects(texts)["effect_per_percent"].isna().all(), "texts of a single token"
+
+
 def test_layers_have_effects_of_their_own() -> None:
     table = masks(layers=("all", "last:3"))
     table.loc[table["layers"] == "last:3", "value"] = 0.7
