@@ -26,6 +26,8 @@ from transformers import BertConfig, BertForMaskedLM
 
 from headlens.attention import learned_mask
 from headlens.attention.learned_mask import MaskedAttention
+from headlens.interventions.gumbel_degrees import GumbelDegrees
+from headlens.interventions.mask_laws import MaskLaw
 from headlens.interventions.masked_model import MaskedModel
 from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions, masked_sites
 from headlens.models.loading import load
@@ -63,9 +65,11 @@ def plain(model: BertForMaskedLM, inputs: Inputs) -> Step:
     return stepper(own, lambda: MaskedTokens().loss(own, inputs), {})
 
 
-def dam(model: BertForMaskedLM, inputs: Inputs, options: SoftMaskOptions, undo: ExitStack) -> Step:
+def dam(
+    model: BertForMaskedLM, inputs: Inputs, options: SoftMaskOptions, undo: ExitStack, law: MaskLaw | None = None
+) -> Step:
     own = copy.deepcopy(model)
-    masked = MaskedModel(own, SoftMask(masked_sites(own), options)).train()
+    masked = MaskedModel(own, SoftMask(masked_sites(own), options, law)).train()
     undo.enter_context(masked.opened())
     objective = Sparse(MaskedTokens(), masked.mask, 1e-4)
     return stepper(masked, lambda: objective.loss(masked, inputs), {"mask.": 1.0})
@@ -113,12 +117,14 @@ def print_table(title: str, contenders: dict[str, Step], rounds: int) -> None:
 
 def print_steps(title: str, model: BertForMaskedLM, inputs: Inputs, rounds: int) -> None:
     n = inputs["input_ids"].shape[1]
+    degrees = SoftMaskOptions(n, structured=True, per_layer=True, form="renormalised")
     with ExitStack() as undo:
         contenders = {
             "plain": plain(model, inputs),
             "DAM_u, a mask for each head": dam(model, inputs, SoftMaskOptions(n), undo),
             "DAM_s, a mask for each head": dam(model, inputs, SoftMaskOptions(n, structured=True), undo),
             "DAM_u, also for each layer": dam(model, inputs, SoftMaskOptions(n, per_layer=True), undo),
+            "learned degrees of each head": dam(model, inputs, degrees, undo, GumbelDegrees()),
             "DAM_u, sdpa's own": with_sdpa(dam(model, inputs, SoftMaskOptions(n), undo)),
         }
         print_table(f"{title}, {' x '.join(map(str, inputs['input_ids'].shape))} tokens", contenders, rounds)

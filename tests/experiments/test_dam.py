@@ -16,6 +16,7 @@ from headlens.errors import OptionError, ResumeError
 from headlens.experiments.dam import DamOptions, Masked, hard, learn_mask
 from headlens.experiments.dam_sweep import read_mask, save_mask
 from headlens.experiments.dam_tables import LearnedMask
+from headlens.experiments.degrees import DegreeOptions
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.run_dam import DamRequest
 from headlens.heads import Head
@@ -95,6 +96,32 @@ def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, 
     assert torch.equal(last.kept(), found.mask.kept())
     with found.hardened():
         assert torch.equal(outputs(found, lesson), outputs(found, lesson))
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "AlbertModel"])
+@pytest.mark.parametrize("degrees_of", ["heads", "layers"])
+@pytest.mark.parametrize("layers", [None, "last:1"])
+def test_the_file_of_learned_degrees_is_their_final_mask(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, degrees_of: Any, layers: str | None
+) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
+    options = DegreeOptions((1.0,), 5, degrees_of).dam(40, 12, layers, diagonal=True)
+    found = learn_mask(loaded, lesson, 1.0, options, SHORT)
+    with torch.no_grad():
+        found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(5, 50, (2, 30), generator=torch.Generator().manual_seed(2))
+
+    def states() -> torch.Tensor:
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        return found.model(**given, output_hidden_states=True).hidden_states[-1].detach()
+
+    plain = states()
+    with MaskedModel(lesson.task.network(found.model), hard(found.mask)).eval().opened():
+        expected = states()
+    with found.hardened():
+        # What is masked while degrees are learned keeps a millionth.
+        torch.testing.assert_close(states(), expected, atol=1e-5, rtol=1e-5)
+    assert float((plain - expected).abs().max()) > 1e-3
 
 
 @pytest.mark.parametrize("kind", ["BertModel", "AlbertModel"])

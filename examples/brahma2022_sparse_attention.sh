@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# The experiments of Breaking BERT (Brahma, Zablotskaia and Mimno 2022) on one task: graphs of each text by layers;
+# BigBird's degrees as a grid; degrees that are learned, beside the grid and beside DAM_s (Shi et al. 2021).
+#
+# Run:    examples/brahma2022_sparse_attention.sh mrpc train.txt test.txt
+# Try:    SEEDS=1 LIMIT=40 examples/brahma2022_sparse_attention.sh mrpc train.txt test.txt
+# An interrupted step goes on with: headlens masks --resume runs/mrpc-graphs
+set -euo pipefail
+
+task="$1" train="$2" dev="$3"
+model="${MODEL:-demo}" out="${OUT:-runs}"
+lesson=(--task "$task" --data "$train" --dev-data "$dev" --limit "${LIMIT:-100000}" --epochs "${EPOCHS:-1}"
+  --learning-rate "${RATE:-1e-4}" --batch-tokens 1024 --precision "${PRECISION:-bf16}")
+study=("${lesson[@]}" --no-controls --seeds "${SEEDS:-3}")
+
+headlens masks "$model" "${study[@]}" --graph syntax --graph lexical --graph neighbour --graph random \
+  --parser "${PARSER:-spacy:en_core_web_sm}" --layers all --layers first:3 --layers last:3 --out "$out/$task-graphs"
+
+headlens train-dam "$model" "${lesson[@]}" --lambdas "${LAMBDAS:-0.0001,0.001,0.01}" --longest "${LONGEST:-128}" \
+  --out "$out/$task-dam"
+masks=()
+for file in "$out/$task-dam"/masks/*/mask.safetensors; do masks+=(--mask "$file"); done
+headlens masks "$model" "${study[@]}" --longest "${LONGEST:-128}" --grid "${GRID:-global=0,1 random=0,2 neighbour=1,3,6}" \
+  --learn-degrees "${STRENGTHS:-0.1,0.3,1,3}" "${masks[@]}" --out "$out/$task-degrees"
+
+headlens report "$out/$task-graphs" "$out/$task-dam" "$out/$task-degrees" --out "$out/$task-report"
