@@ -78,7 +78,8 @@ GraphOption = Annotated[
     typer.Option(
         metavar="GRAPH",
         help="A graph over the words of each text that is trained under, too: syntax, lexical, neighbour or random, "
-        "with as many edges each, or lexical:degree=4; can be given again.",
+        "with as many edges each, or lexical:degree=4, lexical:nearest=2,vectors=spacy, lexical:threshold=0.5; can be "
+        "given again.",
         rich_help_panel=STUDY,
     ),
 ]

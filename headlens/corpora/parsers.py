@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
 
 from headlens.corpora.relations import normalise
 from headlens.corpora.sentence import ROOT, Sentence, Word
@@ -91,6 +94,21 @@ class SpacyParser:
             inputs = [self._doc(s) if self.keep_words else self._text(s) for s in group]
             for sentence, doc in zip(group, self.pipeline.pipe(inputs), strict=True):
                 yield self._with_tree(sentence, doc)
+
+    def vectors(self, words: Sequence[str]) -> npt.NDArray[np.float64]:
+        """The static vectors of words, (words, d); zeros for those that have none.
+
+        Raises:
+            ParserError: if the model has no word vectors.
+        """
+        vocabulary = self.pipeline.vocab
+        if not vocabulary.vectors_length:
+            raise ParserError(
+                f"--parser spacy:{self.model}: the model has no word vectors.",
+                "Choose one that has, such as en_core_web_md.",
+            )
+        rows = [vocabulary.get_vector(word) for word in words]
+        return np.array(rows, dtype=np.float64).reshape(len(words), vocabulary.vectors_length)
 
     def _text(self, sentence: Sentence) -> str:
         length, limit = len(sentence.text), self.pipeline.max_length

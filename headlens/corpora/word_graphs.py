@@ -7,8 +7,9 @@ the same number of edges in every sentence, and masks are compared at equal spar
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +21,18 @@ from headlens.corpora.encoding import EncodedSequence, TokenKind
 from headlens.errors import OptionError
 
 GraphKind = Literal["syntax", "lexical", "neighbour", "random"]
+Vectors = Literal["model", "spacy"]
 Allowed = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float64]
 _FORM = "Write a graph such as syntax or lexical:degree=4,seed=1."
+_READ: dict[str, Callable[[str], Any]] = {
+    "degree": float,
+    "seed": int,
+    "nearest": int,
+    "threshold": float,
+    "vectors": str,
+}
+_ROUNDING = 1e-9  # of a cosine
 Ints = npt.NDArray[np.int64]
 
 
@@ -66,19 +76,42 @@ class Words:
             pairs = np.stack([units[inside], units[heads[inside]]], axis=1)
             # Words without a token have no unit; words of one unit need no arc.
             arcs = pairs[(pairs >= 0).all(axis=1) & (pairs[:, 0] != pairs[:, 1])]
-        return cls(sentence, key, arcs, None if embeddings is None else _means(sequence, embeddings))
+        vectors = None if embeddings is None else token_means(sequence, embeddings)
+        return cls(sentence, key, arcs, vectors)
 
     def __len__(self) -> int:
         return len(self.sentence)
 
 
-def _means(sequence: EncodedSequence, embeddings: Floats) -> Floats:
+def token_means(sequence: EncodedSequence, embeddings: Floats) -> Floats:
+    """The mean of the tokens of every word: (m, d).
+
+    Args:
+        sequence: what a model reads.
+        embeddings: of every vocabulary id, (vocabulary, d).
+    """
     units = np.asarray(sequence.units)
     own = units >= 0
     found = np.zeros((sequence.n_units, embeddings.shape[1]))
     np.add.at(found, units[own], embeddings[np.asarray(sequence.ids)[own]])
     counts = np.bincount(units[own], minlength=sequence.n_units)
     means: Floats = found / counts[:, None]
+    return means
+
+
+def form_means(sequence: EncodedSequence, vectors: Floats) -> Floats:
+    """The mean of the written words of every word, which is several where they share a token: (m, d).
+
+    Args:
+        sequence: what a model reads.
+        vectors: of the written words in order, (words, d).
+    """
+    units = np.asarray(sequence.unit_of_word, dtype=np.int64)
+    own = units >= 0
+    found = np.zeros((sequence.n_units, vectors.shape[1]))
+    np.add.at(found, units[own], vectors[own])
+    counts = np.bincount(units[own], minlength=sequence.n_units)
+    means: Floats = found / np.maximum(counts, 1)[:, None]
     return means
 
 
@@ -93,20 +126,38 @@ class GraphOptions:
             vectors, `neighbour` by their distance in the sentence, `random` not at all.
         degree: edges of a word on average; None for as many edges as the tree of the sentence has: one less than words.
         seed: of the draws.
+        nearest: of a lexical graph, edges from every word to so many that are most like it, instead of a degree; where
+            these look elsewhere a word has more.
+        threshold: of a lexical graph, edges between words with at least this cosine, instead of a degree.
+        vectors: of a lexical graph, whose: the input embeddings of the `model` that reads the texts, or the static word
+            vectors of the `spacy` model that parses them.
 
     Raises:
-        OptionError: for a kind that there is none, or a degree that is not positive.
+        OptionError: for a kind that there is none, numbers out of range, or numbers that do not go together.
     """
 
     kind: GraphKind = "syntax"
     degree: float | None = None
     seed: int = 0
+    nearest: int | None = None
+    threshold: float | None = None
+    vectors: Vectors = "model"
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(GraphKind):
             raise OptionError(f"{self.kind}: there is no such graph.", f"Graphs: {', '.join(get_args(GraphKind))}.")
         if self.degree is not None and not 0 < self.degree < math.inf:
             raise OptionError(f"{self.kind}: degree={self.degree} connects nothing.", "Give a number above 0.")
+        if self.nearest is not None and self.nearest < 1:
+            raise OptionError(f"{self.kind}: nearest={self.nearest} connects nothing.", "Give 1 or more.")
+        if self.threshold is not None and not -1 <= self.threshold <= 1:
+            raise OptionError(f"{self.kind}: threshold={self.threshold} is no cosine.", "Give -1 to 1.")
+        if self.vectors not in get_args(Vectors):
+            raise OptionError(f"{self.kind}: vectors={self.vectors} are none.", "Choose model or spacy.")
+        if self.kind != "lexical" and (self.nearest, self.threshold, self.vectors) != (None, None, "model"):
+            raise OptionError(f"{self.kind}: nearest, threshold and vectors are those of lexical graphs.", _FORM)
+        if sum(number is not None for number in (self.degree, self.nearest, self.threshold)) > 1:
+            raise OptionError(f"{self.kind}: degree, nearest and threshold each say how many edges.", "Give one.")
 
     def edges(self, words: int) -> int:
         """How many edges a sentence of so many words has."""
@@ -115,7 +166,7 @@ class GraphOptions:
 
 
 def parse_graph(text: str) -> GraphOptions:
-    """Read a graph in words: `syntax`, `lexical:degree=4`, `random:degree=2,seed=1`.
+    """Read a graph in words: `syntax`, `lexical:degree=4`, `random:degree=2,seed=1`, `lexical:nearest=2,vectors=spacy`.
 
     Raises:
         OptionError: if it is none.
@@ -123,16 +174,16 @@ def parse_graph(text: str) -> GraphOptions:
     kind, _, values = (part.strip() for part in text.partition(":"))
     if kind not in get_args(GraphKind):
         raise OptionError(f"There is no graph {kind!r}.", f"Graphs: {', '.join(get_args(GraphKind))}.")
-    given: dict[str, float] = {}
+    given: dict[str, Any] = {}
     for part in values.split(",") if values else ():
         name, _, value = (own.strip() for own in part.partition("="))
-        if name not in ("degree", "seed") or name in given:
+        if name not in _READ or name in given:
             raise OptionError(f"--graph {text!r}: {part.strip()!r} cannot be meant.", _FORM)
         try:
-            given[name] = int(value) if name == "seed" else float(value)
+            given[name] = _READ[name](value)
         except ValueError as error:
             raise OptionError(f"--graph {text!r}: {name} is {value!r}, which is no number.", _FORM) from error
-    return GraphOptions(kind, given.get("degree"), int(given.get("seed", 0)))  # type: ignore[arg-type]  # looked at
+    return GraphOptions(kind, **given)  # type: ignore[arg-type]  # looked at
 
 
 def word_graph(words: Words, options: GraphOptions) -> Allowed:
@@ -149,11 +200,30 @@ def word_graph(words: Words, options: GraphOptions) -> Allowed:
     for sentence in np.unique(words.sentence):
         own = np.flatnonzero(words.sentence == sentence)
         first, second = np.triu_indices(len(own), k=1)
-        wanted = options.edges(len(own))
         draws = generator_of(f"{words.key}\x1f{sentence}", options.seed).random(len(first))
-        order = np.lexsort((draws, _ranks(words, own, options.kind)[first, second]))[:wanted]
-        found[own[first[order]], own[second[order]]] = True
+        ranks = _ranks(words, own, options.kind)
+        if options.threshold is not None:
+            chosen = np.flatnonzero(ranks[first, second] <= -options.threshold + _ROUNDING)
+        elif options.nearest is not None:
+            chosen = _nearest(ranks, draws, options.nearest)
+        else:
+            chosen = np.lexsort((draws, ranks[first, second]))[: options.edges(len(own))]
+        found[own[first[chosen]], own[second[chosen]]] = True
     return found | found.T
+
+
+def _nearest(ranks: Floats, draws: Floats, count: int) -> Ints:
+    """Which pairs, row by row of the upper triangle, are of a word and one of those that rank first for it."""
+    size = len(ranks)
+    upper = np.triu_indices(size, k=1)
+    drawn = np.zeros((size, size))
+    drawn[upper] = draws
+    apart = np.where(np.eye(size, dtype=bool), np.inf, ranks)
+    order = np.lexsort((drawn + drawn.T, apart), axis=-1)[:, : max(0, min(count, size - 1))]
+    wanted = np.zeros((size, size), dtype=bool)
+    np.put_along_axis(wanted, order, values=True, axis=1)
+    pairs: Ints = np.flatnonzero((wanted | wanted.T)[upper])
+    return pairs
 
 
 def _ranks(words: Words, own: Ints, kind: GraphKind) -> Floats:

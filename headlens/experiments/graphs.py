@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, islice
 from typing import Any
 
@@ -12,10 +12,10 @@ import numpy as np
 
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder
 from headlens.corpora.graph_book import GraphBook
-from headlens.corpora.parsers import Parser
+from headlens.corpora.parsers import Parser, SpacyParser
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import split_words
-from headlens.corpora.word_graphs import Floats, GraphOptions, Words, parse_graph, word_graph
+from headlens.corpora.word_graphs import Floats, GraphOptions, Words, form_means, parse_graph, word_graph
 from headlens.errors import OptionError
 from headlens.experiments.fine_tune import TaskRows
 from headlens.experiments.lesson import Lesson
@@ -127,11 +127,12 @@ def make_books(
         advance: called with the number of examples done.
 
     Raises:
-        OptionError: if a syntax graph is asked for without a parser, or the rows of a task do not tell their texts, as
-            where tokens are masked.
+        OptionError: if a syntax graph is asked for without a parser, or spaCy's vectors without spaCy, or the rows of a
+            task do not tell their texts, as where tokens are masked.
     """
-    needs_vectors = any(options.kind == "lexical" for options in graphs.values())
-    embeddings = _embeddings(loaded) if needs_vectors else None
+    wanted = {options.vectors for options in graphs.values() if options.kind == "lexical"}
+    embeddings = _embeddings(loaded) if "model" in wanted else None
+    static = _static(parser) if "spacy" in wanted else None
     if parser is None and any(options.kind == "syntax" for options in graphs.values()):
         raise OptionError("A syntax graph needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
     books = {name: GraphBook(name, vars(options)) for name, options in graphs.items()}
@@ -144,8 +145,10 @@ def make_books(
                 sequence = _encoded(encoder, sentences, ids)
                 second = len(texts[0]) + 1 if len(texts) > 1 else None
                 words = Words.of(sequence, "\x1e".join(texts), second, embeddings)
+                by_form = words if static is None else replace(words, vectors=static(sequence))
                 for name, options in graphs.items():
-                    books[name].add(sequence, word_graph(words, options))
+                    own = by_form if options.vectors == "spacy" else words
+                    books[name].add(sequence, word_graph(own, options))
         advance(len(group))
     return books
 
@@ -154,6 +157,13 @@ def _embeddings(loaded: LoadedModel) -> Floats:
     layer: Any = loaded.model.get_input_embeddings()
     found: Floats = layer.weight.detach().float().cpu().numpy().astype(np.float64)
     return found
+
+
+def _static(parser: Parser | None) -> Callable[[EncodedSequence], Floats]:
+    """Gives the static vectors of the words of a text."""
+    if not isinstance(parser, SpacyParser):
+        raise OptionError("vectors=spacy are those of a spaCy model.", "Name one: --parser spacy:en_core_web_md.")
+    return lambda sequence: form_means(sequence, parser.vectors([word.form for word in sequence.sentence.words]))
 
 
 def _texts_of_rows(prepared: Prepared) -> list[Row]:

