@@ -20,7 +20,7 @@ headlens train-dam "$model" "${lesson[@]}" --lambdas "${LAMBDAS:-0.0001,0.001,0.
   --out "$out/$task-dam"
 masks=()
 for file in "$out/$task-dam"/masks/*/mask.safetensors; do masks+=(--mask "$file"); done
-headlens masks "$model" "${study[@]}" --longest "${LONGEST:-128}" --grid "${GRID:-global=0,1 random=0,2 neighbour=1,3,6}" \
-  --learn-degrees "${STRENGTHS:-0.1,0.3,1,3}" "${masks[@]}" --out "$out/$task-degrees"
+headlens masks "$model" "${study[@]}" --longest "${LONGEST:-128}" --length "${LONGEST:-128}" \
+  --grid "${GRID:-global=0,1 random=0,2 neighbour=1,3,6}" --learn-degrees "${STRENGTHS:-0.1,0.3,1,3}" "${masks[@]}" --out "$out/$task-degrees"
 
 headlens report "$out/$task-graphs" "$out/$task-dam" "$out/$task-degrees" --out "$out/$task-report"

@@ -119,7 +119,7 @@ class _Run:
         AcceleratorState._reset_state(reset_partial_state=True)
         self.accelerator = Accelerator(mixed_precision=options.precision, cpu=device.type == "cpu")
         groups = parameter_groups(model, options.weight_decay, trainer.scales)
-        optimiser = torch.optim.AdamW(groups, lr=options.learning_rate)
+        optimiser = torch.optim.AdamW(groups, lr=options.learning_rate, fused=True)
         self.plain, self.state = model, TrainingState()
         self.updates = Updates(
             tuple(data.lengths),

