@@ -22,7 +22,7 @@ from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.mask_laws import MaskLaw
 from headlens.interventions.masked_model import MaskedModel
 from headlens.interventions.masking import MaskEdit
-from headlens.interventions.soft_masks import PenaltyKind, SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.soft_masks import PenaltyKind, Scope, SoftMask, SoftMaskOptions, masked_sites
 from headlens.models.loading import LoadedModel
 from headlens.tasks.base import Task
 from headlens.training.frozen_parts import freeze
@@ -111,6 +111,7 @@ def learn_mask(
     options: DamOptions | None = None,
     training: TrainingOptions | None = None,
     how: How | None = None,
+    scope: Scope | None = None,
 ) -> Masked:
     """Train a model and a mask of its attention together (Shi et al. 2021, with degrees Brahma et al. 2022).
 
@@ -124,6 +125,7 @@ def learn_mask(
         options: the mask.
         training: length, step size, rhythm.
         how: progress, and what is kept for going on after an interruption.
+        scope: heads and positions that count; the layers are those of the options.
 
     Raises:
         OptionError: if λ is negative, or the model has no encoder or lacks the parts that are named.
@@ -135,7 +137,7 @@ def learn_mask(
     network = lesson.task.network(model)
     updates = how.updates(lesson.data, training)
     torch.manual_seed(training.seed)
-    mask = made_mask(network, options, updates * training.accumulate)
+    mask = made_mask(network, options, scope, updates * training.accumulate)
     masked = MaskedModel(network, mask)
     objective = Sparse(lesson.objective, mask, strength, options.penalty)
     with masked.eval().opened():
@@ -155,21 +157,21 @@ def learn_mask(
     return Masked(model.eval(), lesson.task, mask.eval(), pd.DataFrame(state.log))
 
 
-def made_mask(network: PreTrainedModel, options: DamOptions, draws: int = 1) -> SoftMask:
-    """A mask for a model, before it is trained.
+def made_mask(network: PreTrainedModel, options: DamOptions, scope: Scope | None = None, draws: int = 1) -> SoftMask:
+    """A mask for a model, before it is trained; the layers are those of the options.
 
     Raises:
         OptionError: if the model has no encoder, or fewer layers.
     """
     sites = masked_sites(network)
     layers = read_layers(options.layers, 1 + max(s.layer for s in sites))
-    return SoftMask(sites, replace(options.mask, layers=layers), options.law, draws)
+    return SoftMask(sites, options.mask, options.law, draws, replace(scope or Scope(), layers=layers))
 
 
 def hard(mask: SoftMask) -> SoftMask:
     """A mask that keeps what the other one keeps, P > 1/2, and has neither noise nor temperature."""
     law = replace(mask.law, temperature=1.0, final_temperature=None, straight_through=True)
-    found = SoftMask(mask.sites, replace(mask.options, noise="never"), law)
+    found = SoftMask(mask.sites, replace(mask.options, noise="never"), law, scope=mask.scope)
     with torch.no_grad():
         found.alpha.copy_(mask.alpha)
     return found.eval().requires_grad_(requires_grad=False)

@@ -15,7 +15,7 @@ from headlens.experiments.dam import DamOptions
 from headlens.experiments.how import check_strength
 from headlens.interventions.gumbel_degrees import GumbelDegrees
 from headlens.interventions.patterns import BigBird
-from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions
+from headlens.interventions.soft_masks import Scope, SoftMask, SoftMaskOptions
 from headlens.report.mask_study import LEARNED
 
 # What a grid calls the degrees, and what the pattern does.
@@ -87,12 +87,19 @@ class DegreeOptions:
         """What tables call them, one for every μ."""
         return tuple(f"{LEARNED}{strength:.10g}" for strength in self.learn_degrees)
 
-    def dam(self, longest: int, typical: int, layers: str | None, *, diagonal: bool) -> DamOptions:
+    def scope(self, typical: int) -> Scope:
+        """Heads and positions that count.
+
+        Args:
+            typical: tokens of the text for which the density is counted.
+        """
+        return Scope(per_head=self.degrees_of == "heads", counted=typical)
+
+    def dam(self, longest: int, layers: str | None, *, diagonal: bool) -> DamOptions:
         """A mask whose offsets have learned degrees.
 
         Args:
             longest: tokens of the longest text.
-            typical: tokens for which the density is counted.
             layers: in which layers it holds; None for all.
             diagonal: whether a token may look at itself.
         """
@@ -102,8 +109,6 @@ class DegreeOptions:
             per_layer=True,
             form="renormalised",
             diagonal=diagonal,
-            per_head=self.degrees_of == "heads",
-            counted=typical,
         )
         return DamOptions(mask, GumbelDegrees(largest=self.largest_degree), "mean", layers=layers)
 
@@ -124,14 +129,14 @@ def degree_rows(mask: SoftMask) -> list[dict[str, Any]]:
     return [
         {
             "layer": site.layer,
-            "head": head if mask.options.per_head else None,
+            "head": head if mask.scope.per_head else None,
             "degree": degree,
             "p": float(p),
             "chosen": degree == int(degrees[row, head]),
         }
         for row, site in enumerate(mask.sites)
         for head in range(alpha.shape[1])
-        if not mask.options.per_head or head in {h.head for h in site.heads}
+        if not mask.scope.per_head or head in {h.head for h in site.heads}
         for degree, p in enumerate(masses[row, head])
     ]
 

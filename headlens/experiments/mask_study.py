@@ -28,6 +28,7 @@ from headlens.experiments.masked import mask_edit
 from headlens.experiments.run import Run
 from headlens.experiments.trainings import Record, Trainings, told_once
 from headlens.interventions.attention_mask import FILE, AttentionMask
+from headlens.interventions.soft_masks import Scope
 from headlens.models.loading import LoadedModel
 from headlens.training.loop import Trainer
 from headlens.training.objectives import moved
@@ -178,7 +179,7 @@ class MaskStudy:
             if isinstance(source, AttentionMask):
                 source.block(texts.longest)
             if case.strength is not None:
-                made_mask(opened.lesson.task.network(opened.loaded.model), self._dam(case, texts))
+                made_mask(opened.lesson.task.network(opened.loaded.model), *self._dam(case, texts))
             with under(opened.loaded.model, case, texts.books):
                 pass
 
@@ -197,7 +198,8 @@ class MaskStudy:
         assert case.strength is not None
         training = replace(self.training, seed=case.seed)
         with self.trainings.followed(case.name, case.name, opened.lesson.data) as how:
-            found = learn_mask(opened.loaded, opened.lesson, case.strength, self._dam(case, texts), training, how)
+            dam, scope = self._dam(case, texts)
+            found = learn_mask(opened.loaded, opened.lesson, case.strength, dam, training, how, scope)
         with found.hardened():
             metrics, notes = self.trainings.measured(opened.loaded, opened.lesson, found.model)
         place = f"{MASKS}/{case.name}/{FILE}"
@@ -205,9 +207,10 @@ class MaskStudy:
             save_mask(self.run.path / place, LearnedMask.of(case.name, found.mask), found)
         return CaseOutcome(case.name, metrics, notes, place, degree_rows(found.mask))
 
-    def _dam(self, case: Case, texts: StudyTexts) -> DamOptions:
+    def _dam(self, case: Case, texts: StudyTexts) -> tuple[DamOptions, Scope]:
         longest = max(self.n, texts.longest)
-        return self.degrees.dam(longest, round(texts.mean_length), case.layers, diagonal=case.diagonal == "kept")
+        dam = self.degrees.dam(longest, case.layers, diagonal=case.diagonal == "kept")
+        return dam, self.degrees.scope(round(texts.mean_length))
 
     def _rows(self, case: Case, outcome: CaseOutcome, texts: StudyTexts) -> list[Record]:
         learned = AttentionMask.load(self.run.path / outcome.mask) if outcome.mask and self.run.writes else None
@@ -227,7 +230,9 @@ def _settling(case: Case, outcome: CaseOutcome) -> list[str]:
     share = unsettled(outcome.degrees) if outcome.degrees else 0.0
     if share <= _UNSETTLED:
         return []
-    return [f"{case.name}: {share:.0%} of the heads have not settled on a degree; more updates let them."]
+    where = "" if case.layers is None else f" in layers {case.layers}"
+    what = f"{case.pattern}{where}, seed {case.seed}"
+    return [f"{what}: {share:.0%} of the heads have not settled on a degree; more updates let them."]
 
 
 def _key(case: Case) -> Record:

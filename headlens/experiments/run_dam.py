@@ -9,7 +9,7 @@ import pandas as pd
 
 from headlens.corpora.sources import CorpusOptions, open_corpus
 from headlens.errors import OptionError
-from headlens.experiments.dam import DamOptions
+from headlens.experiments.dam import DamOptions, made_mask
 from headlens.experiments.dam_sweep import DamSweep, MaskOutcome, forget_masks
 from headlens.experiments.dam_tables import LearnedMask
 from headlens.experiments.facts import model_facts
@@ -100,6 +100,8 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
             forget_masks(run.path)
         lesson = replace(request.lesson, longest=request.dam.mask.longest)
         opened = lesson.open(run, _loaded(request, run), seed, offline=offline)
+        # What is wrong with the mask is told before anything is measured.
+        made_mask(opened.lesson.task.network(opened.loaded.model), request.resolved_dam)
         sweep = DamSweep(run, opened.loaded, opened.lesson, request.lambdas, request.resolved_dam, request.options)
         outcomes = sweep.outcomes()
         tables = sweep.tables(outcomes, request.window) if run.writes else {}

@@ -42,9 +42,6 @@ class SoftMaskOptions:
         diagonal: whether a token may look at itself; if not, i = j is masked everywhere.
         noise: whether M is drawn in `training`, also at evaluation (`always`), as in the authors' code, or `never`,
             which is soft importance.
-        per_head: masks of their own for every head; else all heads of a layer share one.
-        layers: which layers are masked; None for all. With shared weights (ALBERT) these are depths.
-        counted: tokens of the text whose positions the penalty counts; None for n.
 
     Raises:
         OptionError: if a number or a name cannot be.
@@ -57,9 +54,6 @@ class SoftMaskOptions:
     strength: float = 1e4
     diagonal: bool = True
     noise: Noise = "training"
-    per_head: bool = True
-    layers: tuple[int, ...] | None = None
-    counted: int | None = None
 
     def __post_init__(self) -> None:
         if self.longest < 2:
@@ -77,6 +71,21 @@ class SoftMaskOptions:
         return Offsets(self.longest) if self.structured else Pairs(self.longest)
 
 
+@dataclass(frozen=True)
+class Scope:
+    """Where a learned mask holds, and which positions its penalty counts.
+
+    Args:
+        layers: which layers are masked; None for all. With shared weights (ALBERT) these are depths.
+        per_head: masks of their own for every head; else all heads of a layer share one.
+        counted: tokens of the text whose positions the penalty counts; None for those of the longest text.
+    """
+
+    layers: tuple[int, ...] | None = None
+    per_head: bool = True
+    counted: int | None = None
+
+
 class SoftMask(nn.Module, Edit, CallNormalizer):
     """Masks the self-attention of encoders by numbers M from 0 to 1, which a law makes of α; symmetric by construction.
 
@@ -87,10 +96,11 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
     The multiplicative form is the normaliser of a session; the others are edits.
 
     Args:
-        sites: of an encoder, see `masked_sites`; the options say which of them are masked.
+        sites: of an encoder, see `masked_sites`; the scope says which of them are masked.
         options: what the mask is like.
         law: how M is drawn.
         draws: of the whole training, for a temperature that falls.
+        scope: layers, heads and positions that count.
     """
 
     def __init__(
@@ -99,19 +109,21 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
         options: SoftMaskOptions | None = None,
         law: MaskLaw | None = None,
         draws: int = 1,
+        scope: Scope | None = None,
     ) -> None:
         super().__init__()
+        self.scope = scope or Scope()
         self.options, self.law, self.draws = options or SoftMaskOptions(), law or GumbelSigmoid(), draws
         if self.law.by_offset and not self.options.structured:
             raise OptionError("Degrees are about offsets, and the mask has a number for each pair.", "Structure it.")
-        self.sites = tuple(s for s in sites if self.options.layers is None or s.layer in self.options.layers)
+        self.sites = tuple(s for s in sites if self.scope.layers is None or s.layer in self.scope.layers)
         self._all_layers = 1 + max(s.layer for s in sites)
-        _check_layers(self.options.layers, [s.layer for s in sites])
+        _check_layers(self.scope.layers, [s.layer for s in sites])
         self.edits_mask = self.options.form != "multiplicative"
         self._rows = {(s.stack, s.layer): i if self.options.per_layer else 0 for i, s in enumerate(self.sites)}
         layers = len(self.sites) if self.options.per_layer else 1
         # Heads that were cut out keep their numbers.
-        heads = 1 + max(h.head for s in self.sites for h in s.heads) if self.options.per_head else 1
+        heads = 1 + max(h.head for s in self.sites for h in s.heads) if self.scope.per_head else 1
         near_zero = _SPREAD * torch.randn(layers, heads, self.law.size(self.options.shape.size))
         self.alpha = nn.Parameter(self.law.start(near_zero))
         self.register_buffer("drawn", torch.zeros((), dtype=torch.int64))
@@ -169,7 +181,7 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
 
         Args:
             kind: "sum" over layers, heads, and all n x n positions, as the authors have it, or their "mean".
-                The options may say that the positions of a shorter text are counted.
+                The scope may say that the positions of a shorter text are counted.
         """
         values = self._fitted(self.law.probabilities(self.alpha)) if self.law.expected else self.values
         total = (values * self._counts()).sum()
@@ -201,7 +213,7 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
 
     @property
     def _counted(self) -> int:
-        return self.options.counted or self.options.longest
+        return self.scope.counted or self.options.longest
 
     def _counts(self) -> Tensor:
         shape = self.options.shape
@@ -214,7 +226,7 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
 
     def _by_number(self, whole: Tensor) -> Tensor:
         """In the place of every layer's number; layers without a mask, or without heads, have all positions."""
-        if not self.options.per_layer and self.options.layers is None:
+        if not self.options.per_layer and self.scope.layers is None:
             return whole
         found = whole.new_ones(self._all_layers, *whole.shape[1:])
         found[[s.layer for s in self.sites]] = whole
@@ -239,7 +251,7 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
             if self._values is not None:
                 self._built[row, length] = built
         heads = [h.head for h in context.site.heads]
-        whole = not self.options.per_head or heads == list(range(built.shape[1]))
+        whole = not self.scope.per_head or heads == list(range(built.shape[1]))
         return built if whole else built[:, heads]
 
     def _build(self, row: int, context: CallContext) -> Tensor:

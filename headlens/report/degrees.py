@@ -179,8 +179,7 @@ def _say(axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, flo
         fontsize=TICK_SIZE - 1,
         fontfamily=FAMILY,
         color=colour,
-        bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4},
-        zorder=5,
+        zorder=2,
     )
 
 

@@ -69,6 +69,23 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
     assert "Masks and what models achieve under them" in page
 
 
+def test_masks_of_some_layers(run: Headlens, headlens: Headlens) -> None:
+    assert run("--layers", "last:1", "--form", "renormalised", "--no-figures").code == 0
+    sweep = pd.read_csv("run/sweep.csv").set_index("run")
+    kept = load_file("run/masks/penalty-0.1/mask.safetensors")["allowed"]
+    assert len(kept) > 1
+    assert bool(kept[:-1].all())
+    assert not bool(kept[-1].all())
+    assert sweep["sparsity"]["penalty-0.1"] == pytest.approx(1 - float(kept.float().mean()), abs=1e-6)
+    again = headlens("train-dam", "--config", "run/run.json", "--out", "again", "-q")
+    assert again.code == 0, again.err
+    assert_same("run", "again")
+    refused = run("--layers", "9", out="none")
+    assert refused.code == 2
+    assert "there is no layer 9 with heads in the encoder" in refused.err
+    assert not Path("none").exists()
+
+
 def test_other_commands_take_the_mask(run: Headlens, headlens: Headlens) -> None:
     assert run("--no-figures", "--no-diagonal").code == 0
     last = pd.read_csv("run/sweep.csv").iloc[-1]

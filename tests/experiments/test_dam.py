@@ -105,8 +105,9 @@ def test_the_file_of_learned_degrees_is_their_final_mask(
     wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, degrees_of: Any, layers: str | None
 ) -> None:
     loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
-    options = DegreeOptions((1.0,), 5, degrees_of).dam(40, 12, layers, diagonal=True)
-    found = learn_mask(loaded, lesson, 1.0, options, SHORT)
+    degrees = DegreeOptions((1.0,), 5, degrees_of)
+    options = degrees.dam(40, layers, diagonal=True)
+    found = learn_mask(loaded, lesson, 1.0, options, SHORT, scope=degrees.scope(12))
     with torch.no_grad():
         found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
     ids = torch.randint(5, 50, (2, 30), generator=torch.Generator().manual_seed(2))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -19,7 +21,7 @@ from headlens.experiments.degrees import (
 from headlens.interventions.gumbel_degrees import GumbelDegrees
 from headlens.interventions.pattern_specs import parse_pattern
 from headlens.interventions.patterns import BigBird
-from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions
+from headlens.interventions.soft_masks import Scope, SoftMask
 
 
 def test_a_grid_has_every_combination_once() -> None:
@@ -69,8 +71,9 @@ def test_options_that_cannot_be(wrong: dict[str, object], words: str) -> None:
 @pytest.mark.parametrize("shared", [False, True])
 def test_what_is_told_of_a_mask(shared: bool) -> None:
     sites = [Site("encoder", layer, 2, "somewhere") for layer in range(3)]
-    options = DegreeOptions((1.0,), 2, "layers" if shared else "heads").dam(9, 6, "last:2", diagonal=True)
-    mask = SoftMask(sites, SoftMaskOptions(**(vars(options.mask) | {"layers": (1, 2)})), options.law)
+    degrees = DegreeOptions((1.0,), 2, "layers" if shared else "heads")
+    options = degrees.dam(9, "last:2", diagonal=True)
+    mask = SoftMask(sites, options.mask, options.law, scope=replace(degrees.scope(6), layers=(1, 2)))
     heads = 1 if shared else 2
     with torch.no_grad():
         mask.alpha.copy_(torch.tensor([0.0, 0.0, 0.0]).expand(2, heads, 3))
@@ -92,10 +95,10 @@ def test_what_is_told_of_a_mask(shared: bool) -> None:
 
 
 def test_a_mask_of_learned_degrees_is_for_offsets_and_expected_density() -> None:
-    options = DegreeOptions((1.0,), 4).dam(30, 12, "6-11", diagonal=False)
+    options = DegreeOptions((1.0,), 4).dam(30, "6-11", diagonal=False)
     assert isinstance(options.law, GumbelDegrees)
     assert (options.law.largest, options.penalty, options.layers) == (4, "mean", "6-11")
-    assert (options.mask.longest, options.mask.counted, options.mask.diagonal) == (30, 12, False)
+    assert (options.mask.longest, options.mask.diagonal) == (30, False)
     assert options.mask.structured
     assert options.mask.per_layer
-    assert options.mask.per_head
+    assert DegreeOptions((1.0,)).scope(12) == Scope(None, per_head=True, counted=12)

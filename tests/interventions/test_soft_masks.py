@@ -18,7 +18,7 @@ from headlens.interventions.gumbel_degrees import GumbelDegrees
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.mask_laws import MaskLaw
 from headlens.interventions.masked_model import MaskedModel
-from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.soft_masks import Scope, SoftMask, SoftMaskOptions, masked_sites
 
 ENCODERS = ["bert", "albert", "albert-groups", "marian", "roberta", "distilbert", "modernbert", "bart"]
 SOFT = GumbelSigmoid(straight_through=False)
@@ -87,21 +87,25 @@ def test_masked_positions_get_no_weight(name: str, structured: bool, per_layer: 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize(
-    ("options", "law"),
+    ("options", "law", "scope"),
     [
-        (SoftMaskOptions(8, strength=20.0), SOFT),
-        (SoftMaskOptions(8, strength=20.0, structured=True, per_layer=True), SOFT),
-        (SoftMaskOptions(8, form="multiplicative"), SOFT),
-        (SoftMaskOptions(8, form="multiplicative", structured=True, diagonal=False), SOFT),
-        (SoftMaskOptions(8, form="renormalised", per_layer=True, layers=(1,)), SOFT),
-        (SoftMaskOptions(8, form="renormalised", structured=True, per_layer=True), SOFT_DEGREES),
-        (SoftMaskOptions(8, form="renormalised", structured=True, per_head=False, noise="never"), SOFT_DEGREES),
+        (SoftMaskOptions(8, strength=20.0), SOFT, Scope()),
+        (SoftMaskOptions(8, strength=20.0, structured=True, per_layer=True), SOFT, Scope()),
+        (SoftMaskOptions(8, form="multiplicative"), SOFT, Scope(counted=5)),
+        (SoftMaskOptions(8, form="multiplicative", structured=True, diagonal=False), SOFT, Scope(counted=5)),
+        (SoftMaskOptions(8, form="renormalised", per_layer=True), SOFT, Scope(layers=(1,))),
+        (SoftMaskOptions(8, form="renormalised", structured=True, per_layer=True), SOFT_DEGREES, Scope()),
+        (
+            SoftMaskOptions(8, form="renormalised", structured=True, noise="never"),
+            SOFT_DEGREES,
+            Scope(per_head=False, counted=6),
+        ),
     ],
 )
-def test_gradients_by_finite_differences(kernel: str, options: SoftMaskOptions, law: MaskLaw) -> None:
+def test_gradients_by_finite_differences(kernel: str, options: SoftMaskOptions, law: MaskLaw, scope: Scope) -> None:
     """Of a loss and the penalty, by α, with noise that stays as it is; in double precision and a padded batch."""
     model, inputs = zoo.ZOO["bert"].build(kernel).double(), zoo.padded(zoo.ZOO["bert"])
-    mask = filled(SoftMask(masked_sites(model), options, law).double())
+    mask = filled(SoftMask(masked_sites(model), options, law, scope=scope).double())
     masked = MaskedModel(model, mask).eval()
     mask.train()
 
