@@ -39,6 +39,7 @@ def train(
     split: o.SplitOption = "train",
     dev: t.DevOption = None,
     dev_target: t.DevTargetOption = None,
+    attention: tr.AttentionOption = None,
     bleu: tr.BleuOption = 0,
     figures: o.FiguresOption = True,
 ) -> None:
@@ -68,6 +69,7 @@ def train(
                 bleu=bleu,
                 training=training.options(),
                 mask=masking.options(),
+                attention=attention,
                 model_options=load.options(),
                 figures=figures,
                 place=output.place(),
@@ -89,6 +91,7 @@ def train(
                 vocabulary=text.vocabulary,
                 training=training.options(),
                 mask=masking.options(),
+                attention=attention,
                 model_options=load.options(),
                 figures=figures,
                 place=output.place(),

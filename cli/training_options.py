@@ -8,6 +8,16 @@ import typer
 
 from . import options as o
 
+AttentionOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="What turns scores into attention weights: softmax, entmax15 or sparsemax, which give exact zeros, or "
+        "entmax:ALPHA; the checkpoint keeps it.",
+        show_default="that of the model",
+        rich_help_panel=o.TRAINING,
+    ),
+]
 GuessedShareOption = Annotated[
     float, typer.Option(help="Share of the tokens that are to be guessed, for mlm.", rich_help_panel=o.TRAINING)
 ]

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from headlens.attention.interface import ATTRIBUTE, NAMES
+from headlens.attention.interface import ATTRIBUTE, EAGER, NAMES, SWITCHED
 from headlens.attention.passes import Link
 
 
@@ -25,7 +25,7 @@ def install(model: nn.Module, name: str, link: Link, undo: ExitStack) -> None:
     Raises:
         RuntimeError: if the model, or one it shares its config object with, is in a session already.
     """
-    configs = _configs(model)
+    configs = configs_of(model)
     _refuse_second_session(model, configs)
     for config in configs:
         put(config, "_attn_implementation_internal", name, undo)
@@ -37,6 +37,11 @@ def implementations(modules: Iterable[nn.Module]) -> set[str]:
     """The names of the attention functions that modules use now."""
     configs: list[Any] = [m.config for m in modules]
     return {c._attn_implementation for c in configs}
+
+
+def is_eager(modules: Iterable[nn.Module]) -> bool:
+    """Whether some module computes its weights itself, as eager attention or what it was switched to does."""
+    return bool(implementations(modules) & {"eager", EAGER, SWITCHED})
 
 
 def supports_sdpa(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
@@ -51,7 +56,7 @@ def recomputes(model: nn.Module) -> bool:
     return any(getattr(m, "gradient_checkpointing", False) for m in model.modules())
 
 
-def _configs(model: nn.Module) -> list[Any]:
+def configs_of(model: nn.Module) -> list[Any]:
     """Every configuration object that some part of the model asks for its attention implementation."""
     owners = [m.config for m in model.modules() if hasattr(m, "config")]
     nested = [getattr(c, name, None) for c in owners for name in getattr(c, "sub_configs", {})]

@@ -15,12 +15,15 @@ from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from headlens.attention.sites import eager_function, sdpa_function
+from headlens.attention.sites import OWN, eager_function, sdpa_function
+from headlens.errors import SelfCheckError
 
 Kernel = Literal["eager", "sdpa", "fast"]
 EAGER = "headlens"
 SDPA = "headlens_sdpa"
 NAMES = (EAGER, SDPA)
+# The attention that a model was switched to, see `switch`.
+SWITCHED = "headlens_switched"
 # Where a session leaves its link for the registered functions to find: on the modules of its own model, so
 # that nothing is global and two sessions on two models do not meet.
 ATTRIBUTE = "_headlens_link"
@@ -40,12 +43,24 @@ def _attention(kernel: Kernel, module: nn.Module, *args: Any, **kwargs: Any) -> 
     return attend(*args, **kwargs)
 
 
+def _switched(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
+    # A model that was built from the configuration of a switched one would be a softmax in silence.
+    if OWN not in vars(module) and getattr(module, ATTRIBUTE, None) is None:
+        raise SelfCheckError(
+            f"{type(module).__name__} has lost the attention that its model was switched to.",
+            "Switch the model again: headlens.attention.switch.restore_attention.",
+        )
+    return _attention("eager", module, *args, **kwargs)
+
+
 def register() -> None:
     """Make the names known to transformers; doing it twice changes nothing."""
     AttentionInterface.register(EAGER, partial(_attention, "eager"))
     AttentionMaskInterface.register(EAGER, eager_mask)
     AttentionInterface.register(SDPA, partial(_attention, "sdpa"))
     AttentionMaskInterface.register(SDPA, sdpa_mask)
+    AttentionInterface.register(SWITCHED, _switched)
+    AttentionMaskInterface.register(SWITCHED, eager_mask)
 
 
 def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:

@@ -5,18 +5,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from headlens.attention.contract import CallContext
-from headlens.attention.sites import eager_function
+from headlens.attention.sites import file_function
 from headlens.errors import OptionError, UnsupportedModelError
 from headlens.models.known import FAMILIES
 
 # (scores of shape (..., keys)) -> weights of the same shape that sum to 1 over the keys.
 Normalizer = Callable[[Tensor], Tensor]
+
+_SPARSEST = 10.0  # alpha beyond which bisection has nothing left to tell apart
 
 # Arguments that models hand on to every attention function and that mean nothing to this core: the mask
 # already holds what sliding_window, is_causal and the positions say.
@@ -54,28 +57,61 @@ class Entmax:
     """alpha-entmax over the keys (Peters, Niculae and Martins 2019): exact zeros for alpha > 1.
 
     Args:
-        alpha: 1.5 or 2 (sparsemax); both have exact algorithms.
+        alpha: above 1; 1.5 and 2 (sparsemax) have exact algorithms, others are found by bisection. The larger, the
+            sparser.
 
     Raises:
-        OptionError: for any other alpha.
+        OptionError: if alpha is out of range.
     """
 
     alpha: float = 1.5
 
     def __post_init__(self) -> None:
-        if self.alpha not in (1.5, 2.0):
-            raise OptionError(f"entmax with alpha {self.alpha} is not offered.", "Use 1.5, or 2 for sparsemax.")
+        if not 1 < self.alpha <= _SPARSEST:
+            raise OptionError(
+                f"entmax with alpha {self.alpha:g} is not offered.",
+                f"Use a number above 1, which would be softmax, up to {_SPARSEST:g}: 1.5, or 2 for sparsemax.",
+            )
+
+    def __str__(self) -> str:
+        return {1.5: "entmax15", 2.0: "sparsemax"}.get(self.alpha, f"entmax:{self.alpha:g}")
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Weights of shape (..., keys); rows whose keys are all masked become uniform, as under softmax."""
-        from entmax import entmax15, sparsemax  # noqa: PLC0415 - heavy, and needed by few
-
-        function = entmax15 if self.alpha == 1.5 else sparsemax
+        function = self._function()
         # Rows that are masked throughout would come out as NaN.
         lowest = torch.finfo(scores.dtype).min
         dead = (scores <= lowest / 2).all(dim=-1, keepdim=True)
         weights: Tensor = function(scores.masked_fill(dead, 0.0), dim=-1)
         return weights
+
+    def _function(self) -> Callable[..., Any]:
+        from entmax import entmax15, entmax_bisect, sparsemax  # noqa: PLC0415 - heavy, and needed by few
+
+        exact = {1.5: entmax15, 2.0: sparsemax}
+        return exact.get(self.alpha) or partial(entmax_bisect, alpha=self.alpha)
+
+
+def parse_normalizer(text: str) -> Entmax | None:
+    """Read `softmax` (None), `entmax15`, `sparsemax` or `entmax:ALPHA`.
+
+    Raises:
+        OptionError: if it is none of these.
+    """
+    name, colon, alpha = (part.strip() for part in text.lower().partition(":"))
+    if not colon and name in _NAMED:
+        return _NAMED[name]
+    try:
+        if name != "entmax" or not colon:
+            raise ValueError
+        return Entmax(float(alpha))
+    except ValueError as error:
+        raise OptionError(
+            f"--attention {text!r} is none.", f"Choose one of {', '.join(_NAMED)}, entmax:1.3."
+        ) from error
+
+
+_NAMED: dict[str, Entmax | None] = {"softmax": None, "entmax15": Entmax(1.5), "sparsemax": Entmax(2.0)}
 
 
 def attend_with(
@@ -100,18 +136,44 @@ def attend_with(
     Raises:
         UnsupportedModelError: on an argument this core does not know; swallowing it would give wrong numbers.
     """
+    if isinstance(normalizer, CallNormalizer):
+        normalizer = normalizer.at(context)
+    return attend_as(normalizer, module, context.query, context.key, context.value, mask, **kwargs)
+
+
+def attend_as(
+    normalizer: Normalizer,
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    **kwargs: Any,
+) -> tuple[Tensor, Tensor]:
+    """The same with the arguments that models give to their attention functions.
+
+    Args:
+        normalizer: scores to weights.
+        module: the attention module.
+        query: (batch, heads, query, d).
+        key: (batch, key heads, key, d).
+        value: (batch, key heads, key, d).
+        attention_mask: additive.
+        **kwargs: what else the model gives.
+
+    Raises:
+        UnsupportedModelError: on an argument this core does not know.
+    """
     _refuse_unknown(module, kwargs)
-    query, value = context.query, context.value
+    mask = attention_mask
     # (batch, heads, key, d) from (batch, key heads, key, d)
     groups = query.shape[1] // max(1, value.shape[1])
-    key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (context.key, value))
+    key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (key, value))
     scaling = kwargs.get("scaling")
     scores = torch.matmul(query, key.transpose(2, 3)) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     bias = kwargs.get("position_bias")
     scores = scores if bias is None else scores + bias
-    if isinstance(normalizer, CallNormalizer):
-        normalizer = normalizer.at(context)
     weights = normalizer(scores if mask is None else scores + lowest_kept(mask, scores.dtype))
     dropped = nn.functional.dropout(weights, p=kwargs.get("dropout") or 0.0, training=module.training)
     return torch.matmul(dropped.to(value.dtype), value).transpose(1, 2).contiguous(), weights
@@ -126,7 +188,7 @@ def check_core(context: CallContext, module: nn.Module, mask: Tensor | None, **k
     kwargs = {**kwargs, "dropout": 0.0}
     with torch.no_grad():
         ours, _ = attend_with(softmax, context, module, mask, **kwargs)
-        theirs, _ = eager_function(module)(module, context.query, context.key, context.value, mask, **kwargs)
+        theirs, _ = file_function(module)(module, context.query, context.key, context.value, mask, **kwargs)
     largest = theirs.abs().max() if theirs.numel() else 0.0
     if not torch.allclose(ours.float(), theirs.float(), rtol=0, atol=100 * torch.finfo(ours.dtype).eps * largest):
         raise _irreplaceable(f"{context.site}: the attention of {type(module).__name__}", "")

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.contract import CallContext
 from headlens.attention.edited import edited_output, mask_to_use
-from headlens.attention.installation import implementations, install, put
+from headlens.attention.installation import install, is_eager, put
 from headlens.attention.intact import Intact
 from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
 from headlens.attention.passes import Link, Passes
@@ -86,8 +86,7 @@ class Replay:
         self._means = means or {}
         self.edits = standing_edits(model)
         self.modules = {s: model.get_submodule(s.module) for s in self.sites}
-        eager = implementations(self.modules.values()) & {"eager", EAGER}
-        self.kernel: Kernel = "eager" if eager else "sdpa"
+        self.kernel: Kernel = "eager" if is_eager(self.modules.values()) else "sdpa"
         sites = set(self.modules.values())
         self._silent = depth_mask(model)
         self._chain = {m for m in model.modules() if m is not model and not sites.isdisjoint(m.modules())}

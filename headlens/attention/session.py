@@ -14,8 +14,8 @@ from headlens.attention import learned_mask
 from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.core import Core, attend, blocks, terms_of
 from headlens.attention.edited import edited_output, mask_to_use
-from headlens.attention.installation import implementations, install, recomputes, supports_sdpa
-from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
+from headlens.attention.installation import implementations, install, is_eager, recomputes, supports_sdpa
+from headlens.attention.interface import EAGER, SDPA, SWITCHED, Kernel, additive, own_attention
 from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_with, check_core
 from headlens.attention.passes import Link, Passes
 from headlens.attention.sites import Site, find_sites
@@ -113,12 +113,13 @@ class AttentionSession:
     def _choose_kernel(self, wanted: Kernel | Literal["auto"]) -> Kernel:
         needed = self._needs_weights or self.normalizer is not None
         if wanted == "auto":
-            return "eager" if needed or implementations(self._modules) & {"eager", EAGER} else "sdpa"
+            return "eager" if needed or is_eager(self._modules) else "sdpa"
         if wanted == "fast" and self.normalizer is not None:
             raise ValueError("the fast kernel is a softmax and takes no other normaliser")
         if wanted == "sdpa" and needed:
             raise ValueError("the sdpa kernel never has the weights that an observer or normaliser needs")
-        if wanted == "sdpa" and not supports_sdpa(self.model, self._modules):
+        switched = SWITCHED in implementations(self._modules)
+        if wanted == "sdpa" and (switched or not supports_sdpa(self.model, self._modules)):
             raise _no_sdpa(type(self.model).__name__)
         return wanted
 

@@ -19,6 +19,8 @@ from headlens.models.shrinking import heads_left
 
 # The name by which a modeling file of transformers asks for its attention function.
 _DISPATCH_NAME = "ALL_ATTENTION_FUNCTIONS"
+# Where a module that was switched to another attention has it.
+OWN = "_headlens_own_attention"
 _CROSS = re.compile(r"cross_?att|encoder_att|enc_?dec", re.IGNORECASE)
 _HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
 
@@ -158,7 +160,17 @@ def _n_heads(found: _Found) -> int:
 
 
 def eager_function(module: nn.Module) -> Callable[..., Any]:
-    """The model's own eager attention, taken from the file that defines the module's forward pass.
+    """The model's own eager attention: what it was switched to, see `switch`, or that of its file.
+
+    Raises:
+        UnsupportedModelError: if that file has none.
+    """
+    switched: Callable[..., Any] | None = vars(module).get(OWN)
+    return file_function(module) if switched is None else switched
+
+
+def file_function(module: nn.Module) -> Callable[..., Any]:
+    """Eager attention as the file has it that defines the module's forward pass.
 
     Raises:
         UnsupportedModelError: if that file has none.

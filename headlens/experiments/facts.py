@@ -6,6 +6,7 @@ from collections.abc import Container
 from pathlib import Path
 from typing import Any
 
+from headlens.attention.switch import attention_name
 from headlens.models.loading import LoadedModel
 
 
@@ -24,6 +25,7 @@ def model_facts(loaded: LoadedModel, label: str) -> dict[str, Any]:
         "parameters": loaded.n_parameters,
         "device": str(loaded.device),
         "dtype": str(loaded.model.dtype).removeprefix("torch."),
+        "attention": attention_name(loaded.model),
     }
 
 

@@ -11,6 +11,7 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
+from headlens.attention.switch import restore_attention
 from headlens.errors import OptionError
 from headlens.experiments.fine_tune import freeze_unused
 from headlens.experiments.how import How, check_strength
@@ -214,6 +215,7 @@ def from_scratch(
     how = how or How()
     torch.manual_seed(training.seed)
     model: PreTrainedModel = type(loaded.model)(copy.deepcopy(loaded.model.config))
+    restore_attention(loaded.name, model)
     model.to(device=loaded.device, dtype=loaded.model.dtype)  # type: ignore[call-arg]
     if gone := {*head_map(loaded.model).removed, *removed}:
         head_map(model).without(gone).apply(model)

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
+from headlens.attention.normalizers import parse_normalizer
+from headlens.attention.switch import switch_as_asked
 from headlens.errors import OptionError, counted
 from headlens.experiments.fine_tune import Asker, TaskLoss, TaskRows, freeze_unused, hold_out, task_evaluation
 from headlens.experiments.masked import MaskOptions
@@ -51,6 +53,7 @@ class FineTuneRequest:
         vocabulary: pieces of a new model's own vocabulary.
         training: length, step size, rhythm.
         mask: where queries may look.
+        attention: what turns scores into weights, see `parse_normalizer`; None for what the model has.
         model_options: how the model is loaded, and the device.
         figures: whether the curve is drawn.
         place: where the run goes.
@@ -67,6 +70,7 @@ class FineTuneRequest:
     vocabulary: int = 8000
     training: TrainingOptions = field(default_factory=TrainingOptions)
     mask: MaskOptions = field(default_factory=MaskOptions)
+    attention: str | None = None
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
@@ -77,6 +81,8 @@ class FineTuneRequest:
                 f"--task {self.data.task} is not trained on examples, but on text.",
                 "Train it with --task mlm or --task translation, and --corpus.",
             )
+        if self.attention is not None:
+            parse_normalizer(self.attention)
         if not 0 <= self.dev_share <= 0.9:
             raise OptionError(f"--dev-share {self.dev_share} is not from 0 to 0.9.", "0.1 suits most.")
 
@@ -102,6 +108,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         loaded = _load(request, run, parts.train)
         headed = with_task_head(loaded, task, request.training.seed)
         loaded = replace(loaded, model=headed.model)
+        switch_as_asked(loaded.model, request.attention)
         asker = Asker.of(task, loaded, request.longest)
         with run.reporter.status("tokenizing"):
             rows = TaskRows.of(asker, parts.train, parts.unlabelled[0])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 
+from headlens.attention.normalizers import parse_normalizer
+from headlens.attention.switch import switch_as_asked
 from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
@@ -58,6 +60,7 @@ class TrainRequest:
         training: length, step size, rhythm.
         bleu: how many held-out pairs are translated at the end, for BLEU and chrF.
         mask: where queries may look.
+        attention: what turns scores into weights, see `parse_normalizer`; None for what the model has.
         model_options: how the model is loaded, and the device.
         figures: whether the curve is drawn.
         place: where the run goes.
@@ -72,6 +75,7 @@ class TrainRequest:
     training: TrainingOptions = field(default_factory=TrainingOptions)
     bleu: int = 0
     mask: MaskOptions = field(default_factory=MaskOptions)
+    attention: str | None = None
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
@@ -83,6 +87,8 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
     Raises:
         InputError: whatever is wrong with what was asked for.
     """
+    if request.attention is not None:
+        parse_normalizer(request.attention)
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
     if request.dev_target is not None and request.dev is None:
         raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
@@ -94,6 +100,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             summary = summarise(corpus, advance)
         corpus, dev = _held_out(request, corpus, summary)
         trainable = _trainable(request, run, corpus)
+        switch_as_asked(trainable.model, request.attention)
         with masked(trainable.model, request.mask, run.tell):
             state, notes = _train(request, run, trainable, corpus, dev)
             if run.folder is None:

@@ -14,6 +14,7 @@ from safetensors.torch import load_model, save_model
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headlens.attention.switch import attention_name
 from headlens.experiments.example_records import record_table
 from headlens.experiments.interrupts import Deferred
 from headlens.experiments.notes import record_notes
@@ -197,4 +198,5 @@ def model_facts(name: str, model: PreTrainedModel, state: TrainingState) -> dict
         "parameters": sum(p.numel() for p in model.parameters()),
         "device": str(model.device),
         "steps": state.step,
+        "attention": attention_name(model),
     }

@@ -13,6 +13,8 @@ from transformers import PreTrainedModel
 from headlens.attention.contract import BatchTokens, Tokens
 from headlens.attention.pass_inputs import named, real_tokens
 from headlens.attention.session import AttentionSession
+from headlens.attention.switch import attention_of
+from headlens.errors import OptionError
 from headlens.interventions.soft_masks import SoftMask
 
 
@@ -41,6 +43,11 @@ class MaskedModel(nn.Module):
         Sentences are as long as the pass's attention mask says.
         """
         multiplies = self.mask.options.form == "multiplicative"
+        if multiplies and attention_of(self.module) is not None:
+            raise OptionError(
+                f"--form multiplicative: the attention of this model is {attention_of(self.module)}, not softmax.",
+                "Choose additive or renormalised.",
+            )
         session = AttentionSession(self.module, edits=[self.mask], normalizer=self.mask if multiplies else None)
         with session, _drawing(session, self.mask):
             self._open = True

@@ -17,6 +17,7 @@ import transformers
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
+from headlens.attention.switch import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.models.compacted import model_class, restore_class
 from headlens.models.depth_masks import head_scales, silent_heads
@@ -116,6 +117,8 @@ class LoadedModel:
             digest.update(f"masked {masked}".encode())
         if scales := head_scales(self.model):
             digest.update(f"scaled {scales}".encode())
+        if (attention := attention_of(self.model)) is not None:
+            digest.update(f"attention {attention}".encode())
         return digest.hexdigest()
 
 
@@ -152,6 +155,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         tokenizer = load_tokenizer(place, **shared)
     check_weights(name, model, report)
     restore_class(model)
+    restore_attention(name, model)
     revision = getattr(config, "_commit_hash", None)
     return LoadedModel(name, model.eval().to(device), tokenizer, revision)
 

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headlens.attention.contract import CallContext, Edit
 from headlens.attention.normalizers import Normalizer, softmax
 from headlens.attention.sites import Site
+from headlens.attention.switch import attention_of
+from headlens.errors import UnsupportedModelError
 from headlens.relevance.ledger import on_gradient
 from headlens.relevance.tracing import Tracer
 
@@ -25,7 +27,24 @@ def constant_softmax(scores: Tensor) -> Tensor:
     return torch.softmax(scores.detach(), dim=-1)
 
 
-NORMALIZERS: dict[AttentionRule, Normalizer | None] = {
+def normalizer_of(model: nn.Module, rule: AttentionRule) -> Normalizer | None:
+    """What a rule computes weights with; None for the model's own attention.
+
+    Raises:
+        UnsupportedModelError: if the model was switched to an attention that the rule has nothing to say about.
+    """
+    own = attention_of(model)
+    if own is None or rule == "gradient":
+        return _NORMALIZERS[rule]
+    if rule == "constant":
+        return lambda scores: own(scores.detach())
+    raise UnsupportedModelError(
+        f"Attention of this model is {own}, and this rule knows what softmax passes on.",
+        "Choose the rule epsilon, gradxact or taylor.",
+    )
+
+
+_NORMALIZERS: dict[AttentionRule, Normalizer | None] = {
     "constant": constant_softmax,
     # The model's own, but computed by a core that refuses what is more than a softmax of scaled scores.
     "halves": softmax,

@@ -18,13 +18,13 @@ from headlens.models.freezing import frozen
 from headlens.relevance.alpha_beta import Shares
 from headlens.relevance.attention import explicit_attention
 from headlens.relevance.heads import (
-    NORMALIZERS,
     AttentionRule,
     HeadOutputs,
     Reading,
     arrived,
     contributions,
     magnitudes,
+    normalizer_of,
 )
 from headlens.relevance.ledger import Ledger, Read
 from headlens.relevance.ratios import Ratios
@@ -128,7 +128,7 @@ class RelevanceSession:
         self._attention = AttentionSession(
             model,
             edits=[self._outputs],
-            normalizer=NORMALIZERS[plan.attention],
+            normalizer=normalizer_of(model, plan.attention),
         )
         self._undo: ExitStack | None = None
 

@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from headlens.attention.switch import restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.interventions.compacting import head_map
 from headlens.models.loading import LoadedModel, tokenizer_of
@@ -169,6 +170,7 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
     built.base_model.load_state_dict(weights, strict=False)
     built.tie_weights()
     model: PreTrainedModel = built.to(device=old.device, dtype=old.dtype).eval()
+    restore_attention(loaded.name, model)
     prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
     known = {f"{prefix}{name}" for name in weights}
     fresh = [name for name, _ in model.named_parameters() if name not in known]

@@ -1,0 +1,103 @@
+"""`headlens train --attention`: models with sparse attention, and what other commands make of them."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from made_tasks import text
+from safetensors.torch import load_file
+
+import headlens as package
+from headlens.attention.switch import attention_name
+from headlens.errors import Interrupted
+from headlens.experiments.training_keeper import TrainingKeeper
+
+Headlens = Callable[..., Any]
+SHORT = ("--steps", 3, "--batch-tokens", 150, "--learning-rate", "1e-3", "--no-figures")
+
+
+def test_a_task_is_trained_and_measured_under_it(
+    headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]
+) -> None:
+    done = headlens("train", made("judge"), *sentiment, *SHORT, "--attention", "entmax15", "--out", "run")
+    assert done.code == 0, done.err
+    assert json.loads(Path("run/model/config.json").read_text())["headlens_attention"] == "entmax15"
+    assert json.loads(Path("run/run.json").read_text())["models"][0]["attention"] == "entmax15"
+    assert attention_name(package.load("run/model").model) == "entmax15"
+    metrics = pd.read_csv("run/metrics.csv").set_index("metric")["value"]
+    data = ("--task", "sst2", "--data", "dev.tsv", "--no-figures", "--replicates", 50)
+    done = headlens("ablate", "run/model", *data, "--out", "ablated")
+    assert done.code == 0, done.err
+    assert pd.read_csv("ablated/ablation.csv")["baseline"].iloc[0] == pytest.approx(metrics["accuracy"])
+    assert json.loads(Path("ablated/run.json").read_text())["models"][0]["attention"] == "entmax15"
+    again = headlens("train", "--config", "run/run.json", "--out", "again", "-q")
+    assert again.code == 0, again.err
+    one, two = (load_file(f"{name}/model/model.safetensors") for name in ("run", "again"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    # From a checkpoint that has it, it stays; softmax is asked for.
+    for more, name in ((), "entmax15"), (("softmax",), "softmax"), (("entmax:1.2",), "entmax:1.2"):
+        asked = ("--attention", *more) if more else ()
+        done = headlens("train", "run/model", *sentiment, *SHORT, *asked, "--out", "next", "--overwrite")
+        assert done.code == 0, done.err
+        assert attention_name(package.load("next/model").model) == name
+
+
+@pytest.mark.parametrize("task", ["mlm", "translation"])
+def test_text_is_learned_under_it(headlens: Headlens, task: str) -> None:
+    Path("text.txt").write_text("".join(f"{text(n)} {text(n, 2)}\n" for n in range(60)), encoding="utf-8")
+    name = "marian" if task == "translation" else "albert"
+    pair = ("--target", "text.txt", "--bleu", 3) if task == "translation" else ()
+    options = ("--task", task, "--corpus", "text.txt", *pair, "--vocabulary", 100, "--attention", "sparsemax", *SHORT)
+    done = headlens("train", f"new:{name}-tiny", *options, "--out", "run")
+    assert done.code == 0, done.err
+    assert attention_name(package.load("run/model").model) == "sparsemax"
+    if task == "mlm":
+        done = headlens("attend", "run/model", "--text", text(3), "--out", "maps")
+        assert done.code == 0, done.err
+        maps = load_file("maps/attention.safetensors")
+        assert any(bool((own == 0).any()) for own in maps.values() if own.is_floating_point())
+
+
+def test_interrupted_and_gone_on_with(
+    headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ("train", made("judge"), *sentiment, *SHORT, "--attention", "entmax15")
+    assert headlens(*command, "--out", "whole").code == 0
+    seen, obey = 0, TrainingKeeper.obey
+
+    def stopping(self: TrainingKeeper) -> None:
+        nonlocal seen
+        seen += 1
+        obey(self)
+        if seen == 2:
+            raise Interrupted(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainingKeeper, "due", lambda _: True)
+        patch.setattr(TrainingKeeper, "obey", stopping)
+        assert headlens(*command, "--out", "run").code in {130, 143}
+    done = headlens("train", "--resume", "run")
+    assert done.code == 0, done.err
+    one, two = (load_file(f"{name}/model/model.safetensors") for name in ("run", "whole"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert attention_name(package.load("run/model").model) == "entmax15"
+
+
+def test_attention_that_there_is_none(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]) -> None:
+    for name, words in (
+        ("none", "--attention 'none' is none.\nChoose one of softmax, entmax15, sparsemax"),
+        ("softmax:3", "--attention 'softmax:3' is none"),
+        ("entmax:0.9", "entmax with alpha 0.9 is not offered"),
+    ):
+        for task in (sentiment, ("--task", "mlm", "--corpus", "train.tsv")):
+            done = headlens("train", made("judge"), *task, *SHORT, "--attention", name, "--out", "no")
+            assert done.code == 2
+            assert words in done.err
+            assert not Path("no").exists()
