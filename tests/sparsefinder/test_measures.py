@@ -1,0 +1,90 @@
+"""Recall, sparsity and exact queries against counting one by one; and why exact queries are exact."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headlens.attention.normalizers import Entmax
+from headlens.sparsefinder.measures import GraphCounts, allowed_pairs, averages
+
+seeds = st.integers(0, 10_000)
+
+
+def graphs(seed: int, queries: int, keys: int) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    gold, predicted = torch.rand(2, 3, 2, queries, keys, generator=generator).unbind(0)
+    return gold < 0.3, predicted < 0.6
+
+
+def lengths(seed: int, tokens: int) -> torch.Tensor:
+    return torch.arange(tokens) < torch.tensor([[tokens], [1 + seed % tokens], [1 + (seed // 7) % tokens]])
+
+
+@given(seeds, st.integers(1, 7), st.integers(1, 7), st.booleans())
+@settings(max_examples=60)
+def test_counts_one_by_one(seed: int, queries: int, keys: int, causal: bool) -> None:
+    keys = queries if causal else keys
+    gold, predicted = graphs(seed, queries, keys)
+    rq, rk = lengths(seed, queries), lengths(seed if causal else seed + 1, keys)
+    found = GraphCounts.of(gold, predicted, allowed_pairs(rq, rk, causal=causal))
+    for b in range(3):
+        for h in range(2):
+            own = [
+                (i, j) for i in range(queries) for j in range(keys) if rq[b, i] and rk[b, j] and (not causal or j <= i)
+            ]
+            golds = {p for p in own if gold[b, h, p[0], p[1]]}
+            guessed = {p for p in own if predicted[b, h, p[0], p[1]]}
+            real = {i for i, _ in own}
+            exact = [i for i in real if {p for p in golds if p[0] == i} <= guessed]
+            assert float(found.sparsity[b, h]) == pytest.approx(1 - len(guessed) / len(own))
+            assert float(found.exact_share[b, h]) == pytest.approx(len(exact) / len(real))
+            recall = float(found.recall[b, h])
+            assert math.isnan(recall) if not golds else recall == pytest.approx(len(golds & guessed) / len(golds))
+
+
+def test_examples_have_equal_weight_and_empty_heads_do_not_count() -> None:
+    gold = torch.zeros(2, 2, 2, 2, dtype=torch.bool)
+    gold[0, 0] = True
+    gold[1, 0, 0, 0] = True
+    predicted = torch.zeros_like(gold)
+    predicted[0, 0, 0, 0] = True
+    predicted[1, 0] = True
+    found = averages(GraphCounts.of(gold, predicted, torch.ones(2, 1, 2, 2, dtype=torch.bool)))
+    assert float(found["recall"][0]) == pytest.approx((1 / 4 + 1) / 2)
+    assert math.isnan(float(found["recall"][1]))
+    assert found["sparsity"].tolist() == pytest.approx([(3 / 4 + 0) / 2, 1.0])
+    assert found["exact"].tolist() == pytest.approx([(0 + 1) / 2, 1.0])
+
+
+def test_batches_are_joined() -> None:
+    gold, predicted = graphs(1, 5, 6)
+    allowed = allowed_pairs(lengths(1, 5), lengths(2, 6))
+    whole = GraphCounts.of(gold, predicted, allowed)
+    parts = [GraphCounts.of(gold[s], predicted[s], allowed[s]) for s in (slice(0, 1), slice(1, 3))]
+    for name, values in vars(GraphCounts.joined(parts)).items():
+        assert torch.equal(values, getattr(whole, name)), name
+
+
+@given(seeds, st.sampled_from([1.5, 2.0, 1.3]))
+@settings(max_examples=60)
+def test_attention_over_a_graph_that_holds_the_gold_one_is_the_full_one(seed: int, alpha: float) -> None:
+    """Sparse consistency: what entmax left at zero can be left out, query by query."""
+    generator = torch.Generator().manual_seed(seed)
+    scores = 3 * torch.randn(2, 3, 8, 9, generator=generator)
+    normalizer = Entmax(alpha)
+    full = normalizer(scores)
+    gold = full > 0
+    predicted = gold | (torch.rand(gold.shape, generator=generator) < 0.3)
+    predicted[0, 0, 0] = False  # a query that misses all of its keys
+    predicted[1, 2, 3] &= ~gold[1, 2, 3]
+    allowed = torch.ones(2, 1, 8, 9, dtype=torch.bool)
+    exact = (~(gold & ~predicted)).all(dim=-1)
+    restricted = normalizer(scores.masked_fill(~predicted, torch.finfo(scores.dtype).min))
+    assert torch.allclose(restricted[exact], full[exact], atol=1e-6)
+    counts = GraphCounts.of(gold, predicted, allowed)
+    assert int(counts.exact.sum()) == int(exact.sum()) == 2 * 3 * 8 - 2
