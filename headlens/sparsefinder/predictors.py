@@ -1,0 +1,160 @@
+"""Methods that predict where attention has weight, Sparsefinder's own and others (Treviso et al. 2022, section 5)."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headlens.interventions.patterns import Pattern, Window, made
+from headlens.sparsefinder.grouping import in_one_bucket, in_one_cluster, in_one_hash, random_rotations, within
+from headlens.sparsefinder.projections import Projections
+
+
+@dataclass(frozen=True, eq=False)
+class Vectors:
+    """Queries and keys of some sentences at one site, padded at their ends.
+
+    Args:
+        queries: (batch, heads, query, d).
+        keys: (batch, heads, key, d).
+        real_queries: which are tokens, bool, (batch, query).
+        real_keys: the same, (batch, key).
+    """
+
+    queries: Tensor
+    keys: Tensor
+    real_queries: Tensor
+    real_keys: Tensor
+
+
+class Predictor(ABC):
+    """Gives a graph of queries and keys; pairs with padding, or not allowed, mean nothing."""
+
+    @abstractmethod
+    def graph(self, vectors: Vectors) -> Tensor:
+        """True where a query is predicted to look: (batch, heads or 1, query, key)."""
+
+    def __or__(self, other: Predictor) -> Predictor:
+        """What either of two predicts."""
+        return Either(self, other)
+
+
+@dataclass(frozen=True, eq=False)
+class Either(Predictor):
+    """What any of two predictors predicts."""
+
+    first: Predictor
+    second: Predictor
+
+    def graph(self, vectors: Vectors) -> Tensor:
+        """Pairs of either."""
+        return self.first.graph(vectors) | self.second.graph(vectors)
+
+
+@dataclass(frozen=True, eq=False)
+class Near(Predictor):
+    """Sparsefinder by distance: ‖q' - k'‖ ≤ t."""
+
+    projections: Projections
+    threshold: float
+
+    def graph(self, vectors: Vectors) -> Tensor:
+        """Pairs that are near."""
+        queries, keys = self.projections(vectors.queries, vectors.keys)
+        return within(queries, keys, self.threshold)
+
+
+@dataclass(frozen=True, eq=False)
+class Bucketed(Predictor):
+    """Sparsefinder by buckets: any of r dimensions, each cut into β buckets of equal count, has both in one."""
+
+    projections: Projections
+    buckets: int
+
+    def graph(self, vectors: Vectors) -> Tensor:
+        """Pairs in one bucket."""
+        queries, keys = self.projections(vectors.queries, vectors.keys)
+        return in_one_bucket(queries, keys, self.buckets, vectors.real_queries, vectors.real_keys)
+
+
+@dataclass(frozen=True, eq=False)
+class Clustered(Predictor):
+    """By clusters: a query and a key have one of their nearest centroids in common.
+
+    With projections Sparsefinder's, without them those of the Routing Transformer (Roy et al. 2021), which clusters
+    directions: vectors are brought to the length √d.
+
+    Args:
+        centroids: of every head, (heads, clusters, r or d), see `fit_centroids`.
+        projections: to r dimensions; None for queries and keys as they are.
+        top: how many centroids each has.
+    """
+
+    centroids: Tensor
+    projections: Projections | None = None
+    top: int = 1
+
+    def graph(self, vectors: Vectors) -> Tensor:
+        """Pairs in one cluster."""
+        if self.projections is None:
+            queries, keys = directions(vectors.queries), directions(vectors.keys)
+        else:
+            queries, keys = self.projections(vectors.queries, vectors.keys)
+        return in_one_cluster(queries, keys, self.centroids, self.top)
+
+
+@dataclass(frozen=True, eq=False)
+class Hashed(Predictor):
+    """Reformer's locality-sensitive hashing (Kitaev et al. 2020): alike in any of some rounds.
+
+    Args:
+        hashes: how many different ones there are, an even number.
+        rounds: how often is hashed.
+        seed: of the rotations.
+    """
+
+    hashes: int
+    rounds: int = 4
+    seed: int = 0
+
+    def graph(self, vectors: Vectors) -> Tensor:
+        """Pairs that are hashed alike."""
+        _, heads, _, size = vectors.queries.shape
+        rotations = random_rotations(heads, size, self.hashes, self.rounds, self.seed)
+        return in_one_hash(vectors.queries, vectors.keys, rotations)
+
+
+@dataclass(frozen=True)
+class Fixed(Predictor):
+    """A fixed pattern, whatever queries and keys are like: window, Longformer, BigBird, random.
+
+    Each sentence has the pattern of its own length, the longer of its two sides where these differ.
+    """
+
+    pattern: Pattern
+
+    def graph(self, vectors: Vectors) -> Tensor:
+        """Pairs of the pattern."""
+        n, m = vectors.real_queries.shape[1], vectors.real_keys.shape[1]
+        found = torch.zeros(len(vectors.real_queries), 1, n, m, dtype=torch.bool)
+        lengths = torch.stack([vectors.real_queries.sum(dim=1), vectors.real_keys.sum(dim=1)], dim=1).tolist()
+        for row, (own, other) in enumerate(lengths):
+            # Copied: what is made once for all sentences of a length cannot be written to.
+            allowed = torch.tensor(made(self.pattern, max(own, other)))
+            found[row, 0, :own, :other] = allowed[:own, :other]
+        return found.to(vectors.queries.device)
+
+
+def windowed(width: int) -> Fixed:
+    """|i - j| ≤ w."""
+    return Fixed(Window(width))
+
+
+def directions(vectors: Tensor) -> Tensor:
+    """Vectors brought to the length √d; of length 0 they stay."""
+    found: Tensor = torch.nn.functional.normalize(vectors, dim=-1) * math.sqrt(vectors.shape[-1])
+    return found
