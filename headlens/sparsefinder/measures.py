@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import torch
@@ -95,4 +96,43 @@ def allowed_pairs(queries: Tensor, keys: Tensor, *, causal: bool = False) -> Ten
     found = queries[:, None, :, None] & keys[:, None, None, :]
     if causal:
         found = found & torch.ones(found.shape[-2:], dtype=torch.bool, device=found.device).tril()
+    return found
+
+
+def counts_by_window(gold: Tensor, base: Tensor, allowed: Tensor, windows: Sequence[int]) -> list[GraphCounts]:
+    """What `GraphCounts.of` counts of a graph to which windows of several widths are added, for the price of one.
+
+    What a window of width w adds are the pairs with |i - j| ≤ w that the graph does not have, so it is enough to know
+    how many pairs of each offset are missing, and for each query how far away its farthest missing gold key is.
+
+    Args:
+        gold: pairs with weight: bool, (batch, heads, query, key).
+        base: the graph without a window, broadcastable to these.
+        allowed: see `allowed_pairs`.
+        windows: widths; -1 adds nothing.
+
+    Returns:
+        The counts with each window.
+    """
+    allowed = allowed.expand_as(gold)
+    gold, base = gold & allowed, base & allowed
+    n, m = gold.shape[2:]
+    offset = (torch.arange(n)[:, None] - torch.arange(m)).abs().to(gold.device)
+    missing = gold & ~base
+    by_offset = torch.nn.functional.one_hot(offset.flatten(), max(n, m)).double()
+    # (batch, heads, offsets): pairs that a window of this width has and the one before it has not
+    more_found, more_predicted = (
+        (pairs.flatten(2).double() @ by_offset).long().cumsum(-1) for pairs in (missing, allowed & ~base)
+    )
+    farthest = torch.where(missing, offset, -1).amax(dim=-1)
+    real = allowed.any(dim=-1)
+    totals = [t.sum(dim=(2, 3)) for t in (gold, gold & base, base, allowed)]
+    found = []
+    for window in windows:
+        place = min(window, max(n, m) - 1)
+        more = [t[..., place] if window >= 0 else 0 for t in (more_found, more_predicted)]
+        exact = ((farthest <= window) & real).sum(dim=2)
+        found.append(
+            GraphCounts(totals[0], totals[1] + more[0], totals[2] + more[1], totals[3], exact, real.sum(dim=2))
+        )
     return found

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headlens.attention.normalizers import Entmax
-from headlens.sparsefinder.measures import GraphCounts, allowed_pairs, averages
+from headlens.sparsefinder.measures import GraphCounts, allowed_pairs, averages, counts_by_window
 
 seeds = st.integers(0, 10_000)
 
@@ -59,6 +59,21 @@ def test_examples_have_equal_weight_and_empty_heads_do_not_count() -> None:
     assert math.isnan(float(found["recall"][1]))
     assert found["sparsity"].tolist() == pytest.approx([(3 / 4 + 0) / 2, 1.0])
     assert found["exact"].tolist() == pytest.approx([(0 + 1) / 2, 1.0])
+
+
+@given(seeds, st.integers(1, 7), st.integers(1, 7), st.booleans())
+@settings(max_examples=60)
+def test_windows_are_counted_as_if_each_had_been_added(seed: int, queries: int, keys: int, causal: bool) -> None:
+    keys = queries if causal else keys
+    gold, base = graphs(seed, queries, keys)
+    rq, rk = lengths(seed, queries), lengths(seed if causal else seed + 1, keys)
+    allowed = allowed_pairs(rq, rk, causal=causal)
+    offset = (torch.arange(queries)[:, None] - torch.arange(keys)).abs()
+    windows = [-1, 0, 1, 2, 5, 9]
+    for window, found in zip(windows, counts_by_window(gold, base, allowed, windows), strict=True):
+        expected = GraphCounts.of(gold, base | (offset <= window), allowed)
+        for name, values in vars(expected).items():
+            assert torch.equal(values, getattr(found, name)), (window, name)
 
 
 def test_batches_are_joined() -> None:
