@@ -1,0 +1,160 @@
+"""How much of attention each method finds, and how sparse its graphs are, for the heads of a site: the paper's grids."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from headlens.interventions.patterns import Global, Random
+from headlens.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
+from headlens.sparsefinder.measures import GraphCounts, averages, counts_by_window
+from headlens.sparsefinder.predictors import Bucketed, Clustered, Fixed, Hashed, Near, Predictor, Vectors, directions
+from headlens.sparsefinder.projections import Projections
+from headlens.sparsefinder.store import Pairs
+
+PARETO_COLUMNS = [
+    *("method", "parameter", "value_of_parameter", "window", "global_tokens", "head"),
+    *("recall", "sparsity", "exact"),
+]
+OWN = ("distance", "bucket", "cluster")  # methods of Sparsefinder; the others it is compared with
+Batches = Callable[[], Iterable[Pairs]]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Which parameters are tried (Treviso et al. 2022, section 5).
+
+    Args:
+        windows: keys in the window, the query's own among them; 0 for no window, else odd.
+        thresholds: t of `distance`.
+        groups: β of `bucket`, clusters of `cluster` and `routing`, hashes of `lsh`, tokens of `longformer`, keys of
+            `random`, both of `bigbird`.
+        top: how many clusters each query and key is in.
+        rounds: of `lsh`.
+    """
+
+    windows: tuple[int, ...] = (0, *range(1, 28, 2))
+    thresholds: tuple[float, ...] = tuple(0.5 * n for n in range(1, 11))
+    groups: tuple[int, ...] = tuple(range(2, 21, 2))
+    top: int = 1
+    rounds: int = 4
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """What was learned for a site.
+
+    Args:
+        projections: of its heads.
+        losses: the mean loss of a query in every epoch.
+        centroids: of projected queries and keys, by the number of clusters.
+        routing: of the directions of queries and keys as they are.
+    """
+
+    projections: Projections
+    losses: list[float]
+    centroids: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    routing: Mapping[int, torch.Tensor] = field(default_factory=dict)
+
+
+def fit_site(
+    batches: Batches, grid: Grid, options: FitOptions | None = None, advance: Callable[[int], None] = lambda _: None
+) -> Fitted:
+    """Learn projections, then clusters of every number of the grid.
+
+    Args:
+        batches: gives the sentences of a site anew.
+        grid: says which numbers of clusters.
+        options: of the projections.
+        advance: called with the number of sentences done, in every epoch.
+
+    Raises:
+        OptionError: if there are no sentences, or fewer tokens than clusters.
+    """
+    options = options or FitOptions()
+    projections, losses = fit_projections(batches, options, advance)
+    near = points_of(((*projections(own.queries, own.keys), own) for own in batches()), seed=options.seed)
+    raw = points_of(((directions(own.queries), directions(own.keys), own) for own in batches()), seed=options.seed)
+    centroids, routing = (
+        {count: fit_centroids(points, count, options.seed) for count in grid.groups} for points in (near, raw)
+    )
+    return Fitted(projections, losses, centroids, routing)
+
+
+def predictors(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, int, Predictor | None]]:
+    """Method, name and value of its parameter, global tokens, and what predicts; None for no graph but a window."""
+    for threshold in grid.thresholds:
+        yield "distance", "threshold", threshold, 0, Near(fitted.projections, threshold)
+    for count in grid.groups:
+        yield "bucket", "buckets", count, 0, Bucketed(fitted.projections, count)
+        yield "cluster", "clusters", count, 0, Clustered(fitted.centroids[count], fitted.projections, grid.top)
+        yield "routing", "clusters", count, 0, Clustered(fitted.routing[count], None, grid.top)
+        yield "lsh", "hashes", count, 0, Hashed(count, grid.rounds)
+        yield "longformer", "global_tokens", count, count, Fixed(Global(count))
+        yield "random", "keys", count, 0, Fixed(Random(count))
+        yield "bigbird", "keys", count, count, Fixed(Global(count) | Random(count))
+    yield "window", "window", np.nan, 0, None
+
+
+def pareto(batches: Batches, grid: Grid, fitted: Fitted) -> pd.DataFrame:
+    """Every method with every parameter and window, on held-out sentences of a site.
+
+    Args:
+        batches: gives them anew.
+        grid: the parameters.
+        fitted: what was learned on other sentences.
+
+    Returns:
+        Columns `PARETO_COLUMNS`, a row for each head.
+    """
+    rows: list[dict[str, Any]] = []
+    widths = [(window - 1) // 2 if window else -1 for window in grid.windows]
+    for method, parameter, value, tokens, predictor in predictors(grid, fitted):
+        parts: list[list[GraphCounts]] = [[] for _ in widths]
+        for own in batches():
+            base = torch.zeros_like(own.gold)
+            if predictor is not None:
+                vectors = Vectors(own.queries, own.keys, own.real_queries, own.real_keys)
+                base = predictor.graph(vectors).expand_as(own.gold)
+            for part, counts in zip(parts, counts_by_window(own.gold, base, own.allowed, widths), strict=True):
+                part.append(counts)
+        for window, part in zip(grid.windows, parts, strict=True):
+            means = averages(GraphCounts.joined(part))
+            about = (method, parameter, value if method != "window" else window, window, tokens)
+            heads = zip(*(means[name].tolist() for name in ("recall", "sparsity", "exact")), strict=True)
+            rows += [
+                dict(zip(PARETO_COLUMNS, (*about, head, *numbers), strict=True)) for head, numbers in enumerate(heads)
+            ]
+    return pd.DataFrame(rows, columns=PARETO_COLUMNS)
+
+
+def frontier(sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Which points no other one beats: places, from the densest to the sparsest.
+
+    Args:
+        sparsity: of every point.
+        quality: recall, or a metric of which more is better.
+    """
+    order = np.lexsort((-quality, -sparsity))  # the sparsest first, of these the best first
+    best, found = -np.inf, []
+    for place in order:
+        if quality[place] > best:
+            best = quality[place]
+            found.append(place)
+    return np.array(found[::-1], dtype=np.int64)
+
+
+def area(sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any]) -> float:
+    """The area under a Pareto curve over sparsities from 0 to 1.
+
+    The curve is a staircase: at each sparsity the best quality that any point of at least that sparsity has, 0 beyond
+    the sparsest. So more points never make it smaller, and a method that is exact at every sparsity has 1.
+    """
+    places = frontier(sparsity, quality)
+    edges = np.concatenate([[0.0], np.clip(sparsity[places], 0.0, 1.0)])
+    return float((np.diff(edges) * quality[places]).sum())

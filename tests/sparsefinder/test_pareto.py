@@ -1,0 +1,123 @@
+"""Sweeps over the grid against single graphs; Pareto curves against comparing all points."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlens.interventions.patterns import Global, Window
+from headlens.sparsefinder.fitting import FitOptions
+from headlens.sparsefinder.measures import GraphCounts, averages
+from headlens.sparsefinder.pareto import OWN, PARETO_COLUMNS, Fitted, Grid, area, fit_site, frontier, pareto, predictors
+from headlens.sparsefinder.predictors import Fixed, Near, Vectors
+from headlens.sparsefinder.store import Pairs
+
+SMALL = Grid(windows=(0, 1, 5), thresholds=(0.3, 1.0, 1e9), groups=(2, 4))
+
+
+def sentences(*seeds: int) -> Iterator[Pairs]:
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        real = torch.arange(10) < torch.tensor([[10], [3 + seed % 7]])
+        q, k = (torch.randn(2, 3, 10, 8, generator=generator) for _ in range(2))
+        own = Pairs(q, k, torch.zeros(2, 3, 10, 10, dtype=torch.bool), real, real, causal=False)
+        scores = (q @ k.transpose(-1, -2)).masked_fill(~own.allowed, -1e9)
+        gold = (scores > scores.amax(dim=-1, keepdim=True) - 1.0) & own.allowed
+        yield Pairs(q, k, gold, real, real, causal=False)
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Fitted:
+    return fit_site(lambda: sentences(*range(12)), SMALL, FitOptions(3, epochs=2))
+
+
+def test_every_combination_is_what_a_single_graph_gives(fitted: Fitted) -> None:
+    table = pareto(lambda: sentences(100, 101), SMALL, fitted)
+    assert table.columns.tolist() == PARETO_COLUMNS
+    assert len(table) == (3 + 2 * 7 + 1) * 3 * 3
+    assert set(OWN) <= set(table["method"])
+    held = list(sentences(100, 101))
+    for method, value, tokens, window, predictor in (
+        ("distance", 1.0, 0, 0, Near(fitted.projections, 1.0)),
+        ("distance", 0.3, 0, 5, Near(fitted.projections, 0.3) | Fixed(Window(2))),
+        ("longformer", 4, 4, 1, Fixed(Global(4) | Window(0))),
+        ("window", 5, 0, 5, Fixed(Window(2))),
+    ):
+        parts = [
+            GraphCounts.of(
+                own.gold,
+                predictor.graph(Vectors(own.queries, own.keys, own.real_queries, own.real_keys)).expand_as(own.gold),
+                own.allowed,
+            )
+            for own in held
+        ]
+        expected = averages(GraphCounts.joined(parts))
+        rows = table[
+            (table["method"] == method)
+            & (table["value_of_parameter"] == value)
+            & (table["window"] == window)
+            & (table["global_tokens"] == tokens)
+        ].sort_values("head")
+        assert rows["head"].tolist() == [0, 1, 2]
+        for name, values in expected.items():
+            assert rows[name].to_numpy() == pytest.approx(values.numpy()), (method, name)
+
+
+def test_ends_of_the_grid(fitted: Fitted) -> None:
+    table = pareto(lambda: sentences(100), SMALL, fitted)
+    whole = table[(table["method"] == "distance") & (table["value_of_parameter"] == 1e9)]
+    assert (whole["recall"] == 1).all()
+    assert (whole["sparsity"] == 0).all()
+    none = table[(table["method"] == "window") & (table["window"] == 0)]
+    assert (none["recall"] == 0).all()
+    assert (none["sparsity"] == 1).all()
+    for _, rows in table.groupby(["method", "value_of_parameter", "head"]):
+        if rows["method"].iloc[0] != "window":
+            wider = rows.sort_values("window")
+            assert wider["recall"].is_monotonic_increasing
+            assert wider["sparsity"].is_monotonic_decreasing
+
+
+def test_all_methods_of_the_grid(fitted: Fitted) -> None:
+    found = [(method, parameter, value) for method, parameter, value, _, _ in predictors(SMALL, fitted)]
+    assert len(found) == len({(m, p, -1 if math.isnan(v) else v) for m, p, v in found})
+    names = {"distance", "bucket", "cluster", "routing", "lsh", "longformer", "random", "bigbird", "window"}
+    assert {method for method, _, _ in found} == names
+
+
+points = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=12)
+
+
+@given(points)
+def test_no_point_of_the_frontier_is_beaten(drawn: list[tuple[float, float]]) -> None:
+    sparsity, quality = (np.array(values) for values in zip(*drawn, strict=True))
+    places = frontier(sparsity, quality)
+    assert (np.diff(sparsity[places]) > 0).all()
+    assert (np.diff(quality[places]) < 0).all()
+    for s, q in drawn:
+        assert any(sparsity[p] >= s and quality[p] >= q for p in places)
+
+
+@given(points, st.tuples(st.floats(0, 1), st.floats(0, 1)))
+def test_the_area_by_summing_up_and_with_one_more_point(
+    drawn: list[tuple[float, float]], another: tuple[float, float]
+) -> None:
+    sparsity, quality = (np.array(values) for values in zip(*drawn, strict=True))
+    found = area(sparsity, quality)
+    steps = (np.arange(20_000) + 0.5) / 20_000
+    best = [max((q for s, q in drawn if s >= step), default=0.0) for step in steps]
+    assert found == pytest.approx(float(np.mean(best)), abs=2e-3)
+    more = np.append(sparsity, another[0]), np.append(quality, another[1])
+    assert area(*more) >= found - 1e-12
+
+
+def test_areas_at_the_ends() -> None:
+    assert area(np.array([1.0]), np.array([1.0])) == 1.0
+    assert area(np.array([0.0]), np.array([1.0])) == 0.0
+    assert area(np.array([0.5, 0.8]), np.array([1.0, 0.5])) == pytest.approx(0.5 + 0.3 * 0.5)
