@@ -1,4 +1,4 @@
-"""How much of attention each method finds, and how sparse its graphs are, for the heads of a site: the paper's grids."""
+"""How much of attention each method finds, and how sparse its graphs are, over the grids of the paper."""
 
 from __future__ import annotations
 

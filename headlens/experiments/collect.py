@@ -1,0 +1,66 @@
+"""Collecting what attention has to do with queries and keys, from the sentences of a corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from headlens.attention.session import AttentionSession
+from headlens.corpora.annotations import AnnotationCounts, Annotator
+from headlens.corpora.batches import Batch
+from headlens.corpora.sentence import Corpus
+from headlens.corpora.windows import LongSentences
+from headlens.errors import CorpusError
+from headlens.experiments.corpus_pass import CorpusPass
+from headlens.experiments.feeding import Feed
+from headlens.experiments.tally import Tally
+from headlens.models.loading import LoadedModel
+from headlens.sparsefinder.store import Collector, Store
+
+
+def collect(
+    loaded: LoadedModel,
+    corpus: Corpus,
+    folder: Path,
+    *,
+    batch_tokens: int = 2048,
+    long_sentences: LongSentences = "skip",
+    how: CorpusPass | None = None,
+) -> Store:
+    """Run a model over a corpus and keep queries, keys and the pairs that have weight, of every site, in a folder.
+
+    Memory does not grow with the corpus.
+
+    Args:
+        loaded: an encoder, decoder or encoder-decoder with its tokenizer.
+        corpus: sentences, in pairs for decoder and cross-attention.
+        folder: where they are kept; made, and empty.
+        batch_tokens: tokens of a batch, padding included.
+        long_sentences: what becomes of sentences that are longer than the model reads.
+        how: progress.
+
+    Raises:
+        ModelError: if the model has no tokenizer.
+        CorpusError: if nothing of the corpus can be used.
+        OutputError: if the folder cannot be written.
+    """
+    first = next(iter(corpus), None)
+    if first is None:
+        raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)
+    feed = Feed.of(loaded, first, long_sentences)
+    annotator, collector, tally = Annotator(()), Collector(folder), Tally({})
+    session = AttentionSession(feed.model, observers=[collector])
+
+    def step(batch: Batch) -> AnnotationCounts:
+        counts = AnnotationCounts()
+        with session.batch(annotator.annotate(batch, counts, decoder_only=feed.decoder_only)):
+            feed.model(**batch.inputs, **feed.arguments)
+        return counts
+
+    with session, torch.inference_mode():
+        (how or CorpusPass()).run(feed, corpus, step, tally, batch_tokens)
+    collector.flush()
+    if not tally.encoding.sentences:
+        raise CorpusError("the model can read no sentence.", "Give shorter ones.", path=corpus.name)
+    return Store(folder)
