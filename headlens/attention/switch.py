@@ -58,6 +58,14 @@ def attention_name(model: nn.Module) -> str:
     return str(attention_of(model) or SOFTMAX)
 
 
+def attention_notes(model: nn.Module) -> list[str]:
+    """What to know of a checkpoint that was switched."""
+    normalizer = attention_of(model)
+    if normalizer is None:
+        return []
+    return [f"Attention is {normalizer}, which other programs than headlens will not give to this checkpoint."]
+
+
 def switch_as_asked(model: PreTrainedModel, wanted: str | None) -> None:
     """Give a model the attention of that name; None leaves it as it is.
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from headlens.attention.normalizers import parse_normalizer
-from headlens.attention.switch import switch_as_asked
+from headlens.attention.switch import attention_notes, switch_as_asked
 from headlens.errors import OptionError, counted
 from headlens.experiments.fine_tune import Asker, TaskLoss, TaskRows, freeze_unused, hold_out, task_evaluation
 from headlens.experiments.masked import MaskOptions
@@ -119,7 +119,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
             measured = Measured() if held is None else _measured(request, run, loaded, held)
-        notes += measured.notes
+        notes += [*measured.notes, *attention_notes(loaded.model)]
         _write(request, run, loaded, state, measured)
         facts = _facts(request, loaded, state, rows, held)
         run.folder.finish({**facts, "notes": notes + run.warnings})

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from itertools import islice
 
 from headlens.attention.normalizers import parse_normalizer
-from headlens.attention.switch import switch_as_asked
+from headlens.attention.switch import attention_notes, switch_as_asked
 from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
@@ -106,7 +106,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
             measured = _translated(request, run, trainable, dev) if request.bleu and dev is not None else Measured()
-        notes += measured.notes
+        notes += [*measured.notes, *attention_notes(trainable.model)]
         write_training(run, state, measured, figures=request.figures)
         save_checkpoint(run, trainable.model, trainable.tokenizer)
         facts = [model_facts(request.model, trainable.model, state)]

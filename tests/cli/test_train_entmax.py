@@ -28,6 +28,7 @@ def test_a_task_is_trained_and_measured_under_it(
 ) -> None:
     done = headlens("train", made("judge"), *sentiment, *SHORT, "--attention", "entmax15", "--out", "run")
     assert done.code == 0, done.err
+    assert "Attention is entmax15, which other programs than headlens will not give" in done.out
     assert json.loads(Path("run/model/config.json").read_text())["headlens_attention"] == "entmax15"
     assert json.loads(Path("run/run.json").read_text())["models"][0]["attention"] == "entmax15"
     assert attention_name(package.load("run/model").model) == "entmax15"
