@@ -10,10 +10,20 @@ import numpy as np
 import pandas as pd
 import torch
 
-from headlens.interventions.patterns import Global, Random
+from headlens.interventions.patterns import Global, Random, Window
 from headlens.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
 from headlens.sparsefinder.measures import GraphCounts, averages, counts_by_window
-from headlens.sparsefinder.predictors import Bucketed, Clustered, Fixed, Hashed, Near, Predictor, Vectors, directions
+from headlens.sparsefinder.predictors import (
+    Bucketed,
+    Clustered,
+    Fixed,
+    Hashed,
+    Near,
+    Nowhere,
+    Predictor,
+    Vectors,
+    directions,
+)
 from headlens.sparsefinder.projections import Projections
 from headlens.sparsefinder.store import Pairs
 
@@ -101,6 +111,34 @@ def predictors(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, in
     yield "window", "window", np.nan, 0, None
 
 
+def predictor_of(method: str, value: float, window: int, tokens: int, grid: Grid, fitted: Fitted) -> Predictor:
+    """What predicts at one point of the grid.
+
+    Args:
+        method: such as `distance`.
+        value: of its parameter.
+        window: keys in the window, 0 for none.
+        tokens: global ones.
+        grid: that the point is of.
+        fitted: of the site.
+
+    Raises:
+        KeyError: for a point that the grid does not have.
+    """
+    for name, _, own, ours, predictor in predictors(grid, fitted):
+        if name == method and (method == "window" or (own == value and ours == tokens)):
+            width = Fixed(Window(radius(window))) if window else None
+            if predictor is None:
+                return width or Nowhere()
+            return predictor if width is None else predictor | width
+    raise KeyError(f"the grid has no {method} of {value:g}")
+
+
+def radius(window: int) -> int:
+    """Keys on each side of a query in a window of so many keys; -1 for no window."""
+    return (window - 1) // 2 if window else -1
+
+
 def pareto(batches: Batches, grid: Grid, fitted: Fitted) -> pd.DataFrame:
     """Every method with every parameter and window, on held-out sentences of a site.
 
@@ -113,7 +151,7 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted) -> pd.DataFrame:
         Columns `PARETO_COLUMNS`, a row for each head.
     """
     rows: list[dict[str, Any]] = []
-    widths = [(window - 1) // 2 if window else -1 for window in grid.windows]
+    widths = [radius(window) for window in grid.windows]
     for method, parameter, value, tokens, predictor in predictors(grid, fitted):
         parts: list[list[GraphCounts]] = [[] for _ in widths]
         for own in batches():

@@ -149,6 +149,17 @@ class Fixed(Predictor):
         return found.to(vectors.queries.device)
 
 
+@dataclass(frozen=True)
+class Nowhere(Predictor):
+    """No pair at all."""
+
+    def graph(self, vectors: Vectors) -> Tensor:
+        """Nothing."""
+        n, m = vectors.real_queries.shape[1], vectors.real_keys.shape[1]
+        device = vectors.queries.device
+        return torch.zeros(len(vectors.real_queries), 1, n, m, dtype=torch.bool, device=device)
+
+
 def windowed(width: int) -> Fixed:
     """|i - j| ≤ w."""
     return Fixed(Window(width))

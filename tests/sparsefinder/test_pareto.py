@@ -14,7 +14,18 @@ from hypothesis import strategies as st
 from headlens.interventions.patterns import Global, Window
 from headlens.sparsefinder.fitting import FitOptions
 from headlens.sparsefinder.measures import GraphCounts, averages
-from headlens.sparsefinder.pareto import OWN, PARETO_COLUMNS, Fitted, Grid, area, fit_site, frontier, pareto, predictors
+from headlens.sparsefinder.pareto import (
+    OWN,
+    PARETO_COLUMNS,
+    Fitted,
+    Grid,
+    area,
+    fit_site,
+    frontier,
+    pareto,
+    predictor_of,
+    predictors,
+)
 from headlens.sparsefinder.predictors import Fixed, Near, Vectors
 from headlens.sparsefinder.store import Pairs
 
@@ -89,6 +100,20 @@ def test_all_methods_of_the_grid(fitted: Fitted) -> None:
     assert len(found) == len({(m, p, -1 if math.isnan(v) else v) for m, p, v in found})
     names = {"distance", "bucket", "cluster", "routing", "lsh", "longformer", "random", "bigbird", "window"}
     assert {method for method, _, _ in found} == names
+
+
+def test_a_point_of_the_grid_by_name(fitted: Fitted) -> None:
+    """Every row of the table again, from the predictor of its point."""
+    table = pareto(lambda: sentences(100), SMALL, fitted)
+    (held,) = sentences(100)
+    for key, rows in table.groupby(["method", "value_of_parameter", "window", "global_tokens"]):
+        predictor = predictor_of(*key, SMALL, fitted)
+        graph = predictor.graph(Vectors(held.queries, held.keys, held.real_queries, held.real_keys))
+        expected = averages(GraphCounts.of(held.gold, graph.expand_as(held.gold), held.allowed))
+        for name, values in expected.items():
+            assert rows.sort_values("head")[name].to_numpy() == pytest.approx(values.numpy()), key
+    with pytest.raises(KeyError, match="the grid has no distance of 7"):
+        predictor_of("distance", 7.0, 0, 0, SMALL, fitted)
 
 
 points = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=12)

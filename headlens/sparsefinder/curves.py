@@ -1,0 +1,65 @@
+"""Pareto curves of a whole model: points over all heads and layers, the areas under them, a few points of each."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from headlens.sparsefinder.pareto import area, frontier
+
+POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
+MEASURES = ["recall", "sparsity", "exact"]
+AREAS_COLUMNS = ["method", "quality", "area", "best_at_90"]
+_DENSE = 0.9  # the sparsity at which methods are compared by a single number
+
+
+def of_model(heads: pd.DataFrame) -> pd.DataFrame:
+    """Every point over all heads of all sites, which have equal weight: columns `POINT`, recall, sparsity, exact.
+
+    Args:
+        heads: rows of `pareto` of all sites, one below the other. Heads without a gold pair have no recall.
+    """
+    grouped = heads.groupby(POINT, sort=False, dropna=False)[MEASURES].mean()
+    return grouped.reset_index()
+
+
+def areas(points: pd.DataFrame, quality: str = "recall") -> pd.DataFrame:
+    """The area under each method's Pareto curve, and the best quality at a sparsity of at least 0.9.
+
+    Args:
+        points: of a model, see `of_model`, with a column of the quality.
+        quality: `recall`, `exact`, or a metric of which more is better.
+    """
+    rows = []
+    for method, own in points[points[quality].notna()].groupby("method", sort=False):
+        sparsity, values = own["sparsity"].to_numpy(np.float64), own[quality].to_numpy(np.float64)
+        sparse = values[sparsity >= _DENSE]
+        rows.append((method, quality, area(sparsity, values), sparse.max() if len(sparse) else np.nan))
+    return pd.DataFrame(rows, columns=AREAS_COLUMNS)
+
+
+def curve(points: pd.DataFrame, quality: str = "recall") -> pd.DataFrame:
+    """The points of each method that no other one of it beats, from the densest to the sparsest."""
+    found = [
+        own.iloc[frontier(own["sparsity"].to_numpy(np.float64), own[quality].to_numpy(np.float64))]
+        for _, own in points[points[quality].notna()].groupby("method", sort=False)
+    ]
+    return pd.concat(found, ignore_index=True) if found else points[:0]
+
+
+def spread_out(points: pd.DataFrame, count: int) -> pd.DataFrame:
+    """A few points of each method's curve, as far apart in sparsity as can be, the sparsest and the densest among them.
+
+    What is tried on a task: a metric takes a pass over the data for each.
+
+    Args:
+        points: of curves, see `curve`.
+        count: how many of each method, at most all.
+    """
+    found = []
+    for _, own in points.groupby("method", sort=False):
+        sparsity = own["sparsity"].to_numpy(np.float64)
+        wanted = np.linspace(sparsity.min(), sparsity.max(), count)
+        places = sorted({int(np.abs(sparsity - value).argmin()) for value in wanted})
+        found.append(own.iloc[places])
+    return pd.concat(found, ignore_index=True) if found else points

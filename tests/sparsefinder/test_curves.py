@@ -1,0 +1,70 @@
+"""Curves of a whole model, and the few points of them that are tried on a task."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlens.sparsefinder.curves import AREAS_COLUMNS, POINT, areas, curve, of_model, spread_out
+from headlens.sparsefinder.pareto import area
+
+
+def heads() -> pd.DataFrame:
+    rows = [
+        ("distance", "threshold", t, w, 0, head, 0.1 * t + 0.2 * head, 1 - 0.1 * t - 0.01 * w, 0.5)
+        for t in (1.0, 2.0)
+        for w in (0, 3)
+        for head in (0, 1)
+    ]
+    rows += [
+        ("window", "window", w, w, 0, head, np.nan if head else 0.3, 1 - 0.1 * w, 0.2)
+        for w in (0, 3)
+        for head in (0, 1)
+    ]
+    return pd.DataFrame(rows, columns=[*POINT, "head", "recall", "sparsity", "exact"])
+
+
+def test_heads_have_equal_weight_and_those_without_gold_pairs_say_nothing() -> None:
+    found = of_model(pd.concat([heads(), heads().assign(recall=0.9)], ignore_index=True))
+    assert len(found) == 6
+    near = found[(found["method"] == "distance") & (found["value_of_parameter"] == 1.0) & (found["window"] == 3)].iloc[
+        0
+    ]
+    assert near["recall"] == pytest.approx((0.1 + 0.3 + 0.9 + 0.9) / 4)
+    assert near["sparsity"] == pytest.approx(0.87)
+    assert found[found["method"] == "window"]["recall"].tolist() == pytest.approx([(0.3 + 0.9 + 0.9) / 3] * 2)
+
+
+def test_areas_by_method() -> None:
+    points = of_model(heads())
+    found = areas(points).set_index("method")
+    assert [*found.reset_index().columns] == AREAS_COLUMNS
+    own = points[points["method"] == "distance"]
+    assert found.loc["distance", "area"] == pytest.approx(area(own["sparsity"].to_numpy(), own["recall"].to_numpy()))
+    assert found.loc["distance", "best_at_90"] == pytest.approx(0.2)
+    assert areas(points, "exact")["quality"].unique().tolist() == ["exact"]
+    assert np.isnan(areas(points[points["sparsity"] < 0.9]).set_index("method").loc["distance", "best_at_90"])
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=15), st.integers(1, 6))
+def test_points_that_are_tried_are_of_the_curve(drawn: list[tuple[float, float]], count: int) -> None:
+    points = pd.DataFrame(drawn, columns=["sparsity", "recall"]).assign(method="distance")
+    best = curve(points)
+    few = spread_out(best, count)
+    assert 1 <= len(few) <= max(count, 1)
+    assert set(map(tuple, few[["sparsity", "recall"]].to_numpy())) <= set(
+        map(tuple, best[["sparsity", "recall"]].to_numpy())
+    )
+    if count > 1:
+        assert few["sparsity"].min() == best["sparsity"].min()
+        assert few["sparsity"].max() == best["sparsity"].max()
+
+
+def test_nothing_is_nothing() -> None:
+    empty = of_model(heads())[:0]
+    assert curve(empty).empty
+    assert spread_out(empty, 3).empty
+    assert areas(empty).empty
