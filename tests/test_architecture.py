@@ -13,8 +13,10 @@ ROOT = Path(__file__).resolve().parents[1]
 LAYERS = [
     {"headlens_cli"},
     {"experiments"},
+    {"sparsefinder"},
     {"report", "roles", "relevance", "pruning", "training", "tasks"},
     {"metrics", "interventions", "corpora"},
+    {"loading"},
     {"attention"},
     {"models"},
     {"heads", "errors"},
@@ -51,6 +53,8 @@ def part_of(name: str) -> str | None:
     names = name.split(".")
     if names[0] == "headlens_cli":
         return "headlens_cli"
+    if names[:3] == ["headlens", "models", "loading"]:  # gives a model the attention that its checkpoint names
+        return "loading"
     return names[1] if names[0] == "headlens" and len(names) > 1 and names[1] != "__init__" else None
 
 

@@ -39,13 +39,14 @@ def test_pairs_make_symmetric_matrices_of_all_numbers(n: int, data: st.DataObjec
 
 @pytest.mark.parametrize("shape", [Pairs(6), Offsets(6)])
 def test_counts_and_offsets_of_a_value(shape: Shape) -> None:
-    """A value's share in the sum over all positions is its gradient."""
-    values = torch.zeros(shape.size, requires_grad=True)
-    matrix = shape.matrix(values, 6)
-    if isinstance(shape, Offsets):
-        matrix = matrix[1:-1, 1:-1]
-    (expected,) = torch.autograd.grad(matrix.sum(), values)
-    assert torch.equal(shape.counts(), expected)
+    """A value's share in the sum over all positions of a text is its gradient."""
+    for length in (6, 4, 2):
+        values = torch.zeros(shape.size, requires_grad=True)
+        matrix = shape.matrix(values, length)
+        if isinstance(shape, Offsets):
+            matrix = matrix[1:-1, 1:-1]
+        (expected,) = torch.autograd.grad(matrix.sum(), values)
+        assert torch.equal(shape.counts(length), expected)
     for number, offset in enumerate(shape.offsets().tolist()):
         one = torch.zeros(shape.size).index_fill(0, torch.tensor([number]), 1.0)
         where = shape.matrix(one, 6).nonzero()
