@@ -126,13 +126,14 @@ class TaskGroup(Group):
     data_split: t.DataSplitOption = None
     target: o.TargetOption = None
     limit: o.LimitOption = None
+    min_words: o.MinWordsOption = 0
 
     def of(self, task: str) -> TaskData:
         """As the package wants them."""
         from headlens.experiments.task_data import TaskData
 
         data, columns = tuple(self.data or ()), tuple(self.columns or ())
-        return TaskData(task, data, columns, self.data_split, self.target, self.limit)
+        return TaskData(task, data, columns, self.data_split, self.target, self.limit, self.min_words)
 
 
 @dataclass(frozen=True)

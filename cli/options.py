@@ -142,6 +142,12 @@ LimitOption = Annotated[
     int | None,
     typer.Option(min=1, metavar="N", help="Read only the first N sentences or examples.", rich_help_panel=CORPUS),
 ]
+MinWordsOption = Annotated[
+    int,
+    typer.Option(
+        min=0, metavar="N", help="Leave out examples of fewer words, all texts together.", rich_help_panel=CORPUS
+    ),
+]
 LongSentencesOption = Annotated[
     Literal["skip", "window"],
     typer.Option(

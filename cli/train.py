@@ -55,7 +55,8 @@ def train(
 
     screen = output.screen()
     if task in {"mlm", "translation"}:
-        _refuse(task, {"data": examples.data, "columns": examples.columns, "dev-data": dev_data}, "--corpus")
+        given = {"data": examples.data, "columns": examples.columns, "min-words": examples.min_words}
+        _refuse(task, {**given, "dev-data": dev_data}, "--corpus")
         run = run_train(
             TrainRequest(
                 model=model,

@@ -81,13 +81,13 @@ class TaskRows:
     examples: GivenExamples
 
     @classmethod
-    def of(cls, asker: Asker, source: GivenExamples, unlabelled: int = 0) -> TaskRows:
+    def of(cls, asker: Asker, source: GivenExamples, before: SourceCounts | None = None) -> TaskRows:
         """Examples as a model reads them.
 
         Args:
             asker: how it is asked.
             source: labelled examples.
-            unlabelled: how many there were beside them.
+            before: what was left out when they were gathered.
 
         Raises:
             CorpusError: if the model can read none of them.
@@ -96,8 +96,9 @@ class TaskRows:
         prepared = list(prepare_all(asker.task, source, asker.reader, counts))
         if not prepared:
             raise nothing_left(source, asker.reader, counts)
-        counts.rows += unlabelled
-        counts.unlabelled = unlabelled
+        before = before or SourceCounts()
+        counts.unlabelled, counts.too_short = before.unlabelled, before.too_short
+        counts.rows += before.unlabelled + before.too_short
         return cls(asker, prepared, DataSummary.of(source.name, counts, fingerprint(source.examples)), source)
 
     @property

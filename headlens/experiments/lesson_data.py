@@ -86,7 +86,7 @@ class LessonData:
             raise OptionError("--task translation-loss is only measured.", "Train with --task translation.")
         if not 0 < self.share <= 0.9:
             raise OptionError(f"--dev-share {self.share} is not above 0 and at most 0.9.", "0.1 suits most.")
-        examples = {"data": data.data, "columns": data.columns, "dev-data": self.dev_data}
+        examples = {"data": data.data, "columns": data.columns, "min-words": data.min_words, "dev-data": self.dev_data}
         texts: dict[str, object] = {"dev": self.dev, "dev-target": self.dev_target, "column": self.column}
         texts |= {"target-column": self.target_column, "target": data.target, "corpus": self.corpus != DEMO_CORPUS}
         if task in TEXT:

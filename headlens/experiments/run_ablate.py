@@ -218,6 +218,8 @@ class _Ablated:
         notes, summary = [], examples.summary
         if summary.unlabelled:
             notes.append(f"{counted(summary.unlabelled, 'example')} left out: no answer, or no text.")
+        if summary.too_short:
+            notes.append(f"{counted(summary.too_short, 'example')} left out: fewer words than --min-words.")
         if summary.too_long:
             notes.append(f"{counted(summary.too_long, 'example')} left out: longer than the model reads.")
         task = examples.task

@@ -93,7 +93,7 @@ class _Parts:
 
     train: GivenExamples
     dev: GivenExamples | None
-    unlabelled: tuple[int, int]
+    counts: tuple[SourceCounts, SourceCounts]
 
 
 def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) -> TrainRun:
@@ -111,8 +111,8 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         switch_as_asked(loaded.model, request.attention)
         asker = Asker.of(task, loaded, request.longest)
         with run.reporter.status("tokenizing"):
-            rows = TaskRows.of(asker, parts.train, parts.unlabelled[0])
-            held = None if parts.dev is None else TaskRows.of(asker, parts.dev, parts.unlabelled[1])
+            rows = TaskRows.of(asker, parts.train, parts.counts[0])
+            held = None if parts.dev is None else TaskRows.of(asker, parts.dev, parts.counts[1])
         with run.masked(loaded, request.mask):
             state, notes = fit(run, _recipe(request, loaded, rows, held), request.training)
             notes = [*_notes(headed, rows, held), *notes]
@@ -136,7 +136,7 @@ def _read(request: FineTuneRequest) -> tuple[Task, _Parts]:
     else:
         other = replace(request.data, data=(request.dev_data,), data_split=None, limit=None)
         dev = gather(other.open(offline=offline)[1], dev_counts)
-    return task, _Parts(train, dev, (counts.unlabelled, dev_counts.unlabelled))
+    return task, _Parts(train, dev, (counts, dev_counts))
 
 
 def _load(request: FineTuneRequest, run: Run, examples: GivenExamples) -> LoadedModel:

@@ -22,6 +22,7 @@ class TaskData:
         data_split: of data sets; None for the task's own.
         target: translations, where they are a text file of their own.
         limit: read only the first examples.
+        min_words: leave out examples whose texts have fewer words together; before the limit.
     """
 
     task: str = DEFAULT_TASK
@@ -30,9 +31,10 @@ class TaskData:
     data_split: str | None = None
     target: str | None = None
     limit: int | None = None
+    min_words: int = 0
 
     def open(self, *, offline: bool = False) -> tuple[Task, TaskSource]:
         """The task and its examples; errors as in `open_task`."""
         columns = parse_columns(",".join(self.columns)) if self.columns else {}
-        options = DataOptions(columns, self.data_split, self.limit, self.target, offline)
+        options = DataOptions(columns, self.data_split, self.limit, self.target, offline, self.min_words)
         return open_all(self.task, self.data, options)

@@ -57,3 +57,9 @@ class Question:
 
 
 TaskExample: TypeAlias = TextExample | Question
+
+
+def words_of(example: TaskExample) -> int:
+    """Words of all its texts together, as white space parts them."""
+    texts = example.texts if isinstance(example, TextExample) else (example.question, example.context)
+    return sum(len(text.split()) for text in texts)

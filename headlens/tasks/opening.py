@@ -27,6 +27,7 @@ class DataOptions:
         limit: read only the first examples.
         target: the translations, where they are a text file of their own.
         offline: never ask the hub.
+        min_words: leave out examples whose texts have fewer words together; before the limit.
     """
 
     columns: dict[str, str] = field(default_factory=dict)
@@ -34,6 +35,7 @@ class DataOptions:
     limit: int | None = None
     target: str | Path | None = None
     offline: bool = False
+    min_words: int = 0
 
 
 def open_task(
@@ -53,7 +55,7 @@ def open_task(
     """
     entry, options = find_task(name), options or DataOptions()
     rows = _open(entry, data, options)
-    return entry.task, RowExamples(rows, entry.reader, entry.layouts, options.columns, options.limit)
+    return entry.task, RowExamples(rows, entry.reader, entry.layouts, options.columns, options.limit, options.min_words)
 
 
 def open_all(name: str, data: Sequence[str | Path] = (), options: DataOptions | None = None) -> tuple[Task, TaskSource]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from itertools import chain, islice
 from typing import Protocol
 
-from headlens.errors import CorpusError, OptionError
-from headlens.tasks.examples import TaskExample
+from headlens.errors import CorpusError, OptionError, counted
+from headlens.tasks.examples import TaskExample, words_of
 from headlens.tasks.readers import ExampleReader, choose_columns
 from headlens.tasks.rows import RowSource
 
@@ -21,12 +21,14 @@ class SourceCounts:
         rows: examples it has, with those left out.
         unlabelled: left out because nobody says what is right, or because a text is empty.
         too_long: left out because the model does not read so many tokens, or because there is nothing to ask.
+        too_short: left out because fewer words were asked for than `min_words`.
         examples: the rest.
     """
 
     rows: int = 0
     unlabelled: int = 0
     too_long: int = 0
+    too_short: int = 0
     examples: int = 0
 
 
@@ -51,6 +53,7 @@ class RowExamples:
         layouts: columns of known layouts, in the order of the reader's roles.
         columns: what the user says about columns, by role.
         limit: read only the first examples.
+        min_words: leave out examples whose texts have fewer words together (`words_of`); before the limit.
     """
 
     rows: RowSource
@@ -58,6 +61,7 @@ class RowExamples:
     layouts: tuple[tuple[str, ...], ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
     limit: int | None = None
+    min_words: int = 0
 
     def __post_init__(self) -> None:
         _check_limit(self.limit)
@@ -80,6 +84,12 @@ class RowExamples:
             yield example
         if not found:
             lost = f"none of its {counts.rows} rows has a label and text" if counts.rows else "it is empty"
+            if counts.too_short:
+                raise CorpusError(
+                    f"no examples: {counted(counts.too_short, 'example')} with fewer than {self.min_words} words.",
+                    "Ask for shorter ones with --min-words.",
+                    path=self.rows.name,
+                )
             raise CorpusError(f"no examples: {lost}.", "Choose another file, split or column.", path=self.rows.name)
 
     def _counted(self, counts: SourceCounts) -> Iterator[TaskExample]:
@@ -87,6 +97,8 @@ class RowExamples:
             counts.rows += 1
             if example is None:
                 counts.unlabelled += 1
+            elif self.min_words and words_of(example) < self.min_words:
+                counts.too_short += 1
             else:
                 yield example
 

@@ -22,6 +22,7 @@ class DataSummary:
         too_long: left out because the model does not read so many tokens, or because there is nothing to ask.
         examples: the rest.
         sha256: over the content of all labelled examples in order, whatever file or ids they have.
+        too_short: left out because more words were asked for.
     """
 
     name: str
@@ -30,11 +31,12 @@ class DataSummary:
     too_long: int
     examples: int
     sha256: str
+    too_short: int = 0
 
     @classmethod
     def of(cls, name: str, counts: SourceCounts, sha256: str) -> DataSummary:
         """From the counts of a source that was read."""
-        return cls(name, counts.rows, counts.unlabelled, counts.too_long, counts.examples, sha256)
+        return cls(name, counts.rows, counts.unlabelled, counts.too_long, counts.examples, sha256, counts.too_short)
 
 
 def fingerprint(examples: Iterable[TaskExample]) -> str:

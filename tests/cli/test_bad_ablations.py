@@ -64,6 +64,7 @@ REFUSED: dict[str, tuple[Sequence[object], Sequence[str]]] = {
     "no seed": ((*DEV, "--seed", -1), ["--seed"]),
     "no such file": (("--task", "sst2", "--data", "none.tsv"), ["none.tsv: no such file", "hub:NAME"]),
     "empty": (("--task", "sst2", "--data", "empty.tsv"), ["empty: no examples", "Choose another file"]),
+    "too short": ((*DEV, "--min-words", 99), ["fewer than 99 words", "shorter ones with --min-words"]),
     "only a header": (("--task", "sst2", "--data", "header.tsv"), ["header: no examples", "Choose another file"]),
     "no labels": (("--task", "sst2", "--data", "hidden.tsv"), ["hidden: no examples: none of its 2 rows has a label"]),
     "no label column": (("--task", "sst2", "--data", "plain.tsv"), ["plain.tsv:2: which columns are", "--columns"]),

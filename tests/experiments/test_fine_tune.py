@@ -29,7 +29,7 @@ from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
 from headlens.tasks.examples import TextExample
 from headlens.tasks.heads import with_task_head
-from headlens.tasks.sources import GivenExamples
+from headlens.tasks.sources import GivenExamples, SourceCounts
 from headlens.training.loop import Trainer
 from headlens.training.options import TrainingOptions
 
@@ -159,8 +159,9 @@ def test_counts_of_what_was_left_out(wordpiece_tokenizer: PreTrainedTokenizerBas
     loaded, _ = rows_of(task, wordpiece_tokenizer)
     texts = ["a cat", "the cat " * 20, "no"]
     source = GivenExamples(tuple(TextExample(str(i), (t,), 1.0) for i, t in enumerate(texts)), "made")
-    summary = TaskRows.of(Asker.of(task, loaded), source, unlabelled=4).summary
-    assert (summary.rows, summary.unlabelled, summary.too_long, summary.examples) == (7, 4, 1, 2)
+    summary = TaskRows.of(Asker.of(task, loaded), source, SourceCounts(unlabelled=4, too_short=2)).summary
+    counts = summary.rows, summary.unlabelled, summary.too_short, summary.too_long, summary.examples
+    assert counts == (9, 4, 2, 1, 2)
     with pytest.raises(CorpusError, match=r"made: none of its 3 examples can be asked: .* 2 tokens"):
         TaskRows.of(Asker.of(task, loaded, 2), source)
 

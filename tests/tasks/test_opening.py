@@ -12,7 +12,7 @@ import pytest
 
 from headlens.errors import CorpusError, HeadlensError, OptionError
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.examples import Answer, Question, TaskExample, TextExample
+from headlens.tasks.examples import Answer, Question, TaskExample, TextExample, words_of
 from headlens.tasks.opening import DataOptions, open_all, open_task
 from headlens.tasks.readers import parse_columns
 from headlens.tasks.sources import GivenExamples, SourceCounts, gather, split
@@ -223,6 +223,24 @@ def test_parallel_files(tmp_path: Path) -> None:
         read("translation", write(tmp_path, "a.en", "1\n2\n3\n4\n"), target=target)
     with pytest.raises(OptionError, match="The task rte has no translations"):
         read("rte", source, target=target)
+
+
+def test_texts_of_some_words(tmp_path: Path) -> None:
+    """Words of all texts together count; the limit is of what is left, in every file."""
+    rows = ["a b c\td\tentailment", "a\tb\tentailment", "a b\tc d\tneutral", "a  b \tc\t-", "a\tb c d e\tneutral"]
+    path = write(tmp_path, "pairs.tsv", "\n".join(["sentence1\tsentence2\tgold_label", *rows]))
+    found, counts = read("snli", path, min_words=4)
+    assert [e.id for e in found] == ["1", "3", "5"]
+    assert counts == SourceCounts(rows=5, unlabelled=1, too_short=1)
+    assert [e.id for e in read("snli", path, min_words=4, limit=2)[0]] == ["1", "3"]
+    both = open_all("snli", [path, path], DataOptions(min_words=5, limit=2))[1]
+    assert [e.id for e in both.read(SourceCounts())] == ["pairs:5", "pairs:5"]
+    with pytest.raises(CorpusError, match="4 examples with fewer than 9 words"):
+        read("snli", path, min_words=9)
+
+
+def test_words_of_questions() -> None:
+    assert words_of(Question("1", "Who came?", "Nobody came  in.", ())) == 5
 
 
 def test_limits_and_parts(tmp_path: Path) -> None:

@@ -29,5 +29,5 @@ def test_lone_surrogates_are_content_too() -> None:
 
 
 def test_counts() -> None:
-    counts = SourceCounts(rows=9, unlabelled=2, too_long=1, examples=6)
-    assert DataSummary.of("dev", counts, "ab") == DataSummary("dev", 9, 2, 1, 6, "ab")
+    counts = SourceCounts(rows=12, unlabelled=2, too_long=1, too_short=3, examples=6)
+    assert DataSummary.of("dev", counts, "ab") == DataSummary("dev", 12, 2, 1, 6, "ab", too_short=3)
