@@ -12,7 +12,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import ablate, attend, classify, compact, masks, models, prune, relevance, report, train, train_dam
+from . import ablate, attend, classify, compact, masks, models, prune, relevance, report, sparsefinder, train, train_dam
 from .processes import rank
 
 _DEBUG = "Run again with --debug for the traceback."
@@ -32,6 +32,7 @@ app.command(rich_help_panel="Analyses")(relevance.relevance)
 app.command(rich_help_panel="Analyses")(ablate.ablate)
 app.command(rich_help_panel="Analyses")(attend.attend)
 app.command(rich_help_panel="Analyses")(masks.masks)
+app.command(rich_help_panel="Analyses")(sparsefinder.sparsefinder)
 app.command(rich_help_panel="Models")(prune.prune)
 app.command(rich_help_panel="Models")(compact.compact)
 app.command(rich_help_panel="Results")(report.report)

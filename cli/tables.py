@@ -112,6 +112,17 @@ def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     )
 
 
+def sparsefinder_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
+    """The methods by how much of attention they find at every sparsity, and what of a task they keep."""
+    from headlens.report.console import summary_table
+    from headlens.report.sparsefinder import method_areas
+
+    return [
+        summary_table(f"Methods by area under recall and sparsity, {model}, {stack}", rows)
+        for (model, stack), rows in method_areas(tables["areas"])
+    ]
+
+
 def _gated(row: Mapping[Hashable, Any], digits: int, text: Callable[[Any, str, int], str]) -> dict[str, object]:
     return {
         "run": row["run"],

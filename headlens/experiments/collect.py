@@ -9,6 +9,7 @@ import torch
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
+from headlens.corpora.encoding import EncodedSequence, TokenKind
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError
@@ -16,7 +17,7 @@ from headlens.experiments.corpus_pass import CorpusPass
 from headlens.experiments.feeding import Feed
 from headlens.experiments.tally import Tally
 from headlens.models.loading import LoadedModel
-from headlens.sparsefinder.store import Collector, Store
+from headlens.sparsefinder.store import SPECIAL, UNKNOWN, Collector, Store, write_tags
 
 
 def collect(
@@ -30,7 +31,7 @@ def collect(
 ) -> Store:
     """Run a model over a corpus and keep queries, keys and the pairs that have weight, of every site, in a folder.
 
-    Memory does not grow with the corpus.
+    So are parts of speech, where the corpus has any. Memory does not grow with the corpus.
 
     Args:
         loaded: an encoder, decoder or encoder-decoder with its tokenizer.
@@ -56,6 +57,10 @@ def collect(
         counts = AnnotationCounts()
         with session.batch(annotator.annotate(batch, counts, decoder_only=feed.decoder_only)):
             feed.model(**batch.inputs, **feed.arguments)
+        write_tags(folder, "source", (token_tags(example.source) for example in batch.examples))
+        if batch.target is not None:
+            rows = [example.target for example in batch.examples if example.target is not None]
+            write_tags(folder, "target", map(token_tags, rows))
         return counts
 
     with session, torch.inference_mode():
@@ -64,3 +69,15 @@ def collect(
     if not tally.encoding.sentences:
         raise CorpusError("the model can read no sentence.", "Give shorter ones.", path=corpus.name)
     return Store(folder)
+
+
+def token_tags(row: EncodedSequence) -> list[str]:
+    """The universal part of speech of the word that every token is of; `special`, and `unknown` where nobody says."""
+    known: dict[int, str] = {}
+    for word, unit in zip(row.sentence.words, row.unit_of_word, strict=True):
+        # Of several words in one unit, as in German "zum", the first counts.
+        known.setdefault(unit, word.upos or UNKNOWN)
+    return [
+        SPECIAL if kind & TokenKind.SPECIAL else known.get(unit, UNKNOWN)
+        for kind, unit in zip(row.kinds, row.units, strict=True)
+    ]

@@ -96,11 +96,21 @@ class Lesson:
         data = read_data(Trainable(loaded.model, tokenizer_of(loaded)), corpus, options, seed)
         two_sided = options.task == "translation"
         task: Task = Translation() if two_sided else MaskedLM()
-        examples = None if held is None else _examples(held, _pair if two_sided else _text)
+        examples = None if held is None else given_examples(held, pairs=two_sided)
         return cls(task, data, objective_of(options), examples, {"corpus": corpus.name, "examples": len(data.lengths)})
 
 
-def _examples(corpus: Corpus, texts: Callable[[Example, str], tuple[str, ...]]) -> GivenExamples:
+def given_examples(corpus: Corpus, *, pairs: bool) -> GivenExamples:
+    """The sentences of a corpus as examples of a task about text, numbered from 1.
+
+    Args:
+        corpus: sentences.
+        pairs: whether each comes with its translation.
+
+    Raises:
+        CorpusError: if there are to be translations, and there are none.
+    """
+    texts: Callable[[Example, str], tuple[str, ...]] = _pair if pairs else _text
     return GivenExamples(tuple(_numbered(texts(example, corpus.name) for example in corpus)), corpus.name)
 
 

@@ -45,6 +45,7 @@ def attention_maps(
     key_labels: Sequence[str],
     titles: Sequence[str],
     title: str = "",
+    across: int | None = None,
 ) -> Figure | None:
     """Attention weights of one sentence: a grid of heads, or one head large; the first query on top.
 
@@ -57,6 +58,7 @@ def attention_maps(
         key_labels: tokens attended to.
         titles: one per head.
         title: title of the figure.
+        across: maps side by side; None for as many as can be read.
 
     Returns:
         The figure, or None when there is no head or no finite weight.
@@ -70,7 +72,7 @@ def attention_maps(
     if not np.isfinite(weights).any():
         return None
     queries, keys = [token_label(t) for t in query_labels], [token_label(t) for t in key_labels]
-    plan = _plan(len(titles), queries, keys)
+    plan = _plan(len(titles), queries, keys, across)
     box = plan.cell * len(keys), plan.cell * len(queries)
     size = (
         max(2.2, plan.margins[0] + plan.columns * (box[0] + _GAP) + _SIDE),
@@ -91,10 +93,10 @@ def attention_maps(
     return figure
 
 
-def _plan(heads: int, queries: Sequence[str], keys: Sequence[str]) -> _Plan:
+def _plan(heads: int, queries: Sequence[str], keys: Sequence[str], across: int | None) -> _Plan:
     longest = max(len(queries), len(keys))
     # few columns for long sentences: the labels grow with the cells
-    columns = min(heads, 4 if longest <= 14 else 3)
+    columns = min(heads, across or (4 if longest <= 14 else 3))
     room = FULL_WIDTH - _SIDE - _margin(queries, 6.0) - columns * _GAP
     cell = float(np.clip(room / columns / longest, 0.02, 0.30))
     size = float(np.clip(0.85 * 72 * cell, 3.5, 8.5))

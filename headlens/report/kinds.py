@@ -10,6 +10,7 @@ from headlens.report.gates import GATES
 from headlens.report.kind import Kind
 from headlens.report.masks import MASKS
 from headlens.report.relevance import RELEVANCE
+from headlens.report.sparsefinder import SPARSEFINDER
 from headlens.report.training import TRAIN
 
 KINDS = {
@@ -19,6 +20,7 @@ KINDS = {
     "masks": MASKS,
     "prune": GATES,
     "relevance": RELEVANCE,
+    "sparsefinder": SPARSEFINDER,
     "train": TRAIN,
     "train-dam": DAM,
 }

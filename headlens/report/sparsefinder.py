@@ -1,13 +1,24 @@
-"""The figures of Sparsefinder: Pareto curves of recall, or of a task's metric, over sparsity (Treviso et al. 2022)."""
+"""The figures of `headlens sparsefinder` (Treviso et al. 2022): Pareto curves, heads, what clusters hold, examples."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.report.curves import legend_below
+from headlens.heads import KEY_COLUMNS, STACKS, Head
+from headlens.report.attend import attention_maps
+from headlens.report.cells import Scale
+from headlens.report.cluster_pictures import cluster_pictures
+from headlens.report.curves import draw_intervals, draw_level, legend_below
+from headlens.report.heatmaps import paired_maps
+from headlens.report.kind import Caption, Figures, Kind
+from headlens.report.page_tables import Cell, PageTable, number_text, page_table
+from headlens.report.recorded import Columns, RecordedRun
+from headlens.report.runs import RunFolder
 from headlens.report.style import (
     BLUE,
     FAINT,
@@ -41,34 +52,85 @@ _TOP, _PANEL, _WORDS = 0.35, 2.4, 0.65
 _LEGEND = {1: (5, 0.95), 2: (3, 0.6)}  # lines and height by the number of panels
 
 
-def pareto_curves(curves: pd.DataFrame, gold: float, metric: str | None = None) -> Figure | None:
+GOLD = "entmax"  # what attention itself leaves, among the methods of pareto.csv
+
+
+def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
+    """Draw every figure one after the other, so that only one is in memory.
+
+    Args:
+        tables: `pareto`, `heads`, `clusters` and `examples`, as far as there.
+
+    Yields:
+        Name of the figure, and the figure; None where there is nothing to draw.
+    """
+    if "pareto" in tables:
+        points = tables["pareto"]
+        points = points[points["head"].isna()]
+        stacks = list(dict.fromkeys(points["stack"]))
+        for stack in stacks:
+            name = "pareto" if stack == stacks[0] else f"pareto_{stack}"
+            yield name, pareto_curves(points[points["stack"] == stack], stack)
+    if "heads" in tables:
+        yield "heads", sparse_heads(tables["heads"])
+        if "clusters" in tables:
+            yield "clusters", cluster_pictures(tables["clusters"], tables["heads"])
+    if "examples" in tables:
+        stacks = list(dict.fromkeys(tables["examples"]["stack"]))
+        for stack in stacks:
+            own = tables["examples"][tables["examples"]["stack"] == stack]
+            yield "examples" if len(stacks) == 1 else f"examples_{stack}", example_maps(own)
+
+
+def write_sparsefinder(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
+    """Write every table as CSV, then, if wanted, every figure.
+
+    Args:
+        run: the folder, started.
+        tables: by name.
+        figures: whether to draw.
+    """
+    for name, frame in tables.items():
+        run.table(name, frame)
+    for name, figure in sparsefinder_figures(tables) if figures else ():
+        run.figure(name, figure)
+
+
+def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
     """Recall over sparsity, the best points of each method; beside it, where it was tried, the metric of a task.
 
     Args:
-        curves: best points of each method, see `headlens.sparsefinder.curves.curve`: method, sparsity, recall; with a
-            metric also `value`, empty where it was not tried.
-        gold: the sparsity of entmax itself, where a perfect method would have a recall of 1.
-        metric: its name; None for recall alone.
+        points: rows of `pareto.csv` over all heads of a stack, or of all stacks.
+        stack: which.
 
     Returns:
         The figure, or None without points.
     """
+    curves = points[points["on_curve"].astype(bool) & (points["method"] != GOLD)]
+    gold = points[points["method"] == GOLD]
     if curves.empty:
         return None
-    panels = [("recall", "recall")] + ([("value", metric)] if metric is not None else [])
+    tried = curves[curves["value"].notna()]
+    panels = [("recall", "recall", curves)]
+    if len(tried):
+        panels.append(("value", f"{tried['metric'].iloc[0]} on {tried['task'].iloc[0]}", tried))
     width = FULL_WIDTH * len(panels) / 2
     lines, below = _LEGEND[len(panels)]
     height = _TOP + _PANEL + _WORDS + below
     figure = new_figure(width, height)
     headline(figure, "Predicted attention: what is found, and how sparse it is")
     drawn = []
-    for number, (column, label) in enumerate(panels):
+    for number, (column, label, rows) in enumerate(panels):
         box = ((number + 0.14) / len(panels), (below + 0.4) / height, 0.8 / len(panels), _PANEL / height)
         axes = figure.add_axes(box)
         dress(axes, "sparsity", str(label))
-        _panel(axes, curves, column)
-        axes.axvline(gold, color=FAINT, linewidth=0.8, linestyle=":", label="entmax itself", zorder=1)
-        heading(axes, "all heads" if column == "recall" else "the task", 3.0)
+        _panel(axes, rows, column)
+        for sparsity in gold["sparsity"]:
+            axes.axvline(sparsity, color=FAINT, linewidth=0.8, linestyle=":", label="sparsity of entmax", zorder=1)
+        if column == "value":
+            draw_level(axes, gold, "entmax itself")
+        where = "all heads" if stack in {"all", "encoder"} else f"heads of the {stack} stack"
+        heading(axes, where if column == "recall" else "the task", 3.0)
         drawn.append(axes)
     legend_below(figure, drawn, lines)
     return figure
@@ -80,6 +142,170 @@ def _panel(axes: Axes, curves: pd.DataFrame, column: str) -> None:
         if len(own):
             x, y = own["sparsity"].to_numpy(np.float64), own[column].to_numpy(np.float64)
             axes.plot(x, y, line, color=colour, marker="o", markersize=2, linewidth=1, label=label)
+            if column == "value":
+                draw_intervals(axes, x, own, colour)
     axes.set_xlim(0, 1.02)
     if column == "recall":
         axes.set_ylim(0, 1.03)
+
+
+def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[str, str]]]]:
+    """The methods of every model and stack in the order of the area under recall, as a short table.
+
+    Args:
+        areas: rows of `areas.csv`.
+    """
+    found = []
+    for key, own in areas.groupby(["model", "stack"], sort=False):
+        model, stack = key
+        by_quality = {str(quality): rows.set_index("method") for quality, rows in own.groupby("quality", sort=False)}
+        recall = by_quality.pop("recall").sort_values("area", ascending=False, kind="stable")
+        rows = [
+            {
+                "method": _said(str(method)),
+                "area": f"{row['area']:.3f}",
+                "recall at sparsity 0.9": "" if np.isnan(row["best_at_90"]) else f"{row['best_at_90']:.3f}",
+                **{
+                    f"area of {quality}": f"{table['area'].get(method):.3f}" if method in table.index else ""
+                    for quality, table in by_quality.items()
+                },
+            }
+            for method, row in recall.iterrows()
+        ]
+        found.append(((str(model), str(stack)), rows))
+    return found
+
+
+def _said(method: str) -> str:
+    return LOOKS[method][2] if method in LOOKS else "entmax itself"
+
+
+def sparse_heads(heads: pd.DataFrame) -> Figure | None:
+    """How sparse every head is, and how well its own best method of Sparsefinder predicts that.
+
+    Args:
+        heads: rows of `heads.csv`.
+
+    Returns:
+        The figure, or None when nothing was measured.
+    """
+    own = [name for name in ("area_distance", "area_bucket", "area_cluster") if name in heads]
+    shown = heads.assign(predicted=heads[own].max(axis=1) / heads["sparsity"].where(heads["sparsity"] > 0))
+    columns = {"sparsity": "sparsity of entmax", "predicted": "how well it is predicted"}
+    high = max(shown["predicted"].dropna(), default=1.0)
+    scales = [Scale("share of pairs without weight"), Scale("area / sparsity", high=high, colours="cividis")]
+    return paired_maps(shown, columns, scales, "Sparse heads")
+
+
+def example_maps(examples: pd.DataFrame) -> Figure | None:
+    """Heads on a sentence: where entmax looks, what is predicted, and where it looks over the prediction.
+
+    Args:
+        examples: rows of `examples.csv` of one stack.
+
+    Returns:
+        The figure, or None without rows.
+    """
+    if examples.empty:
+        return None
+    maps, titles = [], []
+    for _, own in examples.groupby(KEY_COLUMNS, sort=False):
+        first = own.iloc[0]
+        name = str(Head(first["stack"], int(first["layer"]), int(first["head"])))
+        for column, words in (("weight", "entmax"), ("predicted", "predicted"), ("restricted", "over the prediction")):
+            maps.append(own.pivot_table(index="query", columns="key", values=column).to_numpy(np.float64))
+            titles.append(f"{name}: {words}" if column == "weight" else words)
+    queries = examples.drop_duplicates("query").sort_values("query")["query_token"].astype(str).tolist()
+    keys = examples.drop_duplicates("key").sort_values("key")["key_token"].astype(str).tolist()
+    row = examples.iloc[0]
+    about = f"threshold {row['value_of_parameter']:g}, window {int(row['window'])}"
+    return attention_maps(
+        np.stack(maps), queries, keys, titles, f"Predicted heads, by {row['method']}: {about}", across=3
+    )
+
+
+def _draw(run: RecordedRun) -> Figures:
+    return sparsefinder_figures(run.tables)
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    records = [
+        {
+            "folder": run.folder.name,
+            "stack": row["stack"],
+            "method": _said(str(row["method"])),
+            "of": row["quality"],
+            "area": Cell(number_text(row["area"]), repr(row["area"])),
+            "best at sparsity 0.9": row["best_at_90"],
+        }
+        for run in runs
+        if "areas" in run.tables
+        for row in run.tables["areas"].to_dict("records")
+    ]
+    about = (
+        "The area under the curve of the best points of each method over sparsities from 0 to 1, of recall and of the "
+        "task's metric; a method that finds everything has the sparsity of entmax as its area."
+    )
+    return [page_table("How well attention is predicted", records, about)] if records else []
+
+
+CAPTIONS = {
+    "pareto": Caption(
+        "Pareto curves",
+        "Every method with all its parameters and windows: the points that no other one of it beats. On the left the "
+        "share of the pairs with weight that are found, the mean over sentences and heads; on the right, if a task was "
+        "asked, its metric while attention looks only where is predicted, with 95 % intervals. The dotted line is the "
+        "sparsity of entmax itself.",
+    ),
+    "heads": Caption(
+        "Sparse heads",
+        "On the left the share of the pairs of a head that have no weight. On the right the area under the curve of "
+        "recall of the best of distance, buckets and clusters, as a share of that: 1 for a head whose zeros are all "
+        "known beforehand.",
+    ),
+    "clusters": Caption(
+        "What clusters hold",
+        "Of the heads whose clusters tell most about parts of speech: how often each part of speech is among the "
+        "queries and the keys of each cluster.",
+    ),
+    "examples": Caption(
+        "Predicted heads on a sentence",
+        "Rows are heads: where entmax looks, the pairs that are predicted, and where the head looks if it may look "
+        "nowhere else.",
+    ),
+}
+
+_SITE = {"model": (), "stack": STACKS}
+_METHODS = (GOLD, *LOOKS)
+SPARSEFINDER = Kind(
+    tables={
+        "pareto": Columns(
+            numbers=("recall", "sparsity", "exact", "value", "ci_low", "ci_high"),
+            words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "on_curve": ()},
+            identity=("model", *KEY_COLUMNS, "method", "value_of_parameter", "window", "global_tokens"),
+        ),
+        "heads": Columns(keys=("layer", "head"), numbers=("sparsity",), words=_SITE, identity=("model", *KEY_COLUMNS)),
+        "clusters": Columns(
+            keys=("layer", "head", "cluster"),
+            numbers=("share",),
+            words={**_SITE, "side": ("query", "key"), "tag": ()},
+            identity=("model", *KEY_COLUMNS, "cluster", "side", "tag"),
+        ),
+        "examples": Columns(
+            keys=("layer", "head", "query", "key"),
+            numbers=("weight", "predicted", "restricted"),
+            words={**_SITE, "query_token": (), "key_token": ()},
+            identity=("model", *KEY_COLUMNS, "query", "key"),
+        ),
+        "areas": Columns(
+            numbers=("area", "best_at_90"),
+            words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "quality": ()},
+            identity=("model", "stack", "method", "quality"),
+        ),
+    },
+    needed=("pareto", "areas", "heads"),
+    figures=_draw,
+    captions=CAPTIONS,
+    overviews=_overviews,
+    first={"pareto": "head"},
+)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -9,6 +11,7 @@ from headlens.sparsefinder.pareto import area, frontier
 
 POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
 MEASURES = ["recall", "sparsity", "exact"]
+EVERY = "all"  # stacks
 AREAS_COLUMNS = ["method", "quality", "area", "best_at_90"]
 _DENSE = 0.9  # the sparsity at which methods are compared by a single number
 
@@ -21,6 +24,14 @@ def of_model(heads: pd.DataFrame) -> pd.DataFrame:
     """
     grouped = heads.groupby(POINT, sort=False, dropna=False)[MEASURES].mean()
     return grouped.reset_index()
+
+
+def of_stacks(heads: pd.DataFrame) -> pd.DataFrame:
+    """`of_model` for each stack, and where there are several for all together: columns stack, and those."""
+    found = [(str(stack), of_model(own)) for stack, own in heads.groupby("stack", sort=False)]
+    if len(found) > 1:
+        found.insert(0, (EVERY, of_model(heads)))
+    return pd.concat([points.assign(stack=stack) for stack, points in found], ignore_index=True)
 
 
 def areas(points: pd.DataFrame, quality: str = "recall") -> pd.DataFrame:
@@ -45,6 +56,21 @@ def curve(points: pd.DataFrame, quality: str = "recall") -> pd.DataFrame:
         for _, own in points[points[quality].notna()].groupby("method", sort=False)
     ]
     return pd.concat(found, ignore_index=True) if found else points[:0]
+
+
+def with_curves(points: pd.DataFrame, by: Sequence[str] = ("stack",)) -> pd.DataFrame:
+    """With a column `on_curve`: whether no other point of the method has more recall at as much sparsity.
+
+    Args:
+        points: of several stacks, or heads.
+        by: columns that tell these from each other.
+    """
+    found = np.zeros(len(points), dtype=bool)
+    places = pd.Series(np.arange(len(points)), index=points.index)
+    for _, own in points[points["recall"].notna()].groupby([*by, "method"], sort=False):
+        best = frontier(own["sparsity"].to_numpy(np.float64), own["recall"].to_numpy(np.float64))
+        found[places.loc[own.index[best]]] = True
+    return points.assign(on_curve=found)
 
 
 def spread_out(points: pd.DataFrame, count: int) -> pd.DataFrame:

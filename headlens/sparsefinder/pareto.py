@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from headlens.errors import OptionError
 from headlens.interventions.patterns import Global, Random, Window
 from headlens.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
 from headlens.sparsefinder.measures import GraphCounts, averages, counts_by_window
@@ -32,6 +33,7 @@ PARETO_COLUMNS = [
     *("recall", "sparsity", "exact"),
 ]
 OWN = ("distance", "bucket", "cluster")  # methods of Sparsefinder; the others it is compared with
+GOLD = "entmax"  # what attention itself leaves, as if it were a method
 Batches = Callable[[], Iterable[Pairs]]
 
 
@@ -46,6 +48,9 @@ class Grid:
             `random`, both of `bigbird`.
         top: how many clusters each query and key is in.
         rounds: of `lsh`.
+
+    Raises:
+        OptionError: if a number cannot be meant.
     """
 
     windows: tuple[int, ...] = (0, *range(1, 28, 2))
@@ -53,6 +58,24 @@ class Grid:
     groups: tuple[int, ...] = tuple(range(2, 21, 2))
     top: int = 1
     rounds: int = 4
+
+    def __post_init__(self) -> None:
+        if not (self.windows and self.thresholds and self.groups):
+            raise OptionError("--windows, --thresholds and --groups need a number each.", "0, 2 and 8 would do.")
+        for window in self.windows:
+            if window < 0 or (window and window % 2 == 0):
+                raise OptionError(
+                    f"--windows {window}: a window has the query's own place in its middle.", "Give odd numbers, or 0."
+                )
+        for threshold in self.thresholds:
+            if not 0 <= threshold < float("inf"):
+                raise OptionError(f"--thresholds {threshold:g} is no distance.", "Give numbers from 0 up.")
+        for count in self.groups:
+            if count < 2 or count % 2:
+                raise OptionError(f"--groups {count}: hashes come in pairs.", "Give even numbers.")
+        for name in ("top", "rounds"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"--{name} {getattr(self, name)} is too few.", "Give 1 or more.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,9 +171,10 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted) -> pd.DataFrame:
         fitted: what was learned on other sentences.
 
     Returns:
-        Columns `PARETO_COLUMNS`, a row for each head.
+        Columns `PARETO_COLUMNS`, a row for each head; first of all those of `GOLD`, which finds everything.
     """
-    rows: list[dict[str, Any]] = []
+    gold = averages(GraphCounts.joined([GraphCounts.of(own.gold, own.gold, own.allowed) for own in batches()]))
+    rows: list[dict[str, Any]] = _rows((GOLD, "none", np.nan, 0, 0), gold)
     widths = [radius(window) for window in grid.windows]
     for method, parameter, value, tokens, predictor in predictors(grid, fitted):
         parts: list[list[GraphCounts]] = [[] for _ in widths]
@@ -162,13 +186,14 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted) -> pd.DataFrame:
             for part, counts in zip(parts, counts_by_window(own.gold, base, own.allowed, widths), strict=True):
                 part.append(counts)
         for window, part in zip(grid.windows, parts, strict=True):
-            means = averages(GraphCounts.joined(part))
             about = (method, parameter, value if method != "window" else window, window, tokens)
-            heads = zip(*(means[name].tolist() for name in ("recall", "sparsity", "exact")), strict=True)
-            rows += [
-                dict(zip(PARETO_COLUMNS, (*about, head, *numbers), strict=True)) for head, numbers in enumerate(heads)
-            ]
+            rows += _rows(about, averages(GraphCounts.joined(part)))
     return pd.DataFrame(rows, columns=PARETO_COLUMNS)
+
+
+def _rows(about: tuple[Any, ...], means: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
+    heads = zip(*(means[name].tolist() for name in ("recall", "sparsity", "exact")), strict=True)
+    return [dict(zip(PARETO_COLUMNS, (*about, head, *numbers), strict=True)) for head, numbers in enumerate(heads)]
 
 
 def frontier(sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -29,7 +29,8 @@ class Projections(nn.Module):
     def forward(self, queries: Tensor, keys: Tensor) -> tuple[Tensor, Tensor]:
         """Projected vectors, (batch, heads, tokens, r), of vectors (batch, heads, tokens, d)."""
         last = 0 if self.shared else 1
-        return queries @ self.weight[0] + self.bias[0], keys @ self.weight[last] + self.bias[last]
+        weight, bias = self.weight.to(queries.device), self.bias.to(queries.device)
+        return queries @ weight[0] + bias[0], keys @ weight[last] + bias[last]
 
 
 def margin_losses(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,9 +16,11 @@ from torch import Tensor
 from headlens.attention.contract import AttentionCall, Observer
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError
+from headlens.heads import STACKS
 from headlens.report.files import atomic_path, output_errors
 from headlens.sparsefinder.measures import allowed_pairs
 
+SPECIAL, UNKNOWN = "special", "unknown"  # tags of tokens without a part of speech
 _ROOM = 2**25  # bytes that are held back before a part of the store is written
 Bits = npt.NDArray[np.uint8]
 
@@ -140,6 +142,24 @@ def _write(path: Path, sentences: list[_Sentence]) -> None:
         save_file(parts, temporary)
 
 
+def write_tags(folder: Path, side: str, sentences: Iterable[Sequence[str]]) -> None:
+    """Add what the tokens of some more sentences are, in the order in which they are collected.
+
+    Args:
+        folder: of the store.
+        side: `source` or `target`.
+        sentences: a word without white space for every token, such as its part of speech.
+
+    Raises:
+        OutputError: if the folder cannot be written.
+    """
+    path = folder / f"{side}.tags"
+    with output_errors(path):
+        folder.mkdir(parents=True, exist_ok=True)
+        with path.open("a", encoding="utf-8") as file:
+            file.writelines(" ".join(tags) + "\n" for tags in sentences)
+
+
 @dataclass(frozen=True)
 class Store:
     """What a `Collector` wrote.
@@ -153,7 +173,26 @@ class Store:
     def sites(self) -> list[str]:
         """The sites that were collected, such as `encoder.0`, by stack and layer."""
         found = (path.name for path in self.folder.iterdir() if path.is_dir())
-        return sorted(found, key=lambda name: (name.partition(".")[0], int(name.partition(".")[2])))
+        order: tuple[str, ...] = STACKS
+        return sorted(found, key=lambda name: (order.index(name.partition(".")[0]), int(name.partition(".")[2])))
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk."""
+        return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+    def tags(self, site: str) -> Iterator[tuple[list[str], list[str]]]:
+        """What the queries and the keys of every sentence at a site are, see `write_tags`; nothing without any."""
+        stack = site.partition(".")[0]
+        sides = {"encoder": ("source", "source"), "decoder": ("target", "target"), "cross": ("target", "source")}[stack]
+        # The only text of a model without an encoder is its source.
+        own = [self.folder / f"{side}.tags" for side in sides]
+        paths = [path if path.is_file() else self.folder / "source.tags" for path in own]
+        if not all(path.is_file() for path in paths):
+            return
+        with paths[0].open(encoding="utf-8") as first, paths[1].open(encoding="utf-8") as second:
+            for queries, keys in zip(first, second, strict=True):
+                yield queries.split(), keys.split()
 
     def batches(self, site: str, sentences: int = 16) -> Iterator[Pairs]:
         """The sentences of a site, so many at a time, in the order in which they were collected.

@@ -1,4 +1,4 @@
-"""Pareto curves as pictures."""
+"""The figures of Sparsefinder."""
 
 from __future__ import annotations
 
@@ -6,30 +6,60 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.report.sparsefinder import LOOKS, pareto_curves
+from headlens.report.cluster_pictures import cluster_pictures
+from headlens.report.sparsefinder import (
+    GOLD,
+    LOOKS,
+    example_maps,
+    method_areas,
+    pareto_curves,
+    sparse_heads,
+    sparsefinder_figures,
+)
 
 
-def curves() -> pd.DataFrame:
+def points(*, metric: bool = True) -> pd.DataFrame:
     rows = [
-        (method, 0.2 * step, 1 - 0.01 * number - 0.15 * step, 30 - number - step if step % 2 else np.nan)
+        (
+            method,
+            0.2 * step,
+            1 - 0.01 * number - 0.15 * step,
+            step < 4,
+            30 - number - step if step % 2 and metric else np.nan,
+        )
         for number, method in enumerate(LOOKS)
         for step in range(5)
     ]
-    return pd.DataFrame(rows, columns=["method", "sparsity", "recall", "value"])
+    rows.append((GOLD, 0.85, 1.0, True, 33 if metric else np.nan))
+    found = pd.DataFrame(rows, columns=["method", "sparsity", "recall", "on_curve", "value"])
+    return found.assign(
+        model="m",
+        stack="encoder",
+        head=np.nan,
+        metric="BLEU",
+        task="translation",
+        ci_low=found["value"] - 1,
+        ci_high=found["value"] + 1,
+    )
 
 
-@pytest.mark.parametrize("metric", [None, "BLEU"])
-def test_every_method_has_a_curve(metric: str | None) -> None:
-    figure = pareto_curves(curves(), 0.85, metric)
+@pytest.mark.parametrize("metric", [False, True])
+def test_every_method_has_a_curve(metric: bool) -> None:
+    table = points(metric=metric)
+    figure = pareto_curves(table, "encoder")
     assert figure is not None
-    assert len(figure.axes) == (1 if metric is None else 2)
+    assert len(figure.axes) == 1 + metric
     for axes, column in zip(figure.axes, ("recall", "value"), strict=False):
-        lines = {str(line.get_label()): line for line in axes.lines}
-        assert list(lines) == [*(label for _, _, label in LOOKS.values()), "entmax itself"]
+        lines = {str(line.get_label()): line for line in axes.lines if not str(line.get_label()).startswith("_")}
+        others = ["sparsity of entmax"] + ["entmax itself"] * (column == "value")
+        assert list(lines) == [*(label for _, _, label in LOOKS.values()), *others]
         for method, (_, _, label) in LOOKS.items():
-            own = curves()[lambda t, method=method, column=column: (t["method"] == method) & t[column].notna()]
+            own = table[(table["method"] == method) & table[column].notna() & table["on_curve"]]
             assert lines[label].get_xydata().tolist() == own[["sparsity", column]].to_numpy().tolist()
-        assert lines["entmax itself"].get_xdata() == [0.85, 0.85]
+        assert lines["sparsity of entmax"].get_xdata() == [0.85, 0.85]
+        if column == "value":
+            assert lines["entmax itself"].get_ydata() == [33, 33]
+            assert axes.get_ylabel() == "BLEU on translation"
     figure.canvas.draw()
     (legend,) = figure.legends
     box = legend.get_window_extent()
@@ -39,4 +69,119 @@ def test_every_method_has_a_curve(metric: str | None) -> None:
 
 
 def test_without_points_there_is_no_figure() -> None:
-    assert pareto_curves(curves()[:0], 0.5) is None
+    assert pareto_curves(points()[:0], "encoder") is None
+
+
+def heads() -> pd.DataFrame:
+    rows = [
+        ("m", "encoder", layer, head, 0.8, 0.4, 0.2, 0.6, 0.1 * (head + 2 * layer))
+        for layer in (0, 1)
+        for head in (0, 1)
+    ]
+    columns = [
+        "model",
+        "stack",
+        "layer",
+        "head",
+        "sparsity",
+        "area_distance",
+        "area_bucket",
+        "area_cluster",
+        "information",
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_heads_by_their_best_method() -> None:
+    figure = sparse_heads(heads())
+    assert figure is not None
+    sparsity, predicted = (axes.collections[-1].get_array() for axes in figure.axes[:2])
+    assert np.asarray(sparsity).ravel() == pytest.approx(0.8)
+    assert np.asarray(predicted).ravel() == pytest.approx(0.75)
+    # A head that looks everywhere has no sparsity to be predicted.
+    assert sparse_heads(heads().assign(sparsity=0.0)) is not None
+
+
+def clusters() -> pd.DataFrame:
+    rows = [
+        ("m", "encoder", layer, head, cluster, side, tag, 1 + cluster, 0.5)
+        for layer in (0, 1)
+        for head in (0, 1)
+        for cluster in range(2)
+        for side in ("query", "key")
+        for tag in ("NOUN", "VERB")
+    ]
+    return pd.DataFrame(rows, columns=["model", "stack", "layer", "head", "cluster", "side", "tag", "count", "share"])
+
+
+def test_clusters_of_the_heads_that_tell_most() -> None:
+    figure = cluster_pictures(clusters(), heads())
+    assert figure is not None
+    panels = [axes for axes in figure.axes if axes.get_title(loc="left") or axes.texts or axes.collections]
+    assert len(panels) >= 6
+    told = " ".join(text.get_text() for axes in figure.axes for text in (axes.title, axes._left_title, *axes.texts))
+    assert told.index("encoder.1.1") < told.index("encoder.1.0") < told.index("encoder.0.1")
+    assert "encoder.0.0" not in told
+    assert cluster_pictures(clusters(), heads().assign(information=np.nan)) is None
+
+
+def examples() -> pd.DataFrame:
+    rows = [
+        ("m", stack, 0, 1, i, j, "ab"[i], "cde"[j], i / 2, 1.0, j / 3)
+        for stack in ("encoder", "cross")
+        for i in range(2)
+        for j in range(3)
+    ]
+    columns = [
+        "model",
+        "stack",
+        "layer",
+        "head",
+        "query",
+        "key",
+        "query_token",
+        "key_token",
+        "weight",
+        "predicted",
+        "restricted",
+    ]
+    return pd.DataFrame(rows, columns=columns).assign(method="distance", value_of_parameter=1.5, window=3)
+
+
+def test_maps_of_a_head() -> None:
+    figure = example_maps(examples()[lambda t: t["stack"] == "cross"])
+    assert figure is not None
+    maps = [np.asarray(axes.collections[0].get_array()).reshape(2, 3) for axes in figure.axes[:3]]
+    assert maps[0].tolist() == [[0, 0, 0], [0.5, 0.5, 0.5]]
+    assert (maps[1] == 1).all()
+    assert maps[2][0] == pytest.approx([0, 1 / 3, 2 / 3])
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["a", "b"]
+    assert example_maps(examples()[:0]) is None
+
+
+def test_all_figures_by_name() -> None:
+    tables = {
+        "pareto": pd.concat([points().assign(stack="all"), points()]),
+        "heads": heads(),
+        "clusters": clusters(),
+        "examples": examples(),
+    }
+    found = dict(sparsefinder_figures(tables))
+    assert list(found) == ["pareto", "pareto_encoder", "heads", "clusters", "examples_encoder", "examples_cross"]
+    assert all(figure is not None for figure in found.values())
+    assert list(sparsefinder_figures({})) == []
+
+
+def test_methods_in_order() -> None:
+    rows = [
+        ("m", "all", "window", "recall", 0.3, np.nan),
+        ("m", "all", "distance", "recall", 0.7, 0.2),
+        ("m", "all", "distance", "BLEU", 20.0, 1.0),
+    ]
+    ((key, found),) = method_areas(
+        pd.DataFrame(rows, columns=["model", "stack", "method", "quality", "area", "best_at_90"])
+    )
+    assert key == ("m", "all")
+    assert [row["method"] for row in found] == ["Sparsefinder, distance", "window"]
+    assert [row["recall at sparsity 0.9"] for row in found] == ["0.200", ""]
+    assert [row["area of BLEU"] for row in found] == ["20.000", ""]

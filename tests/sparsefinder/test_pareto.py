@@ -15,6 +15,7 @@ from headlens.interventions.patterns import Global, Window
 from headlens.sparsefinder.fitting import FitOptions
 from headlens.sparsefinder.measures import GraphCounts, averages
 from headlens.sparsefinder.pareto import (
+    GOLD,
     OWN,
     PARETO_COLUMNS,
     Fitted,
@@ -51,9 +52,13 @@ def fitted() -> Fitted:
 def test_every_combination_is_what_a_single_graph_gives(fitted: Fitted) -> None:
     table = pareto(lambda: sentences(100, 101), SMALL, fitted)
     assert table.columns.tolist() == PARETO_COLUMNS
-    assert len(table) == (3 + 2 * 7 + 1) * 3 * 3
+    assert len(table) == (3 + 2 * 7 + 1) * 3 * 3 + 3
     assert set(OWN) <= set(table["method"])
     held = list(sentences(100, 101))
+    gold = table[table["method"] == GOLD]
+    assert (gold[["recall", "exact"]] == 1).all(axis=None)
+    density = torch.cat([(own.gold & own.allowed).sum((2, 3)) / own.allowed.sum((2, 3)) for own in held])
+    assert gold["sparsity"].to_numpy() == pytest.approx(1 - density.double().mean(0).numpy(), abs=1e-6)
     for method, value, tokens, window, predictor in (
         ("distance", 1.0, 0, 0, Near(fitted.projections, 1.0)),
         ("distance", 0.3, 0, 5, Near(fitted.projections, 0.3) | Fixed(Window(2))),

@@ -14,6 +14,7 @@ from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 from headlens.attention.switch import switch
 from headlens.errors import OptionError, SelfCheckError
+from headlens.heads import STACKS
 from headlens.sparsefinder import store as module
 from headlens.sparsefinder.measures import GraphCounts
 from headlens.sparsefinder.store import Collector, Store
@@ -44,7 +45,9 @@ def test_sentences_come_back_without_their_padding(
     by_site: dict[str, list[Any]] = {}
     for call in watch.calls:
         by_site.setdefault(str(call.site), []).append(call)
-    assert store.sites() == sorted(by_site, key=lambda site: (site.split(".")[0], int(site.split(".")[1])))
+    assert store.sites() == sorted(
+        by_site, key=lambda site: (STACKS.index(site.split(".")[0]), int(site.split(".")[1]))
+    )
     for site, calls in by_site.items():
         found = list(store.batches(site, 1))
         rows = [(call, row) for call in calls for row in range(len(call.query))]

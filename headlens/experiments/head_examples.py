@@ -1,0 +1,100 @@
+"""Heads on one sentence: where entmax looks, what is predicted, and where it looks then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import pandas as pd
+import torch
+
+from headlens.attention.contract import AttentionCall, Edit, Observer
+from headlens.attention.session import AttentionSession
+from headlens.corpora.annotations import AnnotationCounts, Annotator
+from headlens.corpora.sentence import Corpus, Example
+from headlens.experiments.feeding import Feed
+from headlens.heads import KEY_COLUMNS, Head
+from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.sparsefinder.predictors import Predictor, Vectors
+from headlens.sparsefinder.restriction import Restricted
+
+EXAMPLE_COLUMNS = [
+    *KEY_COLUMNS,
+    *("query", "key", "query_token", "key_token", "weight", "predicted", "restricted"),
+]
+_SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
+
+
+@dataclass
+class _Weights(Observer):
+    """Keeps the weights of some heads, and queries and keys of their sites, of one sentence."""
+
+    heads: Sequence[Head]
+    needs_weights = True
+
+    def __post_init__(self) -> None:
+        self.weights: dict[Head, torch.Tensor] = {}
+        self.vectors: dict[str, Vectors] = {}
+
+    def observe(self, call: AttentionCall) -> None:
+        """Keep what is asked for."""
+        site = str(call.site)
+        own = [head for head in self.heads if f"{head.stack}.{head.layer}" == site]
+        if not own or call.weights is None or call.queries is None or call.keys is None:
+            return
+        for head in own:
+            self.weights[head] = call.weights[0, head.head].float().cpu()
+        keys = call.key.repeat_interleave(call.query.shape[1] // call.key.shape[1], dim=1)
+        real = call.queries.real.bool().cpu(), call.keys.real.bool().cpu()
+        self.vectors[site] = Vectors(call.query.float().cpu(), keys.float().cpu(), *real)
+
+
+def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
+    """The first sentence of 8 to 20 tokens; None if there is none."""
+    tokenizer = tokenizer_of(loaded)
+    for example in corpus:
+        if _SHORTEST <= len(tokenizer(example.source.text)["input_ids"]) <= _LONGEST:
+            return example
+    return None
+
+
+def example_heads(
+    loaded: LoadedModel, example: Example, predictors: Mapping[str, Predictor], heads: Sequence[Head]
+) -> pd.DataFrame:
+    """Weights of some heads on a sentence, as they are and over predicted graphs.
+
+    Args:
+        loaded: the model.
+        example: the sentence, with its translation for cross-attention and decoders.
+        predictors: by site; each restricts its own site alone, so that what comes before stays as it is.
+        heads: those that are shown.
+
+    Returns:
+        Columns `EXAMPLE_COLUMNS`, a row for each pair of a head; `predicted` is 0 or 1, `restricted` the weight then.
+    """
+    feed = Feed.of(loaded, example)
+    batch = next(feed.batches([example]))
+    tokens = Annotator(()).annotate(batch, AnnotationCounts(), decoder_only=feed.decoder_only)
+
+    def watched(edits: Sequence[Edit]) -> _Weights:
+        observer = _Weights(heads)
+        session = AttentionSession(feed.model, observers=[observer], edits=edits)
+        with torch.inference_mode(), session, session.batch(tokens):
+            feed.model(**batch.inputs, **feed.arguments)
+        return observer
+
+    whole = watched([])
+    sides = [batch.source, batch.source if batch.target is None else batch.target]
+    words = [tokenizer_of(loaded).convert_ids_to_tokens(side.ids[0].tolist()) for side in sides if side.ids is not None]
+    rows = []
+    for head in heads:
+        site = f"{head.stack}.{head.layer}"
+        then = watched([Restricted({site: predictors[site]})])
+        graph = predictors[site].graph(whole.vectors[site])
+        own = graph[0, head.head if graph.shape[1] > 1 else 0].float()
+        queries, keys = words[head.stack != "encoder"], words[head.stack == "decoder"]
+        for i, query in enumerate(queries):
+            for j, key in enumerate(keys):
+                numbers = (float(t[i, j]) for t in (whole.weights[head], own, then.weights[head]))
+                rows.append((head.stack, head.layer, head.head, i, j, query, key, *numbers))
+    return pd.DataFrame(rows, columns=EXAMPLE_COLUMNS)

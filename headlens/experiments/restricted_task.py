@@ -1,0 +1,137 @@
+"""A task while attention looks only where a method predicts (Treviso et al. 2022, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import MODEL_FOR_MASKED_LM_MAPPING
+
+from headlens.attention.kept import keeping
+from headlens.corpora.sentence import Corpus
+from headlens.errors import OptionError
+from headlens.experiments.lesson import given_examples
+from headlens.experiments.task_data import TaskData
+from headlens.models.loading import LoadedModel
+from headlens.sparsefinder.pareto import GOLD, Fitted, Grid, predictor_of
+from headlens.sparsefinder.restriction import Restricted
+from headlens.tasks.base import Task
+from headlens.tasks.catalogue import DEFAULT_TASK, find_task
+from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
+from headlens.tasks.sources import GivenExamples, TaskSource, gather
+
+_TEXT = ("mlm", "translation", "translation-loss")
+_LESS_IS_BETTER = ("loss", "perplexity")
+
+
+@dataclass(frozen=True)
+class MetricOptions:
+    """What is measured while attention is restricted; fields are called as the options are.
+
+    Args:
+        task: its name; `auto` for what the model can be asked without further data, `none` for nothing.
+        data: files, or data sets of the hub; none for what is held out of the corpus, or the task's own.
+        columns: columns by role, each `ROLE=NAME` or several with commas between them.
+        data_split: of data sets; None for the task's own.
+        points: of each method's Pareto curve, a pass over the data each.
+
+    Raises:
+        OptionError: if a number is out of range, or data is given for no task.
+    """
+
+    task: str = "auto"
+    data: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    data_split: str | None = None
+    points: int = 4
+
+    def __post_init__(self) -> None:
+        if self.points < 1:
+            raise OptionError(f"--points {self.points} is too few.", "Give 1 or more, or --task none.")
+        if self.task in {"auto", "none"} and (self.data or self.columns or self.data_split):
+            raise OptionError("--data is given, but no task.", "Name it with --task.")
+        if self.task not in {"auto", "none"}:
+            find_task(self.task)
+
+
+def opened_task(
+    options: MetricOptions, loaded: LoadedModel, held: Corpus, *, pairs: bool, offline: bool
+) -> tuple[Task, GivenExamples] | None:
+    """The task and its examples; None for no task.
+
+    `auto` is filling in masks for models with such a head, the loss of the translations for those that translate, and
+    the embedded paraphrases for encoders without a head.
+
+    Args:
+        options: what is asked for.
+        loaded: the model.
+        held: the sentences that nothing was learned from.
+        pairs: whether they have translations.
+        offline: never ask the hub.
+
+    Raises:
+        OptionError: if there is no such task.
+        CorpusError: if its data cannot be read.
+    """
+    name = _suited(loaded, pairs=pairs) if options.task == "auto" else options.task
+    if name is None or name == "none":
+        return None
+    if name in _TEXT and not options.data:
+        return find_task(name).task, given_examples(held, pairs=name != "mlm")
+    data = TaskData(name, options.data, options.columns, options.data_split)
+    task, source = data.open(offline=offline)
+    return task, gather(source)
+
+
+def _suited(loaded: LoadedModel, *, pairs: bool) -> str | None:
+    model = loaded.model
+    if model.config.is_encoder_decoder:
+        return "translation-loss" if pairs else None
+    kinds: Any = MODEL_FOR_MASKED_LM_MAPPING
+    if isinstance(model, kinds.get(type(model.config), ())):
+        return "mlm"
+    return DEFAULT_TASK if model.base_model is model and not getattr(model.config, "is_decoder", False) else None
+
+
+@dataclass(frozen=True)
+class RestrictedTask:
+    """A model on a task, as it is and over predicted graphs.
+
+    Args:
+        loaded: the model, whose attention is sparse.
+        task: what is measured.
+        source: its examples.
+        grid: that points are of.
+        fitted: what was learned, by site.
+        stacks: those that look only where is predicted.
+        options: of the evaluation.
+    """
+
+    loaded: LoadedModel
+    task: Task
+    source: TaskSource
+    grid: Grid
+    fitted: Mapping[str, Fitted]
+    stacks: tuple[str, ...]
+    options: EvaluationOptions
+
+    @property
+    def metric(self) -> str:
+        """The first of the task's metrics of which more is better."""
+        return next(name for name in self.task.metrics if name not in _LESS_IS_BETTER)
+
+    def measured(self, point: Mapping[Any, Any]) -> Estimate:
+        """The metric at a point of a curve, see `headlens.sparsefinder.curves.POINT`.
+
+        Raises:
+            OptionError: if the model or its graphs are not for this task.
+        """
+        if point["method"] == GOLD:
+            return evaluate(self.task, self.loaded, self.source, self.options).metrics[self.metric]
+        method, value = str(point["method"]), float(point["value_of_parameter"])
+        window, tokens = int(point["window"]), int(point["global_tokens"])
+        own = {site: fitted for site, fitted in self.fitted.items() if site.partition(".")[0] in self.stacks}
+        predictors = {site: predictor_of(method, value, window, tokens, self.grid, f) for site, f in own.items()}
+        with keeping(self.loaded.model, Restricted(predictors)):
+            return evaluate(self.task, self.loaded, self.source, self.options).metrics[self.metric]

@@ -1,0 +1,268 @@
+"""`sparsefinder` with everything around it: model and corpus by name, a run folder with tables and figures."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from headlens.attention.normalizers import parse_normalizer
+from headlens.attention.switch import attention_name, attention_notes, attention_of, switch_as_asked
+from headlens.corpora.held_out import split_corpus
+from headlens.corpora.sentence import Corpus
+from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
+from headlens.corpora.summary import CorpusSummary, summarise
+from headlens.corpora.windows import LongSentences
+from headlens.errors import CorpusError, OptionError, counted
+from headlens.experiments.collect import collect
+from headlens.experiments.corpus_pass import CorpusPass
+from headlens.experiments.facts import model_facts
+from headlens.experiments.reporter import Reporter
+from headlens.experiments.requests import Place
+from headlens.experiments.restricted_task import MetricOptions, RestrictedTask, opened_task
+from headlens.experiments.run import Run, open_run
+from headlens.experiments.sparse_heads import all_contents
+from headlens.experiments.sparse_tables import Findings, Measured, key_of
+from headlens.experiments.sparsity_sweep import SparsitySweep
+from headlens.experiments.trainings import SweepRun
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions
+from headlens.report.files import atomic_path
+from headlens.report.sparsefinder import write_sparsefinder
+from headlens.sparsefinder.curves import EVERY, curve, of_stacks, spread_out
+from headlens.sparsefinder.files import save_fitted
+from headlens.sparsefinder.fitting import FitOptions
+from headlens.sparsefinder.pareto import GOLD, Fitted, Grid
+from headlens.sparsefinder.store import Store
+from headlens.tasks.evaluation import Estimate, EvaluationOptions
+
+
+@dataclass(frozen=True)
+class SparsefinderRequest:
+    """What `headlens sparsefinder` is asked for.
+
+    Args:
+        model: by name; its attention is entmax, or `attention` says which.
+        corpus: sentences, of which a part is held out.
+        corpus_options: how they are read.
+        dev: sentences to measure on instead of that part.
+        dev_target: their translations.
+        dev_share: the part.
+        long_sentences: what becomes of sentences that are longer than the model reads.
+        attention: entmax that the model is switched to without training; None for its own, of the demo entmax15.
+        grid: the parameters that are tried.
+        fit: how projections are learned.
+        clusters: in how many clusters parts of speech are counted, one of the grid's numbers.
+        metric: what is measured while attention is restricted.
+        batch_tokens: tokens of a batch, padding included.
+        model_options: how the model is loaded.
+        figures: whether figures are drawn.
+        place: where the run goes.
+
+    Raises:
+        OptionError: if a number is out of range.
+    """
+
+    model: str = DEMO
+    corpus: str = DEMO
+    corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
+    dev: str | None = None
+    dev_target: str | None = None
+    dev_share: float = 0.2
+    long_sentences: LongSentences = "skip"
+    attention: str | None = None
+    grid: Grid = field(default_factory=Grid)
+    fit: FitOptions = field(default_factory=FitOptions)
+    clusters: int = 8
+    metric: MetricOptions = field(default_factory=MetricOptions)
+    batch_tokens: int = 2048
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = True
+    place: Place = field(default_factory=Place)
+
+    def __post_init__(self) -> None:
+        if not 0 < self.dev_share <= 0.9:
+            raise OptionError(f"--dev-share {self.dev_share} is not above 0 and at most 0.9.", "0.2 suits most.")
+        if self.dev_target is not None and self.dev is None:
+            raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
+        if self.clusters not in self.grid.groups:
+            known = ", ".join(map(str, self.grid.groups))
+            raise OptionError(f"--clusters {self.clusters} is none of --groups.", f"Choose one of {known}.")
+        if self.attention is not None and parse_normalizer(self.attention) is None:
+            raise OptionError("softmax leaves no weight at exactly zero.", "Give --attention entmax15 or sparsemax.")
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What is learned from, what is measured on, and what of it becomes known."""
+
+    train: Corpus
+    held: Corpus
+    summary: CorpusSummary
+    held_sentences: int
+    pairs: bool
+
+
+def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = None) -> SweepRun:
+    """Read the corpus, run the model over it, learn and measure every method, write the run folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
+    with open_run("sparsefinder", request.model, request, reporter) as run:
+        if run.processes.count > 1:
+            raise OptionError("sparsefinder runs in one process.", "Start it without torchrun.")
+        loaded = run.load(request.model, request.model_options)
+        notes = _switched(request, loaded)
+        parts = _parts(request, run)
+        sweep = SparsitySweep(
+            _collected(request, run, loaded, parts.train, "train", parts.summary.sentences),
+            _collected(request, run, loaded, parts.held, "held", parts.held_sentences),
+            run.kept("sites"),
+            request.grid,
+            request.fit,
+        )
+        with run.reporter.progress("projections, clusters and graphs (layers)", len(sweep.train.sites())) as advance:
+            heads, fitted = sweep.run(advance)
+        points = of_stacks(heads)
+        measured = _measured(request, run, loaded, parts, points, fitted)
+        contents = all_contents(sweep.held, fitted, request.clusters)
+        learned = (heads, points, measured, contents, fitted)
+        tables = Findings(loaded, parts.held, request.grid, request.clusters, *learned).tables()
+        notes += [*measured.notes, *_notes(tables, parts), *run.warnings]
+        assert run.folder is not None
+        with run.file("projections.safetensors") as path:
+            save_fitted(path, fitted)
+        with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
+            write_sparsefinder(run.folder, tables, figures=request.figures)
+        facts = {
+            "models": [model_facts(loaded, loaded.short_name)],
+            "corpus": asdict(parts.summary),
+            "held_out": parts.held_sentences,
+            "store_bytes": {"train": sweep.train.size, "held": sweep.held.size},
+            "losses": {site: own.losses for site, own in fitted.items()},
+            "restricted": list(measured.stacks),
+        }
+        run.folder.finish({**facts, "notes": notes})
+        return SweepRun(run.path, run.files, tables, notes, ("areas",))
+
+
+def _switched(request: SparsefinderRequest, loaded: LoadedModel) -> list[str]:
+    """What to know about the model's attention.
+
+    Raises:
+        OptionError: if it is softmax.
+    """
+    wanted = request.attention
+    if wanted is None and attention_of(loaded.model) is None and request.model == DEMO:
+        wanted = "entmax15"
+    if wanted is not None:
+        before = attention_name(loaded.model)
+        switch_as_asked(loaded.model, wanted)
+        after = attention_name(loaded.model)
+        if after == before:
+            return []
+        return [
+            f"{loaded.short_name} was trained with {before} and switched to {after} as it is: this shows how methods "
+            f"compare on such attention, not on that of a model trained with it (headlens train --attention {after})."
+        ]
+    if attention_of(loaded.model) is None:
+        raise OptionError(
+            f"{loaded.name} attends with softmax, which leaves no weight at exactly zero.",
+            "Train it with headlens train MODEL --attention entmax15, or switch it as it is: --attention entmax15.",
+        )
+    return attention_notes(loaded.model)
+
+
+def _parts(request: SparsefinderRequest, run: Run) -> _Parts:
+    options = request.corpus_options
+    corpus = open_corpus(request.corpus, options)
+    with run.reporter.progress(f"reading {corpus.name}", None) as advance:
+        summary = summarise(corpus, advance)
+    first = next(iter(corpus))
+    if request.dev is None:
+        train, held = split_corpus(corpus, request.dev_share, summary.sentences)
+        if held is None:
+            raise CorpusError(
+                f"{summary.sentences} sentences are too few to hold some out.",
+                "Name some with --dev.",
+                path=corpus.name,
+            )
+        count = sum(1 for _ in held)
+        return _Parts(train, held, summary, count, first.target is not None)
+    own = CorpusOptions(request.dev_target, options.column, options.target_column, options.split, None, options.offline)
+    held = open_corpus(request.dev, own)
+    return _Parts(corpus, held, summary, summarise(held).sentences, first.target is not None)
+
+
+def _collected(
+    request: SparsefinderRequest, run: Run, loaded: LoadedModel, corpus: Corpus, name: str, total: int
+) -> Store:
+    """Queries and keys of a corpus; what an interrupted pass left is thrown away."""
+    folder, done = run.kept(name), run.kept(f"{name}.done")
+    if not done.is_file():
+        shutil.rmtree(folder, ignore_errors=True)
+        with run.reporter.progress(f"queries and keys ({name})", total) as advance:
+            collect(
+                loaded,
+                corpus,
+                folder,
+                batch_tokens=request.batch_tokens,
+                long_sentences=request.long_sentences,
+                how=CorpusPass(advance, run.warn),
+            )
+        done.touch()
+    return Store(folder)
+
+
+def _measured(
+    request: SparsefinderRequest,
+    run: Run,
+    loaded: LoadedModel,
+    parts: _Parts,
+    points: pd.DataFrame,
+    fitted: Mapping[str, Fitted],
+) -> Measured:
+    opened = opened_task(request.metric, loaded, parts.held, pairs=parts.pairs, offline=request.model_options.offline)
+    if opened is None:
+        asked = "" if request.metric.task == "none" else "No task is known that this model could be asked: see --task."
+        return Measured(notes=(asked,) if asked else ())
+    task, source = opened
+    stacks = tuple(dict.fromkeys(site.partition(".")[0] for site in fitted))
+    notes = []
+    if task.generates and "encoder" in stacks:
+        # What is written token by token has no graph of all its queries.
+        stacks = ("encoder",)
+        notes.append(f"{task.name}: the encoder's self-attention is restricted, the decoder's stays as it is.")
+    level = stacks[0] if len(stacks) == 1 else EVERY
+    own = points[points["stack"] == level]
+    tried = spread_out(curve(own[own["method"] != GOLD]), request.metric.points)
+    tried = pd.concat([own[own["method"] == GOLD], tried], ignore_index=True)
+    options = EvaluationOptions(request.batch_tokens, seed=request.fit.seed, warn=run.warn_once)
+    restricted = RestrictedTask(loaded, task, source, request.grid, fitted, stacks, options)
+    found: dict[tuple[Any, ...], Estimate] = {}
+    with run.reporter.progress(f"{task.name} over predicted graphs (points)", len(tried)) as advance:
+        for number, point in enumerate(tried.to_dict("records")):
+            path = run.kept(f"point-{number}.json")
+            if not path.is_file():
+                with atomic_path(path) as temporary:
+                    temporary.write_text(json.dumps(asdict(restricted.measured(point))), encoding="utf-8")
+            found[level, *key_of(point)] = Estimate(**json.loads(path.read_text(encoding="utf-8")))
+            advance(1)
+    return Measured(task.name, restricted.metric, found, stacks, tuple(notes))
+
+
+def _notes(tables: Mapping[str, pd.DataFrame], parts: _Parts) -> list[str]:
+    gold = tables["heads"].groupby("stack", sort=False)["sparsity"].mean()
+    told = ", ".join(f"{stack} {value:.3f}" for stack, value in gold.items())
+    notes = [
+        f"Measured on {counted(parts.held_sentences, 'sentence')} that nothing was learned from.",
+        f"Sparsity of entmax itself: {told}.",
+    ]
+    if "clusters" not in tables:
+        notes.append("No parts of speech are known: give a treebank (.conllu) to see what clusters hold.")
+    return notes

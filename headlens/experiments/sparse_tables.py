@@ -1,0 +1,136 @@
+"""The tables of Sparsefinder: every point, the areas under curves, heads, clusters, and heads on a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headlens.corpora.sentence import Corpus
+from headlens.experiments.head_examples import example_heads, shown_example
+from headlens.experiments.sparse_heads import head_table
+from headlens.heads import KEY_COLUMNS, Head
+from headlens.models.loading import LoadedModel
+from headlens.sparsefinder.curves import areas, with_curves
+from headlens.sparsefinder.pareto import Fitted, Grid, predictor_of
+from headlens.sparsefinder.store import SPECIAL, UNKNOWN
+from headlens.tasks.evaluation import Estimate
+
+PARETO_COLUMNS = [
+    *("model", *KEY_COLUMNS, "method", "parameter", "value_of_parameter", "window", "global_tokens"),
+    *("recall", "sparsity", "exact", "on_curve", "task", "metric", "value", "ci_low", "ci_high"),
+]
+_EXAMPLES = 3  # heads that are drawn
+_SPARSE = 0.5  # as sparse as a graph has to be to be an example
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a task was like over predicted graphs.
+
+    Args:
+        task: its name; empty without one.
+        metric: its main one.
+        estimates: by stack and point, see `key_of`.
+        stacks: those that were restricted.
+        notes: what to know about it.
+    """
+
+    task: str = ""
+    metric: str = ""
+    estimates: Mapping[tuple[Any, ...], Estimate] = field(default_factory=dict)
+    stacks: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def key_of(point: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """What tells a point from the others of a stack: method, value of its parameter, window."""
+    value = point["value_of_parameter"]
+    return str(point["method"]), None if pd.isna(value) else float(value), int(point["window"])
+
+
+@dataclass(frozen=True, eq=False)
+class Findings:
+    """What was found out about a model.
+
+    Args:
+        loaded: the model.
+        held: the sentences that were measured on.
+        grid: the parameters.
+        clusters: in which parts of speech are counted.
+        heads: points of all heads, see `SparsitySweep.run`.
+        points: points of stacks, see `of_stacks`.
+        measured: a task at some of these.
+        contents: what clusters hold, see `all_contents`.
+        fitted: what was learned, by site.
+    """
+
+    loaded: LoadedModel
+    held: Corpus
+    grid: Grid
+    clusters: int
+    heads: pd.DataFrame
+    points: pd.DataFrame
+    measured: Measured
+    contents: pd.DataFrame
+    fitted: Mapping[str, Fitted]
+
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """By the names of their files: `pareto`, `areas`, `heads`, where they can be had `clusters` and `examples`."""
+        tables = {"pareto": self._pareto(), "areas": self._areas(), "heads": head_table(self.heads, self.contents)}
+        if not set(self.contents["tag"]) <= {SPECIAL, UNKNOWN}:
+            tables["clusters"] = self.contents.assign(clusters=self.clusters)
+        examples = self._examples(tables["heads"])
+        if examples is not None:
+            tables["examples"] = examples
+        return {name: _with_model(table, self.loaded.short_name) for name, table in tables.items()}
+
+    def _valued(self) -> pd.DataFrame:
+        """Points with what the task was like, as far as it was tried."""
+        stacks = self.points["stack"]
+        keys = [(stack, *key_of(row)) for stack, row in zip(stacks, self.points.to_dict("records"), strict=True)]
+        known = [self.measured.estimates.get(key) for key in keys]
+        found = self.points.assign(task=None, metric=None)
+        tried = np.array([one is not None for one in known], dtype=bool)
+        found.loc[tried, "task"] = self.measured.task
+        found.loc[tried, "metric"] = self.measured.metric
+        for name in ("value", "ci_low", "ci_high"):
+            found[name] = [np.nan if one is None else float(getattr(one, name)) for one in known]
+        return found
+
+    def _pareto(self) -> pd.DataFrame:
+        whole = pd.concat([with_curves(self._valued()), with_curves(self.heads, KEY_COLUMNS)], ignore_index=True)
+        columns = PARETO_COLUMNS[1:]
+        return whole.reindex(columns=columns).astype({"layer": "Int64", "head": "Int64"})
+
+    def _areas(self) -> pd.DataFrame:
+        """Areas under the curves of recall, and of the metric where it was tried, by stack."""
+        found = []
+        for stack, own in self._valued().groupby("stack", sort=False):
+            found.append(areas(own).assign(stack=stack))
+            if own["value"].notna().any():
+                found.append(areas(own, "value").assign(stack=stack, quality=self.measured.metric))
+        return pd.concat(found, ignore_index=True)[["stack", "method", "quality", "area", "best_at_90"]]
+
+    def _examples(self, heads: pd.DataFrame) -> pd.DataFrame | None:
+        """Sparse heads on a sentence, at the point of `distance` that finds most with half of the pairs or fewer."""
+        example = shown_example(self.held, self.loaded)
+        if example is None:
+            return None
+        own = self.points[self.points["method"] == "distance"]
+        own = own[own["sparsity"] >= min(_SPARSE, float(own["sparsity"].max()))]
+        point = own.sort_values("recall", ascending=False, kind="stable").iloc[0]
+        where = "distance", float(point["value_of_parameter"]), int(point["window"]), int(point["global_tokens"])
+        predictors = {site: predictor_of(*where, self.grid, learned) for site, learned in self.fitted.items()}
+        # The heads whose sparsity is predicted best, of different layers.
+        best = heads.sort_values("area_distance", ascending=False, kind="stable").drop_duplicates(["stack", "layer"])
+        chosen = [Head(r["stack"], int(r["layer"]), int(r["head"])) for r in best.head(_EXAMPLES).to_dict("records")]
+        found = example_heads(self.loaded, example, predictors, chosen)
+        return found.assign(method=where[0], value_of_parameter=where[1], window=where[2])
+
+
+def _with_model(table: pd.DataFrame, name: str) -> pd.DataFrame:
+    return table.assign(model=name)[["model", *(column for column in table if column != "model")]]

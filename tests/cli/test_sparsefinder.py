@@ -1,0 +1,247 @@
+"""`headlens sparsefinder` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from made_tasks import text
+from saved import build, save
+from transformers import PreTrainedTokenizerBase
+
+import headlens as package
+from headlens.attention.normalizers import Entmax
+from headlens.attention.switch import switch
+from headlens.errors import Interrupted
+from headlens.experiments import sparsity_sweep
+from headlens.experiments.restricted_task import RestrictedTask
+from headlens.experiments.sparse_tables import PARETO_COLUMNS
+from headlens.sparsefinder.pareto import GOLD
+
+Headlens = Callable[..., Any]
+GRID = ("--windows", "0,3,5", "--groups", "2,4", "--thresholds", "1,3", "--clusters", 4, "--epochs", 1)
+METHODS = {"distance", "bucket", "cluster", "routing", "lsh", "longformer", "random", "bigbird", "window"}
+TABLES = ("pareto", "areas", "heads", "clusters", "examples")
+
+
+@pytest.fixture(scope="module")
+def sparse(
+    tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> Callable[..., str]:
+    """Tiny models with entmax, whose weights are large enough that attention is sparse."""
+    folder = tmp_path_factory.mktemp("sparse")
+
+    def make(kind: str, **more: Any) -> str:
+        if not (folder / kind).is_dir():
+            model = build(kind, len(wordpiece_tokenizer), **more)
+            with torch.no_grad():
+                for name, parameter in model.named_parameters():
+                    if "query" in name or "key" in name:
+                        parameter.mul_(3)
+            switch(model, Entmax())
+            save(model, folder / kind, wordpiece_tokenizer)
+        return str(folder / kind)
+
+    return make
+
+
+@pytest.fixture
+def judge(sparse: Callable[..., str]) -> str:
+    labels = {"id2label": {0: "negative", 1: "positive"}, "label2id": {"negative": 0, "positive": 1}}
+    return sparse("BertForSequenceClassification", **labels)
+
+
+def written(folder: str) -> dict[str, pd.DataFrame]:
+    return {name: pd.read_csv(f"{folder}/{name}.csv") for name in TABLES}
+
+
+def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sentiment: tuple[str, ...]) -> None:
+    task = ("--task", "sst2", "--data", "dev.tsv")
+    done = headlens("sparsefinder", judge, "--limit", 25, *GRID, *task, "--points", 9, "--out", "run")
+    assert done.code == 0, done.err
+    tables = written("run")
+    pareto = tables["pareto"]
+    assert pareto.columns.tolist() == PARETO_COLUMNS
+    whole, heads = pareto[pareto["head"].isna()], pareto[pareto["head"].notna()]
+    assert set(whole["method"]) == METHODS | {GOLD}
+    # A head of a layer is a row at every point, and the whole model is their mean.
+    assert len(heads) == 4 * len(whole)
+    keys, measures = ["method", "value_of_parameter", "window", "global_tokens"], ["recall", "sparsity", "exact"]
+    means, own = (t.fillna({"value_of_parameter": 0}).groupby(keys)[measures].mean() for t in (heads, whole))
+    pd.testing.assert_frame_equal(means, own)
+    gold = whole[whole["method"] == GOLD].iloc[0]
+    assert (gold["recall"], gold["exact"]) == (1, 1)
+    assert 0.1 < gold["sparsity"] < 1
+    # What the task is like without restriction, and in a window alone, other commands tell as well.
+    for mask, row in (
+        ((), gold),
+        (("--mask", "window:1"), whole[(whole["method"] == "window") & (whole["window"] == 3)].iloc[0]),
+    ):
+        assert row["metric"] == "accuracy"
+        other = headlens("ablate", judge, *task, *mask, "--replicates", 1, "--no-figures", "--out", "a", "--overwrite")
+        assert other.code == 0, other.err
+        assert pd.read_csv("a/ablation.csv")["baseline"].iloc[0] == pytest.approx(row["value"])
+    tried = whole[whole["value"].notna()]
+    assert tried["on_curve"].all()
+    assert set(tried["method"]) == METHODS | {GOLD}
+    assert tables["heads"]["sparsity"].mean() == pytest.approx(gold["sparsity"])
+    assert set(tables["areas"]["quality"]) == {"recall", "accuracy"}
+    assert {path.stem for path in Path("run/figures").glob("*.png")} == {"pareto", "heads", "clusters", "examples"}
+    assert not Path("run/.resume").exists()
+    record = json.loads(Path("run/run.json").read_text())
+    assert record["restricted"] == ["encoder"]
+    assert record["held_out"] == 5
+    assert "Sparsity of entmax itself: encoder 0." in done.out
+    again = headlens("sparsefinder", "--config", "run/run.json", "--out", "again", "-q")
+    assert again.code == 0, again.err
+    for name in TABLES:
+        assert Path(f"again/{name}.csv").read_bytes() == Path(f"run/{name}.csv").read_bytes(), name
+    assert headlens("report", "run").code == 0
+    page = Path("run/report.html").read_text(encoding="utf-8")
+    for words in (
+        "How well attention is predicted",
+        "Pareto curves",
+        "What clusters hold",
+        "Predicted heads on a sentence",
+    ):
+        assert words in page
+
+
+def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> None:
+    done = headlens("sparsefinder", judge, "--limit", 25, *GRID, "--task", "none", "--no-figures", "--out", "run")
+    assert done.code == 0, done.err
+    tables = written("run")
+    assert tables["pareto"]["value"].isna().all()
+    clusters, examples = tables["clusters"], tables["examples"]
+    assert {"NOUN", "VERB", "special"} <= set(clusters["tag"])
+    assert clusters.groupby(["layer", "head", "cluster", "side"])["share"].sum().to_numpy() == pytest.approx(1)
+    # Every token is a query and a key of every head, in one cluster each.
+    totals = clusters.groupby(["layer", "head", "side"])["count"].sum()
+    assert (totals == totals.iloc[0]).all()
+    assert tables["heads"]["information"].between(0, 1).all()
+    for _, own in examples.groupby(["layer", "head"]):
+        for column in ("weight", "restricted"):
+            assert own.groupby("query")[column].sum().to_numpy() == pytest.approx(1, abs=1e-5)
+        asked = own.groupby("query")["predicted"].transform("max") > 0
+        outside = own[asked & (own["predicted"] == 0)]
+        assert (outside["restricted"] == 0).all()
+    assert "No task" not in done.out
+
+
+def test_masked_words_over_predicted_graphs(headlens: Headlens, sparse: Callable[..., str]) -> None:
+    Path("text.txt").write_text("".join(f"{text(n)} {text(n, 2)}\n" for n in range(40)), encoding="utf-8")
+    model = sparse("AlbertForMaskedLM")
+    done = headlens("sparsefinder", model, "--corpus", "text.txt", *GRID, "--points", 1, "--no-figures", "--out", "run")
+    assert done.code == 0, done.err
+    pareto = pd.read_csv("run/pareto.csv")
+    assert set(pareto["task"].dropna()) == {"mlm"}
+    assert set(pareto["metric"].dropna()) == {"accuracy"}
+    assert "No parts of speech are known" in done.out
+    assert pd.read_csv("run/heads.csv")["information"].isna().all()
+    assert package.load(model).model.config.num_hidden_layers == pareto["layer"].nunique()
+
+
+@pytest.mark.parametrize("task", ["auto", "translation"])
+def test_translations_over_predicted_graphs(headlens: Headlens, task: str) -> None:
+    lines = [f"{text(n)} {text(n, 2)}\n" for n in range(30)]
+    for name in ("a.txt", "b.txt"):
+        Path(name).write_text("".join(lines), encoding="utf-8")
+    pair = ("--corpus", "a.txt", "--target", "b.txt")
+    learned = ("--task", "translation", "--vocabulary", 100, "--attention", "entmax15", "--steps", 2, "--no-figures")
+    assert headlens("train", "new:marian-tiny", *pair, *learned, "--out", "mt").code == 0
+    for name in ("c.txt", "d.txt"):
+        Path(name).write_text(text(2), encoding="utf-8")
+    more = ("--dev", "c.txt", "--dev-target", "d.txt", "--task", task, "--points", 1, "--no-figures")
+    done = headlens("sparsefinder", "mt/model", *pair, *GRID, *more, "--out", "run")
+    assert done.code == 0, done.err
+    pareto = pd.read_csv("run/pareto.csv")
+    assert list(dict.fromkeys(pareto["stack"])) == ["all", "encoder", "decoder", "cross"]
+    tried = pareto[pareto["value"].notna()]
+    level, metric = ("encoder", "bleu") if task == "translation" else ("all", "accuracy")
+    assert set(tried["stack"]) == {level}
+    assert set(tried["metric"]) == {metric}
+    assert ("the decoder's stays as it is" in done.out) == (task == "translation")
+    record = json.loads(Path("run/run.json").read_text())
+    assert record["restricted"] == (["encoder"] if task == "translation" else ["encoder", "decoder", "cross"])
+    # Causal attention allows a query the keys up to it: a window of all keys is all of these.
+    own = pareto[(pareto["stack"] == "decoder") & (pareto["method"] == "distance") & pareto["head"].isna()]
+    assert own["sparsity"].between(0, 1).all()
+
+
+def test_interrupted_and_gone_on_with(
+    headlens: Headlens, judge: str, sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = ("--limit", 25, *GRID, "--task", "sst2", "--data", "dev.tsv", "--points", 1, "--no-figures")
+    assert headlens("sparsefinder", judge, *options, "--out", "whole").code == 0
+
+    def stopping(at: int, function: Callable[..., Any]) -> Callable[..., Any]:
+        seen = iter(range(at))
+
+        def call(*arguments: Any) -> Any:
+            if next(seen, None) is None:
+                raise Interrupted(signal.SIGTERM)
+            return function(*arguments)
+
+        return call
+
+    for place, name, at in ((sparsity_sweep, "fit_site", 1), (RestrictedTask, "measured", 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, stopping(at, getattr(place, name)))
+            begun = ("--resume", "run") if Path("run").exists() else (judge, *options, "--out", "run")
+            assert headlens("sparsefinder", *begun).code == 143
+    done = headlens("sparsefinder", "--resume", "run")
+    assert done.code == 0, done.err
+    for name in TABLES:
+        assert Path(f"run/{name}.csv").read_bytes() == Path(f"whole/{name}.csv").read_bytes(), name
+
+
+WRONG = {
+    "clusters that are not tried": (("--clusters", 6), "--clusters 6 is none of --groups"),
+    "an even window": (("--windows", "0,4"), "--windows 4: a window has the query's own place"),
+    "an odd number of groups": (("--groups", "2,3"), "--groups 3: hashes come in pairs"),
+    "no distance": (("--thresholds", "-1"), "--thresholds -1 is no distance"),
+    "no list": (("--thresholds", "near"), "is no list of numbers"),
+    "nothing": (("--windows", ","), "need a number each"),
+    "no rounds": (("--rounds", 0), "--rounds 0 is too few"),
+    "no dimensions": (("--dimensions", 0), "--dimensions 0 is too few"),
+    "no margin": (("--margin", 0), "--margin 0.0 is not a positive number"),
+    "no points": (("--points", 0), "--points"),
+    "a share of all": (("--dev-share", 1), "--dev-share 1.0 is not above 0"),
+    "translations of nothing": (("--dev-target", "b.txt"), "--dev-target names translations of --dev"),
+    "data for no task": (("--data", "dev.tsv"), "--data is given, but no task"),
+    "no such task": (("--task", "nonsense"), "There is no task 'nonsense'"),
+    "softmax": (("--attention", "softmax"), "softmax leaves no weight at exactly zero"),
+    "no such attention": (("--attention", "soft"), "--attention 'soft' is none"),
+    "one sentence": (("--limit", 1), "too few to hold some out"),
+    "no such corpus": (("--corpus", "none.txt"), "none.txt"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_cannot_be_meant(headlens: Headlens, judge: str, name: str) -> None:
+    options, words = WRONG[name]
+    done = headlens("sparsefinder", judge, *GRID, *options, "--out", "no")
+    assert done.code == 2
+    assert words in " ".join(done.err.split())
+    assert not Path("no").exists()
+
+
+def test_a_model_that_is_not_sparse(headlens: Headlens, tiny_bert: Path) -> None:
+    done = headlens("sparsefinder", tiny_bert, *GRID, "--out", "no")
+    assert done.code == 2
+    assert "attends with softmax, which leaves no weight at exactly zero" in done.err
+    assert not Path("no").exists()
+    done = headlens(
+        "sparsefinder", tiny_bert, "--limit", 12, *GRID, "--attention", "sparsemax", "--points", 1, "--out", "run"
+    )
+    assert done.code == 0, done.err
+    assert "was trained with softmax and switched to sparsemax as it is" in " ".join(done.out.split())
+    assert set(pd.read_csv("run/pareto.csv")["task"].dropna()) == {"paraphrase"}
+    assert np.isfinite(pd.read_csv("run/areas.csv")["area"]).all()
