@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from transformers import MODEL_FOR_MASKED_LM_MAPPING
+from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
 from headlens.attention.kept import keeping
 from headlens.corpora.sentence import Corpus
@@ -94,6 +95,20 @@ def _suited(loaded: LoadedModel, *, pairs: bool) -> str | None:
     return DEFAULT_TASK if model.base_model is model and not getattr(model.config, "is_decoder", False) else None
 
 
+@contextmanager
+def _uncached(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, texts are read anew for every token that is written: graphs are predicted of all queries and keys."""
+    chosen: Any = model.generation_config
+    if chosen is None:
+        yield
+        return
+    before, chosen.use_cache = chosen.use_cache, False
+    try:
+        yield
+    finally:
+        chosen.use_cache = before
+
+
 @dataclass(frozen=True)
 class RestrictedTask:
     """A model on a task, as it is and over predicted graphs.
@@ -133,5 +148,5 @@ class RestrictedTask:
         window, tokens = int(point["window"]), int(point["global_tokens"])
         own = {site: fitted for site, fitted in self.fitted.items() if site.partition(".")[0] in self.stacks}
         predictors = {site: predictor_of(method, value, window, tokens, self.grid, f) for site, f in own.items()}
-        with keeping(self.loaded.model, Restricted(predictors)):
+        with keeping(self.loaded.model, Restricted(predictors, uncached=True)), _uncached(self.loaded.model):
             return evaluate(self.task, self.loaded, self.source, self.options).metrics[self.metric]

@@ -233,11 +233,6 @@ def _measured(
         return Measured(notes=(asked,) if asked else ())
     task, source = opened
     stacks = tuple(dict.fromkeys(site.partition(".")[0] for site in fitted))
-    notes = []
-    if task.generates and "encoder" in stacks:
-        # What is written token by token has no graph of all its queries.
-        stacks = ("encoder",)
-        notes.append(f"{task.name}: the encoder's self-attention is restricted, the decoder's stays as it is.")
     level = stacks[0] if len(stacks) == 1 else EVERY
     own = points[points["stack"] == level]
     tried = spread_out(curve(own[own["method"] != GOLD]), request.metric.points)
@@ -253,7 +248,7 @@ def _measured(
                     temporary.write_text(json.dumps(asdict(restricted.measured(point))), encoding="utf-8")
             found[level, *key_of(point)] = Estimate(**json.loads(path.read_text(encoding="utf-8")))
             advance(1)
-    return Measured(task.name, restricted.metric, found, stacks, tuple(notes))
+    return Measured(task.name, restricted.metric, found, stacks)
 
 
 def _notes(tables: Mapping[str, pd.DataFrame], parts: _Parts) -> list[str]:

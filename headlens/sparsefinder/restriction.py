@@ -21,12 +21,15 @@ class Restricted(Edit):
 
     Args:
         predictors: by site, such as `encoder.0`; other sites stay as they are.
+        uncached: whether a text that is written token by token is read anew for every token (`use_cache=False`), so
+            that queries of which nobody declared the tokens are all there.
     """
 
     edits_mask = True
 
-    def __init__(self, predictors: Mapping[str, Predictor]) -> None:
+    def __init__(self, predictors: Mapping[str, Predictor], *, uncached: bool = False) -> None:
         self.predictors = dict(predictors)
+        self.uncached = uncached
 
     def check(self, sites: Sequence[Site]) -> None:
         """Raise OptionError if there is a predictor for a site that the model does not have."""
@@ -43,14 +46,9 @@ class Restricted(Edit):
         predictor = self.predictors.get(str(context.site))
         if predictor is None:
             return mask
-        if context.queries is None or context.keys is None:
-            raise OptionError(
-                f"{context.site}: nobody said which tokens are padding, so no graph can be predicted.",
-                "Declare them with session.batch(...).",
-            )
+        queries, others = self._real(context, mask)
         heads = context.query.shape[1]
         keys = context.key.repeat_interleave(heads // context.key.shape[1], dim=1)
-        queries, others = context.queries.real.bool(), context.keys.real.bool()
         found = predictor.graph(Vectors(context.query.float(), keys.float(), queries, others))
         own = torch.zeros((), dtype=context.query.dtype, device=queries.device) if mask is None else mask
         lowest = torch.finfo(own.dtype).min
@@ -60,6 +58,23 @@ class Restricted(Edit):
         # What padding looks at means nothing, but it has to look somewhere, too.
         kept = found | (alone & _itself(queries, others)) | ~queries[:, None, :, None]
         return torch.where(kept, own, lowest)
+
+    def _real(self, context: CallContext, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+        """Which queries and keys are tokens: bool, (batch, query) and (batch, key)."""
+        if context.queries is not None and context.keys is not None:
+            return context.queries.real.bool(), context.keys.real.bool()
+        (batch, _, n, _), m = context.query.shape, context.key.shape[2]
+        itself = context.site.stack != "cross"
+        if not self.uncached or (itself and n != m):
+            raise OptionError(
+                f"{context.site}: nobody said which tokens are padding, so no graph can be predicted.",
+                "Declare them with session.batch(...); write texts without a cache.",
+            )
+        keys = torch.ones(batch, m, dtype=torch.bool, device=context.query.device)
+        if mask is not None:
+            # What no query may look at.
+            keys = keys & (mask > torch.finfo(mask.dtype).min / 2).any(dim=2).any(dim=1)
+        return keys if itself else keys.new_ones(batch, n), keys
 
 
 def _itself(queries: Tensor, keys: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from headlens.experiments import sparsity_sweep
 from headlens.experiments.restricted_task import RestrictedTask
 from headlens.experiments.sparse_tables import PARETO_COLUMNS
 from headlens.sparsefinder.pareto import GOLD
+from headlens.tasks.translation import Translation
 
 Headlens = Callable[..., Any]
 GRID = ("--windows", "0,3,5", "--groups", "2,4", "--thresholds", "1,3", "--clusters", 4, "--epochs", 1)
@@ -149,7 +150,8 @@ def test_masked_words_over_predicted_graphs(headlens: Headlens, sparse: Callable
 
 
 @pytest.mark.parametrize("task", ["auto", "translation"])
-def test_translations_over_predicted_graphs(headlens: Headlens, task: str) -> None:
+def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pytest.MonkeyPatch, task: str) -> None:
+    monkeypatch.setattr(Translation, "most_tokens", lambda *_: 5)  # of a model that knows no end
     lines = [f"{text(n)} {text(n, 2)}\n" for n in range(30)]
     for name in ("a.txt", "b.txt"):
         Path(name).write_text("".join(lines), encoding="utf-8")
@@ -164,12 +166,10 @@ def test_translations_over_predicted_graphs(headlens: Headlens, task: str) -> No
     pareto = pd.read_csv("run/pareto.csv")
     assert list(dict.fromkeys(pareto["stack"])) == ["all", "encoder", "decoder", "cross"]
     tried = pareto[pareto["value"].notna()]
-    level, metric = ("encoder", "bleu") if task == "translation" else ("all", "accuracy")
-    assert set(tried["stack"]) == {level}
-    assert set(tried["metric"]) == {metric}
-    assert ("the decoder's stays as it is" in done.out) == (task == "translation")
+    assert set(tried["stack"]) == {"all"}
+    assert set(tried["metric"]) == {"bleu" if task == "translation" else "accuracy"}
     record = json.loads(Path("run/run.json").read_text())
-    assert record["restricted"] == (["encoder"] if task == "translation" else ["encoder", "decoder", "cross"])
+    assert record["restricted"] == ["encoder", "decoder", "cross"]
     # Causal attention allows a query the keys up to it: a window of all keys is all of these.
     own = pareto[(pareto["stack"] == "decoder") & (pareto["method"] == "distance") & pareto["head"].isna()]
     assert own["sparsity"].between(0, 1).all()

@@ -11,6 +11,8 @@ import zoo
 from torch import Tensor
 from watching import Watch, run
 
+from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.kept import keeping
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 from headlens.attention.switch import switch
@@ -155,3 +157,44 @@ def test_what_is_refused() -> None:
     session = AttentionSession(model, edits=[Restricted({"encoder.0": windowed(1)})])
     with session, pytest.raises(OptionError, match="nobody said which tokens are padding"):
         run(model, zoo.padded(zoo.ZOO["bert"]))
+
+
+def greedy(model: Any, entry: Any, predictors: dict[str, Predictor], steps: int) -> Tensor:
+    """Texts written token by token, every pass with its tokens declared."""
+    inputs = zoo.padded(entry)
+    source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    written = torch.full((len(source["input_ids"]), 1), model.config.decoder_start_token_id)
+    for _ in range(steps):
+        real = torch.ones_like(written, dtype=torch.bool)
+        tokens = BatchTokens(Tokens.only_real(source["attention_mask"]), Tokens.only_real(real))
+        with AttentionSession(model, edits=[Restricted(predictors)]) as session, session.batch(tokens):
+            logits = model(**source, decoder_input_ids=written, use_cache=False).logits
+        written = torch.cat([written, logits[:, -1].argmax(dim=-1, keepdim=True)], dim=1)
+    return written
+
+
+def test_texts_that_are_written_over_predicted_graphs() -> None:
+    """As if every prefix were read by itself; with a cache there is no graph, and that is said."""
+    entry, model = zoo.ZOO["marian"], switched("marian")
+    inputs = zoo.padded(entry)
+    source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    torch.manual_seed(0)
+    sites = AttentionSession(model).sites
+    width = model.config.d_model
+    options: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "num_beams": 1}
+    options |= {"forced_eos_token_id": None, "bad_words_ids": None, "eos_token_id": 10**6}
+    found = []
+    for threshold in (0.5, math.inf):
+        predictors: dict[str, Predictor] = {
+            str(s): Near(Projections(s.n_heads, width // s.n_heads, 3), threshold) for s in sites
+        }
+        with torch.inference_mode():
+            with keeping(model, Restricted(predictors, uncached=True)):
+                found.append(model.generate(**source, **options, use_cache=False))
+            assert torch.equal(found[-1], greedy(model, entry, predictors, 6))
+    with torch.inference_mode():
+        assert torch.equal(found[1], model.generate(**source, **options))
+        for uncached in (False, True):
+            told = pytest.raises(OptionError, match=r"decoder\.0: nobody said which tokens are padding")
+            with keeping(model, Restricted(predictors, uncached=uncached)), told:
+                model.generate(**source, **options)
