@@ -13,7 +13,7 @@ from headlens.errors import OptionError
 from headlens.sparsefinder.projections import Projections, margin_losses
 from headlens.sparsefinder.store import Pairs
 
-_POINTS = 20_000  # vectors of a head that clusters are fitted to
+_POINTS = 8_000  # vectors of a head that clusters are fitted to
 
 
 @dataclass(frozen=True)

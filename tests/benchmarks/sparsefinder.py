@@ -1,0 +1,112 @@
+"""What Sparsefinder costs, and whether its memory grows with the corpus; prints a markdown table.
+
+    OMP_NUM_THREADS=2 python tests/benchmarks/sparsefinder.py --treebank en_ewt-ud-train.conllu
+
+A random BERT of 6 layers of 8 heads (d = 64) with entmax reads so many sentences of a treebank; projections of all
+heads are learned, clusters found, and all methods of the paper's grid measured on a fifth of the sentences. Every number
+of sentences has a process of its own; memory is the peak of the process beyond what the model and libraries take.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import torch
+from transformers import BertConfig, BertModel
+
+from headlens.attention.normalizers import Entmax
+from headlens.attention.switch import switch
+from headlens.corpora.held_out import split_corpus
+from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.experiments.collect import collect
+from headlens.models.loading import LoadedModel, load
+from headlens.sparsefinder.fitting import FitOptions, fit_projections
+from headlens.sparsefinder.pareto import Grid, fit_site, pareto
+
+
+def peak() -> float:
+    """Of this process so far, MiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+def measured(treebank: str, sentences: int, layers: int) -> dict[str, float]:
+    """Seconds of every step, and MiB."""
+    torch.manual_seed(0)
+    tokenizer = load("demo").tokenizer
+    config = BertConfig(hidden_size=512, num_hidden_layers=6, num_attention_heads=8, intermediate_size=1024)
+    model = BertModel(config).eval()
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "query.weight" in name or "key.weight" in name:
+                parameter.mul_(6)  # random attention is all but even
+    switch(model, Entmax())
+    loaded = LoadedModel("random", model, tokenizer, None)
+    corpus = open_corpus(treebank, CorpusOptions(limit=sentences))
+    train, held = split_corpus(corpus, 0.2, sentences)
+    assert held is not None
+    before, found = peak(), {}
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.perf_counter()
+        store, other = (collect(loaded, c, Path(folder) / name) for c, name in ((train, "train"), (held, "held")))
+        found["collect"] = time.perf_counter() - begun
+        found["disk"] = (store.size + other.size) / 2**20
+        grid, options = Grid(), FitOptions()
+        for name in ("projections", "all", "graphs"):
+            begun = time.perf_counter()
+            for site in store.sites()[:layers]:
+                if name == "projections":
+                    fit_projections(lambda site=site: store.batches(site), options)
+                elif name == "all":
+                    fitted = fit_site(lambda site=site: store.batches(site), grid, options)
+                else:
+                    pareto(lambda site=site: other.batches(site), grid, fitted)
+            found[name] = (time.perf_counter() - begun) * 6 / layers
+    return found | {"memory": peak() - before, "before": before}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--treebank", required=True)
+    parser.add_argument("--sentences", default="250,1000,4000")
+    parser.add_argument("--layers", type=int, default=1, help="layers that are measured; times are told of six")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measured(options.treebank, options.one, options.layers)))
+        return
+    columns = (
+        "sentences",
+        "collect, s",
+        "on disk, MiB",
+        "projections, s",
+        "and clusters, s",
+        "540 graphs, s",
+        "memory, MiB",
+    )
+    print(f"| {' | '.join(columns)} |")
+    print("|---|---|---|---|---|---|---|")
+    for count in map(int, options.sentences.split(",")):
+        again = [
+            sys.executable,
+            __file__,
+            "--treebank",
+            options.treebank,
+            "--layers",
+            str(options.layers),
+            "--one",
+            str(count),
+        ]
+        own = json.loads(subprocess.run(again, check=True, capture_output=True, text=True).stdout.splitlines()[-1])
+        names = ("collect", "disk", "projections", "all", "graphs", "memory")
+        print(f"| {count} | {' | '.join(f'{own[name]:.0f}' for name in names)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
