@@ -13,8 +13,13 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
+from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, MarianTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+# A deadline fails where the machine is busy, and says nothing of the code.
+settings.register_profile("headlens", deadline=None)
+settings.load_profile("headlens")
 
 SUBJECTS = ["The old teacher", "A cat", "Nobody", "Zoë's friend", "My neighbour's dog", "She", "It", "The two of them"]
 VERBS = ["isn't reading", "sold", "cannot see", "is gonna like", "wrote about"]

@@ -98,7 +98,7 @@ def _suited(loaded: LoadedModel, *, pairs: bool) -> str | None:
 @contextmanager
 def _uncached(model: PreTrainedModel) -> Iterator[None]:
     """Inside, texts are read anew for every token that is written: graphs are predicted of all queries and keys."""
-    chosen: Any = model.generation_config
+    chosen: Any = getattr(model, "generation_config", None)
     if chosen is None:
         yield
         return

@@ -309,7 +309,7 @@ def naive(context: CallContext, terms: tuple[torch.Tensor, ...]) -> tuple[torch.
     return output, weights
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(context=contexts(), masked=st.floats(0, 1), most=st.integers(1, 200), data=st.data())
 def test_attention_in_blocks_of_any_size_against_one_number_at_a_time(
     context: CallContext, masked: float, most: int, data: st.DataObject

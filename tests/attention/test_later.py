@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -34,7 +34,6 @@ def copies(tensor: Tensor, times: int) -> Tensor:
     return torch.cat([tensor] * times)
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 3),
     st.integers(1, 3),

@@ -142,7 +142,7 @@ def test_minus_infinity_masks_as_the_lowest_number_does(alpha: float) -> None:
 
 
 @given(st.integers(0, 2**16), st.integers(1, 6), st.sampled_from([1.5, 2.0, 1.3, 4.0]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_weights_are_a_distribution_also_where_some_or_all_keys_are_masked(
     seed: int, n_keys: int, alpha: float
 ) -> None:

@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=2 python tests/benchmarks/sparsefinder.py --treebank en_ewt-ud-train.conllu
 
 A random BERT of 6 layers of 8 heads (d = 64) with entmax reads so many sentences of a treebank; projections of all
-heads are learned, clusters found, and all methods of the paper's grid measured on a fifth of the sentences. Every number
+heads are learned, clusters found, and all methods of the paper's grid measured on a fifth of the sentences. A number
 of sentences has a process of its own; memory is the peak of the process beyond what the model and libraries take.
 """
 

@@ -6,7 +6,7 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.corpora.bootstrap import Draws
@@ -113,7 +113,6 @@ def test_options() -> None:
         AblationOptions("keep-only")
 
 
-@settings(deadline=None)
 @given(st.integers(150, 400), st.floats(0.25, 0.65), st.integers(0, 5))
 def test_examples_are_drawn_each_by_itself(count: int, share: float, seed: int) -> None:
     keys = [str(i) for i in range(count)]

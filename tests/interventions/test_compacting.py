@@ -154,7 +154,7 @@ def test_gates_know_the_old_numbers() -> None:
 
 
 @pytest.mark.parametrize("name", ["bert", "marian", "albert", "albert-groups"])
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(data=st.data())
 def test_cutting_twice_is_cutting_at_once(name: str, data: st.DataObject) -> None:
     model, inputs = in_type(name, "sdpa", torch.float64)

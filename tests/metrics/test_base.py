@@ -86,7 +86,7 @@ def flat(statistics: Statistics | Similarity) -> dict[Any, Any]:
 ROUNDING = 1e-6
 
 
-@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(corpus=corpora, level=st.sampled_from(["token", "word"]), data=st.data())
 def test_batches_and_shards_of_any_size_and_order_add_up(
     corpus: tuple[Stack, list[Row]], level: Level, data: st.DataObject
@@ -112,7 +112,7 @@ paddings = st.builds(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(corpus=corpora, padding=paddings, level=st.sampled_from(["token", "word"]))
 def test_padding_never_matters(corpus: tuple[Stack, list[Row]], padding: Padding, level: Level) -> None:
     stack, rows = corpus
@@ -130,7 +130,7 @@ def test_padding_never_matters(corpus: tuple[Stack, list[Row]], padding: Padding
     assert_same_sums(flat(distances[0]), flat(distances[1]), within=ROUNDING)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(corpus=corpora)
 def test_bfloat16_weights_are_read_as_they_are(corpus: tuple[Stack, list[Row]]) -> None:
     stack, rows = corpus
@@ -140,7 +140,7 @@ def test_bfloat16_weights_are_read_as_they_are(corpus: tuple[Stack, list[Row]]) 
     assert_same_sums(flat(observed(METRICS, [low])), flat(observed(METRICS, [high])), within=0)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(corpus=corpora)
 def test_tables_against_naive_loops(corpus: tuple[Stack, list[Row]]) -> None:
     """Ties, tokens of no word and sentences without a word to point at, which models seldom give."""

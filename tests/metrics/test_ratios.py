@@ -50,7 +50,7 @@ corpora = st.lists(st.lists(st.floats(0, 1), max_size=6), min_size=2, max_size=1
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(sentences=corpora, level=st.sampled_from([0.8, 0.95, 0.99]))
 def test_against_written_out_residuals(sentences: list[list[float]], level: float) -> None:
     tokens = [v for s in sentences for v in s]

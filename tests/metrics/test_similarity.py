@@ -147,7 +147,7 @@ def test_calls_without_weights_or_tokens_are_passed_by() -> None:
         assert watched([dataclasses.replace(one, **{missing: None})]).table() is None
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(seed=st.integers(0, 999), n=st.integers(2, 9))
 def test_planar_points_are_reproduced(seed: int, n: int) -> None:
     distance = squareform(pdist(RNG(seed).normal(size=(n, 2))))

@@ -30,7 +30,7 @@ def sequences(draw: st.DrawFn) -> Seq:
     return make_seq(word, **found)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(
     seqs=st.lists(sequences(), min_size=1, max_size=4),
     most=st.sampled_from([0, 2, 8]),

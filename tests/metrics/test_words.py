@@ -34,7 +34,7 @@ def sequences(draw: st.DrawFn, most: int = 12) -> Seq:
     return make_seq(word, cls=special, sep=end, punct=punct)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seq=sequences(), target=sequences(), seed=st.integers(0, 99), cross=st.booleans())
 def test_words_against_written_out_sums(seq: Seq, target: Seq, seed: int, cross: bool) -> None:
     queries = target if cross else seq

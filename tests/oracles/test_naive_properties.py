@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
 
-CORPORA = settings(max_examples=60, deadline=None)
+CORPORA = settings(max_examples=60)
 SHARES = ("confidence", "confidence_all", "positional_share", "self_share", "entropy_norm", "monotonicity")
 
 

@@ -139,7 +139,6 @@ def test_a_set_counts_once_by_its_best_way(late: float, expected: tuple[Head, ..
     assert found == Choice(expected, Score(max(late, -3)))
 
 
-@settings(deadline=None)
 @given(SEEDS)
 def test_a_wider_beam_is_no_worse_for_two_heads(seed: int) -> None:
     toy = random_sets(seed)
@@ -148,14 +147,12 @@ def test_a_wider_beam_is_no_worse_for_two_heads(seed: int) -> None:
     assert [second for _, second in scores] == sorted(second for _, second in scores)
 
 
-@settings(deadline=None)
 @given(SEEDS)
 def test_a_beam_of_everything_is_brute_force(seed: int) -> None:
     toy = random_sets(seed)
     assert [value(c) for c in Beam(toy, 20).choices(HEADS, 6)] == [best(toy, n) for n in range(1, 7)]
 
 
-@settings(deadline=None)
 @given(SEEDS)
 def test_greedy_is_written_down_twice(seed: int) -> None:
     """A beam of one, steps of one, and a loop that knows nothing of either."""
@@ -178,7 +175,6 @@ def test_heads_whose_loss_leaves_the_metric_as_it_is_go_by_what_is_finer(strateg
     assert last.removed == (E, D, C, B, A, F)
 
 
-@settings(deadline=None)
 @given(SEEDS, st.integers(1, 4))
 def test_a_beam_is_its_definition(seed: int, width: int) -> None:
     toy, kept = random_sets(seed), [frozenset[Head]()]
@@ -190,7 +186,6 @@ def test_a_beam_is_its_definition(seed: int, width: int) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@settings(deadline=None)
 @given(SEEDS, st.permutations(HEADS), st.integers(0, 6))
 def test_what_holds_for_all(name: str, seed: int, heads: list[Head], most: int) -> None:
     toy = random_sets(seed)
@@ -206,7 +201,7 @@ def test_what_holds_for_all(name: str, seed: int, heads: list[Head], most: int) 
 
 
 @pytest.mark.parametrize("name", ["in twos", "greedy", "beam"])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(SEEDS, st.integers(0, 14))
 def test_stopped_anywhere_it_goes_on_to_the_same_end(name: str, seed: int, patience: int) -> None:
     expected = list(every(random_sets(seed))[name].choices(HEADS, 5))
@@ -270,7 +265,6 @@ def test_random_orders_are_those_of_their_seed() -> None:
     assert pinned.removed == (D, C, B, E, F, A)
 
 
-@settings(deadline=None)
 @given(SEEDS)
 def test_random_orders_of_some_heads_are_those_among_all(seed: int) -> None:
     *_, whole = Shuffled(seed).choices(HEADS, 6)

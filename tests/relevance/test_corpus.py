@@ -76,7 +76,7 @@ def test_columns_are_a_contract() -> None:
 
 
 @given(st.lists(st.integers(0, 12), max_size=5), st.permutations(range(12)))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_batches_and_their_order_do_not_matter(cuts: list[int], order: list[int]) -> None:
     raw = values()
     whole = sums(raw, []).table("epsilon", "predicted").rows

@@ -30,7 +30,7 @@ def test_what_cannot_be_drawn_becomes_a_box() -> None:
     assert drawn(plain("a\x07\ud800\U000f0000b")) == "a□□□b"
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.text(max_size=12))
 def test_no_text_raises_a_warning(text: str) -> None:
     assert "\x00" not in drawn(plain(text))

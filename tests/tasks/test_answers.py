@@ -5,7 +5,7 @@ import re
 import string
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.tasks.answers import compare, normalized
@@ -39,7 +39,6 @@ TEXT = st.lists(st.sampled_from(["The", "a", "an", "Cat", "cat", "dogs", "U.S.",
 STRINGS = TEXT.map(" ".join)
 
 
-@settings(deadline=None)
 @given(STRINGS, st.lists(STRINGS, max_size=3))
 def test_against_the_official_rules(predicted: str, answers: list[str]) -> None:
     assert compare(predicted, answers) == pytest.approx(official(predicted, answers))

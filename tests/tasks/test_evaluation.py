@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from saved import build
 from scipy import stats
@@ -120,7 +120,6 @@ def test_numbers_that_cannot_be_meant(loaded: LoadedModel) -> None:
 LENGTHS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=3), max_size=30)
 
 
-@settings(deadline=None)
 @given(LENGTHS, st.integers(1, 100), st.integers(1, 10))
 def test_batches_keep_to_the_budget(lengths: list[list[int]], budget: int, pool: int) -> None:
     example = TextExample("x", ("a",), 0)

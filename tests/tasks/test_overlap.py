@@ -24,7 +24,7 @@ def sums(pairs: list[tuple[str, str]]) -> tuple[float, float]:
     return float(bleu(words)[0]), float(chrf(characters)[0])
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(PAIRS)
 def test_against_sacrebleu(pairs: list[tuple[str, str]]) -> None:
     written, references = [p[0] for p in pairs], [[p[1] for p in pairs]]

@@ -44,7 +44,7 @@ def outcome(path: Path, task: str) -> tuple[int, SourceCounts, str]:
         return 0, counts, str(error)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=CONTENT | st.text(max_size=40), task=st.sampled_from(sorted(CATALOGUE)))
 @pytest.mark.parametrize("kind", ["tsv", "csv", "jsonl", "json"])
 def test_any_content(tmp_path: Path, kind: str, content: str, task: str) -> None:
@@ -57,7 +57,6 @@ def test_any_content(tmp_path: Path, kind: str, content: str, task: str) -> None
         assert 0 < found == counts.rows - counts.unlabelled
 
 
-@settings(deadline=None)
 @given(st.text(alphabet='a"', max_size=8))
 def test_quoting_is_taken_off_once(text: str) -> None:
     assert unquoted('"' + text.replace('"', '""') + '"') == text
@@ -65,7 +64,7 @@ def test_quoting_is_taken_off_once(text: str) -> None:
         assert unquoted(text) == text
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(gaps=st.lists(st.sampled_from(["", "\n", " \n\n", "\r\n"]), min_size=1, max_size=6))
 def test_lines_of_elements(tmp_path: Path, gaps: list[str]) -> None:
     text = "["

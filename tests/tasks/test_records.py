@@ -30,7 +30,7 @@ def random_records(task: Task, n: int, seed: int) -> Any:
 
 
 @pytest.mark.parametrize("name", TASKS)
-@settings(deadline=None, max_examples=20)
+@settings(max_examples=20)
 @given(weights=st.lists(st.integers(0, 3), min_size=1, max_size=15), seed=st.integers(0, 1000))
 def test_weights_are_repetitions(name: str, weights: list[int], seed: int) -> None:
     task = TASKS[name]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 from sklearn import metrics
@@ -52,31 +52,26 @@ def compare(found: Any, oracle: Oracle, sample: tuple[Any, Any, Any]) -> None:
             assert value == pytest.approx(quiet(oracle, x.repeat(times), y.repeat(times)), abs=1e-9, nan_ok=True)
 
 
-@settings(deadline=None)
 @given(samples(classes=2))
 def test_f1(sample: tuple[Any, Any, Any]) -> None:
     compare(own.f1(*sample), oracle_f1, sample)
 
 
-@settings(deadline=None)
 @given(samples(classes=4))
 def test_matthews(sample: tuple[Any, Any, Any]) -> None:
     compare(own.matthews(*sample), lambda a, b: float(metrics.matthews_corrcoef(a, b)), sample)
 
 
-@settings(deadline=None)
 @given(samples(classes=5))
 def test_pearson(sample: tuple[Any, Any, Any]) -> None:
     compare(own.pearson(*sample), oracle_pearson, sample)
 
 
-@settings(deadline=None)
 @given(samples(classes=5))
 def test_spearman(sample: tuple[Any, Any, Any]) -> None:
     compare(own.spearman(*sample), oracle_spearman, sample)
 
 
-@settings(deadline=None)
 @given(samples(classes=5))
 def test_mean(sample: tuple[Any, Any, Any]) -> None:
     compare(own.mean(sample[0], sample[2]), lambda a, _: float(a.mean()), sample)
@@ -88,7 +83,6 @@ def test_a_constant_far_from_zero_has_no_correlation() -> None:
     assert own.pearson(y + 1e6, y * 1e-6, np.ones((1, 50)))[0] == pytest.approx(1.0)
 
 
-@settings(deadline=None)
 @given(samples(classes=3), st.randoms(use_true_random=False))
 def test_best_threshold(sample: tuple[Any, Any, Any], random: Any) -> None:
     scores, above, weights = sample
