@@ -307,5 +307,4 @@ SPARSEFINDER = Kind(
     figures=_draw,
     captions=CAPTIONS,
     overviews=_overviews,
-    first={"pareto": "head"},
 )
