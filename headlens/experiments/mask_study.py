@@ -155,12 +155,17 @@ class MaskStudy:
             about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
             degrees += [about | row for row in outcome.degrees]
             notes += _settling(case, outcome)
-        notes += told_once(next((own for _, own in told if own), []), told)
+        known = [own for _, own in told if own]
+        notes += told_once([note for own in known[:1] for note in own if all(note in other for other in known)], told)
         if texts is not None and texts.books:
             notes.append(
                 f"Graphs differ from text to text: what any mask hides is the mean over {counted(texts.count, 'text')} "
                 f"of {texts.mean_length:.1f} tokens on average."
             )
+        if any(case.layers is not None for case in wanted):
+            notes.append("What is masked is a share of the positions in the layers that a mask holds in.")
+        if len({case.seed for case in wanted}) == 2:
+            notes.append("Intervals over two seeds say little; three seeds or more tell how far they differ.")
         found = {"masks": pd.DataFrame(rows, columns=MASKS_COLUMNS)}
         if any(case.strength is not None for case in wanted):
             found["degrees"] = degrees_table(degrees)

@@ -21,8 +21,9 @@ class GumbelDegrees(MaskLaw):
     """A degree D from 0, 1, …, w with P(D = d) = softmax(α)_d; a query looks at keys with |i - j| ≤ D.
 
     One draw of D decides about all offsets: M_k = Σ_{d ≥ k} y_d, with y = softmax((α + G) / τ), G = -log(-log u), the
-    Gumbel-softmax (Jang et al. 2017), in which P(y_d is the largest) = softmax(α)_d. So M falls from M_0 = 1, and its
-    expectation is P_k = P(D ≥ k), the mass of degrees ≥ k. The paper gives no code and leaves the relaxation open.
+    Gumbel-softmax (Jang et al. 2017), in which P(y_d is the largest) = softmax(α)_d. So M falls from M_0 = 1, and where
+    draws are rounded (straight through, the default) its expectation is P_k = P(D ≥ k), the mass of degrees ≥ k; soft
+    draws are nearer to the middle than that. The paper gives no code and leaves the relaxation open.
 
     Args:
         largest: w.
@@ -93,7 +94,7 @@ class GumbelDegrees(MaskLaw):
         return at_least(torch.softmax(alpha, dim=-1))
 
     def kept(self, alpha: Tensor) -> Tensor:
-        """P_k > 1/2: offsets up to the median of the degree, the larger one of two."""
+        """P_k > 1/2: offsets up to the median of the degree, the smaller one of two."""
         found = self.probabilities(alpha) > 0.5
         found[..., 0] = True
         return found

@@ -11,7 +11,7 @@ import pandas as pd
 from statsmodels.regression.linear_model import OLS
 
 from headlens.report.gate_results import escaped
-from headlens.report.mask_study import grid, value_text
+from headlens.report.mask_study import grid, unsigned, value_text
 from headlens.report.panels import numbers
 
 KINDS = ("global", "random", "neighbour")
@@ -38,7 +38,8 @@ def degree_effects(masks: pd.DataFrame) -> pd.DataFrame:
         A row per kind of degree. `effect` is b, what one token more is worth, with its 95 % interval and the p-value of
         Student's t; `density` is how much one token more opens of a text's positions, by a regression of the same
         form; `effect_per_percent` is what one per cent of the positions is worth when spent on this kind. `n` counts
-        trainings. Empty where no degree varies; no intervals where there are no more trainings than coefficients.
+        trainings. Empty where no degree varies, or where degrees vary together so that their effects cannot be told
+        apart; no intervals where there are no more trainings than coefficients.
     """
     names = [f"degree_{kind}" for kind in KINDS]
     rows = masks[(masks["control"] == "kept") & masks[names].notna().all(axis=1) & masks["value"].notna()]
@@ -56,7 +57,8 @@ def effects_markdown(effects: pd.DataFrame) -> str:
             effect = value_text(row["effect"], row["ci_low"], row["ci_high"])
             p = "–" if np.isnan(row["p_value"]) else f"{row['p_value']:.2g}"
             words = [escaped(str(row[name])) for name in ("task", "layers", "kind")]
-            lines.append([*words, effect, p, f"{100 * row['density']:.2f}", f"{row['effect_per_percent']:.4f}"])
+            spent = (f"{100 * row['density']:.2f}", f"{row['effect_per_percent']:.4f}")
+            lines.append([*words, effect, p, *("–" if text == "nan" else unsigned(text) for text in spent)])
         parts += [f"\n### {escaped(str(metric))} of {escaped(str(model))}", "", *grid(lines)]
     return "\n".join(parts) + "\n"
 
@@ -67,6 +69,8 @@ def _of(key: dict[str, Any], rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
         return
     degrees = rows[[f"degree_{kind}" for kind in kinds]].to_numpy(np.float64)
     design = np.hstack([degrees, pd.get_dummies(rows["seed"]).to_numpy(np.float64)])
+    if np.linalg.matrix_rank(design) < design.shape[1]:
+        return
     values = numbers(rows, "value")
     fitted = OLS(values, design).fit()
     open_share = OLS(1 - numbers(rows, "sparsity_texts"), design).fit().params

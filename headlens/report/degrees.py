@@ -12,6 +12,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
 
 from headlens.errors import counted
 from headlens.report.curves import draw_intervals, draw_level
@@ -212,6 +213,7 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
         dress(axes, "neighbours a side" if last else "", "layer" if column == 0 else "")
         shares = _shares(rows, layers)
         image = axes.imshow(shares, cmap=PALE, vmin=0, vmax=1, aspect="auto", origin="lower", interpolation="nearest")
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.set_yticks(range(len(layers)), list(map(str, layers)) if column == 0 else [])
         heading(axes, _title(key, rows, degrees), side)
     assert image is not None

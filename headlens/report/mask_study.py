@@ -110,7 +110,13 @@ def value_text(value: float, low: float, high: float) -> str:
     """A value and its interval, as far as known, for a table."""
     if np.isnan(value):
         return "–"
-    return f"{value:.3f}" if np.isnan(low) else f"{value:.3f} [{low:.3f}, {high:.3f}]"
+    shown, *ends = (unsigned(f"{number:.3f}") for number in (value, low, high))
+    return shown if np.isnan(low) else f"{shown} [{', '.join(ends)}]"
+
+
+def unsigned(number: str) -> str:
+    """A formatted number; what was rounded to zero has no sign."""
+    return number if number.strip("-0.") else number.lstrip("-")
 
 
 def grid(lines: list[list[str]]) -> list[str]:

@@ -212,7 +212,8 @@ CAPTIONS = {
         "Quality by sparsity, over degrees of attention",
         "Models that were trained and measured under BigBird patterns with every combination of degrees, and with "
         "learned degrees, over the share of positions of the texts that is masked, with 95 % intervals: of the "
-        "examples for one seed, of the means for several. The dashed line has no mask.",
+        "examples for one seed, of the means for several. The dashed line has no mask. Learned degrees are measured on "
+        "the model that learned them; mask files, such as those of train-dam, on a model that was trained under them.",
     ),
     "learned": Caption(
         "Degrees of neighbours that were learned",

@@ -48,6 +48,8 @@ def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
         assert part in words
     assert "window:1\\|global:1" in words
     assert "masked, %" in done.out
+    assert "share of the positions in the layers that a mask holds in" in " ".join(done.out.split())
+    assert "Intervals over two seeds say little" in done.out
     assert not Path("run/.resume").exists()
     assert headlens("report", "run").code == 0
     page = Path("run/report.html").read_text(encoding="utf-8")

@@ -11,7 +11,7 @@ from scipy import stats
 
 from headlens.report.degree_effects import EFFECTS_COLUMNS, degree_effects, effects_markdown
 from headlens.report.degrees import learned_degrees, quality_by_degrees
-from headlens.report.mask_study import sparsity_column
+from headlens.report.mask_study import sparsity_column, value_text
 
 
 def masks(noise: float = 0.0, layers: tuple[str, ...] = ("all",), seeds: int = 2) -> pd.DataFrame:
@@ -90,6 +90,21 @@ def test_what_does_not_vary_has_no_effect() -> None:
     assert few["effect"].tolist() == pytest.approx([0.03])
     assert few[["ci_low", "p_value", "r_squared"]].isna().all(axis=None)
     assert "| sst2 | all | neighbour | 0.030 | – | 5.00 | 0.0060 |" in effects_markdown(few)
+
+
+def test_degrees_that_vary_together_tell_nothing_of_each() -> None:
+    rows = [
+        row(f"p{n}", 0, "all", (n, n, 1 + 2 * n)) | {"value": value} for n, value in enumerate((0.5, 0.8, 0.9, 0.91))
+    ]
+    table = pd.DataFrame(rows)
+    assert degree_effects(table).empty
+    assert degree_effects(table.assign(degree_global=2, degree_random=0))["kind"].tolist() == ["neighbour"]
+
+
+def test_zero_has_no_sign() -> None:
+    assert value_text(-1e-9, -2e-4, -0.01) == "0.000 [0.000, -0.010]"
+    assert "0.0000" in effects_markdown(degree_effects(masks().assign(value=0.5)))
+    assert "-0.0" not in effects_markdown(degree_effects(masks().assign(value=0.5)))
 
 
 def test_models_that_all_achieve_the_same() -> None:
