@@ -3,13 +3,14 @@
 # BigBird's degrees as a grid; degrees that are learned, beside the grid and beside DAM_s (Shi et al. 2021).
 #
 # Run:    examples/brahma2022_sparse_attention.sh mrpc train.txt test.txt
+# Short texts have little to mask (special tokens stay): MIN_WORDS=22 leaves them out.
 # Try:    SEEDS=1 LIMIT=40 examples/brahma2022_sparse_attention.sh mrpc train.txt test.txt
 # An interrupted step goes on with: headlens masks --resume runs/mrpc-graphs
 set -euo pipefail
 
 task="$1" train="$2" dev="$3"
 model="${MODEL:-demo}" out="${OUT:-runs}"
-lesson=(--task "$task" --data "$train" --dev-data "$dev" --limit "${LIMIT:-100000}" --epochs "${EPOCHS:-1}"
+lesson=(--task "$task" --data "$train" --dev-data "$dev" --min-words "${MIN_WORDS:-0}" --limit "${LIMIT:-100000}" --epochs "${EPOCHS:-1}"
   --learning-rate "${RATE:-1e-4}" --batch-tokens 1024 --precision "${PRECISION:-bf16}")
 study=("${lesson[@]}" --no-controls --seeds "${SEEDS:-3}")
 

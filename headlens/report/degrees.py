@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from headlens.report.style import (
 
 DEGREES = ["degree_global", "degree_random", "degree_neighbour"]
 _MARKERS = "os^Dv"
+_OTHERS = "PX*phd8<>"
 # inches
 _TOP, _SLOT, _PANEL, _WORDS, _LEGEND = 0.35, 3.1, 2.4, 0.6, 1.5
 _ACROSS, _SIDE, _ROW, _NAMES = 4, 1.35, 0.15, 0.55
@@ -69,6 +70,9 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     figure = new_figure(width, height)
     headline(figure, "Quality by sparsity: degrees of attention")
     inside = (width - _LEGEND) / across
+    fewer = others[~others["pattern"].isin(grid) & ~others["pattern"].str.startswith(LEARNED)]
+    names = list(dict.fromkeys(fewer["pattern"]))
+    named = {name: _OTHERS[n % len(_OTHERS)] for n, name in enumerate(names)}
     forms = _Forms(degrees.loc[sorted(grid)])
     for number, (key, rows) in enumerate(blocks):
         line, column = divmod(number, across)
@@ -83,10 +87,12 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         draw_level(axes, level, "no mask")
         _points(axes, rows[rows["pattern"].isin(grid)], forms)
         _line(axes, rows[rows["pattern"].str.startswith(LEARNED)])
-        _named(axes, rows[~rows["pattern"].isin(grid) & ~rows["pattern"].str.startswith(LEARNED)])
+        _named(axes, rows[~rows["pattern"].isin(grid) & ~rows["pattern"].str.startswith(LEARNED)], named)
         axes.margins(x=0.12)
     legend = list(forms.legend()) if grid else []
     legend += [_handle(color=VERMILION, marker="D", linestyle="-", label="learned degrees, by μ")] * bool(learned.any())
+    shown = zip(_short(names), named.values(), strict=True)
+    legend += [_handle(color=ORANGE, marker=marker, label=name) for name, marker in shown]
     legend.append(_handle(color=INK, linestyle="--", label="no mask"))
     figure.legend(
         handles=legend,
@@ -156,18 +162,20 @@ def _line(axes: Axes, rows: pd.DataFrame) -> None:
         _say(axes, f"μ {strength:g}", (place, value), (5, 5), VERMILION)
 
 
-def _named(axes: Axes, rows: pd.DataFrame) -> None:
-    x = 100 * numbers(rows, "sparsity")
-    draw_intervals(axes, x, rows, ORANGE)
-    axes.plot(x, numbers(rows, "value"), "P", color=ORANGE, markersize=5, zorder=3)
-    for place, row in zip(x, rows.to_dict("records"), strict=True):
-        _say(axes, _short(str(row["pattern"])), (place, row["value"]), (-5, -8), INK)
+def _named(axes: Axes, rows: pd.DataFrame, looks: dict[str, str]) -> None:
+    for row in rows.to_dict("records"):
+        own = pd.DataFrame([row])
+        x = 100 * numbers(own, "sparsity")
+        draw_intervals(axes, x, own, ORANGE)
+        marker = looks[str(row["pattern"])]
+        axes.plot(x, numbers(own, "value"), marker, color=ORANGE, markersize=5, zorder=3, linestyle="none")
 
 
-def _short(pattern: str) -> str:
-    """A mask file by the end of its path."""
-    parts = [part for part in pattern.split("/") if part not in {"mask.safetensors", "masks"}]
-    return "/".join(parts[-2:])
+def _short(patterns: Sequence[str]) -> list[str]:
+    """Mask files by the end of their paths, as much of it as tells them apart."""
+    paths = [[part for part in name.split("/") if part not in {"mask.safetensors", "masks"}] for name in patterns]
+    parts = next((n for n in range(1, 9) if len({tuple(path[-n:]) for path in paths}) == len(paths)), 9)
+    return ["/".join(path[-parts:]) for path in paths]
 
 
 def _say(axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float], colour: str) -> None:

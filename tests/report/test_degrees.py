@@ -129,7 +129,8 @@ def learned(strengths: tuple[float, ...] = (0.1, 1.0)) -> pd.DataFrame:
 
 
 def test_the_figure_has_a_point_for_each_combination_and_a_line_of_what_was_learned() -> None:
-    files = pd.DataFrame([row("runs/dam/masks/penalty-0.1", seed, "all", (None, None, None)) for seed in range(2)])
+    paths = [f"runs/{run}/masks/penalty-0.1/mask.safetensors" for run in ("one", "two")]
+    files = pd.DataFrame([row(path, seed, "all", (None, None, None)) for seed in range(2) for path in paths])
     table = pd.concat([masks(layers=("all", "last:3")), learned(), files], ignore_index=True)
     assert sparsity_column(table) == "sparsity_texts"
     figure = quality_by_degrees(table)
@@ -143,9 +144,11 @@ def test_the_figure_has_a_point_for_each_combination_and_a_line_of_what_was_lear
     assert sum(str(line.get_markerfacecolor()) == "white" for line in points) == 6
     (line,) = [line for line in panels[0].lines if line.get_marker() == "D"]
     assert len(line.get_xdata()) == 2
-    assert [text.get_text() for text in panels[0].texts] == ["μ 0.1", "μ 1", "dam/penalty-0.1"]
+    assert [text.get_text() for text in panels[0].texts] == ["μ 0.1", "μ 1"]
     legend = [text.get_text() for text in figure.legends[0].get_texts()]
     assert legend[:4] == ["1 neighbour a side", "2 neighbours a side", "4 neighbours a side", "0 global"]
+    assert legend[-3:] == ["one/penalty-0.1", "two/penalty-0.1", "no mask"]
+    assert {line.get_marker() for line in panels[0].lines} >= {"P", "X"}
     box = figure.legends[0].get_window_extent()
     assert box.x1 <= figure.bbox.x1
     assert all(axes.get_tightbbox().x1 <= box.x0 for axes in panels)
