@@ -112,7 +112,7 @@ StudyParserOption = Annotated[
     str,
     typer.Option(
         metavar="PARSER",
-        help="What finds words and trees for --graph: spacy:MODEL, stanza:LANG or stanza:LANG@DIR.",
+        help="What finds words and trees for --graph: spacy:MODEL, stanza:LANG, stanza:LANG@DIR, or conllu:FILE.",
         show_default="words alone",
         rich_help_panel=STUDY,
     ),

@@ -134,7 +134,7 @@ ParserOption = Annotated[
     str,
     typer.Option(
         metavar="PARSER",
-        help="Where trees come from: gold, spacy:MODEL, stanza:LANG or stanza:LANG@DIR.",
+        help="Where trees come from: gold, spacy:MODEL, stanza:LANG, stanza:LANG@DIR, or conllu:FILE by text.",
         rich_help_panel=CORPUS,
     ),
 ]

