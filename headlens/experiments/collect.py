@@ -15,9 +15,11 @@ from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError
 from headlens.experiments.corpus_pass import CorpusPass
 from headlens.experiments.feeding import Feed
+from headlens.experiments.notes import reading_notes
 from headlens.experiments.tally import Tally
 from headlens.models.loading import LoadedModel
-from headlens.sparsefinder.store import SPECIAL, UNKNOWN, Collector, Store, write_tags
+from headlens.report.files import write_json
+from headlens.sparsefinder.store import NOTES, SPECIAL, UNKNOWN, Collector, Store, write_tags
 
 
 def collect(
@@ -68,6 +70,7 @@ def collect(
     collector.flush()
     if not tally.encoding.sentences:
         raise CorpusError("the model can read no sentence.", "Give shorter ones.", path=corpus.name)
+    write_json({"notes": reading_notes(feed, tally.encoding)}, folder / NOTES)
     return Store(folder)
 
 

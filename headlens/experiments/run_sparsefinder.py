@@ -37,7 +37,11 @@ from headlens.sparsefinder.files import save_fitted
 from headlens.sparsefinder.fitting import FitOptions
 from headlens.sparsefinder.pareto import GOLD, Fitted, Grid
 from headlens.sparsefinder.store import Store
-from headlens.tasks.evaluation import Estimate, EvaluationOptions
+from headlens.tasks.base import Task
+from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
+from headlens.tasks.examples import words_of
+from headlens.tasks.heads import check_head
+from headlens.tasks.sources import GivenExamples
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,8 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         loaded = run.load(request.model, request.model_options)
         notes = _switched(request, loaded)
         parts = _parts(request, run)
+        # What is wrong with the task is told before anything is learned.
+        opened = _opened(request, loaded, parts)
         sweep = SparsitySweep(
             _collected(request, run, loaded, parts.train, "train", parts.summary.sentences),
             _collected(request, run, loaded, parts.held, "held", parts.held_sentences),
@@ -129,11 +135,12 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         with run.reporter.progress("projections, clusters and graphs (layers)", len(sweep.train.sites())) as advance:
             heads, fitted = sweep.run(advance)
         points = of_stacks(heads)
-        measured = _measured(request, run, loaded, parts, points, fitted)
+        measured = _measured(request, run, loaded, opened, points, fitted)
         contents = all_contents(sweep.held, fitted, request.clusters)
         learned = (heads, points, measured, contents, fitted)
         tables = Findings(loaded, parts.held, request.grid, request.clusters, *learned).tables()
-        notes += [*measured.notes, *_notes(tables, parts), *run.warnings]
+        left_out = [*sweep.train.notes, *(f"Held out: {note}" for note in sweep.held.notes)]
+        notes += [*measured.notes, *_notes(tables, parts), *left_out, *run.warnings]
         assert run.folder is not None
         with run.file("projections.safetensors") as path:
             save_fitted(path, fitted)
@@ -219,15 +226,25 @@ def _collected(
     return Store(folder)
 
 
+def _opened(request: SparsefinderRequest, loaded: LoadedModel, parts: _Parts) -> tuple[Task, GivenExamples] | None:
+    """The task and its examples, one of which the model was asked."""
+    opened = opened_task(request.metric, loaded, parts.held, pairs=parts.pairs, offline=request.model_options.offline)
+    if opened is not None:
+        task, source = opened
+        check_head(loaded, task)
+        shortest = min(source.examples, key=words_of)
+        evaluate(task, loaded, GivenExamples((shortest,), source.name), EvaluationOptions(replicates=0))
+    return opened
+
+
 def _measured(
     request: SparsefinderRequest,
     run: Run,
     loaded: LoadedModel,
-    parts: _Parts,
+    opened: tuple[Task, GivenExamples] | None,
     points: pd.DataFrame,
     fitted: Mapping[str, Fitted],
 ) -> Measured:
-    opened = opened_task(request.metric, loaded, parts.held, pairs=parts.pairs, offline=request.model_options.offline)
     if opened is None:
         asked = "" if request.metric.task == "none" else "No task is known that this model could be asked: see --task."
         return Measured(notes=(asked,) if asked else ())

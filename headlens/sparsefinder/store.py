@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,7 @@ from headlens.heads import STACKS
 from headlens.report.files import atomic_path, output_errors
 from headlens.sparsefinder.measures import allowed_pairs
 
+NOTES = "notes.json"  # what was left out of a store
 SPECIAL, UNKNOWN = "special", "unknown"  # tags of tokens without a part of speech
 _ROOM = 2**25  # bytes that are held back before a part of the store is written
 Bits = npt.NDArray[np.uint8]
@@ -180,6 +182,12 @@ class Store:
     def size(self) -> int:
         """Bytes on disk."""
         return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
+
+    @property
+    def notes(self) -> list[str]:
+        """What became of sentences that could not be read."""
+        path = self.folder / NOTES
+        return list(json.loads(path.read_text(encoding="utf-8"))["notes"]) if path.is_file() else []
 
     def tags(self, site: str) -> Iterator[tuple[list[str], list[str]]]:
         """What the queries and the keys of every sentence at a site are, see `write_tags`; nothing without any."""

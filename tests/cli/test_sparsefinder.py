@@ -20,7 +20,7 @@ import headlens as package
 from headlens.attention.normalizers import Entmax
 from headlens.attention.switch import switch
 from headlens.errors import Interrupted
-from headlens.experiments import sparsity_sweep
+from headlens.experiments import run_sparsefinder, sparsity_sweep
 from headlens.experiments.restricted_task import RestrictedTask
 from headlens.experiments.sparse_tables import PARETO_COLUMNS
 from headlens.sparsefinder.pareto import GOLD
@@ -200,6 +200,32 @@ def test_interrupted_and_gone_on_with(
     assert done.code == 0, done.err
     for name in TABLES:
         assert Path(f"run/{name}.csv").read_bytes() == Path(f"whole/{name}.csv").read_bytes(), name
+
+
+def test_a_task_that_the_model_cannot_do_is_told_first(
+    headlens: Headlens, judge: str, sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_sparsefinder, "_collected", None)
+    for options, words in (
+        (("--task", "mlm"), "language-model head"),
+        (("--task", "sst2", "--data", "none.tsv"), "none.tsv: no such file"),
+    ):
+        done = headlens("sparsefinder", judge, "--limit", 25, *GRID, *options, "--out", "no")
+        assert done.code == 2, done.err
+        assert words in done.err
+        assert not Path("no").exists()
+
+
+def test_sentences_that_cannot_be_read_are_counted(headlens: Headlens, judge: str) -> None:
+    lines = [text(n) for n in range(20)]
+    lines[2] = lines[4] = "cat " * 60
+    Path("text.txt").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    options = ("--corpus", "text.txt", *GRID, "--task", "none", "--no-figures")
+    done = headlens("sparsefinder", judge, *options, "--out", "run")
+    assert done.code == 0, done.err
+    told = " ".join(done.out.split())
+    assert "note: 1 sentence longer than 40 tokens was left out." in told
+    assert "Held out: 1 sentence longer than 40 tokens was left out." in told
 
 
 WRONG = {
