@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 
 from . import options as o
+from . import sparsefinder_groups as sg
 from . import sparsefinder_options as s
 from . import task_options as t
 from .groups import LoadGroup, OutputGroup, grouped
@@ -13,9 +14,9 @@ from .groups import LoadGroup, OutputGroup, grouped
 @grouped
 def sparsefinder(
     load: LoadGroup,
-    metric: s.MetricGroup,
-    projections: s.ProjectionGroup,
-    graphs: s.GraphGroup,
+    metric: sg.MetricGroup,
+    projections: sg.ProjectionGroup,
+    graphs: sg.GraphGroup,
     output: OutputGroup,
     model: o.ModelArgument = "demo",
     attention: s.SwitchOption = None,

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from . import gate_options as g
 from . import options as o
-from . import task_options as t
-from .groups import Group
-
-if TYPE_CHECKING:
-    from headlens.experiments.restricted_task import MetricOptions
-    from headlens.sparsefinder.fitting import FitOptions
-    from headlens.sparsefinder.pareto import Grid
 
 PROJECTIONS = "Projections"
 GRAPHS = "Graphs"
@@ -78,62 +69,3 @@ RoundsOption = Annotated[int, typer.Option(metavar="N", help="Rounds of hashing 
 ClustersOption = Annotated[
     int, typer.Option(metavar="N", help="Clusters that parts of speech are counted in.", rich_help_panel=GRAPHS)
 ]
-
-
-@dataclass(frozen=True)
-class ProjectionGroup(Group):
-    """How projections are learned."""
-
-    dimensions: DimensionsOption = 4
-    shared: SharedOption = True
-    margin: MarginOption = 1.0
-    epochs: PassesOption = 3
-    learning_rate: RateOption = 1e-3
-    clip: NormOption = 1.0
-    seed: o.SeedOption = 0
-
-    def options(self) -> FitOptions:
-        """As the package wants them."""
-        from headlens.sparsefinder.fitting import FitOptions
-
-        return FitOptions(**vars(self))
-
-
-@dataclass(frozen=True)
-class GraphGroup(Group):
-    """Which graphs are tried."""
-
-    windows: WindowsOption = "0,1,3,5,7,9,11,13,15,17,19,21,23,25,27"
-    thresholds: ThresholdsOption = "0.5,1,1.5,2,2.5,3,3.5,4,4.5,5"
-    groups: GroupsOption = "2,4,6,8,10,12,14,16,18,20"
-    top: TopOption = 1
-    rounds: RoundsOption = 4
-
-    def options(self) -> Grid:
-        """As the package wants them."""
-        from headlens.sparsefinder.pareto import Grid
-
-        return Grid(
-            o.whole_numbers("--windows", self.windows),
-            g.numbers("--thresholds", self.thresholds),
-            o.whole_numbers("--groups", self.groups),
-            self.top,
-            self.rounds,
-        )
-
-
-@dataclass(frozen=True)
-class MetricGroup(Group):
-    """What is measured over predicted graphs."""
-
-    task: MetricTaskOption = "auto"
-    data: t.DataOption = None
-    columns: t.ColumnsOption = None
-    data_split: t.DataSplitOption = None
-    points: PointsOption = 4
-
-    def options(self) -> MetricOptions:
-        """As the package wants them."""
-        from headlens.experiments.restricted_task import MetricOptions
-
-        return MetricOptions(self.task, tuple(self.data or ()), tuple(self.columns or ()), self.data_split, self.points)

@@ -135,6 +135,12 @@ class CallContext:
     keys: Tokens | None
     causal: bool
 
+    @property
+    def key_of_heads(self) -> Tensor:
+        """The keys of every head: (batch, heads, key, d); grouped keys are repeated for the heads that share them."""
+        groups = self.query.shape[1] // max(1, self.key.shape[1])
+        return self.key.repeat_interleave(groups, dim=1) if groups > 1 else self.key
+
 
 @dataclass(frozen=True)
 class AttentionCall(CallContext):

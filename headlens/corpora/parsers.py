@@ -232,6 +232,8 @@ def _stanza_words(found: Any, text: str, first: int) -> list[Word]:
 class TreebankParser:
     """Trees that stand in a treebank, found by the text of the sentence: a parser's output that was corrected, say.
 
+    Words are those of the treebank, whatever words the sentence came with.
+
     Args:
         path: of a CoNLL-U file, which is held in memory.
     """

@@ -7,18 +7,25 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
+from transformers import PreTrainedModel
 
+from headlens.attention.session import AttentionSession
 from headlens.corpora.draws import generator_of
 from headlens.errors import OptionError, counted
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import Prepared, Task
-from headlens.tasks.evaluation import nothing_left
+from headlens.models.memory import InParts
+from headlens.tasks.base import Floats, Prepared, Task
+from headlens.tasks.evaluation import nothing_left, token_count
 from headlens.tasks.feeding import budget_batches, prepare_all
 from headlens.tasks.reader import Reader
 from headlens.tasks.sources import SourceCounts, TaskSource
 from headlens.tasks.summary import DataSummary, fingerprint
 
 Chosen = npt.NDArray[np.bool_]
+
+
+def _say_nothing(message: str) -> None:
+    del message
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,25 @@ class Examples:
     def keys(self) -> list[str]:
         """What examples are drawn by, the same for all models; questions about one paragraph go together."""
         return [p.example.key for p in self.prepared]
+
+    def ask_shortest(self, model: PreTrainedModel, warn: Callable[[str], None] = _say_nothing) -> None:
+        """Ask the shortest example, which tells at once whether a model's outputs are what the task reads.
+
+        Args:
+            model: with the head that the task needs.
+            warn: called when memory does not suffice for the example at once.
+
+        Raises:
+            InputError: where the task cannot be asked.
+        """
+
+        def run(prepared: Sequence[Prepared]) -> Floats:
+            batch = self.task.collate(prepared, self.reader, model.device)
+            return self.task.read(self.task.run(model, batch), batch)
+
+        shortest = min(self.prepared, key=lambda p: p.length)
+        with AttentionSession(self.task.network(model)):
+            InParts(model.device, run, np.add, token_count, warn)([shortest])
 
     def part(self, chosen: Chosen) -> Examples:
         """Some of them, numbered anew."""

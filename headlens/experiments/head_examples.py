@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 import torch
 
+from headlens.attention.capture import Capture
 from headlens.attention.contract import AttentionCall, Edit, Observer
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
@@ -25,28 +25,18 @@ EXAMPLE_COLUMNS = [
 _SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
 
 
-@dataclass
-class _Weights(Observer):
-    """Keeps the weights of some heads, and queries and keys of their sites, of one sentence."""
+class _Vectors(Observer):
+    """Keeps queries and keys of one sentence, by site."""
 
-    heads: Sequence[Head]
-    needs_weights = True
-
-    def __post_init__(self) -> None:
-        self.weights: dict[Head, torch.Tensor] = {}
+    def __init__(self) -> None:
         self.vectors: dict[str, Vectors] = {}
 
     def observe(self, call: AttentionCall) -> None:
-        """Keep what is asked for."""
-        site = str(call.site)
-        own = [head for head in self.heads if f"{head.stack}.{head.layer}" == site]
-        if not own or call.weights is None or call.queries is None or call.keys is None:
-            return
-        for head in own:
-            self.weights[head] = call.weights[0, head.head].float().cpu()
-        keys = call.key.repeat_interleave(call.query.shape[1] // call.key.shape[1], dim=1)
+        """Keep one call."""
+        assert call.queries is not None
+        assert call.keys is not None
         real = call.queries.real.bool().cpu(), call.keys.real.bool().cpu()
-        self.vectors[site] = Vectors(call.query.float().cpu(), keys.float().cpu(), *real)
+        self.vectors[str(call.site)] = Vectors(call.query.float().cpu(), call.key_of_heads.float().cpu(), *real)
 
 
 def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
@@ -76,25 +66,25 @@ def example_heads(
     batch = next(feed.batches([example]))
     tokens = Annotator(()).annotate(batch, AnnotationCounts(), decoder_only=feed.decoder_only)
 
-    def watched(edits: Sequence[Edit]) -> _Weights:
-        observer = _Weights(heads)
-        session = AttentionSession(feed.model, observers=[observer], edits=edits)
+    def watched(edits: Sequence[Edit]) -> tuple[dict[str, torch.Tensor], dict[str, Vectors]]:
+        seen, vectors = Capture(), _Vectors()
+        session = AttentionSession(feed.model, observers=[seen, vectors], edits=edits)
         with torch.inference_mode(), session, session.batch(tokens):
             feed.model(**batch.inputs, **feed.arguments)
-        return observer
+        return {str(site): weights[0] for site, weights in seen.weights.items()}, vectors.vectors
 
-    whole = watched([])
+    whole, vectors = watched([])
     sides = [batch.source, batch.source if batch.target is None else batch.target]
     words = [tokenizer_of(loaded).convert_ids_to_tokens(side.ids[0].tolist()) for side in sides if side.ids is not None]
     rows = []
     for head in heads:
         site = f"{head.stack}.{head.layer}"
-        then = watched([Restricted({site: predictors[site]})])
-        graph = predictors[site].graph(whole.vectors[site])
+        then, _ = watched([Restricted({site: predictors[site]})])
+        graph = predictors[site].graph(vectors[site])
         own = graph[0, head.head if graph.shape[1] > 1 else 0].float()
         queries, keys = words[head.stack != "encoder"], words[head.stack == "decoder"]
         for i, query in enumerate(queries):
             for j, key in enumerate(keys):
-                numbers = (float(t[i, j]) for t in (whole.weights[head], own, then.weights[head]))
+                numbers = (float(t[i, j]) for t in (whole[site][head.head], own, then[site][head.head]))
                 rows.append((head.stack, head.layer, head.head, i, j, query, key, *numbers))
     return pd.DataFrame(rows, columns=EXAMPLE_COLUMNS)

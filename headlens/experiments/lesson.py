@@ -14,7 +14,7 @@ from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.base import Task
 from headlens.tasks.examples import TextExample
 from headlens.tasks.masked import MaskedLM
-from headlens.tasks.sources import GivenExamples, TaskSource, gather
+from headlens.tasks.sources import GivenExamples, SourceCounts, TaskSource, gather
 from headlens.tasks.translation import Translation
 from headlens.training.loop import Data
 from headlens.training.objectives import Objective
@@ -54,6 +54,7 @@ class Lesson:
         source: TaskSource,
         held: TaskSource | float | None = 0.5,
         longest: int | None = None,
+        counts: SourceCounts | None = None,
     ) -> Lesson:
         """Of labelled examples.
 
@@ -63,18 +64,20 @@ class Lesson:
             source: what is learned.
             held: what is measured on, or the share of the source that is kept for that; None measures nothing.
             longest: a limit of tokens below the model's own; longer examples are left out.
+            counts: what was left out of the source when it was gathered before.
 
         Raises:
             CorpusError: broken data, or nothing that the model can read.
             OptionError: if the task has no loss that can be trained.
         """
-        given = gather(source)
+        counts = counts or SourceCounts()
+        given = gather(source, counts)
         if isinstance(held, float):
             given, kept = hold_out(given, held)
         else:
             kept = None if held is None else gather(held)
         asker = Asker.of(task, loaded, longest)
-        rows = TaskRows.of(asker, given)
+        rows = TaskRows.of(asker, given, counts)
         return cls(task, rows, TaskLoss(asker), kept, {"data": asdict(rows.summary)})
 
     @classmethod

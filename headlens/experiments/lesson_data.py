@@ -20,7 +20,7 @@ from headlens.experiments.train import TextOptions, loaded_model
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import DEFAULT_TASK
 from headlens.tasks.heads import with_task_head
-from headlens.tasks.sources import gather
+from headlens.tasks.sources import SourceCounts, gather
 
 TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
 
@@ -129,7 +129,8 @@ class LessonData:
         data = replace(self.data, data_split=self.data.data_split or (None if self.embedded else "train"))
         with run.reporter.status("reading data"):
             task, source = data.open(offline=offline)
-            given = gather(source)
+            counts = SourceCounts()
+            given = gather(source, counts)
             if self.dev_data is None:
                 train, held = hold_out(given, self.share)
             else:
@@ -137,7 +138,7 @@ class LessonData:
                 train, held = given, gather(other.open(offline=offline)[1])
             headed = with_task_head(loaded, task, seed)
             loaded = replace(loaded, model=headed.model)
-            lesson = Lesson.of_task(loaded, task, train, held, self.longest)
+            lesson = Lesson.of_task(loaded, task, train, held, self.longest, counts)
         assert isinstance(lesson.data, TaskRows)
         notes = []
         if left_out := lesson.data.summary.too_long:

@@ -26,7 +26,7 @@ from headlens.experiments.lesson_data import Opened
 from headlens.experiments.mask_cases import Case
 from headlens.experiments.masked import mask_edit
 from headlens.experiments.run import Run
-from headlens.experiments.trainings import Record, Trainings, told_once
+from headlens.experiments.trainings import Record, Trainings, told_of_trainings
 from headlens.interventions.attention_mask import FILE, AttentionMask
 from headlens.interventions.soft_masks import Scope
 from headlens.models.loading import LoadedModel
@@ -155,8 +155,7 @@ class MaskStudy:
             about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
             degrees += [about | row for row in outcome.degrees]
             notes += _settling(case, outcome)
-        known = [own for _, own in told if own]
-        notes += told_once([note for own in known[:1] for note in own if all(note in other for other in known)], told)
+        notes += told_of_trainings(told)
         if texts is not None and texts.books:
             notes.append(
                 f"Graphs differ from text to text: what any mask hides is the mean over {counted(texts.count, 'text')} "

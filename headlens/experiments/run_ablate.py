@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.attention.replaced import Mode
-from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError, counted
 from headlens.experiments.ablate import ABLATION_COLUMNS, AblationOptions, ablate, chosen_metric
 from headlens.experiments.example_records import example_table, write_arrays
@@ -31,10 +30,9 @@ from headlens.experiments.run_pruning import Bench
 from headlens.experiments.task_data import TaskData
 from headlens.experiments.task_sweep import TaskSweep, check_effect, task_heads
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
-from headlens.models.memory import InParts
 from headlens.report.ablate import write_ablation
-from headlens.tasks.base import Floats, Prepared, Task
-from headlens.tasks.evaluation import EvaluationOptions, estimates, token_count
+from headlens.tasks.base import Task
+from headlens.tasks.evaluation import EvaluationOptions, estimates
 from headlens.tasks.heads import check_head, other_names
 from headlens.tasks.sources import TaskSource
 
@@ -178,20 +176,8 @@ class _Ablated:
             examples = Examples.of(task, source, self.loaded, advance)
         if self.request.pruning.prune:
             self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0)).check()
-        self._try(task, examples)
+        examples.ask_shortest(self.loaded.model, self.under_way.warn_once)
         return examples
-
-    def _try(self, task: Task, examples: Examples) -> None:
-        """The shortest example, which tells at once whether the model's outputs are what the task reads."""
-        model = self.loaded.model
-
-        def run(prepared: Sequence[Prepared]) -> Floats:
-            batch = task.collate(prepared, examples.reader, model.device)
-            return task.read(task.run(model, batch), batch)
-
-        shortest = min(examples.prepared, key=lambda p: p.length)
-        with AttentionSession(task.network(model)):
-            InParts(model.device, run, np.add, token_count, self.under_way.warn_once)([shortest])
 
     def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> Bench:
         return Bench(

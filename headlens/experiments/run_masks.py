@@ -195,9 +195,13 @@ def _trained(
         forget_masks(run.path)
     loaded = run.load(study.model, study.model_options)
     offline = study.model_options.offline
+    facts: dict[str, Any] = {"models": [model_facts(loaded, loaded.short_name)]}
 
     def opened(seed: int) -> Opened:
-        return study.lesson.open(run, loaded, seed, offline=offline)
+        found = study.lesson.open(run, loaded, seed, offline=offline)
+        # The data is the same for all seeds.
+        facts.setdefault("lesson", found.lesson.facts)
+        return found
 
     chosen = study.cases(tuple(text.strip() for text in request.pattern))
     parser = make_parser(study.parser, keep_words=False)
@@ -206,7 +210,7 @@ def _trained(
     effects = degree_effects(tables["masks"])
     tables |= {"effects": effects} if len(effects) else {}
     updates = f"{counted(len(chosen), 'training')}, each measured under the mask that it was trained under."
-    return tables, [updates, *notes], {"models": [model_facts(loaded, loaded.short_name)]}
+    return tables, [updates, *notes], facts
 
 
 def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:

@@ -20,6 +20,7 @@ from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.experiments.collect import collect
 from headlens.experiments.corpus_pass import CorpusPass
+from headlens.experiments.examples import Examples
 from headlens.experiments.facts import model_facts
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
@@ -38,8 +39,7 @@ from headlens.sparsefinder.fitting import FitOptions
 from headlens.sparsefinder.pareto import GOLD, Fitted, Grid
 from headlens.sparsefinder.store import Store
 from headlens.tasks.base import Task
-from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
-from headlens.tasks.examples import words_of
+from headlens.tasks.evaluation import Estimate, EvaluationOptions
 from headlens.tasks.heads import check_head
 from headlens.tasks.sources import GivenExamples
 
@@ -232,8 +232,7 @@ def _opened(request: SparsefinderRequest, loaded: LoadedModel, parts: _Parts) ->
     if opened is not None:
         task, source = opened
         check_head(loaded, task)
-        shortest = min(source.examples, key=words_of)
-        evaluate(task, loaded, GivenExamples((shortest,), source.name), EvaluationOptions(replicates=0))
+        Examples.of(task, source, loaded).ask_shortest(loaded.model)
     return opened
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -134,6 +134,17 @@ def told_once(known: Iterable[str], notes: Iterable[tuple[str, Iterable[str]]]) 
     """
     first = list(dict.fromkeys(known))
     return first + [f"{name}: {note}" for name, own in notes for note in own if note not in first]
+
+
+def told_of_trainings(notes: Sequence[tuple[str, list[str]]]) -> list[str]:
+    """The notes of trainings that stand beside each other; what holds of all that have any is told once.
+
+    Args:
+        notes: of each, by name.
+    """
+    known = [own for _, own in notes if own]
+    common = [note for note in known[0] if all(note in other for other in known)] if known else []
+    return told_once(common, notes)
 
 
 @dataclass(frozen=True)

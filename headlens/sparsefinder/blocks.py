@@ -7,8 +7,11 @@ blocks a query block looks at:
 2. `by_cluster`: of each centroid the k nearest query blocks look at the k nearest key blocks; a block may be in several
    clusters, or in none.
 
-A window of neighbouring blocks is added to both. The paper's text leaves open how ties and padding are treated: blocks
-without a real token are never chosen.
+A window of neighbouring blocks is added to both. Blocks without a real token are never chosen.
+
+The two versions are our reading of the paper's text. The authors' released model for language modelling is another:
+it clusters the projected vectors of a block laid end to end, instead of their mean; each block is in its two nearest
+clusters, and meets the nearest of those that share one; the first and last block are global, as in BigBird.
 """
 
 from __future__ import annotations
@@ -107,7 +110,8 @@ class Blocked(Predictor):
 
     def blocks(self, vectors: Vectors) -> Tensor:
         """Which blocks meet: (batch, heads, query blocks, key blocks)."""
-        projected = self.projections(vectors.queries, vectors.keys)
+        # Distances have no kernel for half precision on the processor.
+        projected = (x.float() for x in self.projections(vectors.queries, vectors.keys))
         (queries, ours), (keys, theirs) = (
             block_means(x, real, self.size)
             for x, real in zip(projected, (vectors.real_queries, vectors.real_keys), strict=True)

@@ -47,9 +47,7 @@ class Restricted(Edit):
         if predictor is None:
             return mask
         queries, others = self._real(context, mask)
-        heads = context.query.shape[1]
-        keys = context.key.repeat_interleave(heads // context.key.shape[1], dim=1)
-        found = predictor.graph(Vectors(context.query.float(), keys.float(), queries, others))
+        found = predictor.graph(Vectors(context.query.float(), context.key_of_heads.float(), queries, others))
         own = torch.zeros((), dtype=context.query.dtype, device=queries.device) if mask is None else mask
         lowest = torch.finfo(own.dtype).min
         within = queries[:, None, :, None] & others[:, None, None, :]

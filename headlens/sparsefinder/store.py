@@ -89,9 +89,7 @@ class Collector(Observer):
         """Reduce one call."""
         if call.weights is None or call.queries is None or call.keys is None:
             raise SelfCheckError(f"{call.site}: queries and keys are collected of declared tokens, with weights.")
-        heads = call.query.shape[1]
-        keys = call.key.repeat_interleave(heads // call.key.shape[1], dim=1)
-        rows = zip(call.query, keys, call.weights, call.queries.real, call.keys.real, strict=True)
+        rows = zip(call.query, call.key_of_heads, call.weights, call.queries.real, call.keys.real, strict=True)
         self._pending.append((call.site, [_sentence(*row) for row in rows]))
 
     def commit(self) -> None:

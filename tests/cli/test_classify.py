@@ -119,9 +119,14 @@ def test_trees_from_a_parser_are_kept(headlens: Headlens, tiny_bert: Path) -> No
     assert done.code == 0, done.err
     rows = pd.read_csv("run/syntax.csv")
     assert rows.loc[rows["relation"] == "obj", "n"].iloc[0] == 10
-    again = headlens("classify", tiny_bert, "--corpus", "run/parsed.conllu", "--out", "again")
-    assert again.code == 0, again.err
-    pd.testing.assert_frame_equal(rows, pd.read_csv("again/syntax.csv"))
+    kept = "run/parsed.conllu"
+    for name, options in (
+        ("again", ("--corpus", kept)),
+        ("other", ("--corpus", "text.txt", "--parser", f"conllu:{kept}")),
+    ):
+        again = headlens("classify", tiny_bert, *options, "--out", name)
+        assert again.code == 0, again.err
+        pd.testing.assert_frame_equal(rows, pd.read_csv(f"{name}/syntax.csv"))
 
 
 def test_a_finished_run_is_not_overwritten(run: Callable[..., Any]) -> None:

@@ -54,6 +54,7 @@ def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
     assert "share of the positions in the layers that a mask holds in" in " ".join(done.out.split())
     assert "Intervals over two seeds say little" in done.out
     assert not Path("run/.resume").exists()
+    assert json.loads(Path("run/run.json").read_text(encoding="utf-8"))["lesson"]["data"]["examples"] > 0
     assert headlens("report", "run").code == 0
     page = Path("run/report.html").read_text(encoding="utf-8")
     assert "Models trained under masks" in page

@@ -216,6 +216,15 @@ def test_a_task_that_the_model_cannot_do_is_told_first(
         assert not Path("no").exists()
 
 
+def test_the_example_that_is_asked_first_can_be_asked(headlens: Headlens, sparse: Callable[..., str]) -> None:
+    """A text of one word has nothing to guess a masked word from; it is left out, and no reason to refuse."""
+    Path("text.txt").write_text("".join(f"{text(n)}\n" for n in range(24)) + "cat\n" * 6, encoding="utf-8")
+    model = sparse("AlbertForMaskedLM")
+    done = headlens("sparsefinder", model, "--corpus", "text.txt", *GRID, "--points", 1, "--no-figures", "--out", "run")
+    assert done.code == 0, done.err
+    assert pd.read_csv("run/pareto.csv")["value"].notna().any()
+
+
 def test_sentences_that_cannot_be_read_are_counted(headlens: Headlens, judge: str) -> None:
     lines = [text(n) for n in range(20)]
     lines[2] = lines[4] = "cat " * 60

@@ -21,7 +21,7 @@ from headlens.interventions.stochastic_gates import GatedModel, StochasticGates,
 from headlens.models.loading import LoadedModel
 from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.sources import GivenExamples
+from headlens.tasks.sources import GivenExamples, SourceCounts
 from headlens.training.options import TrainingOptions
 
 SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
@@ -192,6 +192,9 @@ def test_what_is_held_out(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     assert lesson.metrics == ("accuracy",)
     with pytest.raises(CorpusError, match="none of its 5 examples can be asked"):
         Lesson.of_task(loaded, task, source, longest=2)
+    before = SourceCounts(unlabelled=4, too_short=2)
+    facts = Lesson.of_task(loaded, task, source, lesson.held, counts=before).facts["data"]
+    assert (facts["rows"], facts["unlabelled"], facts["too_short"], facts["examples"]) == (15, 4, 2, 9)
 
 
 def test_removed_are_the_gates_that_are_zero() -> None:

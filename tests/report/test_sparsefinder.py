@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import torch
 
 from headlens.report.cluster_pictures import cluster_pictures
 from headlens.report.sparsefinder import (
@@ -16,6 +17,19 @@ from headlens.report.sparsefinder import (
     sparse_heads,
     sparsefinder_figures,
 )
+from headlens.sparsefinder.fitting import FitOptions
+from headlens.sparsefinder.pareto import Grid, fit_site, pareto
+from headlens.sparsefinder.store import Pairs
+
+
+def test_names_are_those_of_the_tables() -> None:
+    """The figures stand below the package that writes the tables, and have the names a second time."""
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, 1, 4, 8, generator=generator) for _ in range(2))
+    gold, real = torch.eye(4, dtype=torch.bool)[None, None], torch.ones(1, 4, dtype=torch.bool)
+    one, grid = Pairs(q, k, gold, real, real, causal=False), Grid((0, 3), (1.0,), (2,))
+    found = pareto(lambda: [one], grid, fit_site(lambda: [one], grid, FitOptions(epochs=1)))
+    assert set(found["method"]) == {GOLD, *LOOKS}
 
 
 def points(*, metric: bool = True) -> pd.DataFrame:

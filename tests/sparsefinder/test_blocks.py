@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
@@ -71,6 +72,16 @@ def test_blocks_by_loops(version: int, sizes: tuple[int, ...], window: int, seed
             for i in range(n):
                 for j in range(m):
                     assert bool(graph[row, head, i, j]) == ((i // size, j // size) in pairs)
+
+
+def test_blocks_of_half_precision() -> None:
+    vectors, projections = drawn(12, 12)
+    own = Blocked(projections, torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(1)), 4, 1, 1)
+    coarse = Vectors(vectors.queries.bfloat16(), vectors.keys.bfloat16(), vectors.real_queries, vectors.real_keys)
+    exact = Vectors(coarse.queries.float(), coarse.keys.float(), vectors.real_queries, vectors.real_keys)
+    half = Blocked(copy.deepcopy(projections).bfloat16(), own.centroids, 4, 1, 1)
+    assert half.blocks(coarse).shape == own.blocks(exact).shape
+    assert half.blocks(coarse).any(dim=-1).equal(own.blocks(exact).any(dim=-1))
 
 
 def test_how_many_pairs_there_are() -> None:

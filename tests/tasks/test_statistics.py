@@ -42,7 +42,7 @@ def samples(draw: st.DrawFn, *, classes: int) -> tuple[Any, Any, Any]:
     return np.array(draw(values), float), np.array(draw(values), float), np.array(weights, float)
 
 
-def compare(found: Any, oracle: Oracle, sample: tuple[Any, Any, Any]) -> None:
+def assert_same(found: Any, oracle: Oracle, sample: tuple[Any, Any, Any]) -> None:
     x, y, weights = sample
     assert found.shape == (len(weights),)
     for value, times in zip(found, weights.astype(int), strict=True):
@@ -54,27 +54,27 @@ def compare(found: Any, oracle: Oracle, sample: tuple[Any, Any, Any]) -> None:
 
 @given(samples(classes=2))
 def test_f1(sample: tuple[Any, Any, Any]) -> None:
-    compare(own.f1(*sample), oracle_f1, sample)
+    assert_same(own.f1(*sample), oracle_f1, sample)
 
 
 @given(samples(classes=4))
 def test_matthews(sample: tuple[Any, Any, Any]) -> None:
-    compare(own.matthews(*sample), lambda a, b: float(metrics.matthews_corrcoef(a, b)), sample)
+    assert_same(own.matthews(*sample), lambda a, b: float(metrics.matthews_corrcoef(a, b)), sample)
 
 
 @given(samples(classes=5))
 def test_pearson(sample: tuple[Any, Any, Any]) -> None:
-    compare(own.pearson(*sample), oracle_pearson, sample)
+    assert_same(own.pearson(*sample), oracle_pearson, sample)
 
 
 @given(samples(classes=5))
 def test_spearman(sample: tuple[Any, Any, Any]) -> None:
-    compare(own.spearman(*sample), oracle_spearman, sample)
+    assert_same(own.spearman(*sample), oracle_spearman, sample)
 
 
 @given(samples(classes=5))
 def test_mean(sample: tuple[Any, Any, Any]) -> None:
-    compare(own.mean(sample[0], sample[2]), lambda a, _: float(a.mean()), sample)
+    assert_same(own.mean(sample[0], sample[2]), lambda a, _: float(a.mean()), sample)
 
 
 def test_a_constant_far_from_zero_has_no_correlation() -> None:
