@@ -15,13 +15,15 @@ from headlens.attention.sites import Site
 from headlens.corpora.batches import Batch, collate
 from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import unit_forms
-from headlens.corpora.sentence import Example
+from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError, OptionError
 from headlens.experiments.feeding import Feed
 from headlens.heads import Head, Stack
 from headlens.metrics.view import Level
 from headlens.metrics.words import WordLevel, word_level, word_weights
-from headlens.models.loading import LoadedModel
+from headlens.models.loading import LoadedModel, tokenizer_of
+
+_SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
 
 
 @dataclass(frozen=True)
@@ -112,6 +114,20 @@ def attend(
             weights = {stack: _stacked(maps) for stack, maps in stacks.items()}
             found.append(_maps(loaded, feed, batch, weights, level))
     return found
+
+
+def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
+    """The first sentence of 8 to 20 tokens; None if there is none."""
+    tokenizer = tokenizer_of(loaded)
+    for example in corpus:
+        if _SHORTEST <= len(tokenizer(example.source.text)["input_ids"]) <= _LONGEST:
+            return example
+    return None
+
+
+def label_lists(maps: AttentionMaps) -> dict[str, dict[str, list[str]]]:
+    """The texts of queries and keys by stack."""
+    return {stack: {"queries": queries, "keys": keys} for stack, (queries, keys) in maps.labels.items()}
 
 
 def _span(numbers: set[int]) -> str:

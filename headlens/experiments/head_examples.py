@@ -11,7 +11,7 @@ from headlens.attention.capture import Capture
 from headlens.attention.contract import AttentionCall, Edit, Observer
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
-from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.sentence import Example
 from headlens.experiments.feeding import Feed
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.models.loading import LoadedModel, tokenizer_of
@@ -22,7 +22,6 @@ EXAMPLE_COLUMNS = [
     *KEY_COLUMNS,
     *("query", "key", "query_token", "key_token", "weight", "predicted", "restricted"),
 ]
-_SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
 
 
 class _Vectors(Observer):
@@ -37,15 +36,6 @@ class _Vectors(Observer):
         assert call.keys is not None
         real = call.queries.real.bool().cpu(), call.keys.real.bool().cpu()
         self.vectors[str(call.site)] = Vectors(call.query.float().cpu(), call.key_of_heads.float().cpu(), *real)
-
-
-def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
-    """The first sentence of 8 to 20 tokens; None if there is none."""
-    tokenizer = tokenizer_of(loaded)
-    for example in corpus:
-        if _SHORTEST <= len(tokenizer(example.source.text)["input_ids"]) <= _LONGEST:
-            return example
-    return None
 
 
 def example_heads(

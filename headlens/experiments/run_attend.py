@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from safetensors.torch import save
 
 from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
 from headlens.errors import OptionError
-from headlens.experiments.attend import AttentionMaps, Selection, attend
+from headlens.experiments.attend import AttentionMaps, Selection, attend, label_lists
+from headlens.experiments.facts import model_facts
 from headlens.experiments.masked import MaskOptions
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
@@ -20,6 +20,7 @@ from headlens.experiments.run import open_run
 from headlens.heads import Stack
 from headlens.metrics.view import Level
 from headlens.models.loading import DEMO, ModelOptions
+from headlens.report.example_maps import write_maps
 from headlens.report.figures import attention_maps
 from headlens.report.runs import RunFolder
 
@@ -94,9 +95,11 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
         if loaded.model.config.is_encoder_decoder and not request.target_text:
             notes.append("Without --target-text only the encoder was looked into.")
         if run.folder is not None:
+            named = {"model_name": loaded.name, "weight_hash": loaded.weight_hash}
             _write_tensors(run.folder, maps)
             _write_figures(run.folder, maps, request.selection, run.reporter)
-            run.folder.finish({"model_name": loaded.name, "weight_hash": loaded.weight_hash, "notes": notes})
+            facts = model_facts(loaded, loaded.short_name)
+            run.folder.finish({**named, "models": [facts], "notes": notes})
         return AttendRun(run.path, run.files, notes)
 
 
@@ -115,13 +118,8 @@ def _write_figures(folder: RunFolder, maps: list[AttentionMaps], selection: Sele
 
 
 def _write_tensors(run: RunFolder, maps: list[AttentionMaps]) -> None:
-    tensors = {f"{i}.{stack}": w.contiguous() for i, m in enumerate(maps, 1) for stack, w in m.weights.items()}
-    with run.file("attention.safetensors") as path:
-        path.write_bytes(save(tensors))  # save_file has an error of its own for a full disk
-    sentences = {
-        str(i): {stack: {"queries": q, "keys": k} for stack, (q, k) in m.labels.items()} for i, m in enumerate(maps, 1)
-    }
-    run.json("labels", sentences)
+    weights = {f"{i}.{stack}": w.numpy() for i, m in enumerate(maps, 1) for stack, w in m.weights.items()}
+    write_maps(run, weights, {str(i): label_lists(m) for i, m in enumerate(maps, 1)})
 
 
 def _draw(run: RunFolder, maps: AttentionMaps, place: tuple[int, Stack, int], head: int | None) -> None:

@@ -15,6 +15,7 @@ from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus, refuse_unused
 from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
+from headlens.experiments.attend import AttentionMaps, attend, label_lists, shown_example
 from headlens.experiments.classify import Classification, ClassifyOptions, Frequencies, check_relations, classify
 from headlens.experiments.facts import model_facts, model_label
 from headlens.experiments.feeding import Feed
@@ -27,6 +28,8 @@ from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
 from headlens.report.classify import write_classification
+from headlens.report.example_maps import write_maps
+from headlens.report.runs import RunFolder
 from headlens.roles.labels import count_families
 
 
@@ -102,12 +105,15 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         corpus, summary = _corpus(request, loaded, run)
         read = _Read(corpus, summary, Frequencies(**lists, **_frequencies(request, corpus)), baseline)
         results: dict[str, Classification] = {}
+        shown: dict[str, AttentionMaps] = {}
         facts = []
         for number, name in enumerate(request.models):
             loaded = loaded if number == 0 else run.load(name, request.model_options)
             label = model_label(loaded, results)
             with run.masked(loaded, request.mask):
                 results[label] = _measured(request, run, loaded, f"{number}", read)
+                if run.writes and (example := shown_example(corpus, loaded)) is not None:
+                    (shown[label],) = attend(loaded, [example])
             facts.append(_facts(loaded, label, results[label]))
         tables = _stack(results)
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
@@ -116,6 +122,7 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 few = request.options.thresholds.min_instances
                 write_classification(run.folder, tables, few, figures=request.figures)
+                _write_maps(run.folder, shown)
             run.folder.finish({"models": facts, "corpus": asdict(summary), "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary)
 
@@ -143,6 +150,15 @@ def _measured(request: ClassifyRequest, run: Run, loaded: LoadedModel, number: s
     with run.corpus_pass(f"classify-{number}", text, loaded, read.summary) as how:
         found = classify(loaded, read.corpus, request.options, read.frequencies, baseline_corpus=read.baseline, how=how)
     return found if relevance is None else found.with_relevance(relevance)
+
+
+def _write_maps(folder: RunFolder, shown: Mapping[str, AttentionMaps]) -> None:
+    """What heads of each model attend to on one sentence, which the report shows."""
+    weights = {
+        f"{label}.{stack}": w.float().numpy() for label, maps in shown.items() for stack, w in maps.weights.items()
+    }
+    if weights:
+        write_maps(folder, weights, {label: label_lists(maps) for label, maps in shown.items()})
 
 
 def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Corpus, CorpusSummary]:

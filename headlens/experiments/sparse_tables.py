@@ -10,7 +10,8 @@ import numpy as np
 import pandas as pd
 
 from headlens.corpora.sentence import Corpus
-from headlens.experiments.head_examples import example_heads, shown_example
+from headlens.experiments.attend import shown_example
+from headlens.experiments.head_examples import example_heads
 from headlens.experiments.sparse_heads import head_table
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.models.loading import LoadedModel

@@ -8,6 +8,7 @@ import pandas as pd
 
 from headlens.heads import STACKS
 from headlens.report import figures as draw
+from headlens.report.ablation_heads import ablation_findings, ablation_heads
 from headlens.report.ablation_map import KEEP_ONLY
 from headlens.report.ablation_overviews import heads_alone, needed_heads, pruned_models
 from headlens.report.kind import Caption, Figures, Kind
@@ -101,5 +102,13 @@ ABLATE = Kind(
     needed=("ablation",),
     figures=_draw,
     captions=CAPTIONS,
+    sources={
+        "ablation": ("ablation",),
+        "side_by_side": ("ablation",),
+        "keep_only": ("ablation",),
+        "pruning": ("pruning",),
+    },
     overviews=_overviews,
+    heads=ablation_heads,
+    findings=ablation_findings,
 )

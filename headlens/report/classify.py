@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from headlens.heads import STACKS
 from headlens.report import figures as draw
 from headlens.report.best import FEWEST
+from headlens.report.classify_heads import classify_findings, classify_heads
 from headlens.report.classify_overviews import best_rows, fewest, role_counts, roles_held
 from headlens.report.kind import Caption, Figures, Kind
 from headlens.report.page_tables import PageTable
@@ -181,6 +182,23 @@ CLASSIFY = Kind(
     needed=("heads", "positions"),
     figures=_draw,
     captions=_CAPTIONS,
+    sources={
+        "functions": ("heads",),
+        "confidence_relevance": ("heads",),
+        "confidence": ("heads",),
+        "positions": ("heads",),
+        "offsets": ("positions",),
+        "best_heads": ("syntax",),
+        "syntax": ("syntax",),
+        "rare": ("heads",),
+        "mass": ("heads",),
+        "entropy": ("heads",),
+        "similarity": ("similarity", "heads",),
+        "relevance": ("relevance",),
+        "rule_agreement": ("relevance",),
+    },
     overviews=_overviews,
+    heads=classify_heads,
+    findings=classify_findings,
     first={"similarity": "js_distance"},
 )  # fmt: skip

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from headlens.report.curves import draw_intervals, draw_level
 from headlens.report.kind import Caption, Figures, Kind
 from headlens.report.mask_pictures import IMPORTANCE, KEPT, mask_picture
-from headlens.report.page_tables import PageTable, page_table
+from headlens.report.page_tables import PageTable, number_text, page_table
 from headlens.report.panels import numbers
 from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.runs import RunFolder
@@ -136,6 +136,17 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     return [page_table("Masks and what models achieve under them", records, about)] if records else []
 
 
+def _findings(run: RecordedRun) -> list[str]:
+    if "sweep" not in run.tables:
+        return []
+    return [
+        f"{row['model']}, {row['run']}: {float(row['sparsity']):.1%} of the positions masked, {row['metric']} of "
+        f"{row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, {number_text(row['ci_high'])}]."
+        for row in run.tables["sweep"].to_dict("records")
+        if np.isfinite(float(row["sparsity"]))
+    ]
+
+
 CAPTIONS = {
     "quality": Caption(
         "Quality by sparsity",
@@ -168,5 +179,7 @@ DAM = Kind(
     },
     needed=("sweep", "sparsity", "positions"),
     captions=CAPTIONS,
+    sources={"quality": ("sweep",), "importance": ("positions",)},
     overviews=_overviews,
+    findings=_findings,
 )

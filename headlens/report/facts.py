@@ -11,7 +11,7 @@ from headlens.report.page_tables import Cell, PageTable, number_text, page_table
 from headlens.report.recorded import RecordedRun
 
 # shown elsewhere on the page, or about the folder and not about the numbers in it
-_ELSEWHERE = ("command", "model", "status", "files", "notes", "directory")
+_ELSEWHERE = ("command", "command_line", "model", "status", "files", "notes", "directory")
 _PLACE = ("arguments.out", "arguments.overwrite", "arguments.place", "arguments.resume")
 _MATTER = ("arguments", "models", "corpus", "versions", "platform", "git_commit", "weight_hash", "model_name")
 _DETAIL = "corpus.relations"

@@ -8,6 +8,7 @@ import pandas as pd
 
 from headlens.heads import STACKS
 from headlens.report import figures as draw
+from headlens.report.gate_heads import gate_findings, gate_heads
 from headlens.report.gate_overviews import lasting_roles, remaining_heads, results_overview
 from headlens.report.gate_results import results_markdown, results_table
 from headlens.report.gate_sweep import SCRATCH, TRAINED
@@ -127,5 +128,17 @@ GATES = Kind(
     needed=("gates", "sweep"),
     figures=_draw,
     captions=CAPTIONS,
+    sources={
+        "quality": (
+            "sweep",
+            "gates",
+        ),
+        "kept": ("gates",),
+        "functions": ("roles",),
+        "gates": ("gates",),
+        "closing": ("gates",),
+    },
     overviews=_overviews,
+    heads=gate_heads,
+    findings=gate_findings,
 )

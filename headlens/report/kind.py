@@ -10,6 +10,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.errors import InputError
+from headlens.report.head_facts import HeadFacts
 from headlens.report.images import Animation
 from headlens.report.page_tables import PageTable
 from headlens.report.recorded import Columns, RecordedRun
@@ -37,6 +38,18 @@ def no_overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     return []
 
 
+def no_heads(run: RecordedRun) -> HeadFacts:
+    """Nothing about single heads."""
+    del run
+    return HeadFacts()
+
+
+def no_findings(run: RecordedRun) -> list[str]:
+    """Nothing in sentences."""
+    del run
+    return []
+
+
 Together = Iterator[tuple[str, Figure | pd.DataFrame | str | None]]
 
 
@@ -56,7 +69,10 @@ class Kind:
         figures: draws a run from its tables, figure by figure.
         captions: by name of the figure; one with more behind it (`syntax_2`, `gates_encoder`) has the caption of what
             stands in front (`syntax`, `gates`) where it has none of its own.
+        sources: the tables that figures are drawn from, by name of the figure, as with captions.
         overviews: short tables over all the runs of the command, to be read first.
+        heads: what a run tells about single heads.
+        findings: what a run found, in a few sentences with their intervals.
         first: of tables too long for a page, the column whose smallest values are shown.
         together: what several runs of the command give together: by name figures, tables, and texts in Markdown, which
             are written where the report goes.
@@ -66,7 +82,10 @@ class Kind:
     needed: tuple[str, ...] = ()
     figures: Callable[[RecordedRun], Drawings] = no_figures
     captions: Mapping[str, Caption] = field(default_factory=dict)
+    sources: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     overviews: Callable[[Sequence[RecordedRun]], list[PageTable]] = no_overviews
+    heads: Callable[[RecordedRun], HeadFacts] = no_heads
+    findings: Callable[[RecordedRun], list[str]] = no_findings
     first: Mapping[str, str] = field(default_factory=dict)
     together: Callable[[Sequence[RecordedRun]], Together] = nothing_together
 
@@ -93,7 +112,15 @@ class Kind:
 
     def caption(self, name: str) -> Caption:
         """Title and text for a figure."""
-        parts = name.split("_")
-        stems = ("_".join(parts[:end]) for end in range(len(parts), 0, -1))
-        known = next((self.captions[stem] for stem in stems if stem in self.captions), None)
+        known = next((self.captions[stem] for stem in _stems(name) if stem in self.captions), None)
         return known or Caption(name.replace("_", " "), f"figures/{name}.png, as the run drew it.")
+
+    def drawn_from(self, name: str) -> tuple[str, ...]:
+        """The tables that a figure is drawn from; none where that is not known."""
+        return next((self.sources[stem] for stem in _stems(name) if stem in self.sources), ())
+
+
+def _stems(name: str) -> Iterator[str]:
+    """A name, and what stands in front of each of its underscores, the longest first."""
+    parts = name.split("_")
+    return ("_".join(parts[:end]) for end in range(len(parts), 0, -1))

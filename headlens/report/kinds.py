@@ -6,6 +6,7 @@ from headlens.report.ablate import ABLATE
 from headlens.report.classify import CLASSIFY
 from headlens.report.compact import COMPACT
 from headlens.report.dam import DAM
+from headlens.report.example_maps import ATTEND
 from headlens.report.gates import GATES
 from headlens.report.kind import Kind
 from headlens.report.masks import MASKS
@@ -15,6 +16,7 @@ from headlens.report.training import TRAIN
 
 KINDS = {
     "ablate": ABLATE,
+    "attend": ATTEND,
     "classify": CLASSIFY,
     "compact": COMPACT,
     "masks": MASKS,

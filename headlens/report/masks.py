@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from headlens.corpora.direction import LOWER_IS_BETTER
+from headlens.errors import counted
 from headlens.interventions.pattern_specs import parse_pattern
 from headlens.interventions.patterns import Allowed
 from headlens.report.curves import VALUES
@@ -16,7 +19,7 @@ from headlens.report.degree_effects import effects_markdown
 from headlens.report.degrees import learned_degrees, quality_by_degrees
 from headlens.report.kind import Caption, Drawings, Kind, Together
 from headlens.report.mask_layers import quality_by_layers
-from headlens.report.mask_study import means, quality_by_pattern, study_markdown
+from headlens.report.mask_study import BLOCK, FULL, means, quality_by_pattern, study_markdown, value_text
 from headlens.report.mask_tasks import attention_text, average_by_pattern, over_tasks, tasks_markdown, tasks_of
 from headlens.report.page_tables import PageTable, page_table
 from headlens.report.panels import numbers
@@ -191,6 +194,34 @@ def _together(runs: Sequence[RecordedRun]) -> Together:
     yield "average", average_by_pattern(table)
 
 
+def _findings(run: RecordedRun) -> list[str]:
+    """Of every task: no mask, and the best and the worst mask of the layers it holds in."""
+    if "masks" not in run.tables:
+        return []
+    found = []
+    table = means(run.tables["masks"])
+    for (model, task, metric), rows in table[table["control"] == "kept"].groupby(BLOCK, sort=False):
+        whole, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL].dropna(subset=["value"])
+        if len(whole):
+            found.append(f"{model}: {metric} of {task} without a mask {_told(whole.iloc[0])}.")
+        for layers, own in others.groupby("layers", sort=False):
+            down = metric in LOWER_IS_BETTER
+            order = own.sort_values("value", ascending=down, kind="stable")
+            where = "all layers" if layers == "all" else f"layers {layers}"
+            ends = [order.iloc[0]] if len(order) == 1 else [order.iloc[0], order.iloc[-1]]
+            names = ("best", "worst") if len(ends) == 2 else ("",)
+            told = [
+                f"{name} {row['pattern']} ({row['sparsity']:.0%} masked) {_told(row)}".strip()
+                for name, row in zip(names, ends, strict=True)
+            ]
+            found.append(f"{model}: {task} under {counted(len(own), 'mask')} of {where}: {'; '.join(told)}.")
+    return found
+
+
+def _told(row: pd.Series[Any]) -> str:
+    return value_text(*(float(row[name]) for name in VALUES))
+
+
 CAPTIONS = {
     "patterns": Caption(
         "Fixed patterns",
@@ -251,6 +282,14 @@ MASKS = Kind(
     needed=("sparsity",),
     figures=_draw,
     captions=CAPTIONS,
+    sources={
+        "patterns": ("sparsity",),
+        "quality": ("masks",),
+        "layers": ("masks",),
+        "degrees": ("masks",),
+        "learned": ("degrees",),
+    },
     overviews=_overviews,
+    findings=_findings,
     together=_together,
 )

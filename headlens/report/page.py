@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from headlens.report.facts import counts, differences, facts
+from headlens.report.head_facts import head_page
 from headlens.report.kind import Caption
 from headlens.report.kinds import kind_of
 from headlens.report.page_tables import MOST_CELLS, PageTable, csv_table
@@ -44,10 +46,19 @@ class Shown:
 
 @dataclass(frozen=True)
 class FigureGroup:
-    """The figures that have a caption, in every run that has them."""
+    """The figures that have a caption, in every run that has them.
+
+    Args:
+        caption: of all.
+        pictures: of every run.
+        sources: names of the files that they are drawn from.
+        commands: what was typed to make the runs, as far as it is known.
+    """
 
     caption: Caption
     pictures: Sequence[Picture]
+    sources: Sequence[str] = ()
+    commands: Sequence[str] = ()
 
     @property
     def moves(self) -> bool:
@@ -58,7 +69,7 @@ class FigureGroup:
 def render(shown: Sequence[Shown]) -> str:
     """The page as HTML; the same runs give the same bytes."""
     runs = [own.run for own in shown]
-    style, script = _part("report.css"), _part("report.js")
+    style, script = _part("report.css"), _part("report.js") + _part("heads.js")
     return (
         _environment()
         .get_template("report.html")
@@ -68,6 +79,8 @@ def render(shown: Sequence[Shown]) -> str:
             style=Markup(style),  # noqa: S704 - a file of this package
             script=Markup(script),  # noqa: S704 - a file of this package
             cards=[_card(own) for own in shown],
+            findings=_findings(runs),
+            heads=_heads(runs),
             overviews=_overviews(runs),
             figures=_figures(shown),
             undrawn=_undrawn(shown),
@@ -139,10 +152,26 @@ def _card(own: Shown) -> dict[str, Any]:
         "corpus": counts(run),
         "status": run.status,
         "finished": run.finished,
+        "typed": run.command_line,
         "started": str(run.record.get("started", "")).replace("T", " ").replace("+00:00", " UTC"),
         "notes": run.notes,
         "remarks": own.remarks,
     }
+
+
+def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
+    """What each run found, below its label."""
+    found = ((run.label, kind_of(run.command).findings(run)) for run in runs)
+    return [(label, own) for label, own in found if own]
+
+
+def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
+    """What the script shows of single heads, as JSON that ends no element; None where there is nothing."""
+    found = head_page([(run.label, kind_of(run.command).heads(run)) for run in runs], lambda text: str(visible(text)))
+    if not found:
+        return None
+    text = json.dumps(found, separators=(",", ":"), allow_nan=False)
+    return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - nothing in it can end the element
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -159,9 +188,21 @@ def _figures(shown: Sequence[Shown]) -> list[FigureGroup]:
         for picture in own.pictures:
             groups.setdefault((own.run.command, picture.name), []).append(picture)
     captioned: dict[tuple[str, Caption], list[Picture]] = {}
+    sources: dict[tuple[str, Caption], list[str]] = {}
     for (command, name), found in groups.items():
-        captioned.setdefault((command, kind_of(command).caption(name)), []).extend(found)
-    return [FigureGroup(caption, found) for (_, caption), found in captioned.items()]
+        key = command, kind_of(command).caption(name)
+        captioned.setdefault(key, []).extend(found)
+        sources.setdefault(key, []).extend(f"{table}.csv" for table in kind_of(command).drawn_from(name))
+    typed = {own.run.label: own.run.command_line for own in shown}
+    return [
+        FigureGroup(
+            key[1],
+            found,
+            list(dict.fromkeys(sources[key])),
+            list(filter(None, dict.fromkeys(typed.get(picture.run, "") for picture in found))),
+        )
+        for key, found in captioned.items()
+    ]
 
 
 def _undrawn(shown: Sequence[Shown]) -> list[str]:

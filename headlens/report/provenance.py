@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -81,6 +83,22 @@ def peak_memory() -> int | None:
     return peak if sys.platform == "darwin" else peak * 1024
 
 
+def command_line(arguments: Sequence[str]) -> str | None:
+    """What was typed, for a shell; None where headlens was called from a program of somebody's own.
+
+    Args:
+        arguments: of the process, the program first.
+    """
+    program = Path(arguments[0])
+    ours = program.stem == "headlens" or program.parent.name == "headlens_cli"
+    return shlex.join(["headlens", *arguments[1:]]) if ours else None
+
+
 def environment() -> dict[str, Any]:
     """What `run.json` says about the machine and the programs."""
-    return {"versions": versions(), "platform": platform.platform(), "git_commit": git_commit()}
+    return {
+        "command_line": command_line(sys.argv),
+        "versions": versions(),
+        "platform": platform.platform(),
+        "git_commit": git_commit(),
+    }

@@ -139,6 +139,11 @@ class RecordedRun:
         return str(self.record.get("command", "unknown"))
 
     @property
+    def command_line(self) -> str:
+        """What was typed, for a shell; empty where that is not known."""
+        return str(self.record.get("command_line") or "")
+
+    @property
     def status(self) -> str:
         """How it ended; `running` also of a run that was killed."""
         return str(self.record.get("status", "unknown"))

@@ -11,6 +11,7 @@ from headlens.report import figures as draw
 from headlens.report.kind import Caption, Figures, Kind
 from headlens.report.page_tables import PageTable
 from headlens.report.recorded import Columns, RecordedRun
+from headlens.report.relevance_heads import relevance_findings, relevance_heads
 from headlens.report.relevance_overviews import agreement, top_heads
 from headlens.report.runs import RunFolder
 from headlens.report.shares import rules
@@ -98,5 +99,8 @@ RELEVANCE = Kind(
     needed=("relevance",),
     figures=_draw,
     captions=CAPTIONS,
+    sources={"relevance": ("relevance",), "rule_agreement": ("relevance",)},
     overviews=_overviews,
+    heads=relevance_heads,
+    findings=relevance_findings,
 )

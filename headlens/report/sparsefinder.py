@@ -14,6 +14,7 @@ from headlens.report.attend import attention_maps
 from headlens.report.cells import Scale
 from headlens.report.cluster_pictures import cluster_pictures
 from headlens.report.curves import draw_intervals, draw_level, legend_below
+from headlens.report.head_facts import HeadFacts, HeadSeries
 from headlens.report.heatmaps import paired_maps
 from headlens.report.kind import Caption, Figures, Kind
 from headlens.report.page_tables import Cell, PageTable, number_text, page_table
@@ -249,6 +250,42 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     return [page_table("How well attention is predicted", records, about)] if records else []
 
 
+def _heads(run: RecordedRun) -> HeadFacts:
+    heads = run.tables.get("heads")
+    if heads is None:
+        return HeadFacts()
+    series = [
+        HeadSeries(
+            "sparsity", "sparsity of entmax", "Share of the pairs that entmax leaves without weight.", heads, "sparsity"
+        )
+    ]
+    for name, (_, _, title) in LOOKS.items():
+        if f"area_{name}" in heads:
+            about = "Area under recall over sparsity: how well the pairs that have weight are predicted."
+            series.append(HeadSeries(f"area {name}", f"predicted by {title}", about, heads, f"area_{name}"))
+    return HeadFacts(series)
+
+
+def _findings(run: RecordedRun) -> list[str]:
+    if "areas" not in run.tables:
+        return []
+    found = []
+    areas = run.tables["areas"]
+    for (model, stack), rows in areas[areas["quality"] == "recall"].groupby(["model", "stack"], sort=False):
+        gold, tried = rows[rows["method"] == GOLD], rows[rows["method"] != GOLD].dropna(subset=["area"])
+        if gold.empty or tried.empty:
+            continue
+        ends = np.argmax(tried["area"]), np.argmin(tried["area"])
+        best, worst = (tried.iloc[int(place)] for place in ends)
+        where = model if stack == "all" else f"{model}, {stack}"
+        found.append(
+            f"{where}: entmax leaves {float(gold['area'].iloc[0]):.1%} of the pairs without weight. Best at predicting "
+            f"which is {LOOKS[best['method']][2]} (area under recall and sparsity {float(best['area']):.3f}), worst "
+            f"{LOOKS[worst['method']][2]} ({float(worst['area']):.3f})."
+        )
+    return found
+
+
 CAPTIONS = {
     "pareto": Caption(
         "Pareto curves",
@@ -306,5 +343,16 @@ SPARSEFINDER = Kind(
     needed=("pareto", "areas", "heads"),
     figures=_draw,
     captions=CAPTIONS,
+    sources={
+        "pareto": ("pareto",),
+        "heads": ("heads",),
+        "clusters": (
+            "clusters",
+            "heads",
+        ),
+        "examples": ("examples",),
+    },
     overviews=_overviews,
+    heads=_heads,
+    findings=_findings,
 )

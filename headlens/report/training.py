@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import pandas as pd
 from matplotlib.figure import Figure
 
+from headlens.errors import counted
 from headlens.report.classify_overviews import named, tables_of
 from headlens.report.kind import Caption, Drawings, Kind
-from headlens.report.page_tables import PageTable, interval_cell, page_table
+from headlens.report.page_tables import PageTable, interval_cell, number_text, page_table
 from headlens.report.panels import numbers
 from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.style import BLUE, FULL_WIDTH, TICK_SIZE, VERMILION, dress, headline, new_figure
@@ -60,6 +61,15 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     return [page_table("What the model achieves", records, about)] if records else []
 
 
+def _findings(run: RecordedRun) -> list[str]:
+    rows = run.tables["metrics"].to_dict("records") if "metrics" in run.tables else []
+    return [
+        f"{row['model']}: {row['metric']} of {row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, "
+        f"{number_text(row['ci_high'])}] on {counted(int(row['n']), 'example')} of {row['data']}."
+        for row in rows
+    ]
+
+
 TRAIN = Kind(
     tables={
         "log": Columns(numbers=("step", "loss"), identity=("step",)),
@@ -78,5 +88,12 @@ TRAIN = Kind(
             "on what was held out.",
         )
     },
+    sources={
+        "training": (
+            "log",
+            "evaluations",
+        )
+    },
     overviews=_overviews,
+    findings=_findings,
 )

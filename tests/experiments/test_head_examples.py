@@ -14,7 +14,8 @@ from transformers import PreTrainedTokenizerBase
 from headlens.attention.normalizers import Entmax
 from headlens.attention.switch import switch
 from headlens.corpora.sentence import Example
-from headlens.experiments.head_examples import EXAMPLE_COLUMNS, example_heads, shown_example
+from headlens.experiments.attend import shown_example
+from headlens.experiments.head_examples import EXAMPLE_COLUMNS, example_heads
 from headlens.heads import Head
 from headlens.interventions.patterns import Window
 from headlens.models.loading import LoadedModel

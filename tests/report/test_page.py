@@ -65,7 +65,8 @@ def test_the_page_says_what_it_is_about(page: str) -> None:
     assert found.open == []
     assert found.text["title"] == ["demo · headlens"]
     assert "demo: 258 sentences, 4,162 words, 258 trees" in "".join(found.text["bdi"])
-    assert found.text["h2"] == ["Notes", "In short", "Figures", "Tables", "How it was made"]
+    parts = ["What was found", "Heads", "In short", "Figures", "Tables", "How it was made"]
+    assert found.text["h2"] == ["Notes", *parts]
     headings = ["Roles", "Best head of every relation", "Heads that hold a role", "Functions of attention heads"]
     tables = ["heads.csv", "positions.csv", "syntax.csv", "similarity.csv", "All that run.json records"]
     assert [t for t in found.text["bdi"] if t in (*headings, *tables)] == [*headings, *tables]
@@ -87,6 +88,8 @@ def test_nothing_is_fetched_and_only_our_script_and_style_are_allowed(page: str)
     (policy,) = [a["content"] for a in found.attributes("meta") if a.get("http-equiv") == "Content-Security-Policy"]
     assert policy is not None
     (script,), (style,) = (re.findall(rf"<{tag}>(.*?)</{tag}>", page, re.DOTALL) for tag in ("script", "style"))
+    # The other one is data, which no browser runs.
+    assert [a.get("type") for a in found.attributes("script")] == ["application/json", None]
     rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules == {
         "default-src": "'none'",
@@ -119,7 +122,9 @@ def test_tables_can_be_sorted_with_the_keyboard(page: str) -> None:
     tables = [a for a in found.attributes("table") if a.get("class") == "sortable"]
     heads = [a for a in found.attributes("th") if a.get("aria-sort") == "none"]
     assert len(tables) == 8
-    assert len(heads) == len(found.attributes("button")) > 50
+    buttons = found.attributes("button")
+    assert len([a for a in buttons if a.get("class") == "save"]) == len(tables)
+    assert len(heads) == len(buttons) - len(tables) > 50
 
 
 def test_the_same_runs_give_the_same_page(page: str, tmp_path: Path) -> None:
@@ -163,7 +168,8 @@ def test_nothing_from_a_run_becomes_an_element(tmp_path: Path, page: str) -> Non
     allowed = {tag for tag, _ in Elements(page).found}
     for words, found, html in all_strings(tmp_path):
         assert {tag for tag, _ in found.found} <= allowed
-        assert len(found.attributes("script")) == len(found.attributes("style")) == 1
+        assert len(found.attributes("style")) == 1
+        assert [a for a in found.attributes("script") if a != {"type": "application/json", "id": "heads-data"}] == [{}]
         names = {name for _, attributes in found.found for name in attributes}
         assert not [name for name in names if name.startswith("on")]
         assert found.text["title"] == [f"{visible(words)} · headlens"]

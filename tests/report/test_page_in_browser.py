@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 from made_gates import Made, write_prune
@@ -20,11 +21,14 @@ from made_runs import (
     write_classification,
     write_hostile,
     write_other,
+    write_relevance,
 )
 
 from headlens.experiments.requests import Place
 from headlens.experiments.run_report import ReportRequest, run_report
+from headlens.report.example_maps import write_maps
 from headlens.report.page import visible
+from headlens.report.runs import RunFolder
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `dev`")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -217,8 +221,9 @@ def test_paper_is_white_and_shows_whole_tables(visit: Callable[..., Opened], rep
 
 def assert_harmless(found: Opened) -> None:
     assert found.troubles == []
-    assert found.page.evaluate("() => document.scripts.length") == 1
-    inside = "script, iframe, object, embed, link, base, form, style"
+    assert found.page.evaluate("() => [...document.scripts].filter((s) => s.id !== 'heads-data').length") == 1
+    assert found.page.evaluate("() => document.querySelectorAll('#heads-data').length") <= 1
+    inside = "script:not(#heads-data), iframe, object, embed, link, base, form, style"
     assert found.page.evaluate(f"() => document.body.querySelectorAll({inside!r}).length") == 1
     assert found.page.evaluate("() => [...document.images].every((i) => i.naturalWidth > 0)")
     assert not [url for url in found.requests if not url.startswith(("data:image/png", "file:"))]
@@ -303,3 +308,153 @@ def test_films_stand_still_until_they_are_asked_for(visit: Callable[..., Opened]
     assert all(films.locator("img").nth(number).is_visible() for number in range(2))
     assert films.locator("img").evaluate_all("(all) => all.map((i) => i.naturalWidth > 300)") == [True, True]
     assert found.troubles == []
+
+
+class Heads:
+    """The part of a page about single heads."""
+
+    def __init__(self, found: Opened) -> None:
+        self.found, self.page = found, found.page
+
+    def cell(self, head: str) -> playwright.Locator:
+        """A cell by its head, `encoder.0.1`."""
+        return self.page.locator(f'td[data-head="{head.replace(".", " ")}"]')
+
+    def options(self, box: str) -> list[str]:
+        """What can be chosen."""
+        return self.page.locator(f"#heads-{box} option").all_text_contents()
+
+    def choose(self, box: str, label: str) -> None:
+        """Choose it."""
+        self.page.select_option(f"#heads-{box}", label=label)
+
+    @property
+    def card(self) -> str:
+        """What is shown of a head."""
+        return self.page.locator("#heads-card").inner_text()
+
+
+def two(value: float) -> str:
+    return f"{value:.2f}".replace("0.", ".", 1)
+
+
+def test_the_grid_is_coloured_by_any_metric(visit: Callable[..., Opened], report: Path) -> None:
+    heads = Heads(visit(report))
+    assert heads.options("series")[:3] == ["role", "confidence", "confidence with separators"]
+    assert heads.cell("encoder.0.0").text_content() == "-1"
+    assert heads.cell("encoder.0.1").text_content() == "nsubj↑"
+    assert "syntactic" in heads.page.locator(".legend").inner_text()
+    heads.choose("series", "confidence")
+    frame = classify_tables()["heads"]
+    for row in frame.to_dict("records"):
+        assert heads.cell(f"encoder.{row['layer']}.{row['head']}").text_content() == two(row["confidence"])
+    best = frame.loc[frame["confidence"].idxmax()]
+    colour = heads.cell(f"encoder.{best['layer']}.{best['head']}").evaluate(
+        "(c) => getComputedStyle(c).backgroundColor"
+    )
+    assert colour == "rgb(253, 231, 37)"  # the end of viridis
+    assert heads.found.troubles == []
+    assert all(url.startswith("data:") for url in heads.found.requests[1:])
+
+
+def test_a_card_of_the_head_that_is_pointed_at_or_chosen(visit: Callable[..., Opened], report: Path) -> None:
+    heads = Heads(visit(report))
+    assert heads.card == "No head is chosen."
+    heads.cell("encoder.0.1").hover()
+    for part in ("encoder.0.1", "syntactic(nsubj dep->head)", "nsubj ↑ 0.800 [0.790, 0.810], offset 0.400, n 812"):
+        assert part in heads.card
+    heads.cell("encoder.1.2").click()
+    heads.page.locator("#heads h2").hover()
+    assert heads.card.startswith("encoder.1.2")
+    bars = heads.page.locator("#heads-card svg.bars")
+    assert bars.locator("rect").count() == 19
+    assert "Where the most attended token stands" in (bars.get_attribute("aria-label") or "")
+    row = classify_tables()["heads"].iloc[5]
+    assert f"{row['confidence']:.3f}" in heads.card
+
+
+def test_heads_by_keyboard(visit: Callable[..., Opened], report: Path) -> None:
+    heads = Heads(visit(report))
+    heads.page.locator("#heads-series").focus()
+    heads.page.keyboard.press("Tab")
+    focused = "() => document.activeElement.dataset.head"
+    while heads.page.evaluate(focused) is None:
+        heads.page.keyboard.press("Tab")
+    places = [heads.page.evaluate(focused)]
+    for key in ("ArrowRight", "ArrowUp", "End", "PageDown", "Home", "ArrowLeft", "ArrowDown"):
+        heads.page.keyboard.press(key)
+        places.append(heads.page.evaluate(focused))
+    first = places[0].split()
+    assert first[0] == "encoder"
+    assert places[-1] == "encoder 0 0"
+    assert places[4] == "encoder 0 2"
+    assert heads.page.locator("td[data-head][tabindex='0']").count() == 1
+    label = heads.cell("encoder.0.0").get_attribute("aria-label")
+    assert label == "encoder layer 0 head 0, role: positional -1"
+    heads.page.keyboard.press("Enter")
+    assert heads.page.evaluate("() => document.activeElement.id") == "heads-card"
+    assert heads.page.locator("#heads-card").get_attribute("aria-label") == "Head encoder.0.0"
+    heads.page.keyboard.press("Escape")
+    assert heads.page.evaluate(focused) == "encoder 0 0"
+
+
+def test_one_run_minus_another(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    runs = write_classification(tmp_path / "a"), write_classification(tmp_path / "b", seed=1)
+    heads = Heads(visit(run_report(ReportRequest(runs, Place(tmp_path / "both"))).page))
+    heads.choose("series", "entropy · b")
+    assert heads.options("minus") == ["nothing", "a"]
+    heads.choose("minus", "a")
+    first, second = (classify_tables(seed=n)["heads"]["entropy_norm"] for n in (0, 1))
+    shown = [heads.cell(f"encoder.{n // 3}.{n % 3}").text_content() for n in range(6)]
+    assert shown == [two(v).replace("-0.", "-.") for v in second - first]
+    heads.choose("series", "role · a")
+    assert heads.options("minus") == ["nothing"]
+    assert not heads.page.locator("#heads-minus").is_visible()
+
+
+def test_maps_and_other_runs_of_the_model_are_on_its_card(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    folder = write_classification(tmp_path / "a")
+    weights = np.full((2, 3, 2, 3), 0.25, np.float32)
+    weights[1, 2, 0, 1] = 0.75
+    with RunFolder.reopen(folder) as run:
+        write_maps(
+            run, {"demo.encoder": weights}, {"demo": {"encoder": {"queries": ["a", "b"], "keys": ["a", "<b>", "c"]}}}
+        )
+    runs = folder, write_ablation(tmp_path / "b"), write_relevance(tmp_path / "c")
+    heads = Heads(visit(run_report(ReportRequest(runs, Place(tmp_path / "all"))).page))
+    assert heads.options("model") == ["demo"]
+    heads.cell("encoder.1.2").click()
+    assert "Most: a → <b> 0.75" in heads.card
+    assert heads.page.locator("svg.map rect").count() == 6
+    lost = -ablation_tables()["ablation"].query("mode == 'zero' and layer == 1 and head == 2")["delta"].item()
+    assert f"{lost:.3f}" in heads.card
+    assert "relevance (taylor)" in heads.card
+    assert heads.found.troubles == []
+
+
+def test_tables_are_saved_as_they_are_shown(visit: Callable[..., Opened], report: Path, tmp_path: Path) -> None:
+    found = visit(report, accept_downloads=True)
+    own = found.page.locator("details", has=found.page.get_by_role("heading", name="syntax.csv", exact=True))
+    own.get_by_role("searchbox").fill("nsubj dep->head")
+    found.button("syntax.csv", "accuracy").click()
+    with found.page.expect_download() as waiting:
+        own.get_by_role("button", name="Save as CSV").click()
+    assert waiting.value.suggested_filename == "syntax.csv"
+    waiting.value.save_as(tmp_path / "saved.csv")
+    saved = pd.read_csv(tmp_path / "saved.csv")
+    written = classify_tables()["syntax"].query("relation == 'nsubj' and direction == 'dep->head'")
+    written = written.sort_values("accuracy", kind="stable")
+    assert saved["accuracy"].tolist() == written["accuracy"].tolist()
+    assert saved["head"].tolist() == written["head"].tolist()
+    assert found.troubles == []
+
+
+def test_without_scripts_the_page_says_so(
+    visit: Callable[..., Opened], browser: playwright.Browser, report: Path
+) -> None:
+    context = browser.new_context(offline=True, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert "needs scripts" in page.locator("#heads").inner_text()
+    assert not page.locator("#heads-series").is_visible()
+    context.close()

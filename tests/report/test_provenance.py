@@ -52,7 +52,7 @@ def test_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 MEASURE = """
-from headlens.report.provenance import peak_memory
+from headlens.report.provenance import command_line, peak_memory
 before = peak_memory()
 block = b"x" * 400_000_000
 print(None if before is None else peak_memory() - before)
@@ -66,3 +66,17 @@ def test_peak_memory_grows_with_what_is_used() -> None:
     if done.stdout.strip() == "None":
         pytest.skip("this system does not tell")
     assert 300_000_000 < int(done.stdout) < 600_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed"),
+    [
+        (["/usr/bin/headlens", "classify", "my model", "--limit", "3"], "headlens classify 'my model' --limit 3"),
+        (["C:/x/headlens.exe", "models"], "headlens models"),
+        (["/site-packages/headlens_cli/__main__.py"], "headlens"),
+        (["/home/me/study.py", "classify"], None),
+        ([""], None),
+    ],
+)
+def test_what_was_typed(arguments: list[str], typed: str | None) -> None:
+    assert provenance.command_line(arguments) == typed

@@ -35,6 +35,21 @@
     output.textContent = words.length ? `${shown} of ${table.tBodies[0].rows.length} rows` : "";
   }
 
+  // The rows that are shown, in their order; numbers with all the digits that the page has.
+  function save(table, title) {
+    const quoted = (text) => (/[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+    const heads = [...table.tHead.rows[0].cells].map((cell) => cell.textContent);
+    const rows = [...table.tBodies[0].rows].filter((row) => !row.hidden);
+    const value = (cell) => (cell.classList.contains("n") && cell.dataset.v) || cell.textContent;
+    const lines = [heads, ...rows.map((row) => [...row.cells].map(value))];
+    const text = lines.map((cells) => cells.map(quoted).join(",")).join("\n") + "\n";
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], { type: "text/csv" }));
+    link.download = `${title.replace(/\.csv\b/, "").replace(/[^\w.-]+/g, "-").replace(/^-+|-+$/g, "").toLowerCase() || "table"}.csv`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+  }
+
   for (const table of document.querySelectorAll("table.sortable")) {
     [...table.tHead.rows[0].cells].forEach((header, column) => {
       header.querySelector("button").addEventListener("click", () => sort(table, column));
@@ -42,7 +57,10 @@
     const tools = table.closest("details").querySelector(".tools");
     const input = tools.querySelector("input");
     const output = tools.querySelector("output");
-    tools.hidden = table.tBodies[0].rows.length < 6;
+    tools.hidden = false;
+    tools.querySelector(".filter").hidden = table.tBodies[0].rows.length < 6;
+    const title = table.closest("details").querySelector("summary").firstElementChild.textContent;
+    tools.querySelector(".save").addEventListener("click", () => save(table, title));
     input.addEventListener("input", () => {
       filter(table, input.value.toLowerCase().split(/\s+/).filter(Boolean), output);
     });

@@ -1,0 +1,301 @@
+// The grid of layers and heads, and the card of one head. All it shows is in the page, see head_facts.py.
+(() => {
+  const data = document.getElementById("heads-data");
+  if (!data) return;
+  const { models, scales } = JSON.parse(data.textContent);
+  const byId = (name) => document.getElementById(`heads-${name}`);
+  const [modelBox, seriesBox, minusBox, about, grids, card] = ["model", "series", "minus", "about", "grids", "card"].map(byId);
+  const SVG = byId("svg").namespaceURI;
+  let chosen = null; // [stack, layer, head] that the card stays with
+
+  function make(name, attributes = {}, ...children) {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    element.append(...children);
+    return element;
+  }
+
+  function draw(name, attributes = {}, ...children) {
+    const element = document.createElementNS(SVG, name);
+    for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+    element.append(...children);
+    return element;
+  }
+
+  const finite = (value) => typeof value === "number";
+  // Three decimals as in the tables, but no sign of what was rounded to zero.
+  function words(value) {
+    if (!finite(value)) return "–";
+    const size = Math.abs(value);
+    if (size > 0 && size < 0.0005) return value.toExponential(1);
+    return size < 1000 ? value.toFixed(3).replace(/^-(?=0\.0+$)/, "") : value.toPrecision(4);
+  }
+
+  function short(value) {
+    if (!finite(value)) return "";
+    const size = Math.abs(value);
+    const text = size < 9.95 ? value.toFixed(2) : size < 99.5 ? value.toFixed(1) : value.toPrecision(3);
+    return text.replace(/^(-?)0\./, "$1.").replace(/^-(?=\.0+$)/, "");
+  }
+
+  const channels = (hex) => [1, 3, 5].map((start) => parseInt(hex.slice(start, start + 2), 16));
+
+  function mix(stops, place) {
+    const at = Math.min(1, Math.max(0, place)) * (stops.length - 1);
+    const low = Math.min(stops.length - 2, Math.floor(at));
+    const [a, b] = [channels(stops[low]), channels(stops[low + 1])];
+    return a.map((value, i) => Math.round(value + (at - low) * (b[i] - value)));
+  }
+
+  // Black or white, whichever can be read on a colour (relative luminance, WCAG 2).
+  function inkOn(rgb) {
+    const [r, g, b] = rgb.map((v) => v / 255).map((v) => (v <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b > 0.179 ? "#000" : "#fff";
+  }
+
+  const css = (rgb) => `rgb(${rgb.join(",")})`;
+  const model = () => models[Number(modelBox.value)];
+  const series = () => model().series[Number(seriesBox.value)];
+  // The title, with the run where others of the model are called the same.
+  const named = (one, all = model().series) => (all.filter((other) => other.title === one.title).length > 1 ? `${one.title} · ${one.run}` : one.title);
+
+  // What is subtracted: series of the same kind, of other runs and models.
+  function minus() {
+    if (minusBox.value === "") return null;
+    const [m, s] = minusBox.value.split(" ").map(Number);
+    return models[m].series[s];
+  }
+
+  function fill(box, entries) {
+    const before = box.selectedOptions[0]?.textContent;
+    box.replaceChildren(...entries.map(([value, text]) => make("option", { value }, text)));
+    const again = [...box.options].find((option) => option.textContent === before);
+    if (again) box.value = again.value;
+    box.disabled = entries.length < 2;
+    box.closest("label").hidden = entries.length < 2;
+  }
+
+  function fillSeries() {
+    fill(seriesBox, model().series.map((one, number) => [number, named(one)]));
+    fillMinus();
+  }
+
+  function fillMinus() {
+    const own = series();
+    const others = models.flatMap((m, i) => m.series.map((one, j) => [m, one, i, j]));
+    const fitting = others.filter(([, one]) => one.key === own.key && one !== own && !own.kinds.length);
+    fill(minusBox, [["", "nothing"], ...fitting.map(([m, one, i, j]) => [`${i} ${j}`, models.length > 1 ? `${m.name} · ${one.run}` : one.run])]);
+  }
+
+  function valueOf(stack, layer, head) {
+    const value = series().values[stack]?.[layer]?.[head];
+    const other = minus();
+    if (!other) return value ?? null;
+    const against = other.values[stack]?.[layer]?.[head];
+    return finite(value) && finite(against) ? value - against : null;
+  }
+
+  // Limits of the colours, the same for all stacks; 0 in the middle of those that have two sides.
+  function limits() {
+    const found = [];
+    for (const [stack, [layers, heads]] of Object.entries(model().stacks))
+      for (let layer = 0; layer < layers; layer++)
+        for (let head = 0; head < heads; head++) found.push(valueOf(stack, layer, head));
+    const known = found.filter(finite);
+    if (!known.length) return [0, 1];
+    if (series().diverging || minus()) {
+      const largest = Math.max(...known.map(Math.abs)) || 1;
+      return [-largest, largest];
+    }
+    const [low, high] = [Math.min(0, ...known), Math.max(...known)];
+    return [low, high > low ? high : low + 1];
+  }
+
+  function colour(value, [low, high]) {
+    const { kinds, diverging } = series();
+    if (!finite(value)) return null;
+    if (kinds.length) return channels(kinds[value][1]);
+    return mix(diverging || minus() ? scales.diverging : scales.sequential, (value - low) / (high - low));
+  }
+
+  function told(stack, layer, head) {
+    const value = valueOf(stack, layer, head);
+    const { kinds, letters, title } = series();
+    const text = kinds.length && finite(value) ? [kinds[value][0], letters[stack]?.[layer]?.[head]].filter(Boolean).join(" ") : words(value);
+    return `${stack} layer ${layer} head ${head}, ${title}: ${finite(value) ? text : "no value"}`;
+  }
+
+  function paint() {
+    const ends = limits();
+    const { kinds, letters, title, about: text } = series();
+    about.textContent = minus() ? `${text} Shown is the difference.` : text;
+    const scroll = grids.querySelector(".scroll")?.scrollLeft ?? 0;
+    grids.replaceChildren(...Object.entries(model().stacks).map(([stack, size]) => grid(stack, size, ends)), legend(ends));
+    for (const box of grids.querySelectorAll(".scroll")) box.scrollLeft = scroll;
+    const there = chosen && grids.querySelector(cellName(...chosen));
+    if (!there) chosen = null;
+    if (there) there.classList.add("chosen");
+    (there ?? grids.querySelector("td")).tabIndex = 0;
+    if (chosen) show(...chosen);
+    else rest();
+
+    function grid(stack, [layers, heads], limits) {
+      const head = make("tr", {}, make("td"), ...Array.from({ length: heads }, (_, h) => make("th", { scope: "col" }, String(h))));
+      const rows = Array.from({ length: layers }, (_, i) => layers - 1 - i).map((layer) =>
+        make("tr", {}, make("th", { scope: "row" }, String(layer)), ...Array.from({ length: heads }, (_, h) => cell(stack, layer, h, limits))),
+      );
+      const table = make("table", { role: "grid", "aria-label": `${stack}: layers by heads, ${title}` }, make("tbody", {}, ...rows), make("tfoot", {}, head));
+      return make("div", { class: "stack" }, make("h3", {}, stack), make("div", { class: "scroll" }, table));
+    }
+
+    function cell(stack, layer, h, limits) {
+      const value = valueOf(stack, layer, h);
+      const rgb = colour(value, limits);
+      const shown = kinds.length ? (letters[stack]?.[layer]?.[h] ?? "") : short(value);
+      const made = make("td", { role: "gridcell", tabindex: "-1", "data-head": `${stack} ${layer} ${h}`, "aria-label": told(stack, layer, h) }, shown);
+      if (rgb) {
+        made.style.backgroundColor = css(rgb);
+        made.style.color = inkOn(rgb);
+      } else made.classList.add("none");
+      return made;
+    }
+
+    function legend([low, high]) {
+      if (kinds.length) {
+        const present = new Set(Object.values(series().values).flat(2));
+        const entries = kinds.filter((_, number) => present.has(number)).map(([name, hex]) => {
+          const square = make("i");
+          square.style.backgroundColor = hex;
+          return make("span", {}, square, name);
+        });
+        return make("p", { class: "legend" }, ...entries);
+      }
+      const bar = make("i", { class: "bar" });
+      bar.style.background = `linear-gradient(to right, ${(series().diverging || minus() ? scales.diverging : scales.sequential).join(", ")})`;
+      return make("p", { class: "legend" }, words(low), bar, words(high));
+    }
+  }
+
+  const cellName = (stack, layer, head) => `td[data-head="${stack} ${layer} ${head}"]`;
+  const headOf = (cell) => {
+    const [stack, layer, head] = cell.dataset.head.split(" ");
+    return [stack, Number(layer), Number(head)];
+  };
+
+  function rest() {
+    card.replaceChildren(make("p", { class: "about" }, "No head is chosen."));
+    card.setAttribute("aria-label", "The chosen head");
+  }
+
+  function show(stack, layer, head) {
+    const place = `${stack}.${layer}.${head}`;
+    const parts = [make("h3", {}, place)];
+    const { words: lists, shares, maps } = model();
+    for (const one of lists)
+      if (one.heads[place]) parts.push(make("h4", {}, named(one, lists)), make("ul", {}, ...one.heads[place].map((line) => make("li", {}, line))));
+    for (const one of shares)
+      if (one.heads[place]) parts.push(make("h4", {}, named(one, shares)), bars(one.title, one.categories, one.heads[place]));
+    for (const one of maps)
+      if (one.heads[place]) parts.push(make("h4", {}, named(one, maps)), ...sentence(one.queries, one.keys, one.heads[place]));
+    parts.push(make("h4", {}, "Numbers"), numbers(stack, layer, head));
+    card.replaceChildren(...parts);
+    card.setAttribute("aria-label", `Head ${place}`);
+  }
+
+  function numbers(stack, layer, head) {
+    const rows = model().series.filter((one) => !one.kinds.length).flatMap((one) => {
+      const at = (grid) => grid[stack]?.[layer]?.[head];
+      const value = at(one.values);
+      if (!finite(value)) return [];
+      const [low, high] = [at(one.lows), at(one.highs)];
+      const bounds = finite(low) && finite(high) ? `${words(low)} to ${words(high)}` : "";
+      return [make("tr", {}, make("th", { scope: "row" }, named(one)), make("td", { class: "n" }, words(value)), make("td", {}, bounds))];
+    });
+    const heading = make("tr", {}, ...["", "value", "95 % interval"].map((text) => make("th", { scope: "col" }, text)));
+    return make("table", {}, make("thead", {}, heading), make("tbody", {}, ...rows));
+  }
+
+  function bars(title, categories, shares) {
+    const [width, height] = [16, 70];
+    const largest = Math.max(...shares) || 1;
+    const told = categories.map((name, i) => [name, shares[i]]).sort((a, b) => b[1] - a[1]).slice(0, 3);
+    const label = `${title}: ${told.map(([name, share]) => `${name} ${(100 * share).toFixed(0)} %`).join(", ")}`;
+    const size = [categories.length * width, height + 16];
+    const box = draw("svg", { viewBox: `0 0 ${size.join(" ")}`, width: size[0], height: size[1], role: "img", "aria-label": label, class: "bars" });
+    categories.forEach((name, i) => {
+      const tall = (shares[i] / largest) * height;
+      const bar = draw("rect", { x: i * width + 1, y: height - tall, width: width - 2, height: tall });
+      bar.append(draw("title", {}, `${name}: ${(100 * shares[i]).toFixed(1)} %`));
+      const word = draw("text", { x: (i + 0.5) * width, y: height + 12, "text-anchor": "middle" }, name);
+      box.append(bar, word);
+    });
+    return box;
+  }
+
+  function sentence(queries, keys, text) {
+    const weights = Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+    const cell = Math.max(9, Math.min(16, Math.floor(260 / keys.length)));
+    const room = 7 * Math.max(...[...queries, ...keys].map((token) => Math.min(12, token.length)));
+    const cut = (token) => (token.length > 12 ? `${token.slice(0, 11)}…` : token);
+    const size = [room + keys.length * cell, room + queries.length * cell];
+    const pairs = Array.from(weights, (w, i) => [w / 255, queries[Math.floor(i / keys.length)], keys[i % keys.length]]);
+    const top = pairs.toSorted((a, b) => b[0] - a[0]).slice(0, 5).map(([w, q, k]) => `${q} → ${k} ${w.toFixed(2)}`);
+    const label = `Attention, queries in rows; most: ${top.join(", ")}`;
+    const box = draw("svg", { viewBox: `0 0 ${size.join(" ")}`, width: size[0], height: size[1], role: "img", "aria-label": label, class: "map" });
+    keys.forEach((token, k) => box.append(draw("text", { transform: `translate(${room + (k + 0.7) * cell} ${room - 3}) rotate(-90)` }, cut(token))));
+    queries.forEach((token, q) => {
+      box.append(draw("text", { x: room - 3, y: room + (q + 0.75) * cell, "text-anchor": "end" }, cut(token)));
+      keys.forEach((key, k) => {
+        const weight = weights[q * keys.length + k] / 255;
+        const square = draw("rect", { x: room + k * cell, y: room + q * cell, width: cell, height: cell, fill: css(mix(scales.pale, weight)) });
+        square.append(draw("title", {}, `${token} → ${key}: ${weight.toFixed(2)}`));
+        box.append(square);
+      });
+    });
+    return [make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Attention on a sentence" }, box), make("p", { class: "about" }, `Most: ${top.join(", ")}.`)];
+  }
+
+  function choose(cell) {
+    for (const other of grids.querySelectorAll("td[tabindex='0']")) other.tabIndex = -1;
+    for (const other of grids.querySelectorAll("td.chosen")) other.classList.remove("chosen");
+    cell.tabIndex = 0;
+    cell.classList.add("chosen");
+    chosen = headOf(cell);
+    show(...chosen);
+  }
+
+  grids.addEventListener("pointerover", (event) => {
+    const cell = event.target.closest("td[data-head]");
+    if (cell && event.pointerType !== "touch") show(...headOf(cell));
+  });
+  grids.addEventListener("pointerleave", () => (chosen ? show(...chosen) : rest()));
+  grids.addEventListener("focusin", (event) => {
+    const cell = event.target.closest("td[data-head]");
+    if (cell) choose(cell);
+  });
+  grids.addEventListener("keydown", (event) => {
+    const cell = event.target.closest("td[data-head]");
+    if (!cell) return;
+    const [stack, layer, head] = headOf(cell);
+    const last = model().stacks[stack].map((count) => count - 1);
+    const moves = {
+      ArrowUp: [layer + 1, head], ArrowDown: [layer - 1, head], ArrowLeft: [layer, head - 1], ArrowRight: [layer, head + 1],
+      Home: [layer, 0], End: [layer, last[1]], PageUp: [last[0], head], PageDown: [0, head],
+    };
+    if (event.key === "Enter" || event.key === " ") card.focus();
+    else if (moves[event.key]) grids.querySelector(cellName(stack, ...moves[event.key]))?.focus();
+    else return;
+    event.preventDefault();
+  });
+  card.addEventListener("keydown", (event) => {
+    if (event.key === "Escape" && chosen) grids.querySelector(cellName(...chosen)).focus();
+  });
+
+  modelBox.addEventListener("change", () => (fillSeries(), paint()));
+  seriesBox.addEventListener("change", () => (fillMinus(), paint()));
+  minusBox.addEventListener("change", paint);
+  fill(modelBox, models.map((one, number) => [number, one.name]));
+  fillSeries();
+  paint();
+  document.getElementById("explorer").hidden = false;
+})();
