@@ -9,11 +9,22 @@ from typing import Annotated
 import typer
 
 from .groups import OutputGroup, grouped
-from .options import OUTPUT
+from .options import OUTPUT, names
 
 RunsArgument = Annotated[
     list[Path],
     typer.Argument(metavar="RUN", help="Run folders; several are shown side by side on one page.", show_default=False),
+]
+
+
+FormatOption = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST", help="What figures are written as: png (in any case), svg, pdf.", rich_help_panel=OUTPUT
+    ),
+]
+LatexOption = Annotated[
+    bool, typer.Option("--latex", help="Write the tables that are read first for LaTeX, too.", rich_help_panel=OUTPUT)
 ]
 
 
@@ -30,6 +41,8 @@ class ReportGroup(OutputGroup):
             rich_help_panel=OUTPUT,
         ),
     ] = None
+    format: FormatOption = "png,svg"
+    latex: LatexOption = False
 
 
 @grouped
@@ -41,7 +54,7 @@ def report(runs: RunsArgument, output: ReportGroup) -> None:
     from headlens.experiments.run_report import ReportRequest, run_report
     from headlens.report.console import summary_table
 
-    request = ReportRequest(runs=tuple(runs), place=output.place())
+    request = ReportRequest(runs=tuple(runs), format=names(output.format), latex=output.latex, place=output.place())
     screen = output.screen()
     made = run_report(request, screen)
     screen.show(summary_table("On the page", made.rows()))

@@ -13,8 +13,10 @@ import pandas as pd
 from headlens.errors import InputError, OptionError, OutputError
 from headlens.experiments.reporter import Reporter, Silent
 from headlens.experiments.requests import Place, arguments
+from headlens.report.images import check_formats
 from headlens.report.kinds import kind_of
-from headlens.report.page import Shown, render
+from headlens.report.latex import latex_table, slug
+from headlens.report.page import Shown, overviews, render
 from headlens.report.pictures import Picture, picture
 from headlens.report.recorded import RecordedRun, read_recorded
 from headlens.report.runs import PAGE, RUN_FILE, RunFolder, read_run
@@ -34,11 +36,26 @@ class ReportRequest:
 
     Args:
         runs: run folders.
+        format: what figures are written as; PNG in any case, which the page shows.
+        latex: whether the tables that are read first are written for LaTeX, too.
         place: where figures and page go; without a folder, those of a single run go into its own.
+
+    Raises:
+        OptionError: for an unknown format.
     """
 
     runs: tuple[Path, ...]
+    format: tuple[str, ...] = ("png", "svg")
+    latex: bool = False
     place: Place = field(default_factory=Place)
+
+    def __post_init__(self) -> None:
+        check_formats(self.format)
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """With PNG."""
+        return tuple(dict.fromkeys(("png", *self.format)))
 
 
 @dataclass(frozen=True)
@@ -90,14 +107,15 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         for number, run in enumerate(runs, 1):
             prefix = f"{number}_" if len(runs) > 1 else ""
             room = MOST_PICTURES - sum(len(p.uri) for own in shown for p in own.pictures)
-            pictures, undrawn = _pictures(run, folder, prefix, reporter)
+            pictures, undrawn = _pictures(run, folder, prefix, reporter, request.formats)
             files += [path for path, _ in pictures if path.is_relative_to(folder.path) and kind_of(run.command).draws]
             shown.append(_shown(run, pictures, undrawn, room))
-        shown, more = _together(shown, folder)
+        shown, more = _together(shown, folder, request.formats)
+        more += _tables(runs, folder) if request.latex else []
         with reporter.status("writing the page"), folder.file(PAGE) as path:
             path.write_text(render(shown), encoding="utf-8", newline="\n")
         files = [
-            *(f for path in files for f in (path, path.with_suffix(".svg")) if f in folder.files),
+            *(f for path in files for f in _written(path, request.formats) if f in folder.files),
             *more,
             folder.path / PAGE,
         ]
@@ -156,7 +174,7 @@ def _refuse_foreign(folder: Path) -> None:
 
 
 def _pictures(
-    run: RecordedRun, folder: RunFolder, prefix: str, reporter: Reporter
+    run: RecordedRun, folder: RunFolder, prefix: str, reporter: Reporter, formats: Sequence[str]
 ) -> tuple[list[tuple[Path, str]], list[str]]:
     """Pictures with the names of their figures, drawn again where that can be done; names of what cannot be drawn."""
     kind = kind_of(run.command)
@@ -168,12 +186,28 @@ def _pictures(
             if figure is None:
                 undrawn.append(name)
             else:
-                drawn.append((folder.figure(prefix + name, figure)[0], name))
+                drawn.append((folder.figure(prefix + name, figure, formats)[0], name))
             advance(1)
     return drawn, undrawn
 
 
-def _together(shown: Sequence[Shown], folder: RunFolder) -> tuple[list[Shown], list[Path]]:
+def _written(path: Path, formats: Sequence[str]) -> list[Path]:
+    """The files of a figure whose picture is on the page."""
+    return [path, *(path.with_suffix(f".{name}") for name in formats if f".{name}" != path.suffix)]
+
+
+def _tables(runs: Sequence[RecordedRun], folder: RunFolder) -> list[Path]:
+    """The tables that are read first, as LaTeX; of two with one title the second has a number."""
+    before, names = list(folder.files), []
+    for table in overviews(runs):
+        names.append(slug(table.title))
+        count = names.count(names[-1])
+        with folder.file(names[-1] + (f"-{count}" if count > 1 else "") + ".tex") as path:
+            path.write_text(latex_table(table), encoding="utf-8", newline="\n")
+    return [path for path in folder.files if path not in before]
+
+
+def _together(shown: Sequence[Shown], folder: RunFolder, formats: Sequence[str]) -> tuple[list[Shown], list[Path]]:
     """What several runs of one command give together, its pictures with the first of them; the files."""
     found, before = list(shown), list(folder.files)
     for command in dict.fromkeys(own.run.command for own in shown):
@@ -187,7 +221,7 @@ def _together(shown: Sequence[Shown], folder: RunFolder) -> tuple[list[Shown], l
                 with folder.file(f"{name}.md") as path:
                     path.write_text(made, encoding="utf-8")
             elif made is not None:
-                drawn = picture(folder.figure(name, made)[0], name, "all runs")
+                drawn = picture(folder.figure(name, made, formats)[0], name, "all runs")
                 first = found[places[0]]
                 found[places[0]] = replace(first, pictures=[*first.pictures, *([drawn] if drawn else [])])
     return found, [path for path in folder.files if path not in before]

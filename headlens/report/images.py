@@ -1,9 +1,9 @@
-"""Figures to files: PNG for the eye, SVG for print, GIF for what moves; the same bytes every time."""
+"""Figures to files: PNG for the eye, SVG and PDF for print, GIF for what moves; the same bytes every time."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,18 @@ import matplotlib as mpl
 from matplotlib.animation import PillowWriter
 from matplotlib.figure import Figure
 
+from headlens.errors import OptionError
 from headlens.report.files import atomic_path
 
 DPI = 200
+FORMATS = ("png", "svg", "pdf")
+_REPEATABLE: dict[Any, Any] = {"svg.hashsalt": "headlens", "pdf.fonttype": 42}
+# No dates, which would differ from time to time.
+_ABOUT: dict[str, dict[str, str | None]] = {
+    "png": {},
+    "svg": {"Date": None, "Creator": "headlens"},
+    "pdf": {"CreationDate": None, "Creator": "headlens", "Producer": None},
+}
 MOVING_DPI = 110  # of a GIF: every frame is a picture of its own
 _PER_SECOND, _HELD = 4, 10  # frames; how many the last one lasts, before all begins again
 # matplotlib reads the salt of SVG ids, and whether margins are cut off, from its global settings only
@@ -47,20 +56,43 @@ class _HaltingWriter(PillowWriter):
         super().finish()
 
 
-def write_figure(figure: Figure, stem: str | Path) -> list[Path]:
-    """Write `figure` as `<stem>.png` (200 dpi) and `<stem>.svg`; the same figure gives the same bytes.
-
-    Returns:
-        The two paths.
+def check_formats(formats: Sequence[str]) -> None:
+    """Refuse what a figure cannot be written as.
 
     Raises:
+        OptionError: for an unknown format, or none.
+    """
+    known = ", ".join(FORMATS)
+    if wrong := [name for name in formats if name not in FORMATS]:
+        raise OptionError(f"--format {wrong[0]!r} is not a format of figures.", f"Choose among {known}.")
+    if not formats:
+        raise OptionError("--format names none.", f"Choose among {known}.")
+
+
+def write_figure(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write `figure` as `<stem>.png` (200 dpi), `<stem>.svg`, `<stem>.pdf`; the same figure gives the same bytes.
+
+    Text in a PDF stays text, in TrueType fonts, as publishers ask for.
+
+    Args:
+        figure: the figure.
+        stem: path without the ending.
+        formats: which of `FORMATS`.
+
+    Returns:
+        The paths, in the order of `FORMATS`.
+
+    Raises:
+        OptionError: for an unknown format.
         OutputError: if the folder cannot be written or the disk is full.
     """
-    paths = [Path(f"{stem}.png"), Path(f"{stem}.svg")]
-    with atomic_path(paths[0]) as temporary:
-        figure.savefig(temporary, format="png", dpi=DPI)
-    with atomic_path(paths[1]) as temporary, _SETTINGS, mpl.rc_context({"svg.hashsalt": "headlens"}):
-        figure.savefig(temporary, format="svg", metadata={"Date": None, "Creator": "headlens"})
+    check_formats(formats)
+    paths = []
+    for name in [name for name in FORMATS if name in formats]:
+        path = Path(f"{stem}.{name}")
+        with atomic_path(path) as temporary, _SETTINGS, mpl.rc_context(_REPEATABLE):
+            figure.savefig(temporary, format=name, dpi=DPI if name == "png" else None, metadata=_ABOUT[name])
+        paths.append(path)
     return paths
 
 

@@ -81,7 +81,7 @@ def render(shown: Sequence[Shown]) -> str:
             cards=[_card(own) for own in shown],
             findings=_findings(runs),
             heads=_heads(runs),
-            overviews=_overviews(runs),
+            overviews=overviews(runs),
             figures=_figures(shown),
             undrawn=_undrawn(shown),
             tables=[table for run in runs for table in _tables(run, len(runs))],
@@ -174,7 +174,8 @@ def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
     return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - nothing in it can end the element
 
 
-def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+def overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    """The short tables that are read first, of all commands."""
     commands = dict.fromkeys(run.command for run in runs)
     return [
         table for command in commands for table in kind_of(command).overviews([r for r in runs if r.command == command])

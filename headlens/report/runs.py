@@ -8,7 +8,7 @@ import re
 import shlex
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -140,13 +140,15 @@ class RunFolder:
         """Write `<name>.json`."""
         return self._add(write_json(data, self._place(f"{name}.json")))
 
-    def figure(self, name: str, figure: Figure | Animation | None) -> list[Path]:
-        """Write `figures/<name>.png` and `.svg`, or `.gif`; nothing for None, which stands for nothing to draw."""
+    def figure(
+        self, name: str, figure: Figure | Animation | None, formats: Sequence[str] = ("png", "svg")
+    ) -> list[Path]:
+        """Write `figures/<name>.png` and so on, or `.gif`; nothing for None, which stands for nothing to draw."""
         if figure is None:
             return []
         if isinstance(figure, Animation):
             return [self._add(write_animation(figure, self._place(f"{name}.gif", FIGURES)))]
-        return [self._add(p) for p in write_figure(figure, self._place(name, FIGURES))]
+        return [self._add(p) for p in write_figure(figure, self._place(name, FIGURES), formats)]
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:

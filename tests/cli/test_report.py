@@ -142,3 +142,27 @@ def test_a_report_needs_no_torch(run: Path) -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"
     assert (run / "report.html").is_file()
+
+
+def test_for_a_paper(headlens: Headlens, run: Path) -> None:
+    done = headlens("report", "run", "--format", "pdf", "--latex")
+    assert done.code == 0, done.err
+    assert (run / "figures/functions.pdf").read_bytes().startswith(b"%PDF")
+    assert (run / "figures/functions.png").is_file()
+    assert not (run / "figures/functions.svg").exists()
+    assert "functions.{png,pdf}" in done.out
+    assert "roles.tex" in done.out
+    text = (run / "best-head-of-every-relation.tex").read_text(encoding="utf-8")
+    assert r"nsubj & dep-\textgreater{}head & demo & encoder.0.1 & 812 & 0.800" in text
+    again = headlens("report", "--config", "run/run.json", "run", "--out", "again")
+    assert again.code == 2
+    assert headlens("report", "run", "--out", "again").code == 0
+    repeated = headlens("report", "--config", "again/run.json", "--out", "third")
+    assert repeated.code == 0, repeated.err
+
+
+def test_a_format_that_there_is_not(headlens: Headlens, run: Path) -> None:
+    done = headlens("report", "run", "--format", "png,eps")
+    assert done.code == 2
+    assert "--format 'eps' is not a format of figures" in done.err
+    assert not (run / "report.html").exists()

@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from headlens.errors import OutputError
+from headlens.errors import OptionError, OutputError
 from headlens.report.heatmaps import confidence_map
 from headlens.report.images import MOVING_DPI, Animation, write_animation, write_figure
 
@@ -33,6 +33,28 @@ def test_the_same_table_gives_the_same_bytes(tmp_path: Path, make_heads: Callabl
         contents.append([path.read_bytes() for path in write_figure(figure, tmp_path / name)])
     assert contents[0] == contents[1]
     assert b"<dc:date>" not in contents[0][1]
+
+
+def test_a_pdf_has_letters_and_the_same_bytes(tmp_path: Path) -> None:
+    first, second = (write_figure(with_words(), tmp_path / name, ("pdf",)) for name in "ab")
+    assert [path.name for path in first] == ["a.pdf"]
+    content = first[0].read_bytes()
+    assert content == second[0].read_bytes()
+    assert b"/TrueType" in content or b"/CIDFontType2" in content
+    assert b"/Type3" not in content
+
+
+def with_words() -> Figure:
+    figure = simple()
+    figure.axes[0].set_title("Words")
+    return figure
+
+
+@pytest.mark.parametrize(("formats", "words"), [(("png", "eps"), "'eps' is not a format"), ((), "names none")])
+def test_formats_that_there_are_not(tmp_path: Path, formats: tuple[str, ...], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        write_figure(simple(), tmp_path / "a", formats)
+    assert not list(tmp_path.iterdir())
 
 
 def test_no_global_setting_changes_not_even_with_threads(tmp_path: Path) -> None:
