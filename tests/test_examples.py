@@ -13,10 +13,11 @@ import pandas as pd
 import pytest
 import torch
 from saved import build
+from scipy import stats
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
-ON_FILES = {"alignment_error_rate", "neighbouring_layers"}
+ON_FILES = {"alignment_error_rate", "compare_masks", "neighbouring_layers"}
 
 
 def run(script: Path, *arguments: object, at: Path) -> str:
@@ -52,6 +53,36 @@ def test_neighbouring_layers(tmp_path: Path) -> None:
     found = pd.read_csv(StringIO(shown), sep=r"\s+")
     assert found["layers"].tolist() == ["0-1", "1-2"]
     assert found["correlation"].tolist() == pytest.approx([np.corrcoef(values[0], values[1])[0, 1], 1.0], abs=0.006)
+
+
+def test_masks_compared_by_seed(tmp_path: Path) -> None:
+    values = {"full": (0.9, 0.8, 0.85), "star": (0.7, 0.65, 0.72), "window:1": (0.6, 0.61, 0.7)}
+    rows = [
+        {
+            "task": "t",
+            "metric": "accuracy",
+            "layers": "all" if name == "full" else layers,
+            "pattern": name,
+            "seed": seed,
+        }
+        | {"control": control, "value": own[seed] if control == "kept" else 0.0}
+        for name, own in values.items()
+        for layers in ("all", "last:3")
+        for control in ("kept", "dropped")
+        for seed in range(3)
+    ]
+    pd.DataFrame(rows).drop_duplicates().to_csv(tmp_path / "masks.csv", index=False)
+    shown = run(FOLDER / "compare_masks.py", "masks.csv", "star", at=tmp_path)
+    found = pd.read_csv(StringIO(shown.replace("star less", "other")), sep=r"\s+")
+    assert found[["layers", "other"]].to_numpy().tolist() == [
+        *(["all", "full"], ["all", "window:1"], ["last:3", "full"], ["last:3", "window:1"])
+    ]
+    by_seed = np.subtract(values["star"], values["window:1"])
+    interval = stats.ttest_1samp(by_seed, 0).confidence_interval()
+    expected = [by_seed.mean(), interval.low, interval.high]
+    assert found.loc[1, ["difference", "ci_low", "ci_high"]].tolist() == pytest.approx(expected, abs=6e-4)
+    only = run(FOLDER / "compare_masks.py", "masks.csv", "star", "full", at=tmp_path)
+    assert only.count("\n") == 3
 
 
 PAIRS = [("A cat sold the café (again).", "She cannot see nothing"), ("Nobody isn't reading", "It wrote about a house")]

@@ -1,0 +1,42 @@
+"""Is one mask better than another? Differences of the same seeds, with Student's t, from a table of `headlens masks`.
+
+    python examples/compare_masks.py runs/masks-demo-*/masks.csv graph:neighbour graph:random
+
+The first pattern is compared with every other one, in each range of layers; give one, and it is compared with all.
+"""
+
+import sys
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+
+def differences(table: pd.DataFrame, first: str, others: list[str]) -> pd.DataFrame:
+    """One row per task, range of layers and other pattern, with 95 % intervals over seeds."""
+    rows = []
+    kept = table[table["control"] == "kept"]
+    whole = kept[kept["pattern"] == "full"]
+    for (task, metric, layers), own in kept.groupby(["task", "metric", "layers"], sort=False):
+        # Attention without a mask belongs to every range of layers.
+        without = whole[(whole["task"] == task) & (whole["metric"] == metric)]
+        masked = pd.concat([own[own["pattern"] != "full"], without])
+        values = masked.pivot_table(index="seed", columns="pattern", values="value")
+        if first not in values:
+            continue
+        for other in others or [name for name in values if name != first]:
+            if other in values:
+                by_seed = (values[first] - values[other]).dropna()
+                mean, wide = by_seed.mean(), np.nan
+                if len(by_seed) > 1:
+                    wide = stats.t.ppf(0.975, len(by_seed) - 1) * by_seed.std(ddof=1) / np.sqrt(len(by_seed))
+                rows.append((task, metric, layers, other, len(by_seed), mean, mean - wide, mean + wide))
+    columns = ["task", "metric", "layers", f"{first} less", "seeds", "difference", "ci_low", "ci_high"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    found = differences(pd.read_csv(sys.argv[1]), sys.argv[2], sys.argv[3:])
+    print(found.to_string(index=False, float_format="{:.3f}".format))
