@@ -16,7 +16,7 @@ from headlens.report.head_facts import HeadFacts, HeadSeries, HeadShares, HeadWo
 from headlens.report.page_tables import number_text
 from headlens.report.panels import numbers, parts
 from headlens.report.recorded import RecordedRun
-from headlens.report.relevance_heads import relevance_series
+from headlens.report.relevance_heads import relevance_findings, relevance_series
 from headlens.report.syntax import is_marked
 
 _RELATIONS = 6  # lines of a card
@@ -74,7 +74,7 @@ def classify_heads(run: RecordedRun) -> HeadFacts:
 
 
 def classify_findings(run: RecordedRun) -> list[str]:
-    """The roles, the most positional head, the head that follows a relation best."""
+    """The roles, the most positional head, the head that follows a relation best, the most relevant one."""
     found = []
     for part in parts(run.tables["heads"]) if "heads" in run.tables else ():
         count = pd.Series(families(part.rows["role"])).value_counts()
@@ -92,7 +92,7 @@ def classify_findings(run: RecordedRun) -> list[str]:
             )
     for part in parts(run.tables["syntax"]) if "syntax" in run.tables else ():
         found += _syntactic(part.name, part.rows)
-    return found
+    return found + relevance_findings(run)
 
 
 def _syntactic(name: str, rows: pd.DataFrame) -> list[str]:

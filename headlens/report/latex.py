@@ -32,6 +32,8 @@ _SPELLED = {
     "\n": " ",
     "\t": " ",
 }
+# What a page says of its pictures of intervals, which a table of a paper lacks.
+_PICTURED = re.compile(r" \((?:dot|tick)\b[^)]*\)")
 _NEGATIVE = re.compile(r"-(?=\d)")
 
 
@@ -61,7 +63,7 @@ def latex_table(table: PageTable) -> str:
         "% needs \\usepackage{booktabs}",
         "\\begin{table}",
         "\\centering",
-        f"\\caption{{{latex(table.title)}. {latex(table.about)}}}".replace(". }", ".}"),
+        f"\\caption{{{latex(table.title)}. {latex(_PICTURED.sub('', table.about))}}}".replace(". }", ".}"),
         f"\\label{{tab:{slug(table.title)}}}",
         f"\\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in table.columns)}}}",
         "\\toprule",

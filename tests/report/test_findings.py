@@ -81,6 +81,11 @@ def test_of_relevance(tmp_path: Path) -> None:
     )
 
 
+def test_of_a_classification_with_relevance() -> None:
+    tables = classify_tables() | relevance_tables()
+    assert of("classify", **tables)[3:] == of("relevance", **relevance_tables())
+
+
 def test_of_an_ablation(tmp_path: Path) -> None:
     worst, pruned = found(write_ablation(tmp_path / "run"))
     assert worst == (

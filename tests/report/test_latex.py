@@ -42,7 +42,7 @@ def test_no_command_of_anybody_else(text: str) -> None:
 
 def test_a_table() -> None:
     records = [{"head": "encoder.0.1", "change": -0.25, "n": 3}, {"head": "a_b", "change": 0.5, "n": 12}]
-    assert latex_table(page_table("Heads needed", records, "All of 50 %.")).splitlines() == [
+    assert latex_table(page_table("Heads needed", records, "All of 50 % (dot, line; tick: none).")).splitlines() == [
         r"% needs \usepackage{booktabs}",
         r"\begin{table}",
         r"\centering",
