@@ -34,13 +34,13 @@ def masks(
     """
     from headlens.experiments.run_masks import MasksRequest, run_masks
 
-    from .tables import sparsity_summary, study_tables
+    from .tables import sparsity_tables, study_tables
 
     study = Study(task, model, lesson, own, training, load).request()
     request = MasksRequest(tuple(pattern or ()), length, no_diagonal, study, figures, output.place())
     screen = output.screen()
     run = run_masks(request, screen)
-    screen.show(sparsity_summary(run.tables["sparsity"]), *study_tables(run.tables))
+    screen.show(*sparsity_tables(run.tables["sparsity"]), *study_tables(run.tables))
     screen.notes(run.notes)
     use = request.pattern[0] if request.pattern else "star"
     after = ["report", str(run.folder)] if study else ["ablate", "--mask", use]

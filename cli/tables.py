@@ -205,10 +205,12 @@ def _bounds(row: Mapping[Any, Any], digits: int) -> str:
     return "too few examples" if math.isnan(low) else f"{low:.{digits}f} to {high:.{digits}f}"
 
 
-def sparsity_summary(table: pd.DataFrame) -> Table:
-    """How much of n × n every pattern masks, beside what the paper prints."""
+def sparsity_tables(table: pd.DataFrame) -> list[Table]:
+    """How much of n × n every pattern masks, beside what the paper prints; nothing without a pattern."""
     from headlens.report.console import summary_table
 
+    if table.empty:
+        return []
     n = table["n"].iloc[0]
     rows = []
     for name, own in table.groupby("mask", sort=False):
@@ -219,7 +221,7 @@ def sparsity_summary(table: pd.DataFrame) -> Table:
         rows.append(
             {**shown, "allowed": own["allowed"].iloc[0], "masked, %": shares[0], "no diagonal": shares[1], **paper}
         )
-    return summary_table(f"Fixed patterns at n = {n}", rows)
+    return [summary_table(f"Fixed patterns at n = {n}", rows)]
 
 
 def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from headlens.corpora.conllu import write_conllu
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder
 from headlens.corpora.graph_book import GraphBook
-from headlens.corpora.parsers import Parser, SpacyParser
+from headlens.corpora.parsers import Parser, SpacyParser, TreebankParser
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import split_words
 from headlens.corpora.word_graphs import Floats, GraphOptions, Words, form_means, parse_graph, word_graph
-from headlens.errors import OptionError
+from headlens.errors import CorpusError, OptionError
 from headlens.experiments.fine_tune import TaskRows
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.lesson_data import Opened
@@ -28,6 +31,7 @@ from headlens.tasks.examples import TextExample
 from headlens.tasks.feeding import prepare_all
 from headlens.tasks.sources import SourceCounts
 
+TREES = "parsed.conllu"
 _BATCH = 256  # examples that are parsed together
 Row = tuple[str, ...]  # the text or the two texts of a row
 Books = Mapping[str, GraphBook]  # by the graphs' words
@@ -98,13 +102,39 @@ def _kept_books(
 ) -> Books:
     places = {name: run.kept(f"graphs-{number}.npz") for number, name in enumerate(graphs)}
     if not run.processes.share(all(place.is_file() for place in places.values())):
+        kept = None if parser is None else _Kept(parser)
         with run.reporter.progress("graphs (examples)", len(prepared)) as advance:
-            books = make_books(loaded, prepared, graphs, parser, advance)
+            books = make_books(loaded, prepared, graphs, kept, advance)
+        if kept is not None and run.writes and not isinstance(parser, TreebankParser):
+            with run.file(TREES) as path:
+                _write_trees(kept.trees.values(), path)
         for name, place in places.items() if run.writes else ():
             with atomic_path(place) as path:
                 books[name].save(path)
         run.processes.gather(None)
     return {name: GraphBook.load(place) for name, place in places.items()}
+
+
+class _Kept:
+    """A parser whose trees are kept, by text."""
+
+    def __init__(self, parser: Parser) -> None:
+        self.parser = parser
+        self.trees: dict[str, Sentence] = {}
+
+    def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
+        """The sentences in order, each with its tree."""
+        for sentence in self.parser.parse(sentences):
+            self.trees.setdefault(sentence.text.strip(), sentence)
+            yield sentence
+
+
+def _write_trees(trees: Iterable[Sentence], path: Path) -> None:
+    """Trees for `--parser conllu:FILE`; texts with white space of their own cannot be said in CoNLL-U."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for tree in trees:
+            with suppress(CorpusError):
+                write_conllu([tree], file)
 
 
 def make_books(
@@ -161,6 +191,7 @@ def _embeddings(loaded: LoadedModel) -> Floats:
 
 def _static(parser: Parser | None) -> Callable[[EncodedSequence], Floats]:
     """Gives the static vectors of the words of a text."""
+    parser = parser.parser if isinstance(parser, _Kept) else parser
     if not isinstance(parser, SpacyParser):
         raise OptionError("vectors=spacy are those of a spaCy model.", "Name one: --parser spacy:en_core_web_md.")
     return lambda sequence: form_means(sequence, parser.vectors([word.form for word in sequence.sentence.words]))

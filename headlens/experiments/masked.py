@@ -19,7 +19,7 @@ from headlens.interventions.masking import MaskEdit
 from headlens.interventions.pattern_specs import PATTERNS, parse_pattern
 from headlens.interventions.patterns import Full
 
-_LAYERS = "Write 6-11, 0,2,4-6, first:3 or last:3; layers count from 0."
+_LAYERS = "Write 6-11, 0,2,4-6, first:3, last:3 or all; layers count from 0."
 _ALONE = (
     "Under the mask some tokens are left without any key, as a sentence of one token is without the diagonal: they "
     "look where they would without the mask."

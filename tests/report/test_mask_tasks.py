@@ -83,6 +83,7 @@ def test_markdown_names_what_is_masked() -> None:
     assert "| all | 0.0 | 0.500 | 0.300 | 0.400 [0.379, 0.428] |" in lines
     assert "| no diagonal | 1.0 | 0.700 | 0.500 | 0.600 [0.579, 0.628] |" in lines
     assert any(line.startswith("| star | 90.0 | 0.800 | 0.600 |") for line in lines)
+    assert lines[-1] == "The average is that of accuracy of sst2, accuracy of rte."
 
 
 def test_figure_and_page() -> None:
