@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from headlens.errors import counted
 from headlens.report.curves import draw_intervals, draw_level
 from headlens.report.labels import FAMILY
-from headlens.report.mask_study import BLOCK, FULL, GRID, LEARNED, means
+from headlens.report.mask_study import BLOCK, FULL, GRID, LEARNED, means, short_names
 from headlens.report.panels import numbers
 from headlens.report.style import (
     FAINT,
@@ -90,7 +90,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         axes.margins(x=0.12)
     legend = list(forms.legend()) if grid else []
     legend += [_handle(color=VERMILION, marker="D", linestyle="-", label="learned degrees, by μ")] * bool(learned.any())
-    labels = dict(zip(names, _short(names), strict=True))
+    labels = dict(zip(names, short_names(names), strict=True))
     legend += [_handle(color=ORANGE, marker=named[name], label=labels[name]) for name in names]
     legend.append(_handle(color=INK, linestyle="--", label="no mask"))
     figure.legend(
@@ -168,13 +168,6 @@ def _named(axes: Axes, rows: pd.DataFrame, looks: dict[str, str]) -> None:
         draw_intervals(axes, x, own, ORANGE)
         marker = looks[str(row["pattern"])]
         axes.plot(x, numbers(own, "value"), marker, color=ORANGE, markersize=5, zorder=3, linestyle="none")
-
-
-def _short(patterns: Sequence[str]) -> list[str]:
-    """Mask files by the end of their paths, as much of it as tells them apart."""
-    paths = [[part for part in name.split("/") if part not in {"mask.safetensors", "masks"}] for name in patterns]
-    parts = next((n for n in range(1, 9) if len({tuple(path[-n:]) for path in paths}) == len(paths)), 9)
-    return ["/".join(path[-parts:]) for path in paths]
 
 
 def _say(axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float], colour: str) -> None:

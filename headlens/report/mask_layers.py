@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from headlens.report.curves import draw_intervals, draw_level, legend_below
 from headlens.report.labels import FAMILY
-from headlens.report.mask_study import BLOCK, FULL, means
+from headlens.report.mask_study import BLOCK, FULL, means, short_names
 from headlens.report.panels import numbers
 from headlens.report.style import (
     BLUE,
@@ -52,7 +52,7 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
     blocks = list(table.groupby(BLOCK, sort=False))
     heights = [_ROW * (rows["pattern"].nunique() - 1) * max(1.0, 0.6 * len(ranges)) + _WORDS for _, rows in blocks]
     height = _TOP + sum(heights) + _GAP * (len(heights) - 1) + _BOTTOM
-    longest = max(len(name) for name in others["pattern"].astype(str))
+    longest = max(map(len, short_names(list(dict.fromkeys(others["pattern"].astype(str))))))
     names = min(max(_NAMES, _LETTER * longest), 3.0)
     width = _WIDE + names
     figure = new_figure(width, height)
@@ -84,5 +84,5 @@ def _panel(axes: Axes, rows: pd.DataFrame, ranges: list[str]) -> None:
         draw_intervals(axes, at, own, colour, sideways=True)
         label = "all layers" if layers == "all" else f"layers {layers}"
         axes.plot(numbers(own, "value"), at, "o", color=colour, markersize=3.5, label=label, zorder=3)
-    axes.set_yticks(range(len(names)), names, fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
+    axes.set_yticks(range(len(names)), short_names(names), fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
     axes.set_ylim(len(names) - 0.5, -0.5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -176,6 +176,13 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     return figure
 
 
+def short_names(patterns: Sequence[str]) -> list[str]:
+    """Mask files by the end of their paths, as much of it as tells them apart."""
+    paths = [[part for part in name.split("/") if part not in {"mask.safetensors", "masks"}] for name in patterns]
+    parts = next((n for n in range(1, 9) if len({tuple(path[-n:]) for path in paths}) == len(paths)), 9)
+    return ["/".join(path[-parts:]) for path in paths]
+
+
 def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
     draw_level(axes, full[full["control"] == "kept"], "no mask")
@@ -185,10 +192,12 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
         axes.plot(x, numbers(own, "value"), "o", color=colour, markersize=3.5, label=label, zorder=3)
         draw_intervals(axes, x, own, colour)
     axes.margins(x=0.18)  # room for the names of the leftmost
+    patterns = list(dict.fromkeys(others["pattern"].astype(str)))
+    names = dict(zip(patterns, short_names(patterns), strict=True))
     for row in others[others["control"] == "kept"].to_dict("records"):
         where = "" if row["layers"] == "all" else f" {row['layers']}"
         axes.annotate(
-            f"{row['pattern']}{where}",
+            f"{names[str(row['pattern'])]}{where}",
             (100 * row["sparsity"], row["value"]),
             # The same pattern without the diagonal stands a little to the right.
             xytext=(-4, 0),

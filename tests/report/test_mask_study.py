@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from headlens.report.mask_study import GRID, is_grid, means, quality_by_pattern, study_markdown
+from headlens.report.mask_study import GRID, is_grid, means, quality_by_pattern, short_names, study_markdown
 
 
 def masks(seeds: int = 3, tasks: tuple[str, ...] = ("sst2",)) -> pd.DataFrame:
@@ -93,3 +93,13 @@ def test_a_grid_of_degrees_is_left_to_its_own_figure() -> None:
     # Some patterns that have degrees, too, are no grid.
     assert not is_grid(both[~both["pattern"].isin(["bigbird:001", "bigbird:123"])])
     assert not is_grid(table)
+
+
+def test_mask_files_by_what_tells_them_apart() -> None:
+    names = ["runs/a/masks/penalty-1/mask.safetensors", "runs/a/masks/penalty-2/mask.safetensors", "star"]
+    assert short_names(names) == ["penalty-1", "penalty-2", "star"]
+    assert short_names(["a/x/mask.safetensors", "b/x/mask.safetensors"]) == ["a/x", "b/x"]
+    table = masks().replace({"pattern": {"star": names[0]}})
+    figure = quality_by_pattern(table)
+    assert figure is not None
+    assert [text.get_text() for text in figure.axes[0].texts] == ["penalty-1"]
