@@ -142,7 +142,8 @@ class LessonData:
         assert isinstance(lesson.data, TaskRows)
         notes = []
         if left_out := lesson.data.summary.too_long:
-            notes.append(f"{counted(left_out, 'example')} to learn from left out: longer than the model reads.")
+            limit = lesson.data.asker.reader.limit
+            notes.append(f"{counted(left_out, 'example')} to learn from left out: longer than {limit} tokens.")
         return Opened(loaded, lesson, notes, tuple(headed.fresh))
 
     def _text(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> Opened:

@@ -122,9 +122,9 @@ def evaluate(
 def nothing_left(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:
     """The error of a source of which no example could be read."""
     return CorpusError(
-        f"none of its {counted(counts.rows, 'example')} can be asked: too long for the model's "
-        f"{reader.limit} tokens, or without anything to ask.",
-        "Give shorter texts, or a model that reads longer ones.",
+        f"none of its {counted(counts.rows, 'example')} can be asked: longer than {reader.limit} tokens, "
+        "or without anything to ask.",
+        "Give shorter texts, a model that reads longer ones, or a larger --longest if one was given.",
         path=source.name,
     )
 

@@ -106,7 +106,7 @@ def test_long_examples_are_counted_and_never_cut(loaded: LoadedModel) -> None:
     assert found.ids == tuple(f"id{i}" for i in kept)
     np.testing.assert_array_equal(found.records[:, :2], naive(loaded)[kept])
     assert found.counts == SourceCounts(rows=25, too_long=25 - len(kept), examples=len(kept))
-    with pytest.raises(CorpusError, match="given: none of its 25 examples can be asked: too long for the model's 2 "):
+    with pytest.raises(CorpusError, match="given: none of its 25 examples can be asked: longer than 2 "):
         evaluate(TASK, loaded, SOURCE, EvaluationOptions(max_length=2))
 
 
