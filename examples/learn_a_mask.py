@@ -18,7 +18,7 @@ def main() -> None:
     task, source = headlens.open_task()
     lesson = headlens.Lesson.of_task(loaded, task, source)
     options = DamOptions(freeze=("all",))
-    found = learn_mask(loaded, lesson, 0.01, options, TrainingOptions(epochs=3, batch_tokens=512))
+    found = learn_mask(loaded, lesson, 0.01, options, TrainingOptions(epochs=2, batch_tokens=512))
     mask = LearnedMask.of("paraphrases", found.mask).file
     mask.save(file)
     table = LearnedMask.of("paraphrases", found.mask).sparsities()

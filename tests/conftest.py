@@ -27,6 +27,7 @@ OBJECTS = ["the café (again).", "naïve stories!", "a house near the river.", "
 SENTENCES = [" ".join(parts) for parts in product(SUBJECTS, VERBS, OBJECTS)]
 
 
+_LONG = {"test_notebooks.py", "test_examples.py", "test_recipes.py"}
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
@@ -37,7 +38,8 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip, with the reason, what this machine cannot run."""
+    """Skip, with the reason, what this machine cannot run; begin with what takes longest, so that no process waits."""
+    items.sort(key=lambda item: item.path.name not in _LONG)
     missing = {
         "gpu": "" if torch.cuda.is_available() else "needs a CUDA device",
         "shared_data": "" if (SHARED / "data").is_dir() else "needs the real data in ../shared/data",

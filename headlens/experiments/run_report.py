@@ -36,18 +36,18 @@ class ReportRequest:
 
     Args:
         runs: run folders.
+        place: where figures and page go; without a folder, those of a single run go into its own.
         format: what figures are written as; PNG in any case, which the page shows.
         latex: whether the tables that are read first are written for LaTeX, too.
-        place: where figures and page go; without a folder, those of a single run go into its own.
 
     Raises:
         OptionError: for an unknown format.
     """
 
     runs: tuple[Path, ...]
+    place: Place = field(default_factory=Place)
     format: tuple[str, ...] = ("png", "svg")
     latex: bool = False
-    place: Place = field(default_factory=Place)
 
     def __post_init__(self) -> None:
         check_formats(self.format)

@@ -100,7 +100,8 @@ def test_a_report_elsewhere_leaves_the_run_alone(classified: Path, tmp_path: Pat
     made = report(classified, out=tmp_path / "out")
     assert content(classified) == before
     assert record(tmp_path / "out")["status"] == "finished"
-    assert record(tmp_path / "out")["arguments"] == {"runs": [str(classified)]}
+    expected = {"runs": [str(classified)], "format": ["png", "svg"], "latex": False}
+    assert record(tmp_path / "out")["arguments"] == expected
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"figures", "report.html", "run.json"}
     inside = report(classified)
     assert made.page.read_bytes() == inside.page.read_bytes()

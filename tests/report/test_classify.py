@@ -128,8 +128,8 @@ def test_every_column_that_is_asked_for_is_written() -> None:
 
 def test_other_commands_are_shown_with_the_pictures_they_have() -> None:
     assert "classify" in KINDS
+    assert kind_of("models") == Kind()
     kind = kind_of("attend")
-    assert kind == Kind()
     assert not kind.draws
     assert kind.caption("sentence1_encoder") == Caption(
         "sentence1 encoder", "figures/sentence1_encoder.png, as the run drew it."

@@ -154,6 +154,8 @@ def test_nothing_from_a_run_becomes_an_element(words: str) -> None:
     tables["gates"] = tables["gates"].assign(model=words)
     tables["roles"] = tables["roles"].assign(model=words, role=words, roles=words)
     html = render([Shown(run(tables), [])])
-    assert html.count("<script") == html.count("<svg onload") + 1 == 1
+    # Our script, and the data that it shows, in which nothing begins an element.
+    assert (html.count("<script>"), html.count('<script type="application/json"')) == (1, 1)
+    assert (html.count("<script"), html.count("<svg onload")) == (2, 0)
     assert "<img" not in html
     assert str(escape(visible(words))) in html

@@ -121,6 +121,8 @@ def test_the_page_shows_the_tables(tmp_path: Path) -> None:
 def test_nothing_from_a_run_becomes_an_element(tmp_path: Path, words: str) -> None:
     read = read_recorded(write_relevance(tmp_path / "run", words, rules=(words, "epsilon")), words)
     html = render([Shown(read, [])])
-    assert html.count("<script") == html.count("<svg onload") + 1 == 1
+    # Our script, and the data that it shows, in which nothing begins an element.
+    assert (html.count("<script>"), html.count('<script type="application/json"')) == (1, 1)
+    assert (html.count("<script"), html.count("<svg onload")) == (2, 0)
     assert "<img" not in html
     assert str(escape(visible(words))) in html
