@@ -2,14 +2,14 @@
 
     python examples/compare_masks.py runs/masks-demo-*/masks.csv graph:neighbour graph:random
 
-The first pattern is compared with every other one, in each range of layers; give one, and it is compared with all.
+The first pattern is compared with the others that are named, or with all, in each range of layers.
 """
 
 import sys
 
-import numpy as np
 import pandas as pd
-from scipy import stats
+
+from headlens.report.mask_study import over_seeds
 
 
 def differences(table: pd.DataFrame, first: str, others: list[str]) -> pd.DataFrame:
@@ -27,10 +27,7 @@ def differences(table: pd.DataFrame, first: str, others: list[str]) -> pd.DataFr
         for other in others or [name for name in values if name != first]:
             if other in values:
                 by_seed = (values[first] - values[other]).dropna()
-                mean, wide = by_seed.mean(), np.nan
-                if len(by_seed) > 1:
-                    wide = stats.t.ppf(0.975, len(by_seed) - 1) * by_seed.std(ddof=1) / np.sqrt(len(by_seed))
-                rows.append((task, metric, layers, other, len(by_seed), mean, mean - wide, mean + wide))
+                rows.append((task, metric, layers, other, len(by_seed), *over_seeds(by_seed)))
     columns = ["task", "metric", "layers", f"{first} less", "seeds", "difference", "ci_low", "ci_high"]
     return pd.DataFrame(rows, columns=columns)
 

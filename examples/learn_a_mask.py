@@ -19,11 +19,11 @@ def main() -> None:
     lesson = headlens.Lesson.of_task(loaded, task, source)
     options = DamOptions(freeze=("all",))
     found = learn_mask(loaded, lesson, 0.01, options, TrainingOptions(epochs=2, batch_tokens=512))
-    mask = LearnedMask.of("paraphrases", found.mask).file
-    mask.save(file)
-    table = LearnedMask.of("paraphrases", found.mask).sparsities()
+    mask = LearnedMask.of("paraphrases", found.mask)
+    mask.file.save(file)
+    table = mask.sparsities()
     print(table[table["head"].notna()].sort_values("sparsity").head(5).to_string(index=False))
-    print(f"{table['sparsity'].iloc[-1]:.1%} of the positions of the encoder are masked: {file}")
+    print(f"{mask.sparsity:.1%} of the positions of the encoder are masked: {file}")
     before = headlens.evaluate(task, loaded, lesson.held)
     with headlens.keeping(loaded.model, headlens.MaskEdit(headlens.AttentionMask.load(file))):
         after = headlens.evaluate(task, loaded, lesson.held)

@@ -103,8 +103,22 @@ def _pruned(model: str, metric: str) -> pd.DataFrame:
     }
     frame = frame.assign(**keys, n_heads=6 - frame["n_pruned"], **columns, speedup=1 + 0.1 * frame["n_pruned"])
     order = ["model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"]
+    delta = value - 0.875
+    frame = frame.assign(delta=delta, delta_low=delta - 0.06, delta_high=delta + 0.06, p_value=0.5)
+    frame.loc[frame["strategy"] == "none", ["delta", "delta_low", "delta_high", "p_value"]] = np.nan
     return frame.assign(ranking_value=value + 0.01, n=100)[
-        [*order, "parameters", "speedup", "removed", "ranking_value", "n"]
+        [
+            *order,
+            "parameters",
+            "speedup",
+            "removed",
+            "delta",
+            "delta_low",
+            "delta_high",
+            "p_value",
+            "n",
+            "ranking_value",
+        ]
     ]
 
 

@@ -21,7 +21,7 @@ from headlens.experiments.feeding import Feed
 from headlens.heads import Head, Stack
 from headlens.metrics.view import Level
 from headlens.metrics.words import WordLevel, word_level, word_weights
-from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.models.loading import LoadedModel
 
 _SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
 
@@ -117,10 +117,12 @@ def attend(
 
 
 def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
-    """The first sentence of 8 to 20 tokens; None if there is none."""
-    tokenizer = tokenizer_of(loaded)
+    """The first sentence of 8 to 20 tokens that the model can read, with its translation; None if there is none."""
+    feed = None
     for example in corpus:
-        if _SHORTEST <= len(tokenizer(example.source.text)["input_ids"]) <= _LONGEST:
+        feed = feed or Feed.of(loaded, example)
+        encoded = feed.encoder.encode(example)
+        if encoded is not None and _SHORTEST <= len(encoded.source.ids) <= _LONGEST:
             return example
     return None
 

@@ -102,31 +102,17 @@ def _kept_books(
 ) -> Books:
     places = {name: run.kept(f"graphs-{number}.npz") for number, name in enumerate(graphs)}
     if not run.processes.share(all(place.is_file() for place in places.values())):
-        kept = None if parser is None else _Kept(parser)
+        trees: dict[str, Sentence] = {}
         with run.reporter.progress("graphs (examples)", len(prepared)) as advance:
-            books = make_books(loaded, prepared, graphs, kept, advance)
-        if kept is not None and run.writes and not isinstance(parser, TreebankParser):
+            books = make_books(loaded, prepared, graphs, parser, advance, trees)
+        if parser is not None and run.writes and not isinstance(parser, TreebankParser):
             with run.file(TREES) as path:
-                _write_trees(kept.trees.values(), path)
+                _write_trees(trees.values(), path)
         for name, place in places.items() if run.writes else ():
             with atomic_path(place) as path:
                 books[name].save(path)
         run.processes.gather(None)
     return {name: GraphBook.load(place) for name, place in places.items()}
-
-
-class _Kept:
-    """A parser whose trees are kept, by text."""
-
-    def __init__(self, parser: Parser) -> None:
-        self.parser = parser
-        self.trees: dict[str, Sentence] = {}
-
-    def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-        """The sentences in order, each with its tree."""
-        for sentence in self.parser.parse(sentences):
-            self.trees.setdefault(sentence.text.strip(), sentence)
-            yield sentence
 
 
 def _write_trees(trees: Iterable[Sentence], path: Path) -> None:
@@ -143,6 +129,7 @@ def make_books(
     graphs: Mapping[str, GraphOptions],
     parser: Parser | None = None,
     advance: Callable[[int], None] = lambda _: None,
+    trees: dict[str, Sentence] | None = None,
 ) -> dict[str, GraphBook]:
     """The graphs of all texts of some examples, of every kind in a book.
 
@@ -155,6 +142,7 @@ def make_books(
         graphs: by the names of the books.
         parser: adds trees, which syntax graphs need.
         advance: called with the number of examples done.
+        trees: takes the sentences with their words and trees, by text.
 
     Raises:
         OptionError: if a syntax graph is asked for without a parser, or spaCy's vectors without spaCy, or the rows of a
@@ -171,6 +159,8 @@ def make_books(
     while group := list(islice(examples, _BATCH)):
         rows = [(row.ids, texts) for own in group for row, texts in zip(own.rows, _texts_of_rows(own), strict=True)]
         for (ids, texts), sentences in zip(rows, _sentences([texts for _, texts in rows], parser), strict=True):
+            if trees is not None:
+                trees |= {sentence.text.strip(): sentence for sentence in sentences}
             if any(ids not in book for book in books.values()):
                 sequence = _encoded(encoder, sentences, ids)
                 second = len(texts[0]) + 1 if len(texts) > 1 else None
@@ -191,7 +181,6 @@ def _embeddings(loaded: LoadedModel) -> Floats:
 
 def _static(parser: Parser | None) -> Callable[[EncodedSequence], Floats]:
     """Gives the static vectors of the words of a text."""
-    parser = parser.parser if isinstance(parser, _Kept) else parser
     if not isinstance(parser, SpacyParser):
         raise OptionError("vectors=spacy are those of a spaCy model.", "Name one: --parser spacy:en_core_web_md.")
     return lambda sequence: form_means(sequence, parser.vectors([word.form for word in sequence.sentence.words]))

@@ -95,11 +95,9 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
         if loaded.model.config.is_encoder_decoder and not request.target_text:
             notes.append("Without --target-text only the encoder was looked into.")
         if run.folder is not None:
-            named = {"model_name": loaded.name, "weight_hash": loaded.weight_hash}
             _write_tensors(run.folder, maps)
             _write_figures(run.folder, maps, request.selection, run.reporter)
-            facts = model_facts(loaded, loaded.short_name)
-            run.folder.finish({**named, "models": [facts], "notes": notes})
+            run.folder.finish({"models": [model_facts(loaded, loaded.short_name)], "notes": notes})
         return AttendRun(run.path, run.files, notes)
 
 

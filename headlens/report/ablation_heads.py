@@ -12,7 +12,7 @@ from headlens.report.ablation_map import KEEP_ONLY, significant
 from headlens.report.ablation_overviews import most_damage
 from headlens.report.head_facts import HeadFacts, HeadSeries
 from headlens.report.page_tables import number_text
-from headlens.report.pruning_curve import NONE
+from headlens.report.pruning_curve import NONE, RANDOM
 from headlens.report.recorded import RecordedRun
 
 
@@ -66,30 +66,27 @@ def _p(value: float) -> str:
 
 
 def _pruned(pruning: pd.DataFrame) -> list[str]:
-    """The most heads that a strategy takes out while the whole model's value stays within the interval."""
+    """The most heads that a strategy takes out without a loss that shows: the paired interval of the change tells."""
+    if "delta" not in pruning:
+        return []
     found = []
     for model, rows in pruning.groupby("model", sort=False):
-        whole = rows[rows["strategy"] == NONE]
-        chosen = rows[~rows["strategy"].isin([NONE, "random"]) & (rows["n_pruned"] > 0)]
-        if whole.empty or chosen.empty:
+        chosen = rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)].dropna(subset=["delta"])
+        if chosen.empty:
             continue
-        base = float(whole["value"].iloc[0])
         lower = set(rows["metric"]) <= LOWER_IS_BETTER
-        held = chosen[(chosen["ci_low"] <= base) if lower else (chosen["ci_high"] >= base)]
-        if held.empty:
-            least = chosen.iloc[int(np.argmin(chosen["n_pruned"]))]
-            found.append(
-                f"{model}: every pruning that was tried costs more than its interval; the smallest takes "
-                f"{counted(int(least['n_pruned']), 'head')} and leaves {number_text(float(least['value']))} of "
-                f"{number_text(base)}."
-            )
-            continue
-        most = held[held["n_pruned"] == held["n_pruned"].max()]
-        best = most.iloc[int(np.argmin(most["value"]) if lower else np.argmax(most["value"]))]
-        values = [number_text(float(best[name])) for name in ("value", "ci_low", "ci_high")]
+        held = chosen[(chosen["delta_low"] <= 0) if lower else (chosen["delta_high"] >= 0)]
+        # Of as many heads the best model counts.
+        order = chosen.sort_values("value", ascending=lower, kind="stable")
+        row = order.iloc[int(np.argmin(order["n_pruned"]))]
+        if len(held):
+            order = held.sort_values("value", ascending=lower, kind="stable")
+            row = order.iloc[int(np.argmax(order["n_pruned"]))]
+        what = "shows no loss" if len(held) else "is the least that was tried, and shows a loss"
+        value, delta, low, high = (number_text(float(row[n])) for n in ("value", "delta", "delta_low", "delta_high"))
+        gone, left = int(row["n_pruned"]), int(row["n_heads"])
         found.append(
-            f"{model}: {int(best['n_pruned'])} of {int(best['n_pruned'] + best['n_heads'])} heads can go "
-            f"({best['strategy']}): {best['metric']} {values[0]} [{values[1]}, {values[2]}], with all heads "
-            f"{number_text(base)}, which lies within this interval."
+            f"{model}: {row['task']} with {gone} of {gone + left} heads pruned ({row['strategy']}) {what}: "
+            f"{row['metric']} {value}, a change of {delta} [{low}, {high}]."
         )
     return found

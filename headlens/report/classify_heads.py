@@ -53,8 +53,8 @@ def classify_heads(run: RecordedRun) -> HeadFacts:
     codes = np.array([FAMILIES.index(name) for name in families(heads["role"])], np.float64)
     roled = heads.assign(code=codes, letters=[short(role).replace("\n", "") for role in heads["role"]])
     about = "The strongest role of the head, if it holds one; letters give the offset or the relation."
-    kinds = {"no role" if name == NONE else name: COLOURS[name] for name in FAMILIES}
-    series = [HeadSeries("role", "role", about, roled, "code", kinds=kinds, letters="letters")]
+    categories = {"no role" if name == NONE else name: COLOURS[name] for name in FAMILIES}
+    series = [HeadSeries("role", "role", about, roled, "code", categories=categories, letters="letters")]
     for column, title, text in _MEASURES:
         if column in heads:
             bounds = (f"{column}_ci_low", f"{column}_ci_high")
@@ -70,7 +70,7 @@ def classify_heads(run: RecordedRun) -> HeadFacts:
     if "positions" in run.tables:
         offsets = run.tables["positions"].rename(columns={"offset": "category"})
         shares.append(HeadShares("Where the most attended token stands", offsets))
-    return HeadFacts(series, words, shares, read_maps(run, {name: name for name in run.models}))
+    return HeadFacts(series, words, shares, read_maps(run, str))
 
 
 def classify_findings(run: RecordedRun) -> list[str]:
@@ -140,7 +140,8 @@ def _best_margin(syntax: pd.DataFrame) -> list[HeadSeries]:
 def _relations(run: RecordedRun) -> pd.DataFrame:
     syntax = run.tables["syntax"]
     gain = numbers(syntax, "accuracy") - numbers(syntax, "baseline")
-    known = syntax.assign(gain=gain)[np.isfinite(gain)].sort_values("gain", ascending=False, kind="stable")
+    known = syntax.assign(gain=gain)[np.isfinite(gain) & np.isfinite(numbers(syntax, "n"))]
+    known = known.sort_values("gain", ascending=False, kind="stable")
     known = known.groupby(_KEYS, sort=False).head(_RELATIONS)
     texts = [
         f"{row['relation']} {ARROWS.get(str(row['direction']), row['direction'])} {number_text(row['accuracy'])} "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,12 @@ def write_maps(run: RunFolder, weights: Mapping[str, npt.NDArray[np.floating]], 
     run.json(LABELS.removesuffix(".json"), labels)
 
 
-def read_maps(run: RecordedRun, models: Mapping[str, str]) -> list[HeadMap]:
+def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[HeadMap]:
     """The maps of a run; none where it keeps none.
 
     Args:
         run: of a command that writes maps.
-        models: the model of every name.
+        model_of: the model of a name, as tables call it.
 
     Raises:
         InputError: if a file cannot be read, or does not hold what it should.
@@ -51,9 +51,8 @@ def read_maps(run: RecordedRun, models: Mapping[str, str]) -> list[HeadMap]:
     try:
         weights, labels = load_file(paths[0]), json.loads(paths[1].read_text(encoding="utf-8"))
         found = [
-            _read(models[name], stack, weights[f"{name}.{stack}"], own)
+            _read(model_of(name), stack, weights[f"{name}.{stack}"], own)
             for name, stacks in labels.items()
-            if name in models
             for stack, own in mapping(stacks).items()
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as problem:
@@ -73,7 +72,8 @@ def _read(model: str, stack: str, weights: npt.NDArray[np.floating], labels: Map
 
 def _heads(run: RecordedRun) -> HeadFacts:
     """The maps of `headlens attend`, whose sentences are numbered."""
-    return HeadFacts(maps=read_maps(run, {str(number): run.models[0] for number in range(1, 1000)}))
+    model = run.models[0]
+    return HeadFacts(maps=read_maps(run, lambda _: model))
 
 
 ATTEND = Kind(heads=_heads)

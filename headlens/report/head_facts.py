@@ -32,7 +32,7 @@ class HeadSeries:
         value: the column of the number.
         bounds: the columns of the ends of its interval, if it has one.
         diverging: whether 0 is in the middle of its colours.
-        kinds: of a number that stands for one of several kinds: their names with their colours, the first one is 0.
+        categories: of a number that stands for one of several categories: their names with their colours, the first one is 0.
         letters: of such a series, the column of the letters that stand in its cells.
     """
 
@@ -43,7 +43,7 @@ class HeadSeries:
     value: str
     bounds: tuple[str, str] | None = None
     diverging: bool = False
-    kinds: Mapping[str, str] = field(default_factory=dict)
+    categories: Mapping[str, str] = field(default_factory=dict)
     letters: str = ""
 
 
@@ -154,7 +154,7 @@ def _add_series(models: dict[str, _Model], series: HeadSeries, label: str, shown
                 "values": values,
                 "lows": lows,
                 "highs": highs,
-                "kinds": [[shown(name), colour] for name, colour in series.kinds.items()],
+                "categories": [[shown(name), colour] for name, colour in series.categories.items()],
                 "letters": letters,
             }
         )

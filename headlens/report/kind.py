@@ -109,6 +109,8 @@ class Kind:
         for name, columns in self.tables.items():
             if name in run.tables:
                 columns.check(run.tables[name], run.folder / f"{name}.csv")
+        # Files beside the tables, too, are read before anything is written.
+        self.heads(run)
 
     def caption(self, name: str) -> Caption:
         """Title and text for a figure."""

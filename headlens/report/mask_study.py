@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -58,9 +59,17 @@ def _mean(rows: pd.DataFrame) -> dict[str, Any]:
     found = numbers(rows, "value")
     if len(found) == 1:
         return {name: float(numbers(rows, name)[0]) for name in VALUES} | {"seeds": 1}
+    return dict(zip(VALUES, over_seeds(found), strict=True)) | {"seeds": len(found)}
+
+
+def over_seeds(values: npt.ArrayLike) -> tuple[float, float, float]:
+    """The mean of one number for each seed, and its 95 % interval by Student's t; NaN ends for a single seed."""
+    found = np.asarray(values, np.float64)
     mean = float(found.mean())
+    if len(found) < 2:
+        return mean, math.nan, math.nan
     wide = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found)))
-    return {"value": mean, "ci_low": mean - wide, "ci_high": mean + wide, "seeds": len(found)}
+    return mean, mean - wide, mean + wide
 
 
 def study_markdown(masks: pd.DataFrame) -> str:

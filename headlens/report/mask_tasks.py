@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
-from scipy import stats
 
 from headlens.report.curves import VALUES
 from headlens.report.gate_results import escaped
-from headlens.report.mask_study import CONTROLS, FULL, grid, quality_figure, sparsity_column, value_text
+from headlens.report.mask_study import CONTROLS, FULL, grid, over_seeds, quality_figure, sparsity_column, value_text
 from headlens.report.panels import numbers
 from headlens.report.recorded import RecordedRun
 
@@ -32,8 +31,7 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
 
     Returns:
         Columns model, pattern, layers, control, sparsity, a column for each task, average, ci_low, ci_high, seeds. A
-        mask that not all tasks of a model were trained under has no average. `attrs` has the `metrics` by task. Empty
-        for fewer than two tasks.
+        mask that not all tasks of a model were trained under has no average. Empty for fewer than two tasks.
     """
     frames = [run.tables["masks"] for run in runs if "masks" in run.tables]
     table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["task"])
@@ -52,8 +50,15 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
             | {task: by_task.get(task, np.nan) for task in tasks}
             | _average(own, wanted)
         )
-    found = pd.DataFrame(rows)
-    found.attrs["metrics"] = {str(k): str(v) for k, v in table.groupby("task", sort=False)["metric"].first().items()}
+    return pd.DataFrame(rows)
+
+
+def metrics_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
+    """The metric that counts in `over_tasks`, by task."""
+    found: dict[str, str] = {}
+    for run in runs:
+        for row in run.tables["masks"].to_dict("records") if "masks" in run.tables else ():
+            found.setdefault(str(row["task"]), str(row["metric"]))
     return found
 
 
@@ -63,10 +68,9 @@ def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
     if values.empty:
         return dict(zip(names, (np.nan, np.nan, np.nan, 0), strict=True))
     found: npt.NDArray[np.float64] = values.to_numpy(np.float64).mean(axis=1)
-    mean = float(found.mean())
+    mean, *ends = over_seeds(found)
     if len(found) > 1:
-        half = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found)))
-        return dict(zip(names, (mean, mean - half, mean + half, len(found)), strict=True))
+        return dict(zip(names, (mean, *ends, len(found)), strict=True))
     own = rows[rows["seed"] == values.index[0]]
     value = numbers(own, "value")
     low, high = (float(np.linalg.norm(numbers(own, name) - value)) / len(tasks) for name in ("ci_low", "ci_high"))
@@ -87,11 +91,12 @@ def attention_text(row: dict[str, Any]) -> str:
     return f"{row['pattern']}{where}" + (f", {CONTROLS[row['control']]}" if row["control"] != "kept" else "")
 
 
-def tasks_markdown(table: pd.DataFrame) -> str:
+def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str]) -> str:
     """A table for each model: its attention, how much of it is masked, every task, the average.
 
     Args:
         table: see `over_tasks`.
+        metrics: of the tasks, see `metrics_of`.
     """
     tasks = tasks_of(table)
     parts = ["# Models trained under attention masks, over tasks"]
@@ -105,8 +110,8 @@ def tasks_markdown(table: pd.DataFrame) -> str:
             words = attention_text({str(k): v for k, v in row.items()})
             lines.append([escaped(words), f"{100 * row['sparsity']:.1f}", *values, average])
         parts += [f"\n## {escaped(str(model))}", "", *grid(lines)]
-    metrics = [f"{metric} of {escaped(task)}" for task, metric in table.attrs.get("metrics", {}).items()]
-    parts += [f"\nThe average is that of {', '.join(metrics)}."] if metrics else []
+    told = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
+    parts.append(f"\nThe average is that of {told}.")
     return "\n".join(parts) + "\n"
 
 

@@ -20,7 +20,14 @@ from headlens.report.degrees import learned_degrees, quality_by_degrees
 from headlens.report.kind import Caption, Drawings, Kind, Together
 from headlens.report.mask_layers import quality_by_layers
 from headlens.report.mask_study import BLOCK, FULL, means, quality_by_pattern, study_markdown, value_text
-from headlens.report.mask_tasks import attention_text, average_by_pattern, over_tasks, tasks_markdown, tasks_of
+from headlens.report.mask_tasks import (
+    attention_text,
+    average_by_pattern,
+    metrics_of,
+    over_tasks,
+    tasks_markdown,
+    tasks_of,
+)
 from headlens.report.page_tables import PageTable, page_table
 from headlens.report.panels import numbers
 from headlens.report.recorded import Columns, RecordedRun
@@ -190,7 +197,7 @@ def _together(runs: Sequence[RecordedRun]) -> Together:
     if table.empty:
         return
     yield "over_tasks", table
-    yield "over_tasks", tasks_markdown(table)
+    yield "over_tasks", tasks_markdown(table, metrics_of(runs))
     yield "average", average_by_pattern(table)
 
 

@@ -33,10 +33,10 @@ from headlens.report.style import (
     new_figure,
 )
 
-NONE = "none"
+NONE, RANDOM = "none", "random"
 # Colour and marker, so that lines are told apart in grey too.
 LOOKS = {
-    "random": (FAINT, "x"),
+    RANDOM: (FAINT, "x"),
     "ranked": (BLUE, "o"),
     "importance": (ORANGE, "s"),
     "importance-steps": (PURPLE, "D"),

@@ -92,26 +92,34 @@ def test_of_an_ablation(tmp_path: Path) -> None:
         "demo: sst2 suffers most without encoder.0.1: accuracy 0.625 instead of 0.875, a change of -0.250 [-0.280, "
         "-0.220], Holm-corrected p below 0.001. 1 head of 6 is significant."
     )
-    # of `ranked`, one head costs 0.05 and two cost 0.1, with intervals of 0.05 to each side
+    # of `ranked`, one head costs 0.05 and two cost 0.1, with paired intervals of 0.06 to each side
     assert pruned == (
-        "demo: 1 of 6 heads can go (ranked): accuracy 0.825 [0.775, 0.875], with all heads 0.875, which lies within "
-        "this interval."
+        "demo: sst2 with 1 of 6 heads pruned (ranked) shows no loss: accuracy 0.825, a change of -0.050 [-0.110, "
+        "0.010]."
     )
 
 
-def pruning(**columns: Any) -> str:
-    (text,) = of("ablate", pruning=ablation_tables()["pruning"].assign(**columns))
-    return text
+def pruning(**columns: Any) -> list[str]:
+    return of("ablate", pruning=ablation_tables()["pruning"].assign(**columns))
 
 
 def test_pruning_that_costs_too_much_and_losses() -> None:
     table = ablation_tables()["pruning"]
-    assert pruning(ci_high=table["value"] + 0.01) == (
-        "demo: every pruning that was tried costs more than its interval; the smallest takes 1 head and leaves 0.825 "
-        "of 0.875."
-    )
-    # a metric that is better when it is low: what is lower than the whole model's costs nothing
-    assert "2 of 6 heads can go (ranked): perplexity 0.775" in pruning(metric="perplexity")
+    assert pruning(delta_high=table["delta"] + 0.01) == [
+        "demo: sst2 with 1 of 6 heads pruned (ranked) is the least that was tried, and shows a loss: accuracy 0.825, a "
+        "change of -0.050 [-0.110, -0.040]."
+    ]
+    # a metric that is better when it is low: what falls costs nothing
+    assert pruning(metric="perplexity") == [
+        "demo: sst2 with 2 of 6 heads pruned (ranked) shows no loss: perplexity 0.775, a change of -0.100 [-0.160, "
+        "-0.040]."
+    ]
+    # of as many heads the better choice counts; random orders are no choice
+    rival = table[(table["strategy"] == "ranked") & (table["n_pruned"] == 1)].assign(strategy="greedy")
+    for more, best in ((0.001, "greedy"), (-0.001, "ranked")):
+        both = pd.concat([table, rival.assign(value=rival["value"] + more)])
+        assert f"1 of 6 heads pruned ({best})" in of("ablate", pruning=both)[0]
+    assert of("ablate", pruning=table.drop(columns="delta")) == []
 
 
 def test_of_gates(tmp_path: Path) -> None:

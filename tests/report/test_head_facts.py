@@ -13,9 +13,9 @@ from made_gates import Made, write_prune
 from made_runs import ablation_tables, classify_tables, write_ablation, write_classification, write_relevance
 
 from headlens.errors import InputError
+from headlens.report.categories import kind_of
 from headlens.report.example_maps import ATTEND, LABELS, WEIGHTS, read_maps, write_maps
 from headlens.report.head_facts import LONGEST, HeadFacts, HeadMap, HeadSeries, HeadShares, HeadWords, head_page
-from headlens.report.kinds import kind_of
 from headlens.report.recorded import RecordedRun, read_recorded
 from headlens.report.runs import RunFolder
 
@@ -78,7 +78,7 @@ def test_words_shares_and_maps_of_the_models_that_are_there() -> None:
 def test_of_a_classification(tmp_path: Path) -> None:
     found = facts(write_classification(tmp_path / "run"))
     role, confidence, *_ = found.series
-    assert [list(role.kinds)[int(code)] for code in role.rows["code"]] == [
+    assert [list(role.categories)[int(code)] for code in role.rows["code"]] == [
         *("positional", "syntactic", "no role", "no role", "rare", "no role")
     ]
     assert role.rows["letters"].tolist() == ["-1", "nsubj↑", "", "", "rare", ""]
@@ -140,8 +140,8 @@ def test_of_sentences(sentences: Path) -> None:
     assert (first.model, first.stack, first.queries) == ("m", "encoder", ("a", "b", "c"))
     assert np.array_equal(first.weights, np.eye(3)[None, None])
     assert second.weights.shape == (1, 1, 2, 2)
-    assert read_maps(recorded(sentences), {"2": "x"})[0].model == "x"
-    assert read_maps(recorded(sentences.parent), {"1": "m"}) == []
+    assert [own.model for own in read_maps(recorded(sentences), "x".__add__)] == ["x1", "x2"]
+    assert read_maps(recorded(sentences.parent), str) == []
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from headlens.report.mask_tasks import average_by_pattern, over_tasks, tasks_markdown, tasks_of
+from headlens.report.mask_tasks import average_by_pattern, metrics_of, over_tasks, tasks_markdown, tasks_of
 from headlens.report.masks import MASKS
 from headlens.report.recorded import RecordedRun
 
@@ -78,12 +78,13 @@ def test_one_task_is_not_several() -> None:
 
 
 def test_markdown_names_what_is_masked() -> None:
-    lines = tasks_markdown(over_tasks([run("sst2", 0.5, 1), run("rte", 0.3, 1)])).splitlines()
+    runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1, metrics=("f1", "accuracy"))]
+    lines = tasks_markdown(over_tasks(runs), metrics_of(runs)).splitlines()
     assert "| attention | masked, % | sst2 | rte | average [95 % interval] |" in lines
     assert "| all | 0.0 | 0.500 | 0.300 | 0.400 [0.379, 0.428] |" in lines
     assert "| no diagonal | 1.0 | 0.700 | 0.500 | 0.600 [0.579, 0.628] |" in lines
     assert any(line.startswith("| star | 90.0 | 0.800 | 0.600 |") for line in lines)
-    assert lines[-1] == "The average is that of accuracy of sst2, accuracy of rte."
+    assert lines[-1] == "The average is that of accuracy of sst2, f1 of rte."
 
 
 def test_figure_and_page() -> None:

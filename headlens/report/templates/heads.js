@@ -83,7 +83,7 @@
   function fillMinus() {
     const own = series();
     const others = models.flatMap((m, i) => m.series.map((one, j) => [m, one, i, j]));
-    const fitting = others.filter(([, one]) => one.key === own.key && one !== own && !own.kinds.length);
+    const fitting = others.filter(([, one]) => one.key === own.key && one !== own && !own.categories.length);
     fill(minusBox, [["", "nothing"], ...fitting.map(([m, one, i, j]) => [`${i} ${j}`, models.length > 1 ? `${m.name} · ${one.run}` : one.run])]);
   }
 
@@ -112,22 +112,22 @@
   }
 
   function colour(value, [low, high]) {
-    const { kinds, diverging } = series();
+    const { categories, diverging } = series();
     if (!finite(value)) return null;
-    if (kinds.length) return channels(kinds[value][1]);
+    if (categories.length) return channels(categories[value][1]);
     return mix(diverging || minus() ? scales.diverging : scales.sequential, (value - low) / (high - low));
   }
 
   function told(stack, layer, head) {
     const value = valueOf(stack, layer, head);
-    const { kinds, letters, title } = series();
-    const text = kinds.length && finite(value) ? [kinds[value][0], letters[stack]?.[layer]?.[head]].filter(Boolean).join(" ") : words(value);
+    const { categories, letters, title } = series();
+    const text = categories.length && finite(value) ? [categories[value][0], letters[stack]?.[layer]?.[head]].filter(Boolean).join(" ") : words(value);
     return `${stack} layer ${layer} head ${head}, ${title}: ${finite(value) ? text : "no value"}`;
   }
 
   function paint() {
     const ends = limits();
-    const { kinds, letters, title, about: text } = series();
+    const { categories, letters, title, about: text } = series();
     about.textContent = minus() ? `${text} Shown is the difference.` : text;
     const scroll = grids.querySelector(".scroll")?.scrollLeft ?? 0;
     grids.replaceChildren(...Object.entries(model().stacks).map(([stack, size]) => grid(stack, size, ends)), legend(ends));
@@ -151,7 +151,7 @@
     function cell(stack, layer, h, limits) {
       const value = valueOf(stack, layer, h);
       const rgb = colour(value, limits);
-      const shown = kinds.length ? (letters[stack]?.[layer]?.[h] ?? "") : short(value);
+      const shown = categories.length ? (letters[stack]?.[layer]?.[h] ?? "") : short(value);
       const made = make("td", { role: "gridcell", tabindex: "-1", "data-head": `${stack} ${layer} ${h}`, "aria-label": told(stack, layer, h) }, shown);
       if (rgb) {
         made.style.backgroundColor = css(rgb);
@@ -161,9 +161,9 @@
     }
 
     function legend([low, high]) {
-      if (kinds.length) {
+      if (categories.length) {
         const present = new Set(Object.values(series().values).flat(2));
-        const entries = kinds.filter((_, number) => present.has(number)).map(([name, hex]) => {
+        const entries = categories.filter((_, number) => present.has(number)).map(([name, hex]) => {
           const square = make("i");
           square.style.backgroundColor = hex;
           return make("span", {}, square, name);
@@ -203,7 +203,7 @@
   }
 
   function numbers(stack, layer, head) {
-    const rows = model().series.filter((one) => !one.kinds.length).flatMap((one) => {
+    const rows = model().series.filter((one) => !one.categories.length).flatMap((one) => {
       const at = (grid) => grid[stack]?.[layer]?.[head];
       const value = at(one.values);
       if (!finite(value)) return [];
@@ -239,7 +239,7 @@
     const cut = (token) => (token.length > 12 ? `${token.slice(0, 11)}…` : token);
     const size = [room + keys.length * cell, room + queries.length * cell];
     const pairs = Array.from(weights, (w, i) => [w / 255, queries[Math.floor(i / keys.length)], keys[i % keys.length]]);
-    const top = pairs.toSorted((a, b) => b[0] - a[0]).slice(0, 5).map(([w, q, k]) => `${q} → ${k} ${w.toFixed(2)}`);
+    const top = [...pairs].sort((a, b) => b[0] - a[0]).slice(0, 5).map(([w, q, k]) => `${q} → ${k} ${w.toFixed(2)}`);
     const label = `Attention, queries in rows; most: ${top.join(", ")}`;
     const box = draw("svg", { viewBox: `0 0 ${size.join(" ")}`, width: size[0], height: size[1], role: "img", "aria-label": label, class: "map" });
     keys.forEach((token, k) => box.append(draw("text", { transform: `translate(${room + (k + 0.7) * cell} ${room - 3}) rotate(-90)` }, cut(token))));
