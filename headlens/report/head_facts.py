@@ -32,7 +32,7 @@ class HeadSeries:
         value: the column of the number.
         bounds: the columns of the ends of its interval, if it has one.
         diverging: whether 0 is in the middle of its colours.
-        categories: of a number that stands for one of several categories: their names with their colours, the first one is 0.
+        categories: of a number that stands for one of several: their names with their colours, the first one is 0.
         letters: of such a series, the column of the letters that stand in its cells.
     """
 

@@ -13,9 +13,9 @@ from made_gates import Made, write_prune
 from made_runs import ablation_tables, classify_tables, write_ablation, write_classification, write_relevance
 
 from headlens.errors import InputError
-from headlens.report.categories import kind_of
 from headlens.report.example_maps import ATTEND, LABELS, WEIGHTS, read_maps, write_maps
 from headlens.report.head_facts import LONGEST, HeadFacts, HeadMap, HeadSeries, HeadShares, HeadWords, head_page
+from headlens.report.kinds import kind_of
 from headlens.report.recorded import RecordedRun, read_recorded
 from headlens.report.runs import RunFolder
 
