@@ -7,7 +7,7 @@ import shlex
 from . import options as o
 from . import task_options as t
 from .classify import ModelsArgument
-from .groups import AblationGroup, LoadGroup, MaskGroup, OutputGroup, PruningGroup, TaskGroup, grouped
+from .groups import AblationGroup, LoadGroup, MaskGroup, PruningGroup, RunGroup, TaskGroup, grouped
 
 
 @grouped
@@ -17,7 +17,7 @@ def ablate(
     examples: TaskGroup,
     ablation: AblationGroup,
     pruning: PruningGroup,
-    output: OutputGroup,
+    output: RunGroup,
     models: ModelsArgument = None,
     task: t.TaskOption = "paraphrase",
     figures: o.FiguresOption = True,
@@ -40,6 +40,8 @@ def ablate(
         figures=figures,
         place=output.place(),
     )
+    if output.planned(request):
+        return
     screen = output.screen()
     run = run_ablate(request, screen)
     screen.show(*ablation_tables(run.tables, run.models))

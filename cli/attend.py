@@ -9,7 +9,7 @@ import typer
 
 from . import options as o
 from . import role_options as r
-from .groups import LoadGroup, MaskGroup, OutputGroup, grouped
+from .groups import LoadGroup, MaskGroup, RunGroup, grouped
 from .options import CORPUS, STATISTICS
 
 EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
@@ -19,7 +19,7 @@ EXAMPLE = "The quick brown fox jumps over the lazy dog because it is bored."
 def attend(
     load: LoadGroup,
     masking: MaskGroup,
-    output: OutputGroup,
+    output: RunGroup,
     model: o.ModelArgument = "demo",
     text: Annotated[
         list[str] | None, typer.Option(help="A sentence; can be given again.", rich_help_panel=CORPUS)
@@ -51,6 +51,8 @@ def attend(
         model_options=load.options(),
         place=output.place(),
     )
+    if output.planned(request):
+        return
     screen = output.screen()
     run = run_attend(request, screen)
     screen.notes(run.notes)

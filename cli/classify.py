@@ -9,7 +9,7 @@ import typer
 
 from . import options as o
 from . import role_options as r
-from .groups import LoadGroup, MaskGroup, OutputGroup, RelevanceGroup, ThresholdsGroup, grouped
+from .groups import LoadGroup, MaskGroup, RelevanceGroup, RunGroup, ThresholdsGroup, grouped
 
 ModelsArgument = Annotated[
     list[str] | None,
@@ -29,7 +29,7 @@ def classify(
     masking: MaskGroup,
     thresholds: ThresholdsGroup,
     rule: RelevanceGroup,
-    output: OutputGroup,
+    output: RunGroup,
     models: ModelsArgument = None,
     corpus: o.CorpusOption = "demo",
     target: o.TargetOption = None,
@@ -88,6 +88,8 @@ def classify(
         figures=figures,
         place=output.place(),
     )
+    if output.planned(request):
+        return
     screen = output.screen()
     run = run_classify(request, screen)
     screen.show(*classify_tables(run.tables, thresholds.min_instances))

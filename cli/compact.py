@@ -6,13 +6,13 @@ import shlex
 
 from . import head_options as h
 from . import options as o
-from .groups import LoadGroup, OutputGroup, grouped
+from .groups import LoadGroup, RunGroup, grouped
 
 
 @grouped
 def compact(
     load: LoadGroup,
-    output: OutputGroup,
+    output: RunGroup,
     model: o.ModelArgument = "demo",
     heads: h.HeadsOption = None,
     from_file: h.HeadsFileOption = None,
@@ -49,6 +49,8 @@ def compact(
         model_options=load.options(),
         place=output.place(),
     )
+    if output.planned(request):
+        return
     screen = output.screen()
     run = run_compact(request, screen)
     screen.show(compact_table(run.table))

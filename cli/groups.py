@@ -252,6 +252,21 @@ class OutputGroup(Group):
         return Screen(json=self.json and not rank(), quiet=self.quiet or rank() > 0)
 
 
+@dataclass(frozen=True)
+class RunGroup(OutputGroup):
+    """The same of a command that runs a model, and can tell before what that takes."""
+
+    dry_run: o.DryRunOption = False
+
+    def planned(self, request: Any) -> bool:
+        """With --dry-run, show what a request would do; whether that is all that is wanted."""
+        if self.dry_run:
+            from .plan import show_plan
+
+            show_plan(request, self.screen())
+        return self.dry_run
+
+
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one option for every field of its groups."""
     hints = get_type_hints(command, include_extras=True)

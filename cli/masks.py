@@ -8,7 +8,7 @@ from . import mask_options as m
 from . import options as o
 from .dam_groups import MaskTrainingGroup
 from .gate_groups import LessonGroup
-from .groups import LoadGroup, OutputGroup, grouped
+from .groups import LoadGroup, RunGroup, grouped
 from .mask_groups import Study, StudyGroup
 
 
@@ -18,7 +18,7 @@ def masks(
     lesson: LessonGroup,
     own: StudyGroup,
     training: MaskTrainingGroup,
-    output: OutputGroup,
+    output: RunGroup,
     model: m.StudyModel = "demo",
     task: m.StudyTaskOption = None,
     pattern: m.PatternOption = None,
@@ -38,6 +38,8 @@ def masks(
 
     study = Study(task, model, lesson, own, training, load).request()
     request = MasksRequest(tuple(pattern or ()), length, no_diagonal, study, figures, output.place())
+    if output.planned(request):
+        return
     screen = output.screen()
     run = run_masks(request, screen)
     screen.show(*sparsity_tables(run.tables["sparsity"]), *study_tables(run.tables))

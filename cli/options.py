@@ -207,6 +207,14 @@ FiguresOption = Annotated[
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print the summary as JSON and nothing else.", rich_help_panel=OUTPUT)
 ]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Write nothing: tell what would be done, how large it is, and about how much time and memory it takes.",
+        rich_help_panel=OUTPUT,
+    ),
+]
 DebugOption = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT)]
 QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print only errors; files are written.", rich_help_panel=OUTPUT)

@@ -7,7 +7,7 @@ import shlex
 from . import options as o
 from . import task_options as t
 from .gate_groups import GateGroup, LessonGroup, RolesGroup, SweepTrainingGroup
-from .groups import LoadGroup, OutputGroup, grouped
+from .groups import LoadGroup, RunGroup, grouped
 
 
 @grouped
@@ -17,7 +17,7 @@ def prune(
     gates: GateGroup,
     training: SweepTrainingGroup,
     roles: RolesGroup,
-    output: OutputGroup,
+    output: RunGroup,
     model: o.ModelArgument = "demo",
     task: t.TaskOption = "paraphrase",
     figures: o.FiguresOption = True,
@@ -41,6 +41,8 @@ def prune(
         figures=figures,
         place=output.place(),
     )
+    if output.planned(request):
+        return
     screen = output.screen()
     run = run_prune(request, screen)
     screen.show(*prune_tables(run.tables))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from . import options as o
-from .groups import LoadGroup, MaskGroup, OutputGroup, RelevanceGroup, grouped
+from .groups import LoadGroup, MaskGroup, RelevanceGroup, RunGroup, grouped
 
 CompareOption = Annotated[
     str,
@@ -25,7 +25,7 @@ def relevance(
     load: LoadGroup,
     masking: MaskGroup,
     rule: RelevanceGroup,
-    output: OutputGroup,
+    output: RunGroup,
     model: o.ModelArgument = "demo",
     corpus: o.CorpusOption = "demo",
     target: o.TargetOption = None,
@@ -61,6 +61,8 @@ def relevance(
         figures=figures,
         place=output.place(),
     )
+    if output.planned(request):
+        return
     screen = output.screen()
     run = run_relevance(request, screen)
     screen.show(*relevance_tables(run.tables))

@@ -8,7 +8,7 @@ from . import options as o
 from . import sparsefinder_groups as sg
 from . import sparsefinder_options as s
 from . import task_options as t
-from .groups import LoadGroup, OutputGroup, grouped
+from .groups import LoadGroup, RunGroup, grouped
 
 
 @grouped
@@ -17,7 +17,7 @@ def sparsefinder(
     metric: sg.MetricGroup,
     projections: sg.ProjectionGroup,
     graphs: sg.GraphGroup,
-    output: OutputGroup,
+    output: RunGroup,
     model: o.ModelArgument = "demo",
     attention: s.SwitchOption = None,
     corpus: o.CorpusOption = "demo",
@@ -61,6 +61,8 @@ def sparsefinder(
         figures=figures,
         place=output.place(),
     )
+    if output.planned(request):
+        return
     screen = output.screen()
     run = run_sparsefinder(request, screen)
     screen.show(*sparsefinder_tables(run.tables))

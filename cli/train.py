@@ -11,7 +11,7 @@ import typer
 from . import options as o
 from . import task_options as t
 from . import training_options as tr
-from .groups import LoadGroup, MaskGroup, OutputGroup, TaskGroup, TextGroup, TrainingGroup, grouped
+from .groups import LoadGroup, MaskGroup, RunGroup, TaskGroup, TextGroup, TrainingGroup, grouped
 
 TrainedModel = Annotated[
     str,
@@ -29,7 +29,7 @@ def train(
     text: TextGroup,
     examples: TaskGroup,
     training: TrainingGroup,
-    output: OutputGroup,
+    output: RunGroup,
     model: TrainedModel = "demo",
     task: t.TaskOption = "mlm",
     dev_data: t.DevDataOption = None,
@@ -53,52 +53,48 @@ def train(
 
     from .tables import training_tables
 
-    screen = output.screen()
+    wanted: TrainRequest | FineTuneRequest
     if task in {"mlm", "translation"}:
         given = {"data": examples.data, "columns": examples.columns, "min-words": examples.min_words}
         _refuse(task, {**given, "dev-data": dev_data}, "--corpus")
-        run = run_train(
-            TrainRequest(
-                model=model,
-                corpus=corpus,
-                corpus_options=CorpusOptions(
-                    examples.target, column, target_column, split, examples.limit, load.offline
-                ),
-                dev=dev,
-                dev_target=dev_target,
-                text=text.options(task),
-                bleu=bleu,
-                training=training.options(),
-                mask=masking.options(),
-                attention=attention,
-                model_options=load.options(),
-                figures=figures,
-                place=output.place(),
-            ),
-            screen,
+        wanted = TrainRequest(
+            model=model,
+            corpus=corpus,
+            corpus_options=CorpusOptions(examples.target, column, target_column, split, examples.limit, load.offline),
+            dev=dev,
+            dev_target=dev_target,
+            text=text.options(task),
+            bleu=bleu,
+            training=training.options(),
+            mask=masking.options(),
+            attention=attention,
+            model_options=load.options(),
+            figures=figures,
+            place=output.place(),
         )
     else:
         corpora = {"column": column, "target-column": target_column, "dev": dev, "dev-target": dev_target}
         of_text = {"label-smoothing": text.label_smoothing != 0.1, "mask-share": text.mask_share != 0.15}
         wrong = {"corpus": corpus != "demo", "target": examples.target, "bleu": bleu, **corpora, **of_text}
         _refuse(task, wrong, "--data")
-        run = run_fine_tune(
-            FineTuneRequest(
-                examples.of(task),
-                model=model,
-                dev_data=dev_data,
-                dev_share=text.dev_share,
-                longest=text.longest,
-                vocabulary=text.vocabulary,
-                training=training.options(),
-                mask=masking.options(),
-                attention=attention,
-                model_options=load.options(),
-                figures=figures,
-                place=output.place(),
-            ),
-            screen,
+        wanted = FineTuneRequest(
+            examples.of(task),
+            model=model,
+            dev_data=dev_data,
+            dev_share=text.dev_share,
+            longest=text.longest,
+            vocabulary=text.vocabulary,
+            training=training.options(),
+            mask=masking.options(),
+            attention=attention,
+            model_options=load.options(),
+            figures=figures,
+            place=output.place(),
         )
+    if output.planned(wanted):
+        return
+    screen = output.screen()
+    run = run_train(wanted, screen) if isinstance(wanted, TrainRequest) else run_fine_tune(wanted, screen)
     screen.show(*training_tables(run))
     screen.notes(run.notes)
     following = ["headlens", "classify", str(run.folder / "model")]

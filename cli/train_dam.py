@@ -10,7 +10,7 @@ from . import options as o
 from . import task_options as t
 from . import training_options as tr
 from .dam_groups import LearnedMaskGroup, MaskLessonGroup, MaskTrainingGroup
-from .groups import LoadGroup, OutputGroup, grouped
+from .groups import LoadGroup, RunGroup, grouped
 from .train import TrainedModel
 
 
@@ -20,7 +20,7 @@ def train_dam(
     lesson: MaskLessonGroup,
     mask: LearnedMaskGroup,
     training: MaskTrainingGroup,
-    output: OutputGroup,
+    output: RunGroup,
     model: TrainedModel = "demo",
     task: t.TaskOption = "paraphrase",
     lambdas: d.PenaltiesOption = "0.001,0.01,0.1",
@@ -48,6 +48,8 @@ def train_dam(
         figures=figures,
         place=output.place(),
     )
+    if output.planned(request):
+        return
     screen = output.screen()
     run = run_dam(request, screen)
     screen.show(*dam_tables(run.tables))

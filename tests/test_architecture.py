@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 # From top to bottom; a file imports from its own folder and from the layers below.
 LAYERS = [
     {"headlens_cli"},
+    {"plans"},
     {"experiments"},
     {"sparsefinder"},
     {"report", "roles", "relevance", "pruning", "training", "tasks"},

@@ -12,6 +12,7 @@ from transformers import (
     BertForMaskedLM,
     MarianConfig,
     MarianMTModel,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
@@ -62,22 +63,10 @@ def masked_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, se
     Raises:
         OptionError: if there is no such model.
     """
-    if name not in _MASKED:
-        raise _unknown(name, _MASKED)
-    model, config, shape = _MASKED[name]
+    ids = {"bos": tokenizer.cls_token_id, "eos": tokenizer.sep_token_id, "pad": tokenizer.pad_token_id}
+    config = _masked_config(name, len(tokenizer), longest, **{f"{token}_token_id": i for token, i in ids.items()})
     torch.manual_seed(seed)
-    return model(
-        config(
-            vocab_size=len(tokenizer),
-            max_position_embeddings=longest,
-            pad_token_id=tokenizer.pad_token_id,
-            bos_token_id=tokenizer.cls_token_id,
-            eos_token_id=tokenizer.sep_token_id,
-            hidden_dropout_prob=0.0,
-            attention_probs_dropout_prob=0.0,
-            **shape,
-        )
-    )
+    return _MASKED[name][0](config)
 
 
 def translation_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
@@ -89,19 +78,50 @@ def translation_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: in
     if name not in _TRANSLATORS:
         raise _unknown(name, _TRANSLATORS)
     torch.manual_seed(seed)
-    pad = tokenizer.pad_token_id
-    config = MarianConfig(
-        vocab_size=len(tokenizer),
+    return MarianMTModel(
+        _translator_config(name, len(tokenizer), longest, pad=tokenizer.pad_token_id, end=tokenizer.eos_token_id)
+    )
+
+
+def shape_of(name: str, vocabulary: int, longest: int) -> PreTrainedConfig:
+    """The configuration of a new model of either kind, before there is a tokenizer.
+
+    Args:
+        name: without `new:`.
+        vocabulary: its pieces.
+        longest: tokens that it reads.
+
+    Raises:
+        OptionError: if there is no such model.
+    """
+    if name in _TRANSLATORS:
+        return _translator_config(name, vocabulary, longest, pad=0, end=1)
+    if name not in _MASKED:
+        raise _unknown(name, _MASKED | _TRANSLATORS)
+    return _masked_config(name, vocabulary, longest)
+
+
+def _masked_config(name: str, vocabulary: int, longest: int, **ids: int | None) -> PreTrainedConfig:
+    if name not in _MASKED:
+        raise _unknown(name, _MASKED)
+    _, config, shape = _MASKED[name]
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    made: PreTrainedConfig = config(vocab_size=vocabulary, max_position_embeddings=longest, **none, **shape, **ids)
+    return made
+
+
+def _translator_config(name: str, vocabulary: int, longest: int, *, pad: int, end: int) -> MarianConfig:
+    return MarianConfig(
+        vocab_size=vocabulary,
         max_position_embeddings=longest,
         pad_token_id=pad,
-        eos_token_id=tokenizer.eos_token_id,
+        eos_token_id=end,
         decoder_start_token_id=pad,
         forced_eos_token_id=None,
         scale_embedding=True,
         activation_function="relu",
         **_TRANSLATORS[name],
     )
-    return MarianMTModel(config)
 
 
 def _unknown(name: str, known: dict[str, Any]) -> OptionError:

@@ -1,0 +1,80 @@
+"""`--dry-run`: what a command would do."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headlens.plans.plan import Plan
+
+    from .screen import Screen
+
+
+def show_plan(request: Any, screen: Screen) -> None:
+    """Print what would be done for a request, or with --json the plan as JSON."""
+    from headlens.plans.planning import plan_of
+    from headlens.report.console import summary_table
+
+    plan = plan_of(request, screen)
+    models, data, work = _models(plan), _data(plan), _work(plan)
+    for title, rows in (("Models", models), ("Data", data), ("What would be done", work)):
+        if rows:
+            screen.show(summary_table(title, rows))
+    screen.notes([_total(plan), *plan.notes])
+    command = [word for word in sys.argv[1:] if word != "--dry-run"]
+    screen.finish(plan.summary(), [], shlex.join(["headlens", *command]))
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them, no finer than an estimate is: `40 s`, `12 min`, `3.5 h`, `4 days`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 90 * 60:
+        return f"{round(seconds / 60)} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 48 * 3600 else f"{round(seconds / 86400)} days"
+
+
+def _models(plan: Plan) -> list[dict[str, object]]:
+    return [
+        {
+            "model": m.name,
+            "heads": ", ".join(f"{stack} {heads} in {layers} layers" for stack, (layers, heads) in m.stacks.items()),
+            "parameters": f"{m.parameters / 1e6:.1f} million",
+            "weights": _bytes(m.weight_bytes),
+            "known from": m.source,
+        }
+        for m in plan.models
+    ]
+
+
+def _data(plan: Plan) -> list[dict[str, object]]:
+    return [
+        {
+            "data": d.name,
+            "examples": "not known" if d.examples is None else f"{d.examples:,}",
+            "tokens, about": "not known" if d.tokens is None else f"{d.tokens:,.0f}",
+            "known from": d.source,
+        }
+        for d in plan.data
+    ]
+
+
+def _work(plan: Plan) -> list[dict[str, object]]:
+    return [
+        {"step": number, "work": w.text, "time, about": "not known" if s is None else duration(s)}
+        for number, (w, s) in enumerate(zip(plan.work, plan.seconds, strict=True), 1)
+    ]
+
+
+def _total(plan: Plan) -> str:
+    where = f"on {plan.device}"
+    memory = f"about {_bytes(plan.bytes)} of memory" if plan.models else "little memory"
+    if plan.total is None:
+        return f"How long it takes {where} depends on data that is not here; {memory}."
+    return f"About {duration(plan.total)} {where}, by batches that were timed just now, and {memory}."
+
+
+def _bytes(size: float) -> str:
+    return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(1, round(size / 1e6))} MB"
