@@ -12,7 +12,21 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from . import ablate, attend, classify, compact, masks, models, prune, relevance, report, sparsefinder, train, train_dam
+from . import (
+    ablate,
+    attend,
+    classify,
+    compact,
+    masks,
+    models,
+    prune,
+    relevance,
+    report,
+    reproduce,
+    sparsefinder,
+    train,
+    train_dam,
+)
 from .processes import rank
 
 _DEBUG = "Run again with --debug for the traceback."
@@ -36,6 +50,7 @@ app.command(rich_help_panel="Analyses")(sparsefinder.sparsefinder)
 app.command(rich_help_panel="Models")(prune.prune)
 app.command(rich_help_panel="Models")(compact.compact)
 app.command(rich_help_panel="Results")(report.report)
+app.command(rich_help_panel="Results")(reproduce.reproduce)
 app.command(rich_help_panel="Models")(train.train)
 app.command("train-dam", rich_help_panel="Models")(train_dam.train_dam)
 app.add_typer(models.app, name="models", rich_help_panel="Models")

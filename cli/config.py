@@ -29,15 +29,32 @@ def load_run(context: typer.Context, folder: Path | None) -> Path | None:
 
 
 def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
-    """Top-level keys for every command, and a table for this one."""
+    """Top-level keys for every command, and a table for this one; or a step of a recipe, `FILE.toml:STEP`."""
+    file, _, step = str(path).rpartition(".toml:")
+    path = Path(f"{file}.toml") if file else path
     try:
         content = tomllib.loads(_read(path))
     except tomllib.TOMLDecodeError as error:
         raise _error(
             f"{option}: {path} is no TOML: {error}.", "Write one option a line, such as: limit = 500"
         ) from error
+    if isinstance(content.get("steps"), list):
+        return _of_recipe(path, content["steps"], command, step if file else None)
     own = content.get(command, {})
     return {k: v for k, v in content.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
+
+
+def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> dict[str, Any]:
+    """The options of a step of a recipe, see `headlens reproduce`."""
+    from .recipe import Step
+
+    found = [step for step in map(Step.of, steps) if step.command == command]
+    chosen = [step for step in found if name in (None, step.name)]
+    if len(chosen) != 1:
+        asked = f"no step {name!r} of {command}" if name else f"{len(found)} steps of {command}"
+        which = " or ".join(f"--config {path}:{step.name}" for step in found)
+        raise _error(f"--config: {path} has {asked}.", f"Name one: {which}." if found else "Give another command.")
+    return dict(chosen[0].options)
 
 
 def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:

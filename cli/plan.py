@@ -42,7 +42,7 @@ def _models(plan: Plan) -> list[dict[str, object]]:
             "model": m.name,
             "heads": ", ".join(f"{stack} {heads} in {layers} layers" for stack, (layers, heads) in m.stacks.items()),
             "parameters": f"{m.parameters / 1e6:.1f} million",
-            "weights": _bytes(m.weight_bytes),
+            "weights": size_text(m.weight_bytes),
             "known from": m.source,
         }
         for m in plan.models
@@ -70,11 +70,12 @@ def _work(plan: Plan) -> list[dict[str, object]]:
 
 def _total(plan: Plan) -> str:
     where = f"on {plan.device}"
-    memory = f"about {_bytes(plan.bytes)} of memory" if plan.models else "little memory"
+    memory = f"about {size_text(plan.bytes)} of memory" if plan.models else "little memory"
     if plan.total is None:
         return f"How long it takes {where} depends on data that is not here; {memory}."
     return f"About {duration(plan.total)} {where}, by batches that were timed just now, and {memory}."
 
 
-def _bytes(size: float) -> str:
+def size_text(size: float) -> str:
+    """Bytes as people say them."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(1, round(size / 1e6))} MB"

@@ -136,7 +136,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     options = options or ModelOptions()
     device = choose_device(options.device)
     with explained(name, Asked(options.revision, options.offline, options.allow_pickle)), quiet():
-        place = str(demo_folder() if name == DEMO else _local_or_hub(name))
+        place = str(demo_folder() if name == DEMO else local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
         shared: dict[str, str | bool] = {
             "revision": options.revision or "main",
@@ -210,7 +210,12 @@ def _dtype(wanted: DType) -> torch.dtype:
     return torch.float32 if wanted == "auto" else getattr(torch, wanted)
 
 
-def _local_or_hub(name: str) -> str | Path:
+def local_or_hub(name: str) -> str | Path:
+    """The folder of a model, or its name on the hub.
+
+    Raises:
+        ModelError: if the name can be neither.
+    """
     if not name:
         raise ModelError("The model has no name.", "Give a folder with a config.json, a hub id, or 'demo'.")
     path = Path(name).expanduser()

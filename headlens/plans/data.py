@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
-
-from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import CorpusOptions, open_corpus
@@ -81,7 +79,8 @@ def corpus_size(
     with (reporter or Silent()).progress(f"reading {corpus.name}", None) as advance:
         found = summarise(corpus, advance)
     words = found.words / found.sentences / (2 if _paired(corpus) else 1)
-    return DataSize(corpus.name, found.sentences, words, _pieces(model, _texts(corpus)), "counted")
+    sample = ((example.source.text, len(example.source.words)) for example in corpus)
+    return DataSize(corpus.name, found.sentences, words, _pieces(model, sample), "counted")
 
 
 def task_size(data: TaskData, model: PlannedModel | None = None, *, offline: bool = False) -> DataSize:
@@ -104,8 +103,8 @@ def task_size(data: TaskData, model: PlannedModel | None = None, *, offline: boo
     if not examples:
         raise CorpusError("there is no example.", "Look at its columns.", path=source.name)
     words = sum(map(words_of, examples)) / len(examples) / (2 if entry.task.generates else 1)
-    texts = (text for example in examples for text in _texts_of(example))
-    return DataSize(source.name, len(examples), words, _pieces(model, texts), "counted")
+    sample = ((text, len(text.split())) for example in examples for text in _texts_of(example))
+    return DataSize(source.name, len(examples), words, _pieces(model, sample), "counted")
 
 
 def _of_hub(name: str, split: str, limit: int | None) -> DataSize:
@@ -114,10 +113,6 @@ def _of_hub(name: str, split: str, limit: int | None) -> DataSize:
         return DataSize(f"{name}:{split}", limit, None, _PIECES, "not fetched, and its size is not known")
     examples = known.examples if limit is None else min(limit, known.examples)
     return DataSize(f"{name}:{split}", examples, known.words, _PIECES, "its size as headlens knows it")
-
-
-def _texts(corpus: Corpus) -> Iterator[str]:
-    return (example.source.text for example in corpus)
 
 
 def _paired(corpus: Corpus) -> bool:
@@ -129,17 +124,14 @@ def _texts_of(example: TaskExample) -> tuple[str, ...]:
     return example.texts if isinstance(example, TextExample) else (example.question, example.context)
 
 
-def _pieces(model: PlannedModel | None, texts: Iterable[str]) -> float:
-    """Tokens of a word, in the first texts."""
+def _pieces(model: PlannedModel | None, sample: Iterable[tuple[str, int]]) -> float:
+    """Tokens of a word, in the first of some texts and their numbers of words."""
     if model is None or model.tokenizer is None:
         return _PIECES
-    sample = list(islice(texts, _SAMPLE))
-    words = sum(len(text.split()) for text in sample)
-    return _tokens(model.tokenizer, sample) / words if words else _PIECES
-
-
-def _tokens(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> int:
-    return sum(len(tokenizer.encode(text, add_special_tokens=False)) for text in texts)
+    first = list(islice(sample, _SAMPLE))
+    words = sum(count for _, count in first)
+    tokens = sum(len(model.tokenizer.encode(text, add_special_tokens=False)) for text, _ in first)
+    return tokens / words if words else _PIECES
 
 
 def updates(tokens: float, epochs: float, batch: int) -> int:

@@ -48,6 +48,7 @@ DATA: dict[str, dict[str, KnownSplit]] = {
     "nyu-mll/glue:mnli": _MNLI,
     "nyu-mll/glue:qnli": _glue(37.0, 104_743, 5_463),
     "nyu-mll/glue:rte": _glue(53.0, 2_490, 277),
+    "wmt/wmt19:ru-en": {"validation": KnownSplit(3_000, 21.0)},
     "Salesforce/wikitext:wikitext-2-raw-v1": _WIKITEXT | {"train": KnownSplit(36_718, 56.9)},
     "Salesforce/wikitext:wikitext-103-raw-v1": _WIKITEXT | {"train": KnownSplit(1_801_350, 57.3)},
 }

@@ -19,7 +19,7 @@ from transformers import (
 
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError
-from headlens.models.loading import DEMO, LoadedModel, ModelOptions, choose_device, load, quiet
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions, choose_device, load, local_or_hub, quiet
 from headlens.models.network import hub_answers
 from headlens.models.refusals import Asked, explained
 from headlens.models.tokenizers import load_tokenizer
@@ -90,7 +90,7 @@ def planned_model(
     if name.startswith(PREFIX):
         shape = shape_of(name.removeprefix(PREFIX), vocabulary, longest)
         return PlannedModel(name, _random(shape, options), None, "a new model")
-    if name == DEMO or Path(name).expanduser().is_dir():
+    if name == DEMO or isinstance(local_or_hub(name), Path):
         return _own(load(name, options))
     try:
         config, tokenizer = _from_hub(name, options)

@@ -1,0 +1,145 @@
+"""Recipes: the settings of a paper as commands and their options, in order, and the tables they are compared with."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any
+
+_FOLDER = Path(__file__).parent / "recipes"
+# What an earlier step left, as in `model = "{baseline}/model"` or `mask = ["{dam}/masks/soft/mask.safetensors"]`.
+_MODEL = re.compile(r"\{([\w-]+)\}/model\b")
+_FOLDER_OF = re.compile(r"\{([\w-]+)\}")
+_NOT_OPTIONS = ("name", "command", "why", "small")
+
+
+@dataclass(frozen=True)
+class Step:
+    """A command with its options.
+
+    Args:
+        name: of its folder.
+        command: of headlens.
+        why: what it is for.
+        options: by the names of the command line, without dashes.
+        small: what is otherwise with `--small`; None leaves the step out.
+    """
+
+    name: str
+    command: str
+    why: str
+    options: Mapping[str, Any]
+    small: Mapping[str, Any] | None = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, spec: Mapping[str, Any]) -> Step:
+        """From a recipe."""
+        options = {key: value for key, value in spec.items() if key not in _NOT_OPTIONS}
+        small = dict(spec.get("small", {}))
+        return cls(spec["name"], spec["command"], spec["why"], options, None if small.pop("skip", False) else small)
+
+    @property
+    def model(self) -> str | None:
+        """The model that it begins with."""
+        named: Any = self.options.get("model", self.options.get("models"))
+        return named if named is None else str(named[0] if isinstance(named, list) else named)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The setting of a paper.
+
+    Args:
+        name: as it is asked for.
+        title, citation: of the paper.
+        setting: what is the paper's in it, and what is not.
+        steps: in order.
+        tables: of the paper, as `headlens.report.published.ComparedTable` reads them.
+    """
+
+    name: str
+    title: str
+    citation: str
+    setting: str
+    steps: tuple[Step, ...]
+    tables: tuple[Mapping[str, Any], ...]
+
+    def small(self) -> Recipe:
+        """The same path on what comes along with headlens, in minutes."""
+        kept = [step for step in self.steps if step.small is not None]
+        steps = (Step(s.name, s.command, s.why, {**s.options, **(s.small or {})}, {}) for s in kept)
+        steps = (Step(s.name, s.command, s.why, {k: v for k, v in s.options.items() if v != ""}) for s in steps)
+        return Recipe(self.name, self.title, self.citation, self.setting, tuple(steps), self.tables)
+
+    def filled(self, step: Step, folders: Mapping[str, str], models: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """The options of a step with what earlier steps left.
+
+        Args:
+            step: of the recipe.
+            folders: by the names of steps.
+            models: that they leave; None for the folder `model` in theirs.
+        """
+        models = {name: f"{folder}/model" for name, folder in folders.items()} if models is None else models
+
+        def fill(value: Any) -> Any:
+            if isinstance(value, list):
+                return [fill(own) for own in value]
+            if not isinstance(value, str):
+                return value
+            return _FOLDER_OF.sub(lambda m: folders[m[1]], _MODEL.sub(lambda m: models[m[1]], value))
+
+        return {key: fill(value) for key, value in step.options.items()}
+
+
+def recipe_names() -> list[str]:
+    """Of the recipes that come along."""
+    return sorted(file.stem for file in _FOLDER.glob("*.toml"))
+
+
+def read_recipe(name: str) -> tuple[Recipe, str]:
+    """A recipe and its text.
+
+    Args:
+        name: of one that comes along, or a TOML file of somebody's own.
+
+    Raises:
+        OptionError: if there is none, or what it says cannot be read.
+    """
+    from headlens.errors import OptionError
+
+    own = Path(name)
+    path = own if own.suffix == ".toml" else _FOLDER / f"{name}.toml"
+    if not path.is_file():
+        known = recipe_names()
+        close = get_close_matches(name, known, n=1)
+        hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
+        raise OptionError(f"There is no recipe {name}.", f"{hint} A file of your own ends in .toml.")
+    try:
+        text = path.read_text(encoding="utf-8")
+        return _parsed(path.stem, tomllib.loads(text)), text
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        what = f"{type(error).__name__}: {error}"
+        raise OptionError(
+            f"{path} is no recipe ({what}).", f"headlens reproduce {recipe_names()[0]} --show prints one."
+        ) from error
+
+
+def _parsed(name: str, content: Mapping[str, Any]) -> Recipe:
+    from headlens.report.published import ComparedTable
+
+    paper = content["paper"]
+    steps = tuple(Step.of(spec) for spec in content["steps"])
+    recipe = Recipe(name, paper["title"], paper["citation"], paper["setting"], steps, tuple(content.get("tables", ())))
+    names = [step.name for step in steps]
+    if len(set(names)) < len(names):
+        raise ValueError("two steps have the same name")
+    for number, step in enumerate(steps):
+        recipe.filled(step, dict.fromkeys(names[:number], ""))
+    for table in recipe.tables:
+        if ComparedTable.of(table).step not in names:
+            raise KeyError(table["step"])
+    return recipe

@@ -1,0 +1,221 @@
+"""`headlens reproduce`: the setting of a paper, and its table with our numbers beside the published ones."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from .groups import OutputGroup, grouped
+from .options import CORPUS, OUTPUT, DryRunOption
+from .recipe import Recipe, Step, read_recipe, recipe_names
+
+if TYPE_CHECKING:
+    from headlens.report.runs import RunFolder
+
+    from .screen import Screen
+
+PaperArgument = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PAPER",
+        help="A recipe that comes along, or a TOML file of your own; none lists them.",
+        show_default=False,
+    ),
+]
+SmallFlag = Annotated[
+    bool,
+    typer.Option(
+        "--small",
+        help="Embedded data and models, in minutes and without a network: the path, not the paper's numbers.",
+        rich_help_panel=CORPUS,
+    ),
+]
+ShowFlag = Annotated[
+    bool, typer.Option("--show", help="Print the recipe, for a file of your own.", rich_help_panel=OUTPUT)
+]
+
+
+@grouped
+def reproduce(
+    output: OutputGroup,
+    paper: PaperArgument = None,
+    small: SmallFlag = False,
+    show: ShowFlag = False,
+    dry_run: DryRunOption = False,
+) -> None:
+    """Run the setting of a paper, command by command, and write its table with our numbers beside the published ones.
+
+    Examples: headlens reproduce · headlens reproduce voita2019 --small · headlens reproduce sparsebert2021 --dry-run
+    """
+    screen = output.screen()
+    if paper is None:
+        _list(screen)
+        return
+    recipe, text = read_recipe(paper)
+    if show:
+        sys.stdout.write(text)
+        return
+    recipe = recipe.small() if small else recipe
+    if dry_run:
+        _plan(recipe, screen)
+        return
+    _run(recipe, output, screen, small=small)
+
+
+def _list(screen: Screen) -> None:
+    from headlens.report.console import summary_table
+
+    recipes = [read_recipe(name)[0] for name in recipe_names()]
+    rows = [{"paper": r.name, "title": r.title, "steps": ", ".join(s.name for s in r.steps)} for r in recipes]
+    screen.show(summary_table("Papers", rows))
+    screen.finish({"papers": rows}, [], f"headlens reproduce {recipes[0].name} --small")
+
+
+def _plan(recipe: Recipe, screen: Screen) -> None:
+    """What every step would do, asked of the command itself."""
+    from headlens.report.console import summary_table
+
+    from .plan import duration, size_text
+
+    rows, plans, models = [], [], dict[str, str]()
+    for step in recipe.steps:
+        options = recipe.filled(step, {name: name for name in models}, models)
+        with screen.status(f"planning {step.name}"):
+            plan = _asked(step, options)
+        plans.append(plan)
+        # What a step would leave has the shape of what it begins with.
+        models[step.name] = Step(step.name, step.command, step.why, options).model or "demo"
+        seconds = plan["seconds"]
+        rows.append(
+            {
+                "step": step.name,
+                "what": step.why,
+                "command": step.command,
+                "time, about": "not known" if seconds is None else duration(seconds),
+                "memory, about": size_text(plan["bytes"]),
+            }
+        )
+    screen.show(summary_table(f"{recipe.name}: {recipe.title}", rows))
+    notes = [f"{s.name}: {note}" for s, plan in zip(recipe.steps, plans, strict=True) for note in plan["notes"]]
+    whole = [plan["seconds"] for plan in plans]
+    total = None if None in whole else sum(whole)
+    in_all = (
+        "How long all of it takes depends on data that is not here" if total is None else f"{duration(total)} in all"
+    )
+    screen.notes([recipe.setting, *notes, f"{in_all}, on {plans[0]['device']}."])
+    command = [word for word in sys.argv[1:] if word != "--dry-run"]
+    steps = {step.name: plan for step, plan in zip(recipe.steps, plans, strict=True)}
+    screen.finish({"paper": recipe.name, "seconds": total, "steps": steps}, [], shlex.join(["headlens", *command]))
+
+
+def _asked(step: Step, options: dict[str, Any]) -> dict[str, Any]:
+    """The plan of a step, as its command with --dry-run --json prints it."""
+    from .app import app
+
+    with TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()) as printed:
+        file = _write_options(Path(folder) / f"{step.name}.json", step, options)
+        command = typer.main.get_command(app)
+        command.main([step.command, "--config", str(file), "--dry-run", "--json"], "headlens", standalone_mode=False)
+    found: dict[str, Any] = json.loads(printed.getvalue())
+    return found
+
+
+def _write_options(file: Path, step: Step, options: dict[str, Any]) -> Path:
+    """The options of a step as --config takes them."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"command": step.command, "arguments": options}, indent=2) + "\n", encoding="utf-8")
+    return file
+
+
+def _run(recipe: Recipe, output: OutputGroup, screen: Screen, *, small: bool) -> None:
+    from headlens.errors import HeadlensError
+    from headlens.report.runs import RunFolder
+
+    place = output.place()
+    with RunFolder.create(
+        place.out, command="reproduce", model=recipe.name, overwrite=place.overwrite, resume=place.resume
+    ) as folder:
+        folder.start({"arguments": {"paper": recipe.name, "small": small}})
+        steps = folder.path
+        for number, step in enumerate(recipe.steps, 1):
+            options = recipe.filled(step, {s.name: str(steps / s.name) for s in recipe.steps})
+            screen.show(f"[bold]Step {number} of {len(recipe.steps)}, {step.name}[/bold]: {step.why}")
+            file = _write_options(steps / f"{step.name}.json", step, options)
+            try:
+                _do(step, file, steps / step.name, output)
+            except HeadlensError as error:
+                error.add_note(f"Go on with: {shlex.join(['headlens', 'reproduce', '--resume', str(steps)])}")
+                raise
+        page = ["report", *(str(steps / s.name) for s in recipe.steps), "--out", str(steps / "report"), "--overwrite"]
+        _headlens(page, output)
+        summary, notes = _compare(recipe, folder, screen, small=small)
+        folder.finish({"notes": notes})
+    screen.notes(notes)
+    screen.finish(summary, folder.files, f"open {steps / 'report' / 'report.html'} in a browser")
+
+
+def _do(step: Step, options: Path, folder: Path, output: OutputGroup) -> None:
+    """Run a step, or what is left of it."""
+    from headlens.report.runs import RunFolder, read_run
+
+    record = read_run(folder) if folder.is_dir() else None
+    if record is not None and record.get("status") == "finished" and output.resume is not None:
+        return
+    if record is not None and output.resume is not None and (folder / RunFolder.KEPT).is_dir():
+        _headlens([step.command, "--resume", str(folder)], output)
+        return
+    again = ["--overwrite"] if record is not None else []
+    _headlens([step.command, "--config", str(options), "--out", str(folder), *again], output)
+
+
+def _headlens(words: list[str], output: OutputGroup) -> None:
+    """Run a command in a process of its own, whose memory is given back; its errors end this one, too."""
+    from headlens.errors import HeadlensError
+
+    quiet = ["--quiet"] if output.quiet or output.json else []
+    done = subprocess.run([sys.executable, "-m", "headlens_cli", *words, *quiet], check=False)  # noqa: S603
+    if done.returncode:
+        error = HeadlensError(f"headlens {words[0]} ended with exit code {done.returncode}; it says why above.")
+        error.add_note(f"By hand: {shlex.join(['headlens', *words])}")
+        raise error
+
+
+def _compare(recipe: Recipe, folder: RunFolder, screen: Screen, *, small: bool) -> tuple[dict[str, Any], list[str]]:
+    """The tables of the paper with our numbers: shown, and written as CSV and Markdown."""
+    import pandas as pd
+
+    from headlens.report.console import summary_table
+    from headlens.report.published import ComparedTable, comparison_markdown
+
+    tables = [ComparedTable.of(table) for table in recipe.tables]
+    found = [table.compared(folder.path / table.step) for table in tables]
+    lines = [
+        (table.title, table.lines(own, "ours, small" if small else "ours"))
+        for table, own in zip(tables, found, strict=True)
+    ]
+    for title, rows in lines:
+        screen.show(summary_table(title, rows))
+    notes = [f"Numbers of the paper: {recipe.citation}.", recipe.setting]
+    if small:
+        notes.append(
+            "--small: what is learned or measured on embedded data and models shows that the path works, and no more."
+        )
+    whole = pd.concat(found, ignore_index=True)
+    folder.table("comparison", whole)
+    with folder.file("comparison.md") as path:
+        about = "\n\n".join(notes)
+        path.write_text(f"# {recipe.title}\n\n{about}\n\n{comparison_markdown(lines)}", encoding="utf-8")
+    cells = [
+        {str(k): v for k, v in row.items()}
+        for row in whole.astype(object).where(whole.notna(), None).to_dict("records")
+    ]
+    return {"out": str(folder.path), "paper": recipe.name, "small": small, "comparison": cells, "notes": notes}, notes

@@ -1,0 +1,86 @@
+"""`--dry-run`: every command tells what it would do, and writes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headlens.plans import plan as plan_module
+from headlens.plans.speed import Speed
+from headlens_cli.plan import duration
+
+from .conftest import Headlens
+
+
+@pytest.fixture(autouse=True)
+def _known_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def known(*_: Any, **__: Any) -> Speed:
+        return Speed(1e-3, 4e-3, 1e-2, 0.1, 1e4, 2e5)
+
+    monkeypatch.setattr(plan_module, "measure_speed", known)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["classify"],
+        ["relevance"],
+        ["attend"],
+        ["ablate", "--prune", "2"],
+        ["compact", "--heads", "encoder.0.1"],
+        ["prune", "--task", "mlm", "--steps", "4"],
+        ["train-dam", "--task", "mlm", "--steps", "4"],
+        ["masks", "--task", "mlm", "--steps", "4", "--pattern", "star"],
+        ["sparsefinder", "--attention", "entmax15", "--task", "none"],
+        ["train", "--task", "mlm", "--steps", "4"],
+    ],
+)
+def test_nothing_is_written(words: list[str], headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
+    command, *options = words
+    asked = headlens(command, tiny_bert, *options, "--dry-run", "--json")
+    assert asked.code == 0, asked.err
+    plan = json.loads(asked.out)
+    assert plan["plan"] == command
+    assert plan["models"][0]["heads"] == 6
+    assert plan["seconds"] > 0
+    assert plan["bytes"] > 0
+    assert list(tmp_path.iterdir()) == []
+    shown = headlens(command, tiny_bert, *options, "--dry-run")
+    assert shown.code == 0
+    assert "What would be done" in shown.out
+    assert "of memory" in shown.out
+    assert f"Next: headlens {command}" in shown.out
+    assert "--dry-run" not in shown.out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_of_the_hub_is_planned_without_a_network(headlens: Headlens) -> None:
+    asked = headlens("classify", "bert-base-uncased", "--limit", 20, "--offline", "--dry-run")
+    assert asked.code == 0, asked.err
+    assert "encoder 144 in 12 layers" in asked.out
+    assert "109.5 million" in asked.out
+    assert "headlens knows" in asked.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["classify", "--corpus", "nowhere.conllu"], "no such file"),
+        (["classify", "./nowhere"], "./nowhere: no such model folder"),
+        (["train", "new:bert-huge"], "is no model"),
+        (["ablate", "--task", "unheard"], "unheard"),
+    ],
+)
+def test_what_is_wrong_is_told_before(words: list[str], message: str, headlens: Headlens) -> None:
+    asked = headlens(*words, "--dry-run")
+    assert asked.code == 2
+    assert message in asked.err
+
+
+def test_durations() -> None:
+    assert [duration(s) for s in (0.2, 40, 89, 91, 3600, 6 * 3600, 3 * 86400)] == [
+        *("1 s", "40 s", "89 s", "2 min", "60 min", "6.0 h", "3 days"),
+    ]

