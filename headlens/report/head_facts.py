@@ -124,7 +124,8 @@ def head_page(
     if not models:
         return {}
     for pair in pruned:
-        _add_removed(models, pair)
+        if pair.before != pair.after:  # models of one name share a grid
+            _add_removed(models, pair)
     scales = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "pale": PALE}
     return {
         "scales": {name: _colours(colours) for name, colours in scales.items()},

@@ -84,6 +84,15 @@ def test_the_grid_has_the_heads_that_went(folder: Path) -> None:
     assert small["stacks"] == {"encoder": [2, 3]}
 
 
+def test_models_of_one_name_share_a_grid(folder: Path) -> None:
+    write_classification(folder / "same", "demo", seed=1, removed=GONE)
+    found = [read_recorded(folder / name, name) for name in ("whole", "same")]
+    pairs = pruned_pairs(found)
+    assert len(pairs) == 1
+    (model,) = head_page([(run.label, kind_of("classify").heads(run)) for run in found], str, pairs)["models"]
+    assert (model["before"], model["removed"]) == (None, [])
+
+
 def test_one_head_or_none_left(tmp_path: Path) -> None:
     every = [(layer, head) for layer in range(2) for head in range(3)]
     write_classification(tmp_path / "whole")

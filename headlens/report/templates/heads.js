@@ -223,17 +223,17 @@
 
   function numbers(own, stack, layer, head) {
     const at = (grid) => grid?.[stack]?.[layer]?.[head];
-    const told = (one) => (one?.categories.length ? [one.categories[at(one.values)]?.[0], at(one.letters)].filter(Boolean).join(" ") : words(at(one?.values)));
+    const text = (one) => (one?.categories.length ? [one.categories[at(one.values)]?.[0], at(one.letters)].filter(Boolean).join(" ") : words(at(one?.values)));
     // Of a head that stayed, also what it was before.
     const pruned = own.before !== null;
     const rows = own.series.filter((one) => finite(at(one.values)) && (pruned || !one.categories.length)).map((one) => {
       const [low, high] = [at(one.lows), at(one.highs)];
       const bounds = finite(low) && finite(high) ? `${words(low)} to ${words(high)}` : "";
-      const was = pruned ? [make("td", { class: "n" }, told(earlier(one)))] : [];
-      return make("tr", {}, make("th", { scope: "row" }, named(one, own.series)), make("td", { class: "n" }, told(one)), make("td", {}, bounds), ...was);
+      const was = pruned ? [make("td", { class: "n" }, text(earlier(one)))] : [];
+      return make("tr", {}, make("th", { scope: "row" }, named(one, own.series)), make("td", { class: "n" }, text(one)), make("td", {}, bounds), ...was);
     });
     const titles = ["", "value", "95 % interval", ...(pruned ? ["before"] : [])];
-    const heading = make("tr", {}, ...titles.map((text) => make("th", { scope: "col" }, text)));
+    const heading = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
     return make("table", {}, make("thead", {}, heading), make("tbody", {}, ...rows));
   }
 
