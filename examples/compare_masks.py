@@ -9,7 +9,7 @@ import sys
 
 import pandas as pd
 
-from headlens.report.mask_study import over_seeds
+from headlens.report.means import mean_interval
 
 
 def differences(table: pd.DataFrame, first: str, others: list[str]) -> pd.DataFrame:
@@ -27,7 +27,7 @@ def differences(table: pd.DataFrame, first: str, others: list[str]) -> pd.DataFr
         for other in others or [name for name in values if name != first]:
             if other in values:
                 by_seed = (values[first] - values[other]).dropna()
-                rows.append((task, metric, layers, other, len(by_seed), *over_seeds(by_seed)))
+                rows.append((task, metric, layers, other, len(by_seed), *mean_interval(by_seed)))
     columns = ["task", "metric", "layers", f"{first} less", "seeds", "difference", "ci_low", "ci_high"]
     return pd.DataFrame(rows, columns=columns)
 

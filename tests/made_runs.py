@@ -155,14 +155,34 @@ def _pairs(keys: pd.DataFrame, rng: np.random.Generator) -> pd.DataFrame:
     return frame
 
 
-def write_classification(folder: Path, model: str = "demo", seed: int = 0, **info: Any) -> Path:
-    """A finished run of `classify` with tables and no figures; `info` goes into its record."""
+def _without(frame: pd.DataFrame, heads: Sequence[tuple[int, int]]) -> pd.DataFrame:
+    for prefix in ("", "other_"):
+        if heads and f"{prefix}layer" in frame:
+            frame = frame[~frame.set_index([f"{prefix}layer", f"{prefix}head"]).index.isin(heads)]
+    return frame
+
+
+def write_classification(
+    folder: Path, model: str = "demo", seed: int = 0, removed: Sequence[tuple[int, int]] = (), **info: Any
+) -> Path:
+    """A finished run of `classify` with tables and no figures, of a model that lost some heads (layer, head).
+
+    `info` goes into its record.
+    """
     with RunFolder.create(folder, command="classify", model=model) as run:
         run.start({"arguments": {"models": [model], "corpus": "demo", "min_instances": 30}})
         for name, frame in classify_tables(model, seed).items():
-            run.table(name, frame)
+            run.table(name, _without(frame, removed))
         corpus = {"name": "demo", "sentences": 258, "words": 4162, "trees": 258, "sha256": "ab" * 32}
-        facts = {"model": model, "name": model, "weight_hash": "cd" * 32, "device": "cpu", "dtype": "float32"}
+        facts: dict[str, Any] = {
+            "model": model,
+            "name": model,
+            "weight_hash": "cd" * 32,
+            "device": "cpu",
+            "dtype": "float32",
+        }
+        if removed:
+            facts["heads_removed"] = [f"encoder.{layer}.{head}" for layer, head in removed]
         run.finish({"models": [facts], "corpus": corpus, "notes": ["34 words share a token."], **info})
     return folder
 

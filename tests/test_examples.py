@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from io import StringIO
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +13,11 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 import torch
-from saved import build
+from saved import build, save
 from scipy import stats
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
+
+import headlens
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 ON_FILES = {"alignment_error_rate", "compare_masks", "neighbouring_layers"}
@@ -53,6 +56,28 @@ def test_neighbouring_layers(tmp_path: Path) -> None:
     found = pd.read_csv(StringIO(shown), sep=r"\s+")
     assert found["layers"].tolist() == ["0-1", "1-2"]
     assert found["correlation"].tolist() == pytest.approx([np.corrcoef(values[0], values[1])[0, 1], 1.0], abs=0.006)
+
+
+def test_bert_beside_albert(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    shape = {"vocabulary": len(wordpiece_tokenizer), "num_hidden_layers": 3, "num_attention_heads": 8}
+    for name in ("Bert", "Albert"):
+        save(build(f"{name}Model", **shape), tmp_path / name, wordpiece_tokenizer)
+    shown = run(FOLDER / "compare_bert_albert.py", "Bert", "Albert", at=tmp_path)
+    assert "learned nothing" not in shown
+    table, difference = shown.split("Difference, [SEP] left out: ")
+    found = pd.read_fwf(StringIO(table)).set_index(["model", "[SEP]"])
+    for name in ("Bert", "Albert"):
+        classified = headlens.classify(headlens.load(str(tmp_path / name)), headlens.open_corpus("demo"))
+        heads = classified.tables["heads"].rows
+        for column, separators in (("confidence", "left out"), ("confidence_all", "counted")):
+            own = found.loc[name, separators]
+            layers = [rows.sort_values("head")[column] for _, rows in heads.groupby("layer")]
+            pairs = [np.corrcoef(low, high)[0, 1] for low, high in pairwise(layers)]
+            assert own["correlation"] == pytest.approx(np.mean(pairs), abs=6e-4)
+            assert own["confidence"] == pytest.approx(heads[column].mean(), abs=6e-4)
+            assert own["ci_low"] <= own["correlation"] <= own["ci_high"]
+    by_model = found["correlation"].xs("left out", level="[SEP]")
+    assert float(difference.split()[0]) == pytest.approx(by_model["Albert"] - by_model["Bert"], abs=2e-3)
 
 
 def test_masks_compared_by_seed(tmp_path: Path) -> None:

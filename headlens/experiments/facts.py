@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from headlens.attention.switch import attention_name
+from headlens.interventions.compacting import removed_heads
 from headlens.models.loading import LoadedModel
 
 
@@ -17,6 +18,7 @@ def model_facts(loaded: LoadedModel, label: str) -> dict[str, Any]:
         loaded: the model.
         label: what tables call it.
     """
+    removed = removed_heads(loaded.model)
     return {
         "model": label,
         "name": loaded.name,
@@ -26,6 +28,7 @@ def model_facts(loaded: LoadedModel, label: str) -> dict[str, Any]:
         "device": str(loaded.device),
         "dtype": str(loaded.model.dtype).removeprefix("torch."),
         "attention": attention_name(loaded.model),
+        **({"heads_removed": [str(head) for head in removed]} if removed else {}),
     }
 
 

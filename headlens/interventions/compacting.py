@@ -16,7 +16,7 @@ from headlens.attention.sites import find_sites
 from headlens.attention.standing import set_aside
 from headlens.errors import OptionError, counted
 from headlens.heads import Head
-from headlens.models.depth_masks import head_scales, silent_heads
+from headlens.models.depth_masks import depth_mask, head_scales, silent_heads
 from headlens.models.empty_caches import guard_cache
 from headlens.models.head_map import HeadMap, SiteHeads
 from headlens.models.head_map_file import FILE, as_json
@@ -66,6 +66,12 @@ def head_map(model: PreTrainedModel) -> HeadMap:
             for s in sites
         )
     )
+
+
+def removed_heads(model: PreTrainedModel) -> list[Head]:
+    """The heads of the original that contribute nothing any more; none for a model that has them all, of any kind."""
+    lost = depth_mask(model) is not None or any(heads_left(module) is not None for module in model.modules())
+    return head_map(model).removed if lost else []
 
 
 def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:

@@ -15,6 +15,7 @@ from headlens.report.classify_overviews import best_rows, fewest, role_counts, r
 from headlens.report.kind import Caption, Figures, Kind
 from headlens.report.page_tables import PageTable
 from headlens.report.positions import OFFSETS
+from headlens.report.pruned import roles_before_after
 from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.relevance import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.report.relevance import RELEVANCE_COLUMNS, relevance_figures
@@ -79,7 +80,7 @@ def _draw(run: RecordedRun) -> Figures:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    tables = role_counts(runs), best_rows(runs), roles_held(runs), top_heads(runs)
+    tables = role_counts(runs), roles_before_after(runs), best_rows(runs), roles_held(runs), top_heads(runs)
     return [table for table in tables if table.rows]
 
 

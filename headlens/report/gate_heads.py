@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from headlens.errors import counted
+from headlens.heads import KEY_COLUMNS
 from headlens.report.gate_runs import gated_runs
 from headlens.report.gate_sweep import TRAINED, heads_left, is_unpruned, main_rows
-from headlens.report.head_facts import HeadFacts, HeadSeries
+from headlens.report.head_facts import HeadFacts, HeadSeries, HeadWords
 from headlens.report.page_tables import number_text
 from headlens.report.recorded import RecordedRun
 
@@ -17,12 +18,15 @@ def gate_heads(run: RecordedRun) -> HeadFacts:
     if "gates" not in run.tables:
         return HeadFacts()
     about = "The head's gate after training with this penalty: 1 is open, 0 closed, which removes the head."
-    return HeadFacts(
-        [
-            HeadSeries(f"gate {own.label}", f"gate, {own.label}", about, own.last.assign(model=own.model), "gate")
-            for own in gated_runs(run.tables["gates"])
-        ]
-    )
+    series = [
+        HeadSeries(f"gate {own.label}", f"gate, {own.label}", about, own.last.assign(model=own.model), "gate")
+        for own in gated_runs(run.tables["gates"])
+    ]
+    if "roles" not in run.tables:
+        return HeadFacts(series)
+    roles = run.tables["roles"].drop_duplicates(["model", *KEY_COLUMNS])
+    before = roles.assign(text=roles["role"].fillna("").replace("", "none"))
+    return HeadFacts(series, [HeadWords("Role before pruning", before)])
 
 
 def gate_findings(run: RecordedRun) -> list[str]:

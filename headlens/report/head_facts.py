@@ -14,6 +14,7 @@ from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
 from headlens.report.panels import Grid, numbers, parts, scatter_grid
+from headlens.report.pruned import PrunedPair
 from headlens.report.style import DIVERGING, PALE, SEQUENTIAL
 
 LONGEST = 40  # tokens of a sentence whose attention a card shows
@@ -94,14 +95,19 @@ class _Model:
     words: list[dict[str, Any]] = field(default_factory=list)
     shares: list[dict[str, Any]] = field(default_factory=list)
     maps: list[dict[str, Any]] = field(default_factory=list)
+    before: int | None = None  # number of the model that it was pruned from
+    removed: list[str] = field(default_factory=list)
 
 
-def head_page(facts: Sequence[tuple[str, HeadFacts]], shown: Callable[[str], str]) -> dict[str, Any]:
+def head_page(
+    facts: Sequence[tuple[str, HeadFacts]], shown: Callable[[str], str], pruned: Sequence[PrunedPair] = ()
+) -> dict[str, Any]:
     """Everything the page needs to show heads, in types of JSON; empty without a series.
 
     Args:
         facts: of every run, with its label.
         shown: makes text safe to be seen.
+        pruned: models with what they were before.
     """
     models: dict[str, _Model] = {}
     for label, own in facts:
@@ -117,6 +123,9 @@ def head_page(facts: Sequence[tuple[str, HeadFacts]], shown: Callable[[str], str
             _add_map(models, found, label, shown)
     if not models:
         return {}
+    for pair in pruned:
+        if pair.before != pair.after:  # models of one name share a grid
+            _add_removed(models, pair)
     scales = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "pale": PALE}
     return {
         "scales": {name: _colours(colours) for name, colours in scales.items()},
@@ -158,6 +167,13 @@ def _add_series(models: dict[str, _Model], series: HeadSeries, label: str, shown
                 "letters": letters,
             }
         )
+
+
+def _add_removed(models: dict[str, _Model], pair: PrunedPair) -> None:
+    own, whole = models[pair.after], models[pair.before]
+    own.before, own.removed = list(models).index(pair.before), pair.removed
+    # The last layer or head may be gone.
+    own.stacks = {stack: list(size) for stack, size in whole.stacks.items()}
 
 
 def _by_model(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:

@@ -7,14 +7,13 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy import stats
 
 from headlens.report.curves import VALUES, draw_intervals, draw_level, legend_below
 from headlens.report.gate_results import escaped
+from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
 from headlens.report.style import BLUE, FULL_WIDTH, INK, TICK_SIZE, VERMILION, dress, headline, new_figure
 
@@ -59,17 +58,7 @@ def _mean(rows: pd.DataFrame) -> dict[str, Any]:
     found = numbers(rows, "value")
     if len(found) == 1:
         return {name: float(numbers(rows, name)[0]) for name in VALUES} | {"seeds": 1}
-    return dict(zip(VALUES, over_seeds(found), strict=True)) | {"seeds": len(found)}
-
-
-def over_seeds(values: npt.ArrayLike) -> tuple[float, float, float]:
-    """The mean of one number for each seed, and its 95 % interval by Student's t; NaN ends for a single seed."""
-    found = np.asarray(values, np.float64)
-    mean = float(found.mean())
-    if len(found) < 2:
-        return mean, math.nan, math.nan
-    wide = float(stats.t.ppf(0.975, len(found) - 1) * found.std(ddof=1) / np.sqrt(len(found)))
-    return mean, mean - wide, mean + wide
+    return dict(zip(VALUES, mean_interval(found), strict=True)) | {"seeds": len(found)}
 
 
 def study_markdown(masks: pd.DataFrame) -> str:

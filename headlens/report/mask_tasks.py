@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 
 from headlens.report.curves import VALUES
 from headlens.report.gate_results import escaped
-from headlens.report.mask_study import CONTROLS, FULL, grid, over_seeds, quality_figure, sparsity_column, value_text
+from headlens.report.mask_study import CONTROLS, FULL, grid, quality_figure, sparsity_column, value_text
+from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
 from headlens.report.recorded import RecordedRun
 
@@ -68,7 +69,7 @@ def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
     if values.empty:
         return dict(zip(names, (np.nan, np.nan, np.nan, 0), strict=True))
     found: npt.NDArray[np.float64] = values.to_numpy(np.float64).mean(axis=1)
-    mean, *ends = over_seeds(found)
+    mean, *ends = mean_interval(found)
     if len(found) > 1:
         return dict(zip(names, (mean, *ends, len(found)), strict=True))
     own = rows[rows["seed"] == values.index[0]]

@@ -21,6 +21,7 @@ from headlens.report.kind import Caption
 from headlens.report.kinds import kind_of
 from headlens.report.page_tables import MOST_CELLS, PageTable, csv_table
 from headlens.report.pictures import Picture
+from headlens.report.pruned import pruned_findings, pruned_pairs
 from headlens.report.recorded import RecordedRun
 
 # letters that reorder the text around them
@@ -160,14 +161,16 @@ def _card(own: Shown) -> dict[str, Any]:
 
 
 def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
-    """What each run found, below its label."""
-    found = ((run.label, kind_of(run.command).findings(run)) for run in runs)
+    """What each run found, below its label, and what pruning did to models."""
+    found = [(run.label, kind_of(run.command).findings(run)) for run in runs]
+    found += [(f"{pair.before}, pruned to {pair.after}", pruned_findings(pair)) for pair in pruned_pairs(runs)]
     return [(label, own) for label, own in found if own]
 
 
 def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
     """What the script shows of single heads, as JSON that ends no element; None where there is nothing."""
-    found = head_page([(run.label, kind_of(run.command).heads(run)) for run in runs], lambda text: str(visible(text)))
+    facts = [(run.label, kind_of(run.command).heads(run)) for run in runs]
+    found = head_page(facts, lambda text: str(visible(text)), pruned_pairs(runs))
     if not found:
         return None
     text = json.dumps(found, separators=(",", ":"), allow_nan=False)

@@ -169,6 +169,11 @@ class RecordedRun:
         known = [str(m["model"]) for m in map(mapping, _list(self.record.get("models"))) if m.get("model")]
         return known or [str(self.record.get("model_name") or self.record.get("model") or "unknown")]
 
+    def heads_removed(self, model: str) -> frozenset[str]:
+        """Names of the heads that a model of the run had lost before."""
+        own = next((m for m in map(mapping, _list(self.record.get("models"))) if m.get("model") == model), {})
+        return frozenset(map(str, _list(own.get("heads_removed"))))
+
     @property
     def pictures(self) -> list[Path]:
         """The PNG files of its folder of figures, by name."""

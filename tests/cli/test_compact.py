@@ -82,6 +82,18 @@ def test_a_smaller_model_that_every_command_reads(headlens: Headlens, tiny_bert:
     assert "Choose 0, 2; both count from 0." in wrong.err
 
 
+def test_the_page_shows_a_model_before_and_after(headlens: Headlens, tiny_bert: Path) -> None:
+    assert headlens("compact", tiny_bert, "--heads", HEADS, *FAST, "--out", "small").code == 0
+    assert headlens("classify", tiny_bert, "small", "--limit", 20, "--no-figures", "--out", "c").code == 0
+    whole, small = json.loads(Path("c/run.json").read_text())["models"]
+    assert "heads_removed" not in whole
+    assert small["heads_removed"] == HEADS.split(",")
+    assert headlens("report", "c").code == 0
+    page = Path("c/report.html").read_text()
+    assert "small, encoder: 4 of the 6 heads of tiny-bert were removed." in page
+    assert "Roles before and after pruning" in page
+
+
 def test_confidence_is_that_of_the_masked_model(headlens: Headlens, tiny_bert: Path) -> None:
     """A head of the first layer sees the same as before, under the same number."""
     assert headlens("compact", tiny_bert, "--heads", "encoder.0.0", *FAST, "--out", "small").code == 0

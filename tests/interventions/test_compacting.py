@@ -18,7 +18,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, SelfCheckError, UnsupportedModelError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact, head_map, refilled
+from headlens.interventions.compacting import compact, head_map, refilled, removed_heads
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import load
 
@@ -80,7 +80,8 @@ def test_shared_weights_lose_what_is_dead_everywhere_and_mask_the_rest(name: str
     small = copy.deepcopy(model)
     done = compact(small, heads)
     assert (outputs(small, inputs) - outputs(model, inputs, heads)).abs().max() <= 1e-10
-    assert {*done.cut, *done.masked} == set(heads)
+    assert {*done.cut, *done.masked} == set(heads) == set(removed_heads(small))
+    assert removed_heads(model) == []
     modules = [s.module for s in find_sites(model)]
     for head in done.masked:
         site = next(s for s in find_sites(model) if head in s.heads)
@@ -252,6 +253,7 @@ def test_a_head_of_shared_weights_at_one_depth_cannot_be_cut() -> None:
 @pytest.mark.parametrize("name", ["gpt2", "modernbert", "llama", "t5"])
 def test_refused_models_stay_as_they_are(name: str) -> None:
     model = zoo.ZOO[name].build()
+    assert removed_heads(model) == []
     head = find_sites(model)[0].heads[0]
     with pytest.raises(UnsupportedModelError, match="cannot be cut out"):
         compact(model, [head])

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from made_gates import Made, write_prune
+from made_gates import Made, gate_tables, write_prune
 from made_runs import ablation_tables, classify_tables, write_ablation, write_classification, write_relevance
 
 from headlens.errors import InputError
@@ -117,6 +117,9 @@ def test_of_relevance_and_gates(tmp_path: Path) -> None:
     assert len(found.series) == 2
     assert all(len(s.rows) == 6 for s in found.series)
     assert set(found.series[0].rows["step"]) == {10}
+    (before,) = found.words
+    roles = gate_tables(made)["roles"].drop_duplicates(["layer", "head"])["role"]
+    assert before.rows["text"].tolist() == [role or "none" for role in roles]
 
 
 def recorded(folder: Path) -> RecordedRun:

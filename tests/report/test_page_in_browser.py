@@ -412,6 +412,36 @@ def test_one_run_minus_another(visit: Callable[..., Opened], tmp_path: Path) -> 
     assert not heads.page.locator("#heads-minus").is_visible()
 
 
+def test_a_pruned_model_beside_the_whole_one(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    runs = (
+        write_classification(tmp_path / "a"),
+        write_classification(tmp_path / "b", "small", 1, removed=[(0, 0), (1, 2)]),
+    )
+    heads = Heads(visit(run_report(ReportRequest(runs, Place(tmp_path / "both"))).page))
+    chosen = heads.page.locator("#heads-model option:checked")
+    assert chosen.text_content() == "small"
+    gone, left = heads.cell("encoder.0.0"), heads.cell("encoder.0.1")
+    assert [("removed" in (cell.get_attribute("class") or "")) for cell in (gone, left)] == [True, False]
+    assert gone.get_attribute("aria-label") == "encoder layer 0 head 0, removed, role: positional -1"
+    assert "removed; frame and text as in demo" in heads.page.locator("#heads-grids .legend").inner_text()
+    gone.click()
+    assert "Removed. What it was in demo:" in heads.card
+    assert "positional(-1)" in heads.card
+    left.click()
+    assert "Removed" not in heads.card
+    before, after = (classify_tables(seed=n)["heads"]["confidence"] for n in (0, 1))
+    row = heads.page.locator("#heads-card tr", has=heads.page.get_by_role("rowheader", name="confidence", exact=True))
+    assert row.locator("td").all_text_contents() == [f"{after[1]:.3f}", "", f"{before[1]:.3f}"]
+    heads.choose("series", "confidence")
+    assert [gone.text_content(), left.text_content()] == [two(before[0]), two(after[1])]
+    heads.choose("minus", "demo · a")
+    assert [gone.text_content(), left.text_content()] == ["", two(after[1] - before[1]).replace("-0.", "-.")]
+    heads.choose("minus", "nothing")
+    heads.choose("model", "demo")
+    assert "removed" not in heads.page.locator("#heads-grids").inner_html()
+    assert heads.found.troubles == []
+
+
 def test_maps_and_other_runs_of_the_model_are_on_its_card(visit: Callable[..., Opened], tmp_path: Path) -> None:
     folder = write_classification(tmp_path / "a")
     weights = np.full((2, 3, 2, 3), 0.25, np.float32)

@@ -87,21 +87,32 @@
     fill(minusBox, [["", "nothing"], ...fitting.map(([m, one, i, j]) => [`${i} ${j}`, models.length > 1 ? `${m.name} · ${one.run}` : one.run])]);
   }
 
+  // What a model was before heads were removed from it, and the same series of it.
+  const whole = () => models[model().before];
+  const earlier = (one) => whole()?.series.find((other) => other.key === one.key);
+  const removed = (stack, layer, head) => model().removed.includes(`${stack}.${layer}.${head}`);
+  const source = (...place) => (removed(...place) ? earlier(series()) : series());
+
+  // A removed head has the value that it had.
   function valueOf(stack, layer, head) {
-    const value = series().values[stack]?.[layer]?.[head];
+    const value = source(stack, layer, head)?.values[stack]?.[layer]?.[head];
     const other = minus();
     if (!other) return value ?? null;
     const against = other.values[stack]?.[layer]?.[head];
-    return finite(value) && finite(against) ? value - against : null;
+    return finite(value) && finite(against) && !removed(stack, layer, head) ? value - against : null;
+  }
+
+  const letterOf = (stack, layer, head) => source(stack, layer, head)?.letters[stack]?.[layer]?.[head] ?? "";
+
+  function allValues() {
+    return Object.entries(model().stacks).flatMap(([stack, [layers, heads]]) =>
+      Array.from({ length: layers * heads }, (_, i) => valueOf(stack, Math.floor(i / heads), i % heads)),
+    );
   }
 
   // Limits of the colours, the same for all stacks; 0 in the middle of those that have two sides.
   function limits() {
-    const found = [];
-    for (const [stack, [layers, heads]] of Object.entries(model().stacks))
-      for (let layer = 0; layer < layers; layer++)
-        for (let head = 0; head < heads; head++) found.push(valueOf(stack, layer, head));
-    const known = found.filter(finite);
+    const known = allValues().filter(finite);
     if (!known.length) return [0, 1];
     if (series().diverging || minus()) {
       const largest = Math.max(...known.map(Math.abs)) || 1;
@@ -120,14 +131,15 @@
 
   function told(stack, layer, head) {
     const value = valueOf(stack, layer, head);
-    const { categories, letters, title } = series();
-    const text = categories.length && finite(value) ? [categories[value][0], letters[stack]?.[layer]?.[head]].filter(Boolean).join(" ") : words(value);
-    return `${stack} layer ${layer} head ${head}, ${title}: ${finite(value) ? text : "no value"}`;
+    const { categories, title } = series();
+    const text = categories.length && finite(value) ? [categories[value][0], letterOf(stack, layer, head)].filter(Boolean).join(" ") : words(value);
+    const gone = removed(stack, layer, head) ? ", removed" : "";
+    return `${stack} layer ${layer} head ${head}${gone}, ${title}: ${finite(value) ? text : "no value"}`;
   }
 
   function paint() {
     const ends = limits();
-    const { categories, letters, title, about: text } = series();
+    const { categories, title, about: text } = series();
     about.textContent = minus() ? `${text} Shown is the difference.` : text;
     const scroll = grids.querySelector(".scroll")?.scrollLeft ?? 0;
     grids.replaceChildren(...Object.entries(model().stacks).map(([stack, size]) => grid(stack, size, ends)), legend(ends));
@@ -151,9 +163,12 @@
     function cell(stack, layer, h, limits) {
       const value = valueOf(stack, layer, h);
       const rgb = colour(value, limits);
-      const shown = categories.length ? (letters[stack]?.[layer]?.[h] ?? "") : short(value);
+      const shown = categories.length ? letterOf(stack, layer, h) : short(value);
       const made = make("td", { role: "gridcell", tabindex: "-1", "data-head": `${stack} ${layer} ${h}`, "aria-label": told(stack, layer, h) }, shown);
-      if (rgb) {
+      if (rgb && removed(stack, layer, h)) {
+        made.classList.add("removed");
+        made.style.setProperty("--was", css(rgb));
+      } else if (rgb) {
         made.style.backgroundColor = css(rgb);
         made.style.color = inkOn(rgb);
       } else made.classList.add("none");
@@ -161,18 +176,19 @@
     }
 
     function legend([low, high]) {
+      const gone = model().removed.length ? [make("span", {}, make("i", { class: "removed" }), minus() ? "removed" : `removed; frame and text as in ${whole().name}`)] : [];
       if (categories.length) {
-        const present = new Set(Object.values(series().values).flat(2));
+        const present = new Set(allValues());
         const entries = categories.filter((_, number) => present.has(number)).map(([name, hex]) => {
           const square = make("i");
           square.style.backgroundColor = hex;
           return make("span", {}, square, name);
         });
-        return make("p", { class: "legend" }, ...entries);
+        return make("p", { class: "legend" }, ...entries, ...gone);
       }
       const bar = make("i", { class: "bar" });
       bar.style.background = `linear-gradient(to right, ${(series().diverging || minus() ? scales.diverging : scales.sequential).join(", ")})`;
-      return make("p", { class: "legend" }, words(low), bar, words(high));
+      return make("p", { class: "legend" }, words(low), bar, words(high), ...gone);
     }
   }
 
@@ -189,29 +205,35 @@
 
   function show(stack, layer, head) {
     const place = `${stack}.${layer}.${head}`;
+    const gone = removed(stack, layer, head);
+    const own = gone ? whole() : model();
     const parts = [make("h3", {}, place)];
-    const { words: lists, shares, maps } = model();
+    if (gone) parts.push(make("p", { class: "about" }, `Removed. What it was in ${own.name}:`));
+    const { words: lists, shares, maps } = own;
     for (const one of lists)
       if (one.heads[place]) parts.push(make("h4", {}, named(one, lists)), make("ul", {}, ...one.heads[place].map((line) => make("li", {}, line))));
     for (const one of shares)
       if (one.heads[place]) parts.push(make("h4", {}, named(one, shares)), bars(one.title, one.categories, one.heads[place]));
     for (const one of maps)
       if (one.heads[place]) parts.push(make("h4", {}, named(one, maps)), ...sentence(one.queries, one.keys, one.heads[place]));
-    parts.push(make("h4", {}, "Numbers"), numbers(stack, layer, head));
+    parts.push(make("h4", {}, "Numbers"), numbers(own, stack, layer, head));
     card.replaceChildren(...parts);
     card.setAttribute("aria-label", `Head ${place}`);
   }
 
-  function numbers(stack, layer, head) {
-    const rows = model().series.filter((one) => !one.categories.length).flatMap((one) => {
-      const at = (grid) => grid[stack]?.[layer]?.[head];
-      const value = at(one.values);
-      if (!finite(value)) return [];
+  function numbers(own, stack, layer, head) {
+    const at = (grid) => grid?.[stack]?.[layer]?.[head];
+    const text = (one) => (one?.categories.length ? [one.categories[at(one.values)]?.[0], at(one.letters)].filter(Boolean).join(" ") : words(at(one?.values)));
+    // Of a head that stayed, also what it was before.
+    const pruned = own.before !== null;
+    const rows = own.series.filter((one) => finite(at(one.values)) && (pruned || !one.categories.length)).map((one) => {
       const [low, high] = [at(one.lows), at(one.highs)];
       const bounds = finite(low) && finite(high) ? `${words(low)} to ${words(high)}` : "";
-      return [make("tr", {}, make("th", { scope: "row" }, named(one)), make("td", { class: "n" }, words(value)), make("td", {}, bounds))];
+      const was = pruned ? [make("td", { class: "n" }, text(earlier(one)))] : [];
+      return make("tr", {}, make("th", { scope: "row" }, named(one, own.series)), make("td", { class: "n" }, text(one)), make("td", {}, bounds), ...was);
     });
-    const heading = make("tr", {}, ...["", "value", "95 % interval"].map((text) => make("th", { scope: "col" }, text)));
+    const titles = ["", "value", "95 % interval", ...(pruned ? ["before"] : [])];
+    const heading = make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)));
     return make("table", {}, make("thead", {}, heading), make("tbody", {}, ...rows));
   }
 
@@ -295,6 +317,8 @@
   seriesBox.addEventListener("change", () => (fillMinus(), paint()));
   minusBox.addEventListener("change", paint);
   fill(modelBox, models.map((one, number) => [number, one.name]));
+  // A pruned model shows the heads of the whole one, too.
+  modelBox.value = Math.max(0, models.findIndex((one) => one.before !== null));
   fillSeries();
   paint();
   document.getElementById("explorer").hidden = false;

@@ -1,0 +1,60 @@
+"""Do ALBERT's heads, whose layers share their weights, resemble each other more from layer to layer than BERT's?
+
+    python examples/compare_bert_albert.py bert-base-uncased albert-base-v2
+
+Compared is the confidence of head h in one layer with that of head h in the next: Pearson's correlation over heads, the
+mean over pairs of layers, with a bootstrap over head numbers. ALBERT's head h has the same weights at every depth, and
+is a head of its own at each; BERT's head numbers mean nothing across layers, so its correlations vary about 0. (Every
+pair of layers, and other columns: neighbouring_layers.py.)
+Without names two small models with random weights are made: their numbers only show the path.
+"""
+
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pandas as pd
+
+import headlens
+from headlens.experiments.train import TextOptions, new_model
+
+DRAWS, ENDS = 2000, (0.025, 0.975)
+
+
+def random_model(name: str) -> headlens.LoadedModel:
+    """Six layers of eight heads that have learned nothing, with a vocabulary of the embedded corpus."""
+    with TemporaryDirectory() as folder:
+        made = new_model(name, headlens.open_corpus("demo"), TextOptions(vocabulary=1000), 0, Path(folder))
+    return headlens.LoadedModel(f"random {name}", made.model.eval(), made.tokenizer, None)
+
+
+def resemblance(confidence: np.ndarray) -> np.ndarray:
+    """Mean correlation of neighbouring layers, (layers, ..., heads) to (...)."""
+    centred = confidence - confidence.mean(-1, keepdims=True)
+    unit = centred / np.linalg.norm(centred, axis=-1, keepdims=True)
+    return (unit[1:] * unit[:-1]).sum(-1).mean(0)
+
+
+def main(*names: str) -> None:
+    """Classify the heads of both models; print their mean confidence, and how much neighbouring layers are alike."""
+    models = [headlens.load(name) for name in names] or [random_model(n) for n in ("bert-small", "albert-small")]
+    rng, rows, drawn = np.random.default_rng(0), [], []
+    for loaded in models:
+        found = headlens.classify(loaded, headlens.open_corpus("demo"), headlens.ClassifyOptions(similarity="off"))
+        for column, separators in (("confidence", "left out"), ("confidence_all", "counted")):
+            heads = found.tables["heads"].rows.pivot_table(index="layer", columns="head", values=column).to_numpy()
+            drawn.append(resemblance(heads[:, rng.integers(heads.shape[1], size=(DRAWS, heads.shape[1]))]))
+            rows.append((loaded.name, separators, heads.mean(), resemblance(heads), *np.quantile(drawn[-1], ENDS)))
+    columns = ["model", "[SEP]", "confidence", "correlation", "ci_low", "ci_high"]
+    print(pd.DataFrame(rows, columns=columns).to_string(index=False, float_format="{:.3f}".format))
+    low, high = np.quantile(drawn[2] - drawn[0], ENDS)
+    print(f"Difference, [SEP] left out: {rows[2][3] - rows[0][3]:.3f} [{low:.3f}, {high:.3f}]")
+    if not names:
+        print("These encoders have learned nothing: the numbers only show the path.")
+
+
+if __name__ == "__main__":
+    if len(sys.argv) not in (1, 3):
+        sys.exit(__doc__)
+    main(*sys.argv[1:])
