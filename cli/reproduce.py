@@ -57,6 +57,10 @@ def reproduce(
     Examples: headlens reproduce · headlens reproduce voita2019 --small · headlens reproduce sparsebert2021 --dry-run
     """
     screen = output.screen()
+    if paper is None and output.resume is not None:
+        from headlens.errors import OptionError
+
+        raise OptionError(f"--resume {output.resume}: no interrupted run is there.", "Give the folder of one.")
     if paper is None:
         _list(screen)
         return
@@ -68,7 +72,7 @@ def reproduce(
     if dry_run:
         _plan(recipe, screen)
         return
-    _run(recipe, output, screen, small=small)
+    _run(recipe, paper, output, screen, small=small)
 
 
 def _list(screen: Screen) -> None:
@@ -136,25 +140,23 @@ def _write_options(file: Path, step: Step, options: dict[str, Any]) -> Path:
     return file
 
 
-def _run(recipe: Recipe, output: OutputGroup, screen: Screen, *, small: bool) -> None:
-    from headlens.errors import HeadlensError
+def _run(recipe: Recipe, paper: str, output: OutputGroup, screen: Screen, *, small: bool) -> None:
     from headlens.report.runs import RunFolder
 
     place = output.place()
     with RunFolder.create(
         place.out, command="reproduce", model=recipe.name, overwrite=place.overwrite, resume=place.resume
     ) as folder:
-        folder.start({"arguments": {"paper": recipe.name, "small": small}})
+        folder.start({"arguments": {"paper": paper, "small": small}})
         steps = folder.path
+        # What an interrupted run goes on from is in the folders of its steps.
+        (steps / RunFolder.KEPT).mkdir(exist_ok=True)
+        (steps / RunFolder.KEPT / "steps.txt").write_text("\n".join(s.name for s in recipe.steps), encoding="utf-8")
         for number, step in enumerate(recipe.steps, 1):
             options = recipe.filled(step, {s.name: str(steps / s.name) for s in recipe.steps})
             screen.show(f"[bold]Step {number} of {len(recipe.steps)}, {step.name}[/bold]: {step.why}")
             file = _write_options(steps / f"{step.name}.json", step, options)
-            try:
-                _do(step, file, steps / step.name, output)
-            except HeadlensError as error:
-                error.add_note(f"Go on with: {shlex.join(['headlens', 'reproduce', '--resume', str(steps)])}")
-                raise
+            _do(step, file, steps / step.name, output)
         page = ["report", *(str(steps / s.name) for s in recipe.steps), "--out", str(steps / "report"), "--overwrite"]
         _headlens(page, output)
         summary, notes = _compare(recipe, folder, screen, small=small)

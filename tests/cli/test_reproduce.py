@@ -165,6 +165,9 @@ def test_the_recipe_is_shown_and_can_be_ones_own(headlens: Headlens, tmp_path: P
     shown = headlens("reproduce", "voita2019", "--show")
     assert shown.code == 0
     assert tomllib.loads(shown.out)["paper"]["title"].startswith("Analyzing Multi-Head")
+    lost = headlens("reproduce", "--resume", "nowhere")
+    assert lost.code == 2
+    assert "no interrupted run is there" in lost.err
     listed = headlens("reproduce")
     assert all(paper in listed.out for paper in PAPERS)
 
