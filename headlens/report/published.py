@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 
@@ -25,7 +25,7 @@ class ComparedColumn:
         name: as the table has it.
         value: a column of the file of the table, or a text of several, such as `{heads_encoder}/{heads_cross}`.
         where: rows of the file that count: their cells, by column; an empty text for an empty cell.
-        best: of several rows the one with the largest value, else the first.
+        pick: of several rows the `first`, the one with the `largest` value, or the `mean` of their values.
         scale: what our numbers are multiplied by, such as 100 where the paper has percents.
         digits: decimals.
         interval: whether the file's interval is one of this value.
@@ -34,7 +34,7 @@ class ComparedColumn:
     name: str
     value: str
     where: Mapping[str, Any] = field(default_factory=dict)
-    best: bool = False
+    pick: Literal["first", "largest", "mean"] = "first"
     scale: float = 1.0
     digits: int = 1
     interval: bool = True
@@ -99,8 +99,10 @@ class ComparedTable:
             return own
         if "{" in column.value:
             return own | {"ours": column.value.format_map(_counts(rows.iloc[0])).replace(f"/{_NOTHING}", "")}
-        place = int(rows[column.value].astype(float).argmax()) if column.best else 0
-        chosen = rows.iloc[place]
+        values = rows[column.value].astype(float)
+        if column.pick == "mean":
+            return own | {"ours": float(values.mean()) * column.scale}
+        chosen = rows.iloc[int(values.argmax()) if column.pick == "largest" else 0]
         sources = {"ours": column.value} | ({"ci_low": "ci_low", "ci_high": "ci_high"} if column.interval else {})
         return own | {
             name: float(chosen[source]) * column.scale

@@ -52,7 +52,7 @@ file = "syntax.csv"
 [[tables.columns]]
 name = "best head"
 value = "accuracy"
-best = true
+pick = "largest"
 scale = 100
 
 [[tables.rows]]

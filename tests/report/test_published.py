@@ -94,15 +94,18 @@ def test_a_column_that_the_paper_has_no_numbers_of_is_ours_alone(folder: Path) -
 
 
 def test_the_best_of_several_in_per_cent(folder: Path) -> None:
-    column = {"name": "best", "value": "value", "where": {"diagonal": "true"}, "best": True, "scale": 100.0}
-    plain = column | {"name": "first", "best": False, "interval": False}
+    column = {"name": "best", "value": "value", "where": {"diagonal": "true"}, "pick": "largest", "scale": 100.0}
+    mean = column | {"name": "mean", "pick": "mean"}
+    plain = column | {"name": "first", "pick": "first", "interval": False}
     table = ComparedTable.of(
-        SPEC | {"columns": [column, plain], "rows": [{"label": "any", "where": {"init": "trained"}}]}
+        SPEC | {"columns": [column, plain, mean], "rows": [{"label": "any", "where": {"init": "trained"}}]}
     )
     found = table.compared(folder)
     assert cell(found, "any", "best")["ours"] == pytest.approx(2960)
     assert cell(found, "any", "best")["ci_low"] == pytest.approx(2900)
     assert pd.isna(cell(found, "any", "first")["ci_low"])
+    assert cell(found, "any", "mean")["ours"] == pytest.approx(100 * (29.6 + 29.5 + 28.0) / 3)
+    assert pd.isna(cell(found, "any", "mean")["ci_low"])
 
 
 def test_a_run_without_the_table_leaves_it_empty(tmp_path: Path) -> None:
