@@ -73,7 +73,8 @@ class Recipe:
         kept = [step for step in self.steps if step.small is not None]
         steps = (Step(s.name, s.command, s.why, {**s.options, **(s.small or {})}, {}) for s in kept)
         steps = (Step(s.name, s.command, s.why, {k: v for k, v in s.options.items() if v != ""}) for s in steps)
-        return Recipe(self.name, self.title, self.citation, self.setting, tuple(steps), self.tables)
+        tables = tuple(table for table in self.tables if table["step"] in {step.name for step in kept})
+        return Recipe(self.name, self.title, self.citation, self.setting, tuple(steps), tables)
 
     def filled(self, step: Step, folders: Mapping[str, str], models: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The options of a step with what earlier steps left.

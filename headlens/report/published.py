@@ -123,10 +123,12 @@ class ComparedTable:
             own, name = found[str(cell["row"])], str(cell["column"])
             own[f"{name}, paper"] = _text(cell["published"], digits[name])
             own[f"{name}, {ours}"] = _text(cell["ours"], digits[name]) + _interval(cell, digits[name])
-        lines = list(found.values())
-        # A column of the paper that nobody could check is not shown as if it were empty.
-        empty = [k for k in lines[0] if k.endswith(", paper") and all(line[k] == _NOTHING for line in lines)]
-        return [{k: v for k, v in line.items() if k not in empty} for line in lines]
+        # Rows and columns about which nobody says anything are left out.
+        lines = [line for line in found.values() if set(line.values()) - {line[""], _NOTHING}]
+        said = [name for name in (lines[0] if lines else {}) if any(line[name] != _NOTHING for line in lines)]
+        ours_of = {f"{name}, paper": f"{name}, {ours}" for name in digits}
+        kept = set(said) | {own for paper, own in ours_of.items() if paper in said}
+        return [{name: text for name, text in line.items() if name in kept} for line in lines]
 
 
 def comparison_markdown(tables: Sequence[tuple[str, Sequence[Mapping[str, str]]]]) -> str:

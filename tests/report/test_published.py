@@ -93,6 +93,22 @@ def test_a_column_that_the_paper_has_no_numbers_of_is_ours_alone(folder: Path) -
     }
 
 
+def test_rows_that_nobody_says_anything_about_are_left_out(folder: Path) -> None:
+    rows = [{"label": "few", "where": {"penalty": 0.1}}, {"label": "none", "where": {"penalty": 0.7}}]
+    table = ComparedTable.of(SPEC | {"rows": rows})
+    assert [line[""] for line in table.lines(table.compared(folder))] == ["few"]
+    empty = ComparedTable.of(SPEC | {"rows": rows[1:]})
+    assert empty.lines(empty.compared(folder)) == []
+
+
+def test_a_cell_of_the_paper_stays_where_we_have_none(tmp_path: Path) -> None:
+    table = ComparedTable.of(SPEC)
+    lines = table.lines(table.compared(tmp_path))
+    assert [line[""] for line in lines] == ["all", "few", "none"]
+    assert lines[1]["trained, paper"] == "29.62"
+    assert lines[1]["trained, ours"] == "–"
+
+
 def test_the_best_of_several_in_per_cent(folder: Path) -> None:
     column = {"name": "best", "value": "value", "where": {"diagonal": "true"}, "pick": "largest", "scale": 100.0}
     mean = column | {"name": "mean", "pick": "mean"}
