@@ -131,7 +131,7 @@ def add_bars(sheet: Sheet, *scales: Scale, below: bool = False) -> None:
         height = sheet.figure.get_figheight()
         tops = [height * (1 - axes.get_position().y1) for axes in sheet.axes[0]]
         for scale, top in zip(scales, tops, strict=False):
-            add_bar(sheet.figure, scale, sheet.side - 0.1, top, tallest=tops[1] - tops[0] - 0.1)
+            add_bar(sheet.figure, scale, sheet.side - 0.1, top - 0.1, tallest=tops[1] - tops[0] - 0.1)
         return
     for number, scale in enumerate(scales):
         add_bar(sheet.figure, scale, sheet.side - 0.1 - number * BAR_SLOT, sheet.top + 0.2)

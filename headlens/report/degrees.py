@@ -79,7 +79,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     across = 1 if in_column() else min(2, len(blocks))
     # the legend stands on the right, in a column below
     side, foot = (0.0, 0.1 + _LINE * -(-len(legend) // 2)) if in_column() else (_LEGEND, 0.0)
-    width = min(page_width() - side, FULL_WIDTH * (across / 2)) + side
+    width = page_width() if in_column() else FULL_WIDTH * (across / 2) + side
     title = "Quality by sparsity: degrees of attention"
     top = _TOP + further_lines(title, width)
     height = top + -(-len(blocks) // across) * _SLOT + foot

@@ -166,9 +166,8 @@ def sheet_width(rows: Sequence[Sequence[Panel]], side: float) -> float:
     if not in_column():
         return FULL_WIDTH
     lines = _lines(rows, side, page_width())
-    lowest = max(SMALLEST_CELL, LOWEST_PANEL / max(p.values.shape[0] for line in lines for p in line))
     slots = _slots(lines, SMALLEST_CELL)
-    long = TOP + sum(_row_height(line, slots, lowest) for line in lines) > TALLEST_SHEET
+    long = TOP + sum(_row_height(line, slots, SMALLEST_CELL) for line in lines) > TALLEST_SHEET
     return FULL_WIDTH if long else page_width(sum(slots) + side + 0.05)
 
 
