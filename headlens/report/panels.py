@@ -166,9 +166,9 @@ def sheet_width(rows: Sequence[Sequence[Panel]], side: float) -> float:
     if not in_column():
         return FULL_WIDTH
     lines = _lines(rows, side, page_width())
-    slots = _slots(lines, SMALLEST_CELL)
+    slots = _slots(lines, min(_cell_width(line, page_width(), side) for line in lines))
     long = TOP + sum(_row_height(line, slots, SMALLEST_CELL) for line in lines) > TALLEST_SHEET
-    return FULL_WIDTH if long else page_width(sum(slots) + side + 0.05)
+    return FULL_WIDTH if long else page_width(round(sum(slots) + side + 0.05, 6))
 
 
 def _lines(rows: Sequence[Sequence[Panel]], side: float, page: float) -> Sequence[Sequence[Panel]]:

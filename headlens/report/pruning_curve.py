@@ -176,5 +176,5 @@ def _legend_lines(pruning: pd.DataFrame) -> int:
     letters = sum(min(len(name), _LETTERS) for name in ["all heads", *_strategies(pruning)])
     # a line, a gap, and letters of 0.56 of their size
     needed = 0.55 * (len(_strategies(pruning)) + 1) + letters * 0.56 * TICK_SIZE / 72
-    lines = math.ceil(needed / _width(pruning["model"].unique()))
+    lines = math.ceil(needed / _width(list(pruning["model"].unique())))
     return lines if in_column() else min(lines, 2)
