@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -21,6 +21,13 @@ FormatOption = Annotated[
     str,
     typer.Option(
         metavar="LIST", help="What figures are written as: png (in any case), svg, pdf.", rich_help_panel=OUTPUT
+    ),
+]
+WidthOption = Annotated[
+    Literal["full", "column"],
+    typer.Option(
+        help="What figures are drawn for: a page from margin to margin (7 inches), or one of its two columns (3.3).",
+        rich_help_panel=OUTPUT,
     ),
 ]
 LatexOption = Annotated[
@@ -43,6 +50,7 @@ class ReportGroup(OutputGroup):
     ] = None
     format: FormatOption = "png,svg"
     latex: LatexOption = False
+    width: WidthOption = "full"
 
 
 @grouped
@@ -54,7 +62,13 @@ def report(runs: RunsArgument, output: ReportGroup) -> None:
     from headlens.experiments.run_report import ReportRequest, run_report
     from headlens.report.console import summary_table
 
-    request = ReportRequest(runs=tuple(runs), format=names(output.format), latex=output.latex, place=output.place())
+    request = ReportRequest(
+        runs=tuple(runs),
+        format=names(output.format),
+        latex=output.latex,
+        width=output.width,
+        place=output.place(),
+    )
     screen = output.screen()
     made = run_report(request, screen)
     screen.show(summary_table("On the page", made.rows()))

@@ -20,6 +20,7 @@ from headlens.report.page import Shown, overviews, render
 from headlens.report.pictures import Picture, picture
 from headlens.report.recorded import RecordedRun, read_recorded
 from headlens.report.runs import PAGE, RUN_FILE, RunFolder, read_run
+from headlens.report.style import COLUMN_WIDTH, WIDTHS, drawn_for
 
 MOST_PICTURES = 24_000_000  # bytes of pictures on a page
 _ENDS = {
@@ -39,18 +40,22 @@ class ReportRequest:
         place: where figures and page go; without a folder, those of a single run go into its own.
         format: what figures are written as; PNG in any case, which the page shows.
         latex: whether the tables that are read first are written for LaTeX, too.
+        width: what figures are drawn for: `full`, a page from margin to margin, or a `column` of it.
 
     Raises:
-        OptionError: for an unknown format.
+        OptionError: for an unknown format or width.
     """
 
     runs: tuple[Path, ...]
     place: Place = field(default_factory=Place)
     format: tuple[str, ...] = ("png", "svg")
     latex: bool = False
+    width: str = "full"
 
     def __post_init__(self) -> None:
         check_formats(self.format)
+        if self.width not in WIDTHS:
+            raise OptionError(f"--width {self.width!r} is not known.", f"Choose among {', '.join(WIDTHS)}.")
 
     @property
     def formats(self) -> tuple[str, ...]:
@@ -101,7 +106,7 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
     reporter = reporter or Silent()
     with reporter.status("reading"):
         runs = _read(request.runs)
-    with _opened(request, runs) as folder:
+    with _opened(request, runs) as folder, drawn_for(request.width):
         shown: list[Shown] = []
         files: list[Path] = []
         for number, run in enumerate(runs, 1):
@@ -121,6 +126,7 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         ]
     several = len(runs) > 1
     notes = [f"{own.run.label}: {text}" if several else text for own in shown for text in own.remarks]
+    notes += _too_wide(shown) if request.width == "column" else []
     return ReportRun(folder.path, files, shown, notes)
 
 
@@ -194,6 +200,13 @@ def _pictures(
 def _written(path: Path, formats: Sequence[str]) -> list[Path]:
     """The files of a figure whose picture is on the page."""
     return [path, *(path.with_suffix(f".{name}") for name in formats if f".{name}" != path.suffix)]
+
+
+def _too_wide(shown: Sequence[Shown]) -> list[str]:
+    """What is said about figures that hold too much for a column, and of commands that draw them while they run."""
+    wide = [picture for own in shown for picture in own.pictures if picture.inches > COLUMN_WIDTH + 0.05]
+    names = dict.fromkeys(p.name if len(shown) == 1 else f"{p.name} ({p.run})" for p in wide)
+    return [f"Wider than the {COLUMN_WIDTH} inches of a column: {', '.join(names)}."] if names else []
 
 
 def _tables(runs: Sequence[RecordedRun], folder: RunFolder) -> list[Path]:

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.report.interval_map import ABREAST, Cells, centred_scale, interval_map
 from headlens.report.panels import Part, flow, has_numbers, numbers, panel, parts
+from headlens.report.style import drawn_for
 
 LEVEL = 0.05
 KEEP_ONLY = "keep-only"
@@ -54,7 +55,9 @@ def side_by_side(ablation: pd.DataFrame) -> Figure | None:
     sizes = [(p.model, panel(p.rows, numbers(p.rows, "delta"), "")) for p in parts(rows)]
     if list(map(len, flow(sizes, _ABREAST))) == list(map(len, flow(sizes, ABREAST))):
         return None
-    return _drawn(rows, Cells("delta", significant, _DOT, _name, _ABREAST))
+    # in a column nothing would stand beside anything
+    with drawn_for("full"):
+        return _drawn(rows, Cells("delta", significant, _DOT, _name, _ABREAST))
 
 
 def _drawn(rows: pd.DataFrame, cells: Cells) -> Figure | None:

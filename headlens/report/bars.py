@@ -20,6 +20,7 @@ from headlens.report.style import (
     dress,
     fold,
     new_figure,
+    page_width,
     tick_step,
 )
 
@@ -35,7 +36,7 @@ TARGETS = {
 }
 # tokens that many tokenizers have in one: BART's <s> is [CLS] and BOS, its </s> is [SEP] and EOS, GPT-2 has only one
 SAME = (("to_cls", "to_bos"), ("to_sep", "to_eos"), ("to_bos", "to_eos"))
-_ROW, _FRAME = 0.95, 0.75  # inches
+_ROW, _FRAME, _NARROWEST = 0.95, 0.75, 1.05  # inches
 
 
 def mass_bars(heads: pd.DataFrame) -> Figure | None:
@@ -54,11 +55,15 @@ def mass_bars(heads: pd.DataFrame) -> Figure | None:
     if not plan:
         return None
     lines, columns = (1 + max(place[axis] for place in plan) for axis in (0, 1))
-    figure = new_figure(max(FULL_WIDTH, 1.6 * columns), lines * _ROW + _FRAME, layout="constrained")
+    page = page_width(_NARROWEST * columns)
+    # words above narrow panels need more lines
+    row = _ROW if page == FULL_WIDTH else _ROW + 0.15 * columns
+    whole = max(page, 1.6 * columns) if page == FULL_WIDTH else page
+    figure = new_figure(whole, lines * row + _FRAME, layout="constrained")
     title = "Attention mass" + (f", {pieces[0].name}" if len(pieces) == 1 else "")
-    figure.suptitle(fold(title, FULL_WIDTH, TITLE_SIZE), fontsize=TITLE_SIZE, fontweight="bold", x=0.02, ha="left")
+    figure.suptitle(fold(title, page, TITLE_SIZE), fontsize=TITLE_SIZE, fontweight="bold", x=0.02, ha="left")
     grid = figure.subplots(lines, columns, sharey=True, squeeze=False)
-    width = FULL_WIDTH / columns
+    width = page / columns
     for place, axes in np.ndenumerate(grid):
         if place not in plan:
             axes.remove()

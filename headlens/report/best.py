@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from headlens.heads import Head
 from headlens.report.labels import FAMILY, plain
-from headlens.report.style import FAINT, INK, SMALLEST_SIZE, TICK_SIZE, fold, headline, new_figure
+from headlens.report.style import FAINT, INK, SMALLEST_SIZE, TICK_SIZE, fold, headline, new_figure, page_width
 from headlens.report.syntax import best_heads, is_marked
 
 # inches
@@ -75,7 +75,19 @@ def best_heads_table(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figur
     _rule(figure, top - 1.6 * _ROW, whole, 0.5)
     _rule(figure, _line_height(top, len(lines) - 1) - 0.65 * _ROW, whole, 0.9)
     _footnote(figure, _FOOTNOTE + (_TOO_FEW.format(min_instances) if few else ""))
+    if len(models) == 1:
+        _shrink(figure, page_width())
     return figure
+
+
+def _shrink(figure: Figure, width: float) -> None:
+    """Make a table at most so wide, with smaller letters below its title; for one model they can still be read."""
+    size = figure.get_size_inches()
+    share = min(1.0, width / float(size[0]))
+    if share < 1:
+        figure.set_size_inches(*(share * size))
+        for text in figure.texts[1:]:
+            text.set_fontsize(share * float(text.get_fontsize()))
 
 
 def _span(columns: tuple[_Column, ...]) -> float:

@@ -84,7 +84,13 @@ def edges(shape: tuple[int, ...]) -> tuple[npt.NDArray[np.floating], npt.NDArray
     return np.arange(shape[1] + 1) - 0.5, np.arange(shape[0] + 1) - 0.5
 
 
-def write(axes: Axes, words: npt.NDArray[np.generic], inks: npt.NDArray[np.generic], cell: tuple[float, float]) -> None:
+def write(
+    axes: Axes,
+    words: npt.NDArray[np.generic],
+    inks: npt.NDArray[np.generic],
+    cell: tuple[float, float],
+    letters: int = 5,
+) -> None:
     """Write a word into each cell; none where cells are too small to be read.
 
     Args:
@@ -92,22 +98,23 @@ def write(axes: Axes, words: npt.NDArray[np.generic], inks: npt.NDArray[np.gener
         words: text (layers, heads).
         inks: colours of the text (layers, heads).
         cell: width and height of a cell, inches.
+        letters: see `fitting_size`.
     """
     for (layer, head), word in np.ndenumerate(words):
-        size = fitting_size(str(word), cell)
+        size = fitting_size(str(word), cell, letters)
         if word and size >= SMALLEST_SIZE:
             text = axes.text(head, layer, plain(str(word)), ha="center", va="center", linespacing=1.0)
             text.set(fontsize=size, fontfamily=FAMILY, color=str(inks[layer, head]))
 
 
-def fitting_size(word: str, cell: tuple[float, float]) -> float:
+def fitting_size(word: str, cell: tuple[float, float], letters: int = 5) -> float:
     """The font size, in points, at which a word of one line or two fits a cell of so many inches.
 
-    It is the same for all short words.
+    It is the same for all short words: those of at most so many `letters`.
     """
     lines = word.split("\n")
     # 0.67 of the size per letter holds for "advmod"; short words are wide enough with five letters' room
-    width = 0.67 * max(5, *map(len, lines))
+    width = 0.67 * max(letters, *map(len, lines))
     return min(TICK_SIZE, 0.94 * cell[0] * 72 / width, (0.75 if len(lines) == 1 else 0.40) * cell[1] * 72)
 
 
@@ -118,8 +125,14 @@ def frame_cells(axes: Axes, marked: npt.NDArray[np.bool_], colour: str = INK) ->
         axes.add_patch(box)
 
 
-def add_bars(sheet: Sheet, *scales: Scale) -> None:
-    """Put colour bars into the side of a sheet, one after the other, beside its first row."""
+def add_bars(sheet: Sheet, *scales: Scale, below: bool = False) -> None:
+    """Put colour bars into the side of a sheet, beside its first row, or each `below` the other beside its panel."""
+    if below:
+        height = sheet.figure.get_figheight()
+        tops = [height * (1 - axes.get_position().y1) for axes in sheet.axes[0]]
+        for scale, top in zip(scales, tops, strict=False):
+            add_bar(sheet.figure, scale, sheet.side - 0.1, top - 0.1, tallest=tops[1] - tops[0] - 0.1)
+        return
     for number, scale in enumerate(scales):
         add_bar(sheet.figure, scale, sheet.side - 0.1 - number * BAR_SLOT, sheet.top + 0.2)
 

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.report.cells import BAR_SLOT, Scale, add_bar
 from headlens.report.labels import FAMILY
-from headlens.report.style import FULL_WIDTH, TICK_SIZE, dress, heading, headline, new_figure
+from headlens.report.style import TICK_SIZE, dress, heading, headline, in_column, new_figure, page_width
 
 _HEADS = 3
 _SIDES = {"query": "queries", "key": "keys"}
@@ -37,28 +37,32 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
     groups = sorted(set(clusters["cluster"]))
     inside = len(groups) * _ROW
     slot = _TITLE + inside + 0.12
-    width, height = FULL_WIDTH, _TOP + len(known) * slot + _NAMES
-    across = (width - _LEFT - BAR_SLOT - 0.1) / 2 - _GAP
+    # in a column the keys stand below the queries
+    abreast = 1 if in_column() else 2
+    lines = len(known) * 2 // abreast
+    width, height = page_width(), _TOP + lines * slot + _NAMES
+    across = (width - _LEFT - BAR_SLOT - 0.1) / abreast - _GAP
     figure = new_figure(width, height)
     headline(figure, "What clusters hold")
     scale = Scale("share of the cluster")
-    for line, row in enumerate(known.to_dict("records")):
+    for number, row in enumerate(known.to_dict("records")):
         own = clusters[
             (clusters[["model", *KEY_COLUMNS]] == [row["model"], *(row[k] for k in KEY_COLUMNS)]).all(axis=1)
         ]
         name = str(Head(row["stack"], int(row["layer"]), int(row["head"])))
-        for column, (side, words) in enumerate(_SIDES.items()):
+        for place, (side, words) in enumerate(_SIDES.items()):
+            line, column = divmod(number * 2 + place, abreast)
             left = _LEFT + column * (across + _GAP)
             low = height - _TOP - line * slot - _TITLE - inside
             axes = figure.add_axes((left / width, low / height, across / width, inside / height))
             _shares(axes, own[own["side"] == side], groups, tags, scale)
-            said = f"{name}: {words}" if column == 0 else words
+            said = f"{name}: {words}" if place == 0 else words
             heading(
-                axes, said + (f" (tells {row['information']:.0%} of the part of speech)" if column == 0 else ""), across
+                axes, said + (f" (tells {row['information']:.0%} of the part of speech)" if place == 0 else ""), across
             )
             if column:
                 axes.set_yticklabels([])
-            if line < len(known) - 1:
+            if line < lines - 1:
                 axes.set_xticklabels([])
     add_bar(figure, scale, BAR_SLOT, _TOP + _TITLE)
     return figure

@@ -30,15 +30,18 @@ from headlens.report.style import (
     TICK_SIZE,
     VERMILION,
     dress,
+    further_lines,
     heading,
     headline,
+    in_column,
     new_figure,
+    page_width,
 )
 
 _MARKERS = "os^Dv"
 _OTHERS = "PX*phd8<>"
 # inches
-_TOP, _SLOT, _PANEL, _WORDS, _LEGEND = 0.35, 3.1, 2.4, 0.6, 1.5
+_TOP, _SLOT, _PANEL, _WORDS, _LEGEND, _LINE = 0.35, 3.1, 2.4, 0.6, 1.5, 0.16
 _ACROSS, _SIDE, _ROW, _NAMES = 4, 1.35, 0.15, 0.55
 
 
@@ -64,18 +67,28 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     shown = means(table)
     full, others = shown[shown["pattern"] == FULL], shown[shown["pattern"] != FULL]
     blocks = list(others.groupby([*BLOCK, "layers"], sort=False))
-    across = min(2, len(blocks))
-    width, height = FULL_WIDTH * (across / 2) + _LEGEND, _TOP + -(-len(blocks) // across) * _SLOT
-    figure = new_figure(width, height)
-    headline(figure, "Quality by sparsity: degrees of attention")
-    inside = (width - _LEGEND) / across
     fewer = others[~others["pattern"].isin(grid) & ~others["pattern"].str.startswith(LEARNED)]
     names = list(dict.fromkeys(fewer["pattern"]))
     named = {name: _OTHERS[n % len(_OTHERS)] for n, name in enumerate(names)}
     forms = _Forms(degrees.loc[sorted(grid)])
+    legend = list(forms.legend()) if grid else []
+    legend += [_handle(color=VERMILION, marker="D", linestyle="-", label="learned degrees, by μ")] * bool(learned.any())
+    labels = dict(zip(names, short_names(names), strict=True))
+    legend += [_handle(color=ORANGE, marker=named[name], label=labels[name]) for name in names]
+    legend.append(_handle(color=INK, linestyle="--", label="no mask"))
+    across = 1 if in_column() else min(2, len(blocks))
+    # the legend stands on the right, in a column below
+    side, foot = (0.0, 0.1 + _LINE * -(-len(legend) // 2)) if in_column() else (_LEGEND, 0.0)
+    width = page_width() if in_column() else FULL_WIDTH * (across / 2) + side
+    title = "Quality by sparsity: degrees of attention"
+    top = _TOP + further_lines(title, width)
+    height = top + -(-len(blocks) // across) * _SLOT + foot
+    figure = new_figure(width, height)
+    headline(figure, title)
+    inside = (width - side) / across
     for number, (key, rows) in enumerate(blocks):
         line, column = divmod(number, across)
-        low = height - _TOP - (line + 1) * _SLOT + _WORDS
+        low = height - top - (line + 1) * _SLOT + _WORDS
         left = column * inside + 0.5
         axes = figure.add_axes((left / width, low / height, (inside - 0.65) / width, _PANEL / height))
         model, task, metric, layers = key
@@ -88,14 +101,10 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         _line(axes, rows[rows["pattern"].str.startswith(LEARNED)])
         _named(axes, rows[~rows["pattern"].isin(grid) & ~rows["pattern"].str.startswith(LEARNED)], named)
         axes.margins(x=0.12)
-    legend = list(forms.legend()) if grid else []
-    legend += [_handle(color=VERMILION, marker="D", linestyle="-", label="learned degrees, by μ")] * bool(learned.any())
-    labels = dict(zip(names, short_names(names), strict=True))
-    legend += [_handle(color=ORANGE, marker=named[name], label=labels[name]) for name in names]
-    legend.append(_handle(color=INK, linestyle="--", label="no mask"))
     figure.legend(
         handles=legend,
-        loc="center right",
+        loc="lower center" if foot else "center right",
+        ncols=2 if foot else 1,
         frameon=False,
         prop={"family": FAMILY, "size": TICK_SIZE},
         borderpad=0.2,
@@ -197,7 +206,7 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
         return None
     panels = list(degrees.groupby(["model", "pattern", "layers", "diagonal"], sort=False))
     layers = sorted(set(degrees["layer"]))
-    across = min(_ACROSS, len(panels))
+    across = 1 if in_column() else min(_ACROSS, len(panels))
     side, slot = _SIDE, _ROW * len(layers) + _NAMES
     width, height = 0.45 + across * (side + 0.12) + 0.6, _TOP + -(-len(panels) // across) * slot + 0.3
     figure = new_figure(max(width, 3.3), height)

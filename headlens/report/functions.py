@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,13 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
-from headlens.report.cells import edges, write
+from headlens.report.cells import edges, fitting_size, write
 from headlens.report.families import COLOURS, FAMILIES, NONE, families, legend_handles, short
-from headlens.report.labels import FAMILY
-from headlens.report.panels import Part, Sheet, combine, each, flow, lay_out, panel, parts, scatter_grid
-from headlens.report.style import INK, TICK_SIZE, ink_on
+from headlens.report.labels import FAMILY, plain
+from headlens.report.panels import Part, Sheet, combine, each, flow, lay_out, panel, parts, scatter_grid, sheet_width
+from headlens.report.style import FULL_WIDTH, INK, SMALLEST_SIZE, TICK_SIZE, ink_on
 
 _LEGEND, _NOTE = 0.42, 0.16  # inches: two lines, one line
+_UPRIGHT, _ARROW = 0.42, 0.11  # inches: of a cell whose word runs upwards, and of the arrow below the word
 _DIRECTIONS = "↑ a dependent attends to its head, ↓ a head to its dependent"
 
 
@@ -39,11 +41,14 @@ def function_map(frames: Mapping[str, pd.DataFrame]) -> Figure | None:
     note = _DIRECTIONS if "syntactic" in present else "" if present - {NONE} else "No head holds a role."
     pieces = parts(heads)
     rows = flow([(p.model, panel(p.rows, _codes(p), p.name)) for p in pieces])
-    sheet = lay_out(rows, "Functions of attention heads", foot=_LEGEND + (_NOTE if note else 0.0))
+    # cells of a column are too narrow for words, but may be higher
+    lowest = _UPRIGHT if sheet_width(rows, 0.0) < FULL_WIDTH else 0.0
+    sheet = lay_out(rows, "Functions of attention heads", foot=_LEGEND + (_NOTE if note else 0.0), lowest_cell=lowest)
+    put = _write_upright if lowest and sheet.cell[0] < sheet.cell[1] else write
     for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
         _colour(axes, item.values)
         words = scatter_grid(part.rows, np.array([short(r) for r in part.rows["role"]], object), empty="")
-        write(axes, words, _inks(part), sheet.cell)
+        put(axes, words, _inks(part), sheet.cell)
     _legend(sheet, present, note)
     return sheet.figure
 
@@ -63,6 +68,26 @@ def _colour(axes: Axes, codes: np.ndarray[tuple[int, ...], np.dtype[np.float64]]
     axes.pcolormesh(
         *edges(codes.shape), np.ma.masked_invalid(codes), cmap=colours, norm=norm, edgecolors="white", linewidth=0.6
     )
+
+
+def _write_upright(
+    axes: Axes,
+    words: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
+    inks: np.ndarray[tuple[int, ...], np.dtype[np.generic]],
+    cell: tuple[float, float],
+) -> None:
+    """Write words that run upwards, each above its arrow, which stays as it is."""
+    for (layer, head), word in np.ndenumerate(words):
+        name, _, arrow = str(word).partition("\n")
+        below = _ARROW if arrow else 0.0
+        size = fitting_size(name, (cell[1] - below, cell[0]))
+        if not name or size < SMALLEST_SIZE:
+            continue
+        looks: dict[str, Any] = {"fontfamily": FAMILY, "color": str(inks[layer, head]), "fontsize": size}
+        looks |= {"ha": "center", "va": "center"}
+        axes.text(head, layer + below / 2 / cell[1], plain(name), rotation=90, **looks)
+        if arrow:
+            axes.text(head, layer - 0.5 + 0.55 * below / cell[1], arrow, **looks)
 
 
 def _legend(sheet: Sheet, present: set[str], note: str) -> None:

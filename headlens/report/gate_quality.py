@@ -28,7 +28,9 @@ from headlens.report.style import (
     further_lines,
     heading,
     headline,
+    in_column,
     new_figure,
+    page_width,
 )
 
 # colour, marker, label
@@ -77,10 +79,10 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         dress(
             axes,
             f"heads left in {_listed(own.gated)}",
-            fold(metric, _HEIGHT, LABEL_SIZE) if number % _ABREAST == 0 else "",
+            fold(metric, _HEIGHT, LABEL_SIZE) if number % _abreast() == 0 else "",
         )
         _draw(axes, own, _limits(rows[rows["metric"] == metric]))
-    legend_below(figure, drawn)
+    legend_below(figure, drawn, _legend_lines())
     return figure
 
 
@@ -99,23 +101,32 @@ def _listed(stacks: Sequence[str]) -> str:
     return " and ".join([", ".join(stacks[:-1]), stacks[-1]] if len(stacks) > 1 else stacks) or "all stacks"
 
 
+def _abreast() -> int:
+    return 1 if in_column() else _ABREAST
+
+
+def _legend_lines() -> int:
+    return 2 if in_column() else 1
+
+
 def _panels(sets: Sequence[_Set], title: str) -> tuple[Figure, list[Axes]]:
     """Axes side by side in lines of two, under their headings."""
     titles = [own.title for own in sets]
-    width = FULL_WIDTH * (_SINGLE if len(titles) == 1 else 1)
-    slot = (width - 0.05) / min(_ABREAST, len(titles))
+    abreast = _abreast()
+    width = min(page_width(), FULL_WIDTH * (_SINGLE if len(titles) == 1 else 1))
+    slot = (width - 0.05) / min(abreast, len(titles))
     inches = slot - _LEFT - _RIGHT
     # names of runs stand upright above the axes
     names = _DIGIT * max(len(name) for own in sets for name in _names(own.runs))
     room = names + 0.14 + LINE * (1 + max(fold(text, inches, HEADING_SIZE).count("\n") for text in titles))
     step = room + _HEIGHT + _BOTTOM
     top = TOP + further_lines(title, width)
-    height = top + step * -(-len(titles) // _ABREAST) + _LEGEND
+    height = top + step * -(-len(titles) // abreast) + _LEGEND * _legend_lines()
     figure = new_figure(width, height)
     headline(figure, title)
     made = []
     for number, text in enumerate(titles):
-        line, column = divmod(number, _ABREAST)
+        line, column = divmod(number, abreast)
         left, low = column * slot + _LEFT, height - top - line * step - room - _HEIGHT
         axes = figure.add_axes((left / width, low / height, inches / width, _HEIGHT / height))
         heading(axes, text, inches)

@@ -9,7 +9,19 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.report.cells import BAR_SLOT, Scale, add_bars, paint
-from headlens.report.panels import Part, combine, each, flow, has_numbers, lay_out, numbers, panel, parts
+from headlens.report.panels import (
+    Part,
+    combine,
+    each,
+    flow,
+    has_numbers,
+    lay_out,
+    numbers,
+    panel,
+    parts,
+    sheet_width,
+)
+from headlens.report.style import FULL_WIDTH
 
 
 def confidence_map(frames: Mapping[str, pd.DataFrame]) -> Figure | None:
@@ -109,11 +121,13 @@ def paired_maps(
         ]
         for p in parts(heads)
     ]
-    sheet = lay_out(rows, title, side=BAR_SLOT * len(scales) + 0.15)
+    # in a column every scale stands beside its own panel
+    beside = len(scales) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
+    sheet = lay_out(rows, title, side=BAR_SLOT * beside + 0.15)
     for row_axes, row in zip(sheet.axes, rows, strict=True):
         for number, (axes, item) in enumerate(zip(row_axes, row, strict=True)):
             paint(axes, item, scales[number % len(scales)])
-    add_bars(sheet, *scales)
+    add_bars(sheet, *scales, below=beside < len(scales))
     return sheet.figure
 
 

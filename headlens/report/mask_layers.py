@@ -13,6 +13,7 @@ from headlens.report.mask_study import BLOCK, FULL, means, short_names
 from headlens.report.panels import numbers
 from headlens.report.style import (
     BLUE,
+    FULL_WIDTH,
     GREEN,
     INK,
     ORANGE,
@@ -21,14 +22,17 @@ from headlens.report.style import (
     TICK_SIZE,
     VERMILION,
     dress,
+    further_lines,
     headline,
     new_figure,
+    page_width,
 )
 
 _COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
+_TITLE = "What models achieve under masks, by layers"
 # inches
 _TOP, _NAMES, _RIGHT, _ROW, _WORDS, _BOTTOM, _GAP = 0.35, 1.65, 0.15, 0.17, 0.45, 0.2, 0.15
-_WIDE = 3.6  # without the names, whose letters are so wide:
+_WIDE, _NARROW = 3.6, 1.6  # without the names, on a page and at least; their letters are so wide:
 _LETTER = 0.06
 
 
@@ -51,13 +55,17 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
     ranges = list(dict.fromkeys(others["layers"].astype(str)))
     blocks = list(table.groupby(BLOCK, sort=False))
     heights = [_ROW * (rows["pattern"].nunique() - 1) * max(1.0, 0.6 * len(ranges)) + _WORDS for _, rows in blocks]
-    height = _TOP + sum(heights) + _GAP * (len(heights) - 1) + _BOTTOM
     longest = max(map(len, short_names(list(dict.fromkeys(others["pattern"].astype(str))))))
     names = min(max(_NAMES, _LETTER * longest), 3.0)
-    width = _WIDE + names
+    page = page_width(_LETTER * longest + 0.15 + _NARROW)
+    if page < FULL_WIDTH:
+        names = _LETTER * longest + 0.15
+    width = min(_WIDE + names, page)
+    above = _TOP + further_lines(_TITLE, width)
+    height = above + sum(heights) + _GAP * (len(heights) - 1) + _BOTTOM
     figure = new_figure(width, height)
-    headline(figure, "What models achieve under masks, by layers")
-    drawn, top = [], height - _TOP
+    headline(figure, _TITLE)
+    drawn, top = [], height - above
     for ((model, task, metric), rows), own in zip(blocks, heights, strict=True):
         low = top - own + _WORDS - 0.12
         box = (names / width, low / height, (width - names - _RIGHT) / width, (own - _WORDS) / height)

@@ -15,7 +15,18 @@ from headlens.report.curves import VALUES, draw_intervals, draw_level, legend_be
 from headlens.report.gate_results import escaped
 from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
-from headlens.report.style import BLUE, FULL_WIDTH, INK, TICK_SIZE, VERMILION, dress, headline, new_figure
+from headlens.report.style import (
+    BLUE,
+    FULL_WIDTH,
+    INK,
+    TICK_SIZE,
+    VERMILION,
+    dress,
+    headline,
+    in_column,
+    new_figure,
+    page_width,
+)
 
 FULL = "full"
 LEARNED = "degrees:mu="  # in front of μ
@@ -156,9 +167,9 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     if (table["pattern"] == FULL).all():
         return None
     blocks = list(table.groupby(BLOCK, sort=False))
-    across = min(2, len(blocks))
+    across = 1 if in_column() else min(2, len(blocks))
     height = _TOP + -(-len(blocks) // across) * _SLOT + _BOTTOM
-    figure = new_figure(FULL_WIDTH * across / 2, height)
+    figure = new_figure(min(page_width(), FULL_WIDTH * across / 2), height)
     headline(figure, "What models achieve under masks")
     drawn = []
     for number, ((model, task, metric), rows) in enumerate(blocks):

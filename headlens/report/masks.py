@@ -32,7 +32,19 @@ from headlens.report.page_tables import PageTable, page_table
 from headlens.report.panels import numbers
 from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.runs import RunFolder
-from headlens.report.style import FULL_WIDTH, HEADING_SIZE, INK, TICK_SIZE, dress, fold, heading, headline, new_figure
+from headlens.report.style import (
+    FULL_WIDTH,
+    HEADING_SIZE,
+    INK,
+    TICK_SIZE,
+    dress,
+    fold,
+    further_lines,
+    heading,
+    headline,
+    new_figure,
+    page_width,
+)
 
 # inches
 _LEFT, _GAP, _TOP, _BOTTOM, _LINE = 0.42, 0.16, 0.30, 0.36, 0.14
@@ -72,23 +84,28 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     names = list(dict.fromkeys(rows["mask"].astype(str)))
     if not names:
         return None
-    across = min(_ACROSS, len(names))
-    size = (FULL_WIDTH - _LEFT - _ACROSS * _GAP) / _ACROSS
+    # a single picture fits a column as it is
+    page = page_width() if len(names) > 1 else FULL_WIDTH
+    most = _ACROSS if page == FULL_WIDTH else _ACROSS - 1
+    across = min(most, len(names))
+    size = (page - _LEFT - most * _GAP) / most
     titles = [_title(rows[rows["mask"] == name], name) for name in names]
     lines = max(fold(t, size, HEADING_SIZE).count("\n") for t in titles) + 1
     slot = size + _LINE * lines + 0.12
     width = _LEFT + across * (size + _GAP)
-    height = _TOP + -(-len(names) // across) * slot + _BOTTOM
+    title = "Fixed attention patterns (white: attention)"
+    top = _TOP + (further_lines(title, width) if page < FULL_WIDTH else 0.0)
+    height = top + -(-len(names) // across) * slot + _BOTTOM
     figure = new_figure(width, height)
-    headline(figure, "Fixed attention patterns (white: attention)")
-    for number, (name, title) in enumerate(zip(names, titles, strict=True)):
+    headline(figure, title)
+    for number, (name, words) in enumerate(zip(names, titles, strict=True)):
         line, column = divmod(number, across)
-        low = height - _TOP - (line + 1) * slot + 0.06
+        low = height - top - (line + 1) * slot + 0.06
         box = _LEFT + column * (size + _GAP), low, size, size
         axes = figure.add_axes((box[0] / width, box[1] / height, size / width, size / height))
         last = number + across >= len(names)
         _paint(axes, _allowed(rows[rows["mask"] == name]), labels=(last, column == 0))
-        heading(axes, title, size)
+        heading(axes, words, size)
     return figure
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,9 @@ from headlens.report.style import (
     further_lines,
     heading,
     headline,
+    in_column,
     new_figure,
+    page_width,
     tick_step,
 )
 
@@ -30,7 +33,7 @@ Grid = npt.NDArray[np.float64]
 
 # inches
 LEFT, BOTTOM, GAP, TOP, LINE = 0.40, 0.42, 0.12, 0.25, 0.135
-LARGEST_CELL, SMALLEST_CELL, LOWEST_PANEL = 0.42, 0.05, 0.40
+LARGEST_CELL, CLEAR_CELL, SMALLEST_CELL, LOWEST_PANEL = 0.42, 0.12, 0.05, 0.40
 SMALLEST_SLOT, SMALLEST_SHEET, TALLEST_SHEET = 1.5, 2.1, 9.2
 
 
@@ -128,32 +131,67 @@ def flow(panels: Sequence[tuple[str, Panel]], most_heads: int = 26) -> list[list
 
 
 def lay_out(
-    rows: Sequence[Sequence[Panel]], title: str, side: float = 0.0, foot: float = 0.0, tallest_cell: float = 0.30
+    rows: Sequence[Sequence[Panel]],
+    title: str,
+    side: float = 0.0,
+    foot: float = 0.0,
+    tallest_cell: float = 0.30,
+    lowest_cell: float = 0.0,
 ) -> Sheet:
     """Make a figure with one pair of axes per panel, `side` inches free on the right and `foot` at the bottom.
 
-    Cells are as large as fits a full page, and equally large in all panels.
+    Cells are as large as fits a page, and equally large in all panels. In a column, the panels of a row stand below
+    each other where they would be too small.
     """
-    width = min(_cell_width(row, side) for row in rows)
-    slots = [
-        max(SMALLEST_SLOT, LEFT + GAP + width * max(row[i].values.shape[1] for row in rows if len(row) > i))
-        for i in range(max(map(len, rows)))
-    ]
+    page = sheet_width(rows, side)
+    lines = _lines(rows, side, page)
+    width = min(_cell_width(line, page, side) for line in lines)
+    slots = _slots(lines, width)
     whole = max(COLUMN_WIDTH, sum(slots) + side + 0.05)
     top = TOP + further_lines(title, whole)
-    cell = width, _cell_height(rows, slots, min(width, tallest_cell), top)
-    heights = [_row_height(row, slots, cell[1]) for row in rows]
+    cell = width, _cell_height(lines, slots, max(min(width, tallest_cell), lowest_cell), top)
+    heights = [_row_height(line, slots, cell[1]) for line in lines]
     # a colour bar needs some height for its label
     height = max(SMALLEST_SHEET if side else 0.0, top + sum(heights) + foot)
     figure = new_figure(whole, height)
     headline(figure, title)
     tops = height - top - np.cumsum([0, *heights[:-1]])
-    axes = [_row_axes(figure, row, slots, cell, begin) for row, begin in zip(rows, tops, strict=True)]
-    return Sheet(figure, axes, cell, side, top)
+    made = [_row_axes(figure, line, slots, cell, begin) for line, begin in zip(lines, tops, strict=True)]
+    in_order = chain.from_iterable(made)
+    return Sheet(figure, [list(islice(in_order, len(row))) for row in rows], cell, side, top)
 
 
-def _cell_width(row: Sequence[Panel], side: float) -> float:
-    room = FULL_WIDTH - 0.05 - side - len(row) * (LEFT + GAP)
+def sheet_width(rows: Sequence[Sequence[Panel]], side: float) -> float:
+    """How wide the page is that `lay_out` plans for; the full one for very many heads or panels, even in a column."""
+    if not in_column():
+        return FULL_WIDTH
+    lines = _lines(rows, side, page_width())
+    slots = _slots(lines, min(_cell_width(line, page_width(), side) for line in lines))
+    long = TOP + sum(_row_height(line, slots, SMALLEST_CELL) for line in lines) > TALLEST_SHEET
+    return FULL_WIDTH if long else page_width(round(sum(slots) + side + 0.05, 6))
+
+
+def _lines(rows: Sequence[Sequence[Panel]], side: float, page: float) -> Sequence[Sequence[Panel]]:
+    """The rows, which are planned for a full page; in a column each is broken into lines whose panels stay clear."""
+    if page == FULL_WIDTH:
+        return rows
+    for abreast in range(max(map(len, rows)), 0, -1):
+        lines = [row[start : start + abreast] for row in rows for start in range(0, len(row), abreast)]
+        if sum(_slots(lines, CLEAR_CELL)) + side + 0.05 <= page:
+            break
+    return lines
+
+
+def _slots(lines: Sequence[Sequence[Panel]], cell_width: float) -> list[float]:
+    """The widths of the panels that stand side by side, with what is around them."""
+    return [
+        max(SMALLEST_SLOT, LEFT + GAP + cell_width * max(line[i].values.shape[1] for line in lines if len(line) > i))
+        for i in range(max(map(len, lines)))
+    ]
+
+
+def _cell_width(row: Sequence[Panel], page: float, side: float) -> float:
+    room = page - 0.05 - side - len(row) * (LEFT + GAP)
     heads: int = sum(p.values.shape[1] for p in row)
     return max(SMALLEST_CELL, min(LARGEST_CELL, room / heads))
 

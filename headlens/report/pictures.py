@@ -33,6 +33,11 @@ class Picture:
     height: int
     moving: bool = False
 
+    @property
+    def inches(self) -> float:
+        """The width of the figure."""
+        return self.width / _CSS_PIXELS
+
 
 def picture(path: Path, name: str, run: str) -> Picture | None:
     """A PNG or GIF file for a page, under the name of its figure and the label of its run; None if it is none."""

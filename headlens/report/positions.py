@@ -24,7 +24,7 @@ from headlens.report.panels import (
     parts,
     scatter_grid,
 )
-from headlens.report.style import FULL_WIDTH, INK, MISSING, dress, heading, headline, new_figure, tick_step
+from headlens.report.style import INK, MISSING, dress, heading, headline, in_column, new_figure, page_width, tick_step
 
 OFFSETS = ("<-8", *map(str, range(-8, 9)), ">8")
 _TALLEST = 7.0  # inches of the offset profile's columns
@@ -46,12 +46,14 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
     pieces = parts(heads)
     rows = flow([(p.model, panel(p.rows, numbers(p.rows, "positional_share"), p.name)) for p in pieces])
     sheet = lay_out(rows, "Commonest offset of attention heads", side=BAR_SLOT + 0.15)
+    # cells of a column are too narrow for more than a sign and a digit
+    letters = 2 if in_column() else 5
     scale = Scale("share of tokens at that offset")
     ink = np.vectorize(scale.ink, otypes=[object])
     for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
         paint(axes, item, scale)
         words = np.array([_signed(v) for v in numbers(part.rows, "positional_offset")], object)
-        write(axes, scatter_grid(part.rows, words, empty=""), ink(item.values), sheet.cell)
+        write(axes, scatter_grid(part.rows, words, empty=""), ink(item.values), sheet.cell, letters)
     add_bars(sheet, scale)
     return sheet.figure
 
@@ -72,15 +74,18 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     pieces = [p for p in parts(positions) if has_numbers(p.rows, "share")]
     scale = Scale("share of query tokens")
     side = BAR_SLOT
-    column = min(3.2, (FULL_WIDTH - side) / len(pieces))
+    abreast = 1 if in_column() else len(pieces)
+    below = len(pieces) // abreast
+    column = min(3.2, (page_width() - side) / abreast)
     lines = max(len(_lines(p)) for p in pieces)
-    length = float(np.clip(lines * 0.12, 1.6, _TALLEST))
-    width, height = column * len(pieces) + side, TOP + 0.4 + length + 0.5
+    length = float(np.clip(lines * 0.12, 1.6, max(1.6, _TALLEST / below)))
+    slot = 0.4 + length + 0.5
+    width, height = column * abreast + side, TOP + 0.4 + length + 0.5 + (below - 1) * slot
     figure = new_figure(width, height)
     headline(figure, "Offsets of attention heads")
     for number, part in enumerate(pieces):
-        left = LEFT + _NAMES - 0.12
-        box = number * column + left, height - TOP - 0.4 - length, column - left - GAP, length
+        left, (line, place) = LEFT + _NAMES - 0.12, divmod(number, abreast)
+        box = place * column + left, height - TOP - 0.4 - length - line * slot, column - left - GAP, length
         axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
         _profile(axes, part, scale)
         heading(axes, part.name, column - 0.1, shift=left - 0.1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,7 +31,9 @@ from headlens.report.style import (
     further_lines,
     heading,
     headline,
+    in_column,
     new_figure,
+    page_width,
 )
 
 NONE, RANDOM = "none", "random"
@@ -88,17 +91,25 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
 
 
 def _panels(models: Sequence[str], title: str, legend_lines: int) -> tuple[Figure, list[Axes]]:
-    """Axes side by side, under a title and their headings."""
-    width = FULL_WIDTH if len(models) > 1 else FULL_WIDTH * 0.7
-    slot = (width - 0.1) / len(models)
+    """Axes side by side, or in a column below each other, under a title and their headings."""
+    width = _width(models)
+    abreast = 1 if in_column() else len(models)
+    slot = (width - 0.1) / abreast
     inches = slot - _LEFT - _RIGHT
     lines = max(fold(model, inches, HEADING_SIZE).count("\n") for model in models) + 1
     bottom = _BOTTOM + _LINE * legend_lines
-    height = bottom + _HEIGHT + 0.06 + LINE * lines + TOP + further_lines(title, width)
+    step = _BOTTOM + _HEIGHT + 0.06 + LINE * lines
+    further = step * (len(models) // abreast - 1)
+    height = bottom + _HEIGHT + 0.06 + LINE * lines + TOP + further_lines(title, width) + further
     figure = new_figure(width, height)
     headline(figure, title)
-    boxes = [(number * slot + _LEFT, bottom, inches, _HEIGHT) for number in range(len(models))]
+    places = [divmod(number, abreast) for number in range(len(models))]
+    boxes = [(column * slot + _LEFT, bottom + further - line * step, inches, _HEIGHT) for line, column in places]
     return figure, [figure.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes]
+
+
+def _width(models: Sequence[str]) -> float:
+    return min(page_width(), FULL_WIDTH if len(models) > 1 else FULL_WIDTH * 0.7)
 
 
 def _counts(pruning: pd.DataFrame) -> Grid:
@@ -161,8 +172,9 @@ def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) 
 
 
 def _legend_lines(pruning: pd.DataFrame) -> int:
-    """One line, or two where the names are too long for one."""
+    """One line, or more where the names are too long for one."""
     letters = sum(min(len(name), _LETTERS) for name in ["all heads", *_strategies(pruning)])
     # a line, a gap, and letters of 0.56 of their size
     needed = 0.55 * (len(_strategies(pruning)) + 1) + letters * 0.56 * TICK_SIZE / 72
-    return 1 if needed <= FULL_WIDTH * (1.0 if len(pruning["model"].unique()) > 1 else 0.7) else 2
+    lines = math.ceil(needed / _width(list(pruning["model"].unique())))
+    return lines if in_column() else min(lines, 2)

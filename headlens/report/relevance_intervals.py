@@ -18,15 +18,17 @@ from headlens.report.shares import asked, described, even_shares, holds_zero, sp
 from headlens.report.style import (
     BLUE,
     FAINT,
-    FULL_WIDTH,
     HEADING_SIZE,
     INK,
     TICK_SIZE,
     VERMILION,
     dress,
     fold,
+    further_lines,
     headline,
+    in_column,
     new_figure,
+    page_width,
     tick_step,
 )
 
@@ -81,9 +83,11 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     if not pieces:
         return None
     blocks = _blocks(pieces)
-    figure = new_figure(FULL_WIDTH, TOP + sum(b.height for b in blocks) + _FOOT)
-    headline(figure, f"Relevance of attention heads with 95 % intervals ({described(rows)})")
-    top = figure.get_figheight() - TOP
+    title = f"Relevance of attention heads with 95 % intervals ({described(rows)})"
+    above, foot = TOP + further_lines(title, page_width()), _FOOT * _legend_lines()
+    figure = new_figure(page_width(), above + sum(b.height for b in blocks) + foot)
+    headline(figure, title)
+    top = figure.get_figheight() - above
     for block in blocks:
         _draw_block(figure, block, top)
         top -= block.height
@@ -95,10 +99,10 @@ def _blocks(pieces: Sequence[Part]) -> list[_Block]:
     """Panels as wide as their heads need, as many abreast as there is room for, and as high as fits a page."""
     heads = max(int(p.rows["head"].max()) + 1 for p in pieces)
     layers = max(p.rows["layer"].nunique() for p in pieces)
-    room = FULL_WIDTH - _LEFT
+    room = page_width() - _LEFT
     fitting = int(room // max(_NARROWEST, heads * _PER_HEAD + 2 * GAP))
     # more than three abreast even where dots come close: else a deep model of many heads fills pages
-    abreast = min(layers, max(3, fitting))
+    abreast = min(layers, max(2 if in_column() else 3, fitting))
     abreast = -(-layers // -(-layers // abreast))
     lines: int = sum(-(-p.rows["layer"].nunique() // abreast) for p in pieces)
     free = _PAGE - TOP - _FOOT - len(pieces) * (_NAME + _UNDER) - lines * _OVER
@@ -108,7 +112,7 @@ def _blocks(pieces: Sequence[Part]) -> list[_Block]:
 
 def _draw_block(figure: Figure, block: _Block, top: float) -> None:
     width, height = figure.get_size_inches()
-    name = fold(block.part.name, FULL_WIDTH - 0.2, HEADING_SIZE).split("\n")[0]
+    name = fold(block.part.name, width - 0.2, HEADING_SIZE).split("\n")[0]
     figure.text(0.08 / width, (top - 0.03) / height, name, fontsize=HEADING_SIZE, color=INK, va="top")
     limits = span(*(numbers(block.part.rows, column) for column in ("relevance", "ci_low", "ci_high")))
     for number, layer in enumerate(block.layers):
@@ -185,6 +189,10 @@ def _going_on(axes: Axes, heads: Grid, height: float, colour: str) -> None:
     )  # fmt: skip
 
 
+def _legend_lines() -> int:
+    return 2 if in_column() else 1
+
+
 def _legend(figure: Figure) -> None:
     dots = {"above 0": (VERMILION, VERMILION), "below 0": (BLUE, BLUE), "interval holds 0": ("white", INK)}
     handles = [
@@ -196,7 +204,7 @@ def _legend(figure: Figure) -> None:
         handles=handles,
         loc="lower left",
         bbox_to_anchor=(0.0, 0.0),
-        ncols=4,
+        ncols=4 // _legend_lines(),
         fontsize=TICK_SIZE,
         frameon=False,
         handletextpad=0.4,

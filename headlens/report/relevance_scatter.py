@@ -19,16 +19,18 @@ from headlens.report.shares import Marks, asked, even_shares, of_rule, rules, sp
 from headlens.report.style import (
     BLUE,
     FAINT,
-    FULL_WIDTH,
     HEADING_SIZE,
     INK,
     LABEL_SIZE,
     TICK_SIZE,
     dress,
     fold,
+    further_lines,
     heading,
     headline,
+    in_column,
     new_figure,
+    page_width,
 )
 
 # inches
@@ -56,7 +58,7 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
     pieces = [found for part in parts(heads) if len((found := _of_known(part)).rows)]
     if not pieces:
         return None
-    plan = dict(zip(_places(pieces), pieces, strict=True))
+    plan = dict(zip(_on_page(_places(pieces)), pieces, strict=True))
     titles = {place: f"{part.name}\n{_correlation(*_pair(part))}" for place, part in plan.items()}
     handles = [*legend_handles({name for part in pieces for name in _families(part)}), _even_share()]
     foot = _LEGEND * -(-len(handles) // _legend_columns(plan))
@@ -89,13 +91,14 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     # parts without another rule leave no gap
     lines = sorted({line for line, _ in found})
     names = [part.name for part in parts(rows)]
-    plan = {(lines.index(line), column): pair for (line, column), pair in found.items()}
-    titles = {place: f"{names[lines[place[0]]]}\n{_correlation(*pair)}" for place, pair in plan.items()}
+    places = _on_page([(lines.index(line), column) for line, column in found])
+    plan = dict(zip(places, found.items(), strict=True))
+    titles = {place: f"{names[line]}\n{_correlation(*pair)}" for place, ((line, _), pair) in plan.items()}
     figure, grid = _panels(titles, "Shares of the layer's relevance by rule", _LEGEND)
     _legend(figure, [_same_share()], 1)
-    for place, (x, y) in plan.items():
+    for place, ((_, other), (x, y)) in plan.items():
         axes, known = grid[place], _known(x, y)
-        dress(axes, fold(rule, 1.2, LABEL_SIZE), fold(others[place[1]], 1.2, LABEL_SIZE))
+        dress(axes, fold(rule, 1.2, LABEL_SIZE), fold(others[other], 1.2, LABEL_SIZE))
         axes.set_xlim(*span(x[known]))
         axes.set_ylim(*span(y[known]))
         axes.axline((0, 0), slope=1, color=FAINT, linewidth=0.7, linestyle=_DASHES, zorder=1)
@@ -154,20 +157,27 @@ def _places(pieces: Sequence[Part]) -> list[Place]:
     return [(models.index(p.model), [q.stack for q in pieces if q.model == p.model].index(p.stack)) for p in pieces]
 
 
+def _on_page(places: Sequence[Place]) -> list[Place]:
+    """The places; in a column one below the other."""
+    return [(number, 0) for number in range(len(places))] if in_column() else list(places)
+
+
 def _panels(titles: Mapping[Place, str], title: str, foot: float = 0.0) -> tuple[Figure, dict[Place, Axes]]:
     """A figure with axes at every place, under their titles, and `foot` inches free at the bottom."""
     lines, columns = (1 + max(place[axis] for place in titles) for axis in (0, 1))
-    slot = min(_WIDEST, FULL_WIDTH / columns)
+    slot = min(_WIDEST, page_width() / columns)
     room = LINE * max(fold(text, slot - 0.15, HEADING_SIZE).count("\n") + 1 for text in titles.values()) + 0.06
-    fitting = (_PAGE - TOP - foot) / lines - room - _BOTTOM
+    whole = max(min(_WIDEST, page_width()), slot * columns)
+    top = TOP + (further_lines(title, whole) if in_column() else 0.0)
+    fitting = (_PAGE - top - foot) / lines - room - _BOTTOM
     box = slot - _LEFT - _RIGHT, max(_LOWEST, min(_TALLEST, slot - _LEFT - _RIGHT, fitting))
     step = room + box[1] + _BOTTOM
-    figure = new_figure(max(_WIDEST, slot * columns), TOP + lines * step + foot)
+    figure = new_figure(whole, top + lines * step + foot)
     headline(figure, title)
     width, height = figure.get_size_inches()
     made = {}
     for (line, column), text in titles.items():
-        low = height - TOP - line * step - room - box[1]
+        low = height - top - line * step - room - box[1]
         place = (slot * column + _LEFT) / width, low / height, box[0] / width, box[1] / height
         axes = made[line, column] = figure.add_axes(place)
         heading(axes, text, slot - 0.15, shift=_LEFT - 0.08)

@@ -26,8 +26,10 @@ from headlens.report.style import (
     further_lines,
     heading,
     headline,
+    in_column,
     ink_on,
     new_figure,
+    page_width,
 )
 
 ALL = "all"
@@ -75,7 +77,7 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
     words = "in the unpruned model" if column == "role" else "in the pruned models"
     figure, drawn = _panels(sets, f"Functions of the heads left, {words}")
     for number, (axes, own) in enumerate(zip(drawn, sets, strict=True)):
-        dress(axes, "λ", "heads" if number % _ABREAST == 0 else "")
+        dress(axes, "λ", "heads" if number % _abreast() == 0 else "")
         _draw(axes, own)
     _legend(figure, {name for own in sets for bar in own.bars for name in bar.counts})
     return figure
@@ -113,10 +115,14 @@ def _counts(roles: pd.Series) -> dict[str, int]:
     return {name: found.count(name) for name in FAMILIES if name in found}
 
 
+def _abreast() -> int:
+    return 1 if in_column() else _ABREAST
+
+
 def _panels(sets: Sequence[RoleSet], title: str) -> tuple[Figure, list[Axes]]:
     """Axes side by side, as many as there may be stacks, under their headings."""
-    abreast = min(_ABREAST, len(sets))
-    slot = min(_WIDEST, (FULL_WIDTH - 0.05) / abreast)
+    abreast = min(_abreast(), len(sets))
+    slot = min(_WIDEST, (page_width() - 0.05) / abreast)
     width = max(_NARROWEST, abreast * slot + 0.05)
     inches = slot - _LEFT - _RIGHT
     titles = [f"{own.model}, {own.stack}" if own.model else own.stack for own in sets]

@@ -18,13 +18,16 @@ from headlens.report.style import (
     dress,
     heading,
     headline,
+    in_column,
     ink_on,
     new_figure,
+    page_width,
     tick_step,
 )
 
 _ROW, _BOX, _FOOT, _TOP = 3.65, 2.55, 0.85, 0.25  # inches
 _LEFT_BOX, _RIGHT_BOX = 0.55, 4.30
+_SMALL_BOX = 1.95  # of the matrix in a column
 
 
 def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure | None:
@@ -48,6 +51,8 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
         return None
     largest = float(np.nanmax(numbers(similarity, "js_distance"))) or 1.0
     scale = Scale("Jensen–Shannon distance (0: alike)", high=largest)
+    if len(pieces) == 1 and in_column():
+        return _in_column(pieces[0], pairs[pieces[0].model, pieces[0].stack], scale)
     figure = new_figure(FULL_WIDTH, _TOP + _ROW * len(pieces))
     headline(figure, "Heads that attend alike")
     for number, part in enumerate(pieces):
@@ -56,6 +61,18 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
         _plane(_box(figure, _RIGHT_BOX, low), part)
         top = figure.get_figheight() - low - _BOX
         add_bar(figure, scale, from_right=FULL_WIDTH - _LEFT_BOX - _BOX - 0.08, from_top=top, tallest=_BOX)
+    return figure
+
+
+def _in_column(part: Part, pairs: pd.DataFrame, scale: Scale) -> Figure:
+    """The matrix above the plane; several stacks would be longer than a page."""
+    figure = new_figure(page_width(), _TOP + 2 * _ROW - (_BOX - _SMALL_BOX) - 0.2)
+    headline(figure, "Heads that attend alike")
+    top = _TOP + _ROW - _BOX - _FOOT
+    _matrix(_box(figure, _LEFT_BOX, figure.get_figheight() - top - _SMALL_BOX, _SMALL_BOX), part, pairs, scale)
+    from_right = page_width() - _LEFT_BOX - _SMALL_BOX - 0.08
+    add_bar(figure, scale, from_right=from_right, from_top=top, tallest=_SMALL_BOX)
+    _plane(_box(figure, _LEFT_BOX, _FOOT), part)
     return figure
 
 
@@ -78,9 +95,9 @@ def distances(part: Part, pairs: pd.DataFrame) -> tuple[Grid, pd.DataFrame]:
     return matrix, rows
 
 
-def _box(figure: Figure, left: float, low: float) -> Axes:
+def _box(figure: Figure, left: float, low: float, side: float = _BOX) -> Axes:
     width, height = figure.get_size_inches()
-    return figure.add_axes((left / width, low / height, _BOX / width, _BOX / height))
+    return figure.add_axes((left / width, low / height, side / width, side / height))
 
 
 def _matrix(axes: Axes, part: Part, pairs: pd.DataFrame, scale: Scale) -> None:
@@ -100,12 +117,14 @@ def _matrix(axes: Axes, part: Part, pairs: pd.DataFrame, scale: Scale) -> None:
         rasterized=size > 60,
     )
     names = [f"{layer}.{head}" for layer, head in rows[["layer", "head"]].itertuples(index=False)]
-    ticks = range(0, size, tick_step(_BOX / size, 0.11))
+    figure = axes.get_figure(root=True)
+    side = _BOX if figure is None or figure.get_figwidth() == FULL_WIDTH else _SMALL_BOX
+    ticks = range(0, size, tick_step(side / size, 0.11))
     axes.set_xticks(ticks, [names[i] for i in ticks], rotation=90)
     axes.set_yticks(ticks, [names[i] for i in ticks])
     axes.tick_params(labelsize=TICK_SIZE - 1)
     _cluster_lines(axes, rows)
-    heading(axes, f"{part.name}: distances", 3.6, shift=0.4)
+    heading(axes, f"{part.name}: distances", side + 1.05, shift=0.4)
 
 
 def _cluster_lines(axes: Axes, rows: pd.DataFrame) -> None:

@@ -33,7 +33,9 @@ from headlens.report.style import (
     dress,
     heading,
     headline,
+    in_column,
     new_figure,
+    page_width,
 )
 
 # Sparsefinder's own are solid, what it is compared with dashed.
@@ -50,7 +52,7 @@ LOOKS = {
 }
 # inches
 _TOP, _PANEL, _WORDS = 0.35, 2.4, 0.65
-_LEGEND = {1: (5, 0.95), 2: (3, 0.6)}  # lines and height by the number of panels
+_LEGEND = {(1, 1): (5, 0.95), (1, 2): (3, 0.6), (2, 1): (6, 1.1)}  # lines and height by how panels stand
 
 
 GOLD = "entmax"  # what attention itself leaves, among the methods of pareto.csv
@@ -115,15 +117,18 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
     panels = [("recall", "recall", curves)]
     if len(tried):
         panels.append(("value", f"{tried['metric'].iloc[0]} on {tried['task'].iloc[0]}", tried))
-    width = FULL_WIDTH * len(panels) / 2
-    lines, below = _LEGEND[len(panels)]
-    height = _TOP + _PANEL + _WORDS + below
+    across = 1 if in_column() else len(panels)
+    stacked = len(panels) // across
+    width = min(page_width(), FULL_WIDTH * across / 2)
+    lines, below = _LEGEND[stacked, across]
+    height = _TOP + _PANEL + _WORDS + below + (stacked - 1) * (_PANEL + _WORDS)
     figure = new_figure(width, height)
     headline(figure, "Predicted attention: what is found, and how sparse it is")
     drawn = []
     for number, (column, label, rows) in enumerate(panels):
-        box = ((number + 0.14) / len(panels), (below + 0.4) / height, 0.8 / len(panels), _PANEL / height)
-        axes = figure.add_axes(box)
+        line, place = divmod(number, across)
+        low = below + 0.4 + (stacked - 1 - line) * (_PANEL + _WORDS)
+        axes = figure.add_axes(((place + 0.14) / across, low / height, 0.8 / across, _PANEL / height))
         dress(axes, "sparsity", str(label))
         _panel(axes, rows, column)
         for sparsity in gold["sparsity"]:

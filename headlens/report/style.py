@@ -1,12 +1,16 @@
 """One look for all figures: sizes, colours, and how plain axes are dressed.
 
 Everything is set on the objects themselves and no global setting of matplotlib is touched, so that figures can
-be drawn in threads, without a display, and beside a notebook's own style.
+be drawn in threads, without a display, and beside a notebook's own style. How wide they may be is a context of the
+thread that draws: `drawn_for`.
 """
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,6 +22,8 @@ from headlens.report.labels import FAMILY, plain
 
 COLUMN_WIDTH = 3.3
 FULL_WIDTH = 7.0
+WIDTHS = {"full": FULL_WIDTH, "column": COLUMN_WIDTH}
+_PAGE: ContextVar[float] = ContextVar("page", default=FULL_WIDTH)
 
 # points
 TITLE_SIZE = 9.0
@@ -45,6 +51,26 @@ NO_ROLE = "#EBEBEB"
 SEQUENTIAL = "viridis"
 PALE = "Blues"
 DIVERGING = "RdBu_r"
+
+
+@contextmanager
+def drawn_for(width: str) -> Iterator[None]:
+    """Draw the figures of the block for one of `WIDTHS`: a page from margin to margin, or a column of it."""
+    before = _PAGE.set(WIDTHS[width])
+    try:
+        yield
+    finally:
+        _PAGE.reset(before)
+
+
+def page_width(needed: float = 0.0) -> float:
+    """The inches that figures may be wide here; the full width for one that needs more than a column has."""
+    return _PAGE.get() if needed <= _PAGE.get() else FULL_WIDTH
+
+
+def in_column() -> bool:
+    """Whether figures are drawn for a column."""
+    return _PAGE.get() < FULL_WIDTH
 
 
 def new_figure(width: float, height: float, layout: str | None = None) -> Figure:

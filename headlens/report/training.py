@@ -13,7 +13,7 @@ from headlens.report.kind import Caption, Drawings, Kind
 from headlens.report.page_tables import PageTable, interval_cell, number_text, page_table
 from headlens.report.panels import numbers
 from headlens.report.recorded import Columns, RecordedRun
-from headlens.report.style import BLUE, FULL_WIDTH, TICK_SIZE, VERMILION, dress, headline, new_figure
+from headlens.report.style import BLUE, FULL_WIDTH, TICK_SIZE, VERMILION, dress, headline, new_figure, page_width
 
 
 def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame) -> Figure | None:
@@ -28,7 +28,7 @@ def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame) -> Figure | Non
     """
     if log.empty:
         return None
-    figure = new_figure(FULL_WIDTH / 2, 2.6)
+    figure = new_figure(min(page_width(), FULL_WIDTH / 2), 2.6)
     headline(figure, "Training")
     axes = figure.add_axes((0.16, 0.17, 0.8, 0.68))
     dress(axes, "update", "loss")

@@ -161,6 +161,18 @@ def test_for_a_paper(headlens: Headlens, run: Path) -> None:
     assert repeated.code == 0, repeated.err
 
 
+def test_for_a_column(headlens: Headlens, run: Path) -> None:
+    done = headlens("report", "run", "--width", "column", "--out", "narrow")
+    assert done.code == 0, done.err
+    assert "note:" not in done.out + done.err
+    assert json.loads((run.parent / "narrow/run.json").read_text())["arguments"]["width"] == "column"
+    repeated = headlens("report", "--config", "narrow/run.json", "--out", "again")
+    assert repeated.code == 0, repeated.err
+    first, second = ((run.parent / name / "report.html").read_bytes() for name in ("narrow", "again"))
+    assert first == second
+    assert headlens("report", "run", "--width", "wide").code == 2
+
+
 def test_a_format_that_there_is_not(headlens: Headlens, run: Path) -> None:
     done = headlens("report", "run", "--format", "png,eps")
     assert done.code == 2

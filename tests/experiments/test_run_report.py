@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from made_gates import Made, write_prune
 from made_runs import change_record, write_classification, write_other
+from matplotlib.figure import Figure
 
 from headlens.errors import InputError, OptionError, OutputError
 from headlens.experiments import run_report as recipe
@@ -100,11 +101,32 @@ def test_a_report_elsewhere_leaves_the_run_alone(classified: Path, tmp_path: Pat
     made = report(classified, out=tmp_path / "out")
     assert content(classified) == before
     assert record(tmp_path / "out")["status"] == "finished"
-    expected = {"runs": [str(classified)], "format": ["png", "svg"], "latex": False}
+    expected = {"runs": [str(classified)], "format": ["png", "svg"], "latex": False, "width": "full"}
     assert record(tmp_path / "out")["arguments"] == expected
     assert {p.name for p in (tmp_path / "out").iterdir()} == {"figures", "report.html", "run.json"}
     inside = report(classified)
     assert made.page.read_bytes() == inside.page.read_bytes()
+
+
+def test_figures_for_a_column_and_those_that_keep_their_width(classified: Path, other: Path, tmp_path: Path) -> None:
+    figure = Figure(figsize=(5, 1))
+    figure.subplots().plot([1, 2])
+    with RunFolder.reopen(other) as folder:
+        folder.figure("large", figure)
+    made = run_report(ReportRequest((classified, other), Place(out=tmp_path / "out"), width="column"))
+    widths = {picture.name: picture.inches for own in made.shown for picture in own.pictures}
+    assert {name for name, inches in widths.items() if inches > 3.31} == {"large"}
+    assert made.notes == ["Wider than the 3.3 inches of a column: large (other)."]
+    assert record(tmp_path / "out")["arguments"]["width"] == "column"
+    # the next report is one for a page again
+    assert not report(classified).notes
+    alone = run_report(ReportRequest((other,), width="column"))
+    assert alone.notes == ["Wider than the 3.3 inches of a column: large."]
+
+
+def test_an_unknown_width_is_refused(other: Path) -> None:
+    with pytest.raises(OptionError, match=r"(?s)--width 'wide'.*full, column"):
+        ReportRequest((other,), width="wide")
 
 
 def test_naming_the_run_itself_as_place_is_the_same(other: Path, tmp_path: Path) -> None:
