@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.report.cells import BAR_SLOT, Scale, add_bar
 from headlens.report.labels import FAMILY
-from headlens.report.style import TICK_SIZE, dress, heading, headline, in_column, new_figure, page_width
+from headlens.report.style import MISSING, TICK_SIZE, dress, heading, headline, in_column, new_figure, page_width
 
 _HEADS = 3
 _SIDES = {"query": "queries", "key": "keys"}
@@ -28,7 +28,7 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
         heads: rows of `heads.csv`, for `information`.
 
     Returns:
-        The figure, or None where no part of speech is known.
+        The figure, or None where no part of speech is known. Clusters that hold nothing are grey.
     """
     known = heads.dropna(subset="information").nlargest(_HEADS, "information")
     if known.empty or clusters.empty:
@@ -70,9 +70,13 @@ def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | No
 
 def _shares(axes: Axes, rows: pd.DataFrame, groups: list[int], tags: list[str], scale: Scale) -> None:
     table = rows.pivot_table(index="cluster", columns="tag", values="share", fill_value=0.0)
-    values = table.reindex(index=groups, columns=tags, fill_value=0.0).to_numpy(np.float64)
+    # A cluster that holds nothing has no shares: it is left grey.
+    values = table.reindex(columns=tags, fill_value=0.0).reindex(index=groups).to_numpy(np.float64)
     dress(axes)
-    axes.pcolormesh(values, cmap=scale.map, vmin=scale.low, vmax=scale.high, edgecolors="white", linewidth=0.3)
+    axes.set_facecolor(MISSING)
+    axes.pcolormesh(
+        np.ma.masked_invalid(values), cmap=scale.map, vmin=scale.low, vmax=scale.high, edgecolors="white", linewidth=0.3
+    )
     axes.invert_yaxis()
     places = np.arange(len(tags)) + 0.5
     axes.set_xticks(places, [tag.lower() for tag in tags], rotation=90, fontsize=TICK_SIZE, fontfamily=FAMILY)

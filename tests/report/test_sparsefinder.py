@@ -139,6 +139,20 @@ def test_clusters_of_the_heads_that_tell_most() -> None:
     assert cluster_pictures(clusters(), heads().assign(information=np.nan)) is None
 
 
+def test_a_cluster_that_holds_nothing_is_grey_and_not_zero() -> None:
+    whole = clusters()
+    first = whole["cluster"].min()
+    gone = whole[(whole["head"] != 1) | (whole["layer"] != 1) | (whole["side"] != "key") | (whole["cluster"] != first)]
+    assert len(gone) < len(whole)
+    figure = cluster_pictures(gone, heads())
+    assert figure is not None
+    meshes = [np.ma.getmaskarray(axes.collections[0].get_array()) for axes in figure.axes if axes.collections]
+    queries, keys = meshes[0], meshes[1]
+    assert not queries.any()
+    assert keys[0].all()
+    assert not keys[1:].any()
+
+
 def examples() -> pd.DataFrame:
     rows = [
         ("m", stack, 0, 1, i, j, "ab"[i], "cde"[j], i / 2, 1.0, j / 3)
