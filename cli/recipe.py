@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ class Step:
         command: of headlens.
         why: what it is for.
         options: by the names of the command line, without dashes.
-        small: what is otherwise with `--small`; None leaves the step out.
+        small: what is otherwise with `--small`, where an empty text leaves an option out; None leaves the step out.
     """
 
     name: str
@@ -41,6 +41,11 @@ class Step:
         options = {key: value for key, value in spec.items() if key not in _NOT_OPTIONS}
         small = dict(spec.get("small", {}))
         return cls(spec["name"], spec["command"], spec["why"], options, None if small.pop("skip", False) else small)
+
+    def made_small(self) -> Step:
+        """The step as `--small` has it."""
+        options = {**self.options, **(self.small or {})}
+        return replace(self, options={key: value for key, value in options.items() if value != ""}, small={})
 
     @property
     def model(self) -> str | None:
@@ -70,11 +75,9 @@ class Recipe:
 
     def small(self) -> Recipe:
         """The same path on what comes along with headlens, in minutes."""
-        kept = [step for step in self.steps if step.small is not None]
-        steps = (Step(s.name, s.command, s.why, {**s.options, **(s.small or {})}, {}) for s in kept)
-        steps = (Step(s.name, s.command, s.why, {k: v for k, v in s.options.items() if v != ""}) for s in steps)
-        tables = tuple(table for table in self.tables if table["step"] in {step.name for step in kept})
-        return Recipe(self.name, self.title, self.citation, self.setting, tuple(steps), tables)
+        steps = tuple(step.made_small() for step in self.steps if step.small is not None)
+        tables = tuple(table for table in self.tables if table["step"] in {step.name for step in steps})
+        return replace(self, steps=steps, tables=tables)
 
     def filled(self, step: Step, folders: Mapping[str, str], models: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The options of a step with what earlier steps left.
@@ -136,6 +139,8 @@ def _parsed(name: str, content: Mapping[str, Any]) -> Recipe:
     steps = tuple(Step.of(spec) for spec in content["steps"])
     recipe = Recipe(name, paper["title"], paper["citation"], paper["setting"], steps, tuple(content.get("tables", ())))
     names = [step.name for step in steps]
+    if not steps:
+        raise ValueError("it has no step")
     if len(set(names)) < len(names):
         raise ValueError("two steps have the same name")
     for number, step in enumerate(steps):

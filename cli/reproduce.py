@@ -115,7 +115,7 @@ def _plan(recipe: Recipe, screen: Screen) -> None:
     in_all = (
         "How long all of it takes depends on data that is not here" if total is None else f"{duration(total)} in all"
     )
-    screen.notes([recipe.setting, *notes, f"{in_all}, on {plans[0]['device']}."])
+    screen.notes([recipe.setting, *notes, f"{in_all}, on {plans[-1]['device']}."])
     command = [word for word in sys.argv[1:] if word != "--dry-run"]
     steps = {step.name: plan for step, plan in zip(recipe.steps, plans, strict=True)}
     screen.finish({"paper": recipe.name, "seconds": total, "steps": steps}, [], shlex.join(["headlens", *command]))
@@ -196,7 +196,7 @@ def _compare(recipe: Recipe, folder: RunFolder, screen: Screen, *, small: bool) 
     import pandas as pd
 
     from headlens.report.console import summary_table
-    from headlens.report.published import ComparedTable, comparison_markdown
+    from headlens.report.published import COMPARISON_COLUMNS, ComparedTable, comparison_markdown
 
     tables = [ComparedTable.of(table) for table in recipe.tables]
     found = [table.compared(folder.path / table.step) for table in tables]
@@ -211,7 +211,7 @@ def _compare(recipe: Recipe, folder: RunFolder, screen: Screen, *, small: bool) 
         notes.append(
             "--small: what is learned or measured on embedded data and models shows that the path works, and no more."
         )
-    whole = pd.concat(found, ignore_index=True)
+    whole = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=COMPARISON_COLUMNS)
     folder.table("comparison", whole)
     with folder.file("comparison.md") as path:
         about = "\n\n".join(notes)

@@ -179,6 +179,7 @@ def test_the_recipe_is_shown_and_can_be_ones_own(headlens: Headlens, tmp_path: P
         ("nothing-like-it", None, "There are: breaking_bert2022, song2020"),
         ("own.toml", "paper = 1", "is no recipe"),
         ("own.toml", OWN.replace('name = "roles"', 'name = "trained"'), "two steps have the same name"),
+        ("own.toml", OWN[: OWN.index("[[steps]]")] + "steps = []", "it has no step"),
         ("own.toml", OWN.replace("{trained}", "{train}"), "is no recipe"),
         ("own.toml", OWN.replace('step = "roles"', 'step = "rules"'), "is no recipe"),
     ],
