@@ -125,40 +125,34 @@ def test_numbers_of_papers_are_those_of_their_tables() -> None:
     assert cells("sparsebert2021", 2, "GLUE") == [80.9, 80.3, 79.8, 79.6]
 
 
-def test_steps_follow_each_other(headlens: Headlens, recipe: Path, tmp_path: Path) -> None:
-    done = headlens("reproduce", recipe, "--out", "out", "--quiet")
-    assert done.code == 0, done.err
+def test_steps_follow_each_other_also_after_one_that_failed(headlens: Headlens, recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
+    recipe.write_text(OWN.replace("limit = 10", 'limit = 10\nrelations = "nosuch"'), encoding="utf-8")
+    failed = headlens("reproduce", recipe, "--out", "out", "--quiet")
+    assert failed.code == 1
+    assert "headlens classify ended with exit code 2" in failed.err
+    assert "reproduce --resume out" in failed.err
+    trained = (out / "trained/run.json").read_bytes()
+    assert json.loads(trained)["arguments"]["steps"] == 2
+    recipe.write_text(OWN, encoding="utf-8")
+
+    done = headlens("reproduce", "--resume", "out", "--quiet")
+    assert done.code == 0, done.err
+    assert (out / "trained/run.json").read_bytes() == trained, "what was finished is not done again"
     assert json.loads((out / "run.json").read_text())["status"] == "finished"
-    trained, roles = (json.loads((out / name / "run.json").read_text()) for name in ("trained", "roles"))
-    assert roles["arguments"]["models"] == ["out/trained/model"]
-    assert trained["arguments"]["steps"] == 2
+    assert json.loads((out / "roles/run.json").read_text())["arguments"]["models"] == ["out/trained/model"]
     assert (out / "report" / "report.html").is_file()
     ours = pd.read_csv(out / "roles" / "syntax.csv").query("relation == 'nsubj' and direction == 'dep->head'")
     (cell,) = pd.read_csv(out / "comparison.csv").to_dict("records")
     assert cell["published"] == 52
     assert cell["ours"] == pytest.approx(100 * ours["accuracy"].max())
     assert "Somebody, somewhere" in (out / "comparison.md").read_text(encoding="utf-8")
+
     # A step by itself, from the file that was written for it
     alone = headlens("classify", "--config", "out/roles.json", "--out", "alone", "--quiet")
     assert alone.code == 0, alone.err
     assert (tmp_path / "alone/syntax.csv").read_bytes() == (out / "roles/syntax.csv").read_bytes()
-    assert headlens("reproduce", recipe, "--out", "out").code == 2  # finished: not once more
-
-
-def test_a_step_that_fails_ends_it_and_the_rest_can_follow(headlens: Headlens, recipe: Path, tmp_path: Path) -> None:
-    wrong = OWN.replace("limit = 10", 'limit = 10\nrelations = "nosuch"')
-    recipe.write_text(wrong, encoding="utf-8")
-    failed = headlens("reproduce", recipe, "--out", "out", "--quiet")
-    assert failed.code == 1
-    assert "headlens classify ended with exit code 2" in failed.err
-    assert "reproduce --resume out" in failed.err
-    before = (tmp_path / "out/trained/run.json").read_bytes()
-    recipe.write_text(OWN, encoding="utf-8")
-    done = headlens("reproduce", "--resume", "out", "--quiet")
-    assert done.code == 0, done.err
-    assert (tmp_path / "out/trained/run.json").read_bytes() == before
-    assert (tmp_path / "out/comparison.csv").is_file()
+    assert headlens("reproduce", recipe, "--out", "out").code == 2, "a finished run is not overwritten"
 
 
 def test_the_recipe_is_shown_and_can_be_ones_own(headlens: Headlens, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from headlens.experiments.run_ablate import AblateRequest, run_ablate
 from headlens.experiments.task_data import TaskData
 from headlens.experiments.task_sweep import TaskSweep
 from headlens.heads import Head
+from headlens.models import memory
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.heads import with_task_head
@@ -52,6 +53,12 @@ def scarce(tokens: int) -> Iterator[list[int]]:
         yield refused
     finally:
         handle.remove()
+
+
+@pytest.fixture(autouse=True)
+def _no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each lack of memory collects garbage, which takes long in a process with many modules; see tests of `memory`."""
+    monkeypatch.setattr(memory, "free", lambda _: None)
 
 
 @pytest.fixture(scope="module")

@@ -24,6 +24,7 @@ from headlens.experiments.classify import ClassifyOptions, Frequencies, classify
 from headlens.experiments.corpus_pass import CorpusPass
 from headlens.experiments.keeper import Keeper
 from headlens.experiments.processes import Processes
+from headlens.models import memory as models_memory
 from headlens.models.loading import LoadedModel, load
 from headlens.roles.labels import Thresholds
 
@@ -38,6 +39,12 @@ LONGER = [
 CORPUS = Memory([Example(s) for s in [*TREES, *LONGER]])
 OPTIONS = ClassifyOptions(("nsubj", "obj"), Thresholds(min_instances=5), batch_tokens=30)
 FREQUENCIES = Frequencies(CorpusFrequency.count(CORPUS))
+
+
+@pytest.fixture(autouse=True)
+def _no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each lack of memory collects garbage, which takes long in a process with many modules; see tests of `memory`."""
+    monkeypatch.setattr(models_memory, "free", lambda _: None)
 
 
 @pytest.fixture(scope="module")
