@@ -32,6 +32,10 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
     """Top-level keys for every command, and a table for this one; or a step of a recipe, `FILE.toml:STEP`."""
     file, _, step = str(path).rpartition(".toml:")
     path = Path(f"{file}.toml") if file else path
+    if not path.exists():
+        from .recipe import packaged
+
+        path = packaged(path.stem) or path
     try:
         content = tomllib.loads(_read(path))
     except tomllib.TOMLDecodeError as error:

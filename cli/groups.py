@@ -263,7 +263,7 @@ class RunGroup(OutputGroup):
         if self.dry_run:
             from .plan import show_plan
 
-            show_plan(request, self.screen())
+            show_plan(request, self.screen(), self.resume)
         return self.dry_run
 
 

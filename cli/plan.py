@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,12 +13,21 @@ if TYPE_CHECKING:
     from .screen import Screen
 
 
-def show_plan(request: Any, screen: Screen) -> None:
-    """Print what would be done for a request, or with --json the plan as JSON."""
+def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None:
+    """Print what would be done for a request, or with --json the plan as JSON.
+
+    Args:
+        request: of a command.
+        screen: where.
+        resumed: the folder of the run that would be gone on with.
+    """
     from headlens.plans.planning import plan_of
     from headlens.report.console import summary_table
+    from headlens.report.runs import check_resumable
 
     plan = plan_of(request, screen)
+    if resumed is not None:
+        check_resumable(resumed, plan.command)
     models, data, work = _models(plan), _data(plan), _work(plan)
     for title, rows in (("Models", models), ("Data", data), ("What would be done", work)):
         if rows:

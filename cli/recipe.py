@@ -62,6 +62,7 @@ class Recipe:
         name: as it is asked for.
         title, citation: of the paper.
         setting: what is the paper's in it, and what is not.
+        less: what is otherwise with `--small`.
         steps: in order.
         tables: of the paper, as `headlens.report.published.ComparedTable` reads them.
     """
@@ -70,6 +71,7 @@ class Recipe:
     title: str
     citation: str
     setting: str
+    less: str
     steps: tuple[Step, ...]
     tables: tuple[Mapping[str, Any], ...]
 
@@ -77,7 +79,7 @@ class Recipe:
         """The same path on what comes along with headlens, in minutes."""
         steps = tuple(step.made_small() for step in self.steps if step.small is not None)
         tables = tuple(table for table in self.tables if table["step"] in {step.name for step in steps})
-        return replace(self, steps=steps, tables=tables)
+        return replace(self, setting=self.less, steps=steps, tables=tables)
 
     def filled(self, step: Step, folders: Mapping[str, str], models: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The options of a step with what earlier steps left.
@@ -104,6 +106,11 @@ def recipe_names() -> list[str]:
     return sorted(file.stem for file in _FOLDER.glob("*.toml"))
 
 
+def packaged(name: str) -> Path | None:
+    """The file of a recipe that comes along; None if there is none of that name."""
+    return _FOLDER / f"{name}.toml" if name in recipe_names() else None
+
+
 def read_recipe(name: str) -> tuple[Recipe, str]:
     """A recipe and its text.
 
@@ -116,8 +123,8 @@ def read_recipe(name: str) -> tuple[Recipe, str]:
     from headlens.errors import OptionError
 
     own = Path(name)
-    path = own if own.suffix == ".toml" else _FOLDER / f"{name}.toml"
-    if not path.is_file():
+    path = own if own.suffix == ".toml" else packaged(name)
+    if path is None or not path.is_file():
         known = recipe_names()
         close = get_close_matches(name, known, n=1)
         hint = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(known)}."
@@ -137,15 +144,26 @@ def _parsed(name: str, content: Mapping[str, Any]) -> Recipe:
 
     paper = content["paper"]
     steps = tuple(Step.of(spec) for spec in content["steps"])
-    recipe = Recipe(name, paper["title"], paper["citation"], paper["setting"], steps, tuple(content.get("tables", ())))
+    recipe = Recipe(
+        name,
+        paper["title"],
+        paper["citation"],
+        paper["setting"],
+        paper.get("small", ""),
+        steps,
+        tuple(content.get("tables", ())),
+    )
     names = [step.name for step in steps]
     if not steps:
         raise ValueError("it has no step")
     if len(set(names)) < len(names):
         raise ValueError("two steps have the same name")
     for number, step in enumerate(steps):
-        recipe.filled(step, dict.fromkeys(names[:number], ""))
+        try:
+            recipe.filled(step, dict.fromkeys(names[:number], ""))
+        except KeyError as error:
+            raise ValueError(f"step {step.name} takes something of {error}, which is no step before it") from error
     for table in recipe.tables:
-        if ComparedTable.of(table).step not in names:
-            raise KeyError(table["step"])
+        if (about := ComparedTable.of(table)).step not in names:
+            raise ValueError(f"the table {about.title!r} is about {about.step!r}, which is no step")
     return recipe

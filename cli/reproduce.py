@@ -8,6 +8,7 @@ import json
 import shlex
 import subprocess
 import sys
+from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
@@ -58,13 +59,14 @@ def reproduce(
     """
     screen = output.screen()
     if paper is None and output.resume is not None:
-        from headlens.errors import OptionError
-
-        raise OptionError(f"--resume {output.resume}: no interrupted run is there.", "Give the folder of one.")
+        raise _refused(f"--resume {output.resume}: no interrupted run is there.", "Give the folder of one.")
     if paper is None:
         _list(screen)
         return
     recipe, text = read_recipe(paper)
+    if show and small:
+        raise _refused("--show prints the whole recipe, --small and all.", "Leave --small out.")
+    _check_commands(recipe)
     if show:
         sys.stdout.write(text)
         return
@@ -73,6 +75,24 @@ def reproduce(
         _plan(recipe, screen)
         return
     _run(recipe, paper, output, screen, small=small)
+
+
+def _refused(message: str, advice: str) -> Exception:
+    from headlens.errors import OptionError
+
+    return OptionError(message, advice)
+
+
+def _check_commands(recipe: Recipe) -> None:
+    """Refuse steps whose command there is not."""
+    from .app import app
+
+    known: Any = typer.main.get_command(app)
+    for step in recipe.steps:
+        if step.command not in known.commands:
+            close = get_close_matches(step.command, known.commands, n=1)
+            hint = f"Did you mean {close[0]}?" if close else "headlens --help lists all commands."
+            raise _refused(f"{recipe.name}: step {step.name}: there is no command {step.command!r}.", hint)
 
 
 def _list(screen: Screen) -> None:
@@ -86,6 +106,7 @@ def _list(screen: Screen) -> None:
 
 def _plan(recipe: Recipe, screen: Screen) -> None:
     """What every step would do, asked of the command itself."""
+    from headlens.errors import HeadlensError
     from headlens.report.console import summary_table
 
     from .plan import duration, size_text
@@ -94,7 +115,11 @@ def _plan(recipe: Recipe, screen: Screen) -> None:
     for step in recipe.steps:
         options = recipe.filled(step, {name: name for name in models}, models)
         with screen.status(f"planning {step.name}"):
-            plan = _asked(step, options)
+            try:
+                plan = _asked(step, options)
+            except HeadlensError as error:
+                error.add_note(f"That is in step {step.name} of {recipe.name}.")
+                raise
         plans.append(plan)
         # What a step would leave has the shape of what it begins with.
         models[step.name] = Step(step.name, step.command, step.why, options).model or "demo"
@@ -115,7 +140,7 @@ def _plan(recipe: Recipe, screen: Screen) -> None:
     in_all = (
         "How long all of it takes depends on data that is not here" if total is None else f"{duration(total)} in all"
     )
-    screen.notes([recipe.setting, *notes, f"{in_all}, on {plans[-1]['device']}."])
+    screen.notes([*[recipe.setting] * bool(recipe.setting), *notes, f"{in_all}, on {plans[-1]['device']}."])
     command = [word for word in sys.argv[1:] if word != "--dry-run"]
     steps = {step.name: plan for step, plan in zip(recipe.steps, plans, strict=True)}
     screen.finish({"paper": recipe.name, "seconds": total, "steps": steps}, [], shlex.join(["headlens", *command]))
@@ -206,11 +231,10 @@ def _compare(recipe: Recipe, folder: RunFolder, screen: Screen, *, small: bool) 
     ]
     for title, rows in lines:
         screen.show(summary_table(title, rows))
-    notes = [f"Numbers of the paper: {recipe.citation}.", recipe.setting]
+    notes = [f"Numbers of the paper: {recipe.citation}."]
     if small:
-        notes.append(
-            "--small: what is learned or measured on embedded data and models shows that the path works, and no more."
-        )
+        notes.append("--small: our numbers show that the path works, and are not to be compared with the paper's.")
+    notes += [recipe.setting] * bool(recipe.setting)
     whole = pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=COMPARISON_COLUMNS)
     folder.table("comparison", whole)
     with folder.file("comparison.md") as path:

@@ -143,6 +143,14 @@ def _read(folders: Sequence[Path]) -> list[RecordedRun]:
         if run.command == "report":
             sources = ", ".join(map(str, run.argument("runs", []))) or "the runs themselves"
             raise InputError(f"{run.folder} holds a report, not a run.", f"Name what it was made of: {sources}")
+        if run.command == "reproduce":
+            steps = [
+                place.parent.name for place in sorted(run.folder.glob("*/run.json")) if place.parent.name != "report"
+            ]
+            raise InputError(
+                f"{run.folder} holds the runs of a recipe: {', '.join(steps)}.",
+                f"Their page is {run.folder / 'report' / PAGE}; or name them: headlens report {run.folder}/STEP ...",
+            )
         kind_of(run.command).check(run)
     return runs
 

@@ -218,6 +218,8 @@ def local_or_hub(name: str) -> str | Path:
     """
     if not name:
         raise ModelError("The model has no name.", "Give a folder with a config.json, a hub id, or 'demo'.")
+    if name.startswith("{"):
+        raise ModelError(f"{name} stands for what an earlier step of a recipe leaves.", "Name a model in its place.")
     path = Path(name).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():

@@ -19,9 +19,9 @@ from headlens.plans.speed import Kind, Speed, measure_speed
 from headlens.training.options import Precision
 
 # Seconds in which programs are read, and tables and figures written.
-START = 10.0
+START = 12.0
 # Bytes of a process that has read torch, transformers and pandas, and drawn figures.
-PROCESS = 900e6
+PROCESS = 750e6
 # Of weights that are trained: themselves, a gradient, and two moments of AdamW.
 _TRAINED = 4
 
@@ -61,7 +61,7 @@ class Work:
     def bytes(self, model: PlannedModel, speed: Speed) -> float:
         """About how much memory it takes beside that of the process."""
         if self.kind == "backward":
-            states = _TRAINED if self.updates else 2
+            states = _TRAINED if self.updates else 1
             return model.weight_bytes * states + self.batch_tokens * speed.backward_bytes
         return model.weight_bytes + self.batch_tokens * speed.forward_bytes
 
@@ -179,6 +179,8 @@ class Planner:
                     precision=self.precision,
                     attention=self.attention,
                 )
+        if self.models and _busy():
+            self.notes.append("Other programs keep this machine busy: everything is quicker when it is not.")
         device = _device(self.models[0].model.device) if self.models else "cpu"
         return Plan(
             self.command,
@@ -189,6 +191,11 @@ class Planner:
             tuple(speeds[key] for key in keys),
             tuple(self.notes),
         )
+
+
+def _busy() -> bool:
+    """Whether more programs run than there are cores to run them."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.3 * (os.cpu_count() or 1)
 
 
 def _device(device: torch.device) -> str:

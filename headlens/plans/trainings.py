@@ -107,6 +107,8 @@ def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
     planner.model(request.model, request.model_options)
     learned, held = _lesson(planner, request.lesson, offline=request.model_options.offline)
     loop = _Loop.of(request.training, learned)
+    if request.gates.freeze:
+        planner.notes.append("What is frozen is trained more quickly than this says.")
     runs = len(request.sweep.lambdas)
     if request.sweep.target_heads is not None:
         runs = request.sweep.most_runs

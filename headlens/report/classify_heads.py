@@ -30,7 +30,9 @@ class _Measure(NamedTuple):
 
 
 _MEASURES = (
-    _Measure("confidence", "confidence", "Mean largest attention weight; queries that are separators are left out."),
+    _Measure(
+        "confidence", "confidence", "Mean largest attention weight; separators count neither as queries nor as keys."
+    ),
     _Measure("confidence_all", "confidence with separators", "Mean largest attention weight of all queries."),
     _Measure("entropy_norm", "entropy", "Of attention, as a share of the largest possible one: 1 is even attention."),
     _Measure("distance", "distance", "Mean distance in tokens between a query and what it attends to, by weight."),
@@ -65,7 +67,7 @@ def classify_heads(run: RecordedRun) -> HeadFacts:
         series += relevance_series(run.tables["relevance"])
     words = [HeadWords("Roles", _lines(heads, [_spelled(roles) for roles in heads["roles"]]))]
     if "syntax" in run.tables:
-        words.append(HeadWords("Relations, by how far they are above the best fixed offset", _relations(run)))
+        words.append(HeadWords("Relations: accuracy, beside the best fixed offset's", _relations(run)))
     shares = []
     if "positions" in run.tables:
         offsets = run.tables["positions"].rename(columns={"offset": "category"})

@@ -39,6 +39,7 @@ _NEGATIVE = re.compile(r"-(?=\d)")
 
 def latex(text: str) -> str:
     """A text as LaTeX shows it; signs of negative numbers become minus signs."""
+    text = text.replace("->", "→")
     found, at = [], 0
     for match in _NEGATIVE.finditer(text):
         # A hyphen within a word or a range is none.

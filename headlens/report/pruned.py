@@ -140,7 +140,7 @@ def _roles(left: pd.DataFrame) -> str:
     ]
     if len(named) > _NAMED:
         named[_NAMED:] = [f"{len(named) - _NAMED} more"]
-    verb = "has" if len(changed) == 1 else "have"
+    verb = "has" if len(changed) < 2 else "have"
     text = f"of the {counted(len(left), 'head')} left {len(changed) or 'none'} {verb} another role than before"
     return f"{text}: {', '.join(named)}." if named else f"{text}."
 

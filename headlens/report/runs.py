@@ -66,7 +66,7 @@ class RunFolder:
                 holds none that could be resumed, or is being written by a living process.
         """
         if resume and path is not None:
-            _check_resumable(Path(path), command)
+            check_resumable(Path(path), command)
         wanted = default_name(command, model) if path is None else Path(path)
         made = _missing(wanted.parent if path is None else wanted)
         folder = _new_folder(wanted) if path is None else _folder(wanted)
@@ -272,8 +272,12 @@ def _new_folder(path: Path) -> Path:
     raise OutputError(f"{path} and 998 folders named after it exist.", "Name another folder with --out.")
 
 
-def _check_resumable(folder: Path, command: str) -> None:
-    """Look before anything is touched."""
+def check_resumable(folder: Path, command: str) -> None:
+    """Look before anything is touched.
+
+    Raises:
+        OutputError: if there is no run of the command that could be gone on with.
+    """
     record = read_run(folder)
     if record is None:
         raise OutputError(

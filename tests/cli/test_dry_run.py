@@ -80,6 +80,13 @@ def test_what_is_wrong_is_told_before(words: list[str], message: str, headlens: 
     assert message in asked.err
 
 
+def test_a_finished_run_is_not_gone_on_with(headlens: Headlens, tiny_bert: Path) -> None:
+    assert headlens("masks", "--pattern", "star", "--length", 8, "--out", "run", "--no-figures").code == 0
+    asked = headlens("masks", "--resume", "run", "--dry-run")
+    assert asked.code == 2
+    assert "holds a finished run" in asked.err
+
+
 def test_durations() -> None:
     assert [duration(s) for s in (0.2, 40, 89, 91, 3600, 6 * 3600, 3 * 86400)] == [
         *("1 s", "40 s", "89 s", "2 min", "60 min", "6.0 h", "3 days"),

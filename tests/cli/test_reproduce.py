@@ -153,12 +153,17 @@ def test_steps_follow_each_other_also_after_one_that_failed(headlens: Headlens, 
     assert alone.code == 0, alone.err
     assert (tmp_path / "alone/syntax.csv").read_bytes() == (out / "roles/syntax.csv").read_bytes()
     assert headlens("reproduce", recipe, "--out", "out").code == 2, "a finished run is not overwritten"
+    whole = headlens("report", "out")
+    assert whole.code == 2
+    assert "out holds the runs of a recipe: roles, trained." in whole.err
+    assert "out/report/report.html" in whole.err
 
 
 def test_the_recipe_is_shown_and_can_be_ones_own(headlens: Headlens, tmp_path: Path) -> None:
     shown = headlens("reproduce", "voita2019", "--show")
     assert shown.code == 0
     assert tomllib.loads(shown.out)["paper"]["title"].startswith("Analyzing Multi-Head")
+    assert headlens("reproduce", "voita2019", "--show", "--small").code == 2
     lost = headlens("reproduce", "--resume", "nowhere")
     assert lost.code == 2
     assert "no interrupted run is there" in lost.err
@@ -173,9 +178,10 @@ def test_the_recipe_is_shown_and_can_be_ones_own(headlens: Headlens, tmp_path: P
         ("nothing-like-it", None, "There are: breaking_bert2022, song2020"),
         ("own.toml", "paper = 1", "is no recipe"),
         ("own.toml", OWN.replace('name = "roles"', 'name = "trained"'), "two steps have the same name"),
-        ("own.toml", OWN[: OWN.index("[[steps]]")] + "steps = []", "it has no step"),
-        ("own.toml", OWN.replace("{trained}", "{train}"), "is no recipe"),
-        ("own.toml", OWN.replace('step = "roles"', 'step = "rules"'), "is no recipe"),
+        ("own.toml", "steps = []\n" + OWN[: OWN.index("[[steps]]")], "it has no step"),
+        ("own.toml", OWN.replace("{trained}", "{train}"), "step roles takes something of 'train'"),
+        ("own.toml", OWN.replace('step = "roles"', 'step = "rules"'), "the table 'Accuracy' is about 'rules'"),
+        ("own.toml", OWN.replace('command = "classify"', 'command = "clasify"'), "Did you mean classify?"),
     ],
 )
 def test_what_is_no_recipe_is_told(
@@ -185,7 +191,7 @@ def test_what_is_no_recipe_is_told(
         (tmp_path / name).write_text(content, encoding="utf-8")
     failed = headlens("reproduce", name)
     assert failed.code == 2
-    assert message in failed.err
+    assert message in " ".join(failed.err.split())
 
 
 def test_an_option_that_is_none_is_told_before_anything_runs(headlens: Headlens, recipe: Path, tmp_path: Path) -> None:
@@ -194,12 +200,16 @@ def test_an_option_that_is_none_is_told_before_anything_runs(headlens: Headlens,
     assert failed.code == 2
     assert "there is no option 'vocabularies' of train. " in " ".join(failed.err.split()) + " "
     assert "Did you mean vocabulary?" in failed.err
+    assert "That is in step trained of own." in failed.err
 
 
 def test_a_step_of_a_recipe_as_options_of_its_command(headlens: Headlens, recipe: Path, tmp_path: Path) -> None:
     done = headlens("train", "--config", recipe, "--out", "run", "--quiet")
     assert done.code == 0, done.err
     assert json.loads((tmp_path / "run/run.json").read_text())["arguments"]["vocabulary"] == 60
+    packaged = headlens("prune", "--config", "voita2019.toml:all-heads", "--offline")
+    assert packaged.code == 2
+    assert "{baseline}/model stands for what an earlier step of a recipe leaves" in " ".join(packaged.err.split())
     several = headlens("classify", "--config", f"{recipe}:nothing")
     assert several.code == 2
     assert "has no step 'nothing' of classify" in several.err

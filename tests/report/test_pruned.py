@@ -100,7 +100,7 @@ def test_one_head_or_none_left(tmp_path: Path) -> None:
     (pair,) = pruned_pairs(runs(tmp_path))
     went, roles, confidence = pruned_findings(pair)
     assert "5 of the 6 heads" in went
-    assert roles == "small, encoder: of the 1 head left none have another role than before."
+    assert roles == "small, encoder: of the 1 head left none has another role than before."
     assert "changed by 0.000 on average" in confidence
     decoder = pair.heads.assign(stack="decoder", role_after="removed")
     both = pd.concat([pair.heads, decoder])
