@@ -15,6 +15,7 @@ _ELSEWHERE = ("command", "command_line", "model", "status", "files", "notes", "d
 _PLACE = ("arguments.out", "arguments.overwrite", "arguments.place", "arguments.resume")
 _MATTER = ("arguments", "models", "corpus", "versions", "platform", "git_commit", "weight_hash", "model_name")
 _DETAIL = "corpus.relations"
+_OPTION = "arguments."
 _COUNTED = re.compile(r"^models\.\d+\.(encoding|annotation)\.")  # follows from corpus and model
 Wanted = Callable[[str, Sequence[str]], bool]
 
@@ -25,13 +26,19 @@ def facts(runs: Sequence[RecordedRun]) -> PageTable:
 
 
 def differences(runs: Sequence[RecordedRun]) -> PageTable:
-    """What the runs do not share of their arguments, models, corpora and versions."""
+    """What the runs do not share of their options, models, corpora and versions; options as they are typed.
+
+    Of different commands only options count that two of the runs have.
+    """
+    several = len({run.command for run in runs}) > 1
 
     def differs(name: str, values: Sequence[str]) -> bool:
         matters = name.partition(".")[0] in _MATTER and not name.startswith((*_PLACE, _DETAIL))
+        if several and name.startswith(_OPTION):
+            values = [value for value in values if value]
         return matters and not _COUNTED.search(name) and len(set(values)) > 1
 
-    return _table("Arguments, models, corpora, versions", runs, differs)
+    return _table("Options, models, corpora, versions", runs, differs, _typed)
 
 
 def counts(run: RecordedRun) -> str:
@@ -57,13 +64,26 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, _text(name, value)
 
 
-def _table(title: str, runs: Sequence[RecordedRun], wanted: Wanted | None = None) -> PageTable:
+def _typed(name: str) -> str:
+    """An option as the command line has it."""
+    option = name.removeprefix(_OPTION)
+    if option == name:
+        return name
+    return "MODEL" if option in ("model", "models") else f"--{option.replace('_', '-')}"
+
+
+def _table(
+    title: str,
+    runs: Sequence[RecordedRun],
+    wanted: Wanted | None = None,
+    spelled: Callable[[str], str] = lambda name: name,
+) -> PageTable:
     records = [dict(run.record) | models for run, models in zip(runs, _paired([r.record for r in runs]), strict=True)]
     found = [{k: v for k, v in flatten(record) if k.partition(".")[0] not in _ELSEWHERE} for record in records]
     names = sorted({name for own in found for name in own}, key=_rank)
     rows = [(name, [own.get(name, "") for own in found]) for name in names]
     lines = [
-        {"": name, **{run.label: Cell(value) for run, value in zip(runs, values, strict=True)}}
+        {"": spelled(name), **{run.label: Cell(value) for run, value in zip(runs, values, strict=True)}}
         for name, values in rows
         if wanted is None or wanted(name, values)
     ]

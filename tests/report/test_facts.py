@@ -49,8 +49,20 @@ def test_only_what_matters_and_differs_is_a_difference() -> None:
     second = run("b", arguments={"corpus": "y", "out": "b", "seed": 1, "limit": 3}, started="2", **shared)
     table = differences([first, second])
     assert [c.name for c in table.columns] == ["", "a", "b"]
-    assert rows(table) == {"arguments.corpus": ["x", "y"], "arguments.limit": ["", "3"]}
+    assert rows(table) == {"--corpus": ["x", "y"], "--limit": ["", "3"]}
     assert differences([first, first]).rows == ()
+
+
+def test_options_that_only_one_command_has_are_no_difference() -> None:
+    first = run("a", command="classify", arguments={"models": ["m"], "limit": 3, "min_instances": 30})
+    second = run("b", command="ablate", arguments={"models": ["n"], "limit": 3, "keep_only": False})
+    assert rows(differences([first, second])) == {"MODEL": ["m", "n"]}
+    third = run("c", command="ablate", arguments={"models": ["n"], "limit": None, "keep_only": True})
+    assert rows(differences([first, second, third])) == {
+        "MODEL": ["m", "n", "n"],
+        "--keep-only": ["", "no", "yes"],
+        "--limit": ["3", "3", "—"],
+    }
 
 
 def test_what_follows_from_another_corpus_is_not_a_difference_of_its_own() -> None:

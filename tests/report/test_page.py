@@ -158,6 +158,12 @@ def test_runs_stand_side_by_side(tmp_path: Path) -> None:
     assert re.findall(r"<td>(first|second|third)</td>", roles) == ["first", "second"]
 
 
+def test_columns_in_notes_are_set_as_such(tmp_path: Path) -> None:
+    folder = write_classification(tmp_path / "run", notes=["See `signed` and `<raw>` for it."])
+    html = render([shown(folder)])
+    assert "<li>See <code>signed</code> and <code>&lt;raw&gt;</code> for it.</li>" in html
+
+
 def all_strings(folder: Path) -> Iterator[tuple[str, Elements, str]]:
     for words in HOSTILE:
         html = render([shown(write_hostile(folder / str(HOSTILE.index(words)), words), words)])
