@@ -153,7 +153,7 @@ def test_for_a_paper(headlens: Headlens, run: Path) -> None:
     assert "functions.{png,pdf}" in done.out
     assert "roles.tex" in done.out
     text = (run / "best-head-of-every-relation.tex").read_text(encoding="utf-8")
-    assert r"nsubj & dep-\textgreater{}head & demo & encoder.0.1 & 812 & 0.800" in text
+    assert r"nsubj & dep$\rightarrow$head & demo & encoder.0.1 & 812 & 0.800" in text
     again = headlens("report", "--config", "run/run.json", "run", "--out", "again")
     assert again.code == 2
     assert headlens("report", "run", "--out", "again").code == 0
