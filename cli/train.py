@@ -17,7 +17,8 @@ TrainedModel = Annotated[
     str,
     typer.Argument(
         metavar="MODEL",
-        help="Checkpoint to go on from, or new:bert-small, new:albert-small, new:marian-small (also -tiny, -base).",
+        help="Checkpoint to go on from, or new:bert-small, new:albert-small, new:marian-small (also -tiny, -base), or "
+        "by layers, heads, width: new:marian-3x8x128.",
     ),
 ]
 
