@@ -49,6 +49,14 @@ class CorpusOptions:
     limit: int | None = None
     offline: bool = False
 
+    def held_out(self, target: str | None) -> CorpusOptions:
+        """How text of its own that is measured on is read: alike, and all of it.
+
+        Args:
+            target: its translations.
+        """
+        return replace(self, target=target, limit=None)
+
 
 @dataclass(frozen=True)
 class FirstExamples:

@@ -91,7 +91,7 @@ class LessonData:
         texts |= {"target-column": self.target_column, "target": data.target, "corpus": self.corpus != DEMO_CORPUS}
         if task in TEXT:
             _refuse(task, examples, "--corpus")
-            refuse_unused(self._corpus_options(offline=False), self.corpus, data.target, self.dev)
+            refuse_unused(self.corpus_options(offline=False), self.corpus, data.target, self.dev)
         else:
             _refuse(task, texts, "--data")
         if self.dev_target is not None and self.dev is None:
@@ -106,6 +106,16 @@ class LessonData:
     def share(self) -> float:
         """The part that is held out."""
         return self.dev_share or (0.5 if self.embedded else 0.1)
+
+    @property
+    def taught(self) -> TaskData:
+        """The examples to learn from, of tasks that are not about text."""
+        return self.data if self.embedded else self.data.taught()
+
+    def corpus_options(self, *, offline: bool) -> CorpusOptions:
+        """How the corpus of `mlm` and `translation` is read."""
+        own = self.data
+        return CorpusOptions(own.target, self.column, self.target_column, self.split, own.limit, offline)
 
     def open(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> Opened:
         """The model with the head that the task needs, what it is taught, and what to know about both.
@@ -126,15 +136,14 @@ class LessonData:
         return self.corpus if self.data.task in TEXT else "+".join(self.data.data) or self.data.task
 
     def _examples(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> Opened:
-        data = replace(self.data, data_split=self.data.data_split or (None if self.embedded else "train"))
         with run.reporter.status("reading data"):
-            task, source = data.open(offline=offline)
+            task, source = self.taught.open(offline=offline)
             counts = SourceCounts()
             given = gather(source, counts)
             if self.dev_data is None:
                 train, held = hold_out(given, self.share)
             else:
-                other = replace(self.data, data=(self.dev_data,), data_split=None, limit=None)
+                other = self.data.held_out(self.dev_data)
                 train, held = given, gather(other.open(offline=offline)[1])
             headed = with_task_head(loaded, task, seed)
             loaded = replace(loaded, model=headed.model)
@@ -153,7 +162,7 @@ class LessonData:
         )
         trainable = loaded_model(loaded, text, seed)
         loaded = replace(loaded, model=trainable.model)
-        options = self._corpus_options(offline=offline)
+        options = self.corpus_options(offline=offline)
         corpus = open_corpus(self.corpus, options)
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             sentences = summarise(corpus, advance).sentences
@@ -161,14 +170,9 @@ class LessonData:
         if self.dev is None:
             corpus, held = split_corpus(corpus, self.share, sentences)
         else:
-            held = open_corpus(self.dev, replace(options, target=self.dev_target, limit=None))
+            held = open_corpus(self.dev, options.held_out(self.dev_target))
         with run.reporter.status("tokenizing"):
             return Opened(loaded, Lesson.of_text(loaded, corpus, held, text, seed))
-
-    def _corpus_options(self, *, offline: bool) -> CorpusOptions:
-        own = self.data
-        return CorpusOptions(own.target, self.column, self.target_column, self.split, own.limit, offline)
-
 
 def _refuse(task: str, given: Mapping[str, object], instead: str) -> None:
     for name, value in given.items():

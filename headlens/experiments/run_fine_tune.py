@@ -128,14 +128,12 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
 
 def _read(request: FineTuneRequest) -> tuple[Task, _Parts]:
     offline, counts, dev_counts = request.model_options.offline, SourceCounts(), SourceCounts()
-    data = replace(request.data, data_split=request.data.data_split or "train")
-    task, source = data.open(offline=offline)
+    task, source = request.data.taught().open(offline=offline)
     train = gather(source, counts)
     if request.dev_data is None:
         train, dev = hold_out(train, request.dev_share)
     else:
-        other = replace(request.data, data=(request.dev_data,), data_split=None, limit=None)
-        dev = gather(other.open(offline=offline)[1], dev_counts)
+        dev = gather(request.data.held_out(request.dev_data).open(offline=offline)[1], dev_counts)
     return task, _Parts(train, dev, (counts, dev_counts))
 
 

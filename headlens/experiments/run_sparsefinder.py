@@ -201,8 +201,7 @@ def _parts(request: SparsefinderRequest, run: Run) -> _Parts:
             )
         count = sum(1 for _ in held)
         return _Parts(train, held, summary, count, first.target is not None)
-    own = CorpusOptions(request.dev_target, options.column, options.target_column, options.split, None, options.offline)
-    held = open_corpus(request.dev, own)
+    held = open_corpus(request.dev, options.held_out(request.dev_target))
     return _Parts(corpus, held, summary, summarise(held).sentences, first.target is not None)
 
 

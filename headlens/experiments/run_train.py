@@ -118,12 +118,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
 def _held_out(request: TrainRequest, corpus: Corpus, summary: CorpusSummary) -> tuple[Corpus, Corpus | None]:
     if request.dev is None:
         return split_corpus(corpus, request.text.dev_share, summary.sentences)
-    return corpus, open_corpus(request.dev, _dev_options(request))
-
-
-def _dev_options(request: TrainRequest) -> CorpusOptions:
-    own = request.corpus_options
-    return CorpusOptions(request.dev_target, own.column, own.target_column, own.split, None, own.offline)
+    return corpus, open_corpus(request.dev, request.corpus_options.held_out(request.dev_target))
 
 
 def _trainable(request: TrainRequest, run: Run, corpus: Corpus) -> Trainable:

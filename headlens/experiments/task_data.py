@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headlens.tasks.base import Task
 from headlens.tasks.catalogue import DEFAULT_TASK
@@ -32,6 +32,14 @@ class TaskData:
     target: str | None = None
     limit: int | None = None
     min_words: int = 0
+
+    def taught(self) -> TaskData:
+        """The same, to learn from: of data sets the part for training, where no part is named."""
+        return replace(self, data_split=self.data_split or "train")
+
+    def held_out(self, source: str) -> TaskData:
+        """Data of its own that is measured on: read alike, and all of it."""
+        return replace(self, data=(source,), data_split=None, limit=None)
 
     def open(self, *, offline: bool = False) -> tuple[Task, TaskSource]:
         """The task and its examples; errors as in `open_task`."""

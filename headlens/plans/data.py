@@ -58,6 +58,10 @@ class DataSize:
         left = None if self.examples is None else max(1, round(self.examples * share))
         return DataSize(self.name, left, self.words, self.pieces, self.source)
 
+    def split(self, share: float) -> tuple[DataSize, DataSize]:
+        """What is learned from, and the share that is held out of it."""
+        return self.part(1 - share), self.part(share)
+
 
 def corpus_size(
     spec: str, options: CorpusOptions, model: PlannedModel | None = None, reporter: Reporter | None = None

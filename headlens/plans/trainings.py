@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headlens.attention.normalizers import parse_normalizer
 from headlens.attention.switch import SOFTMAX
@@ -15,7 +15,6 @@ from headlens.experiments.run_masks import MasksRequest
 from headlens.experiments.run_prune import PruneRequest
 from headlens.experiments.run_sparsefinder import SparsefinderRequest
 from headlens.experiments.run_train import TrainRequest
-from headlens.experiments.task_data import TaskData
 from headlens.models.loading import DEMO
 from headlens.plans.data import DataSize, updates
 from headlens.plans.plan import Plan, Planner, Work
@@ -67,10 +66,10 @@ def train_plan(request: TrainRequest, reporter: Reporter) -> Plan:
         longest=max(request.text.longest, 512),
     )
     corpus = planner.corpus(request.corpus, request.corpus_options)
-    held = corpus.part(request.text.dev_share)
-    if request.dev is not None:
-        options = replace(request.corpus_options, target=request.dev_target, limit=None)
-        held = planner.corpus(request.dev, options)
+    if request.dev is None:
+        corpus, held = corpus.split(request.text.dev_share)
+    else:
+        held = planner.corpus(request.dev, request.corpus_options.held_out(request.dev_target))
     # Texts are put together in blocks for masked tokens; pairs are as long as they are.
     length = None if request.text.task == "translation" else request.text.longest
     loop = _Loop.of(request.training, corpus, length)
@@ -89,12 +88,11 @@ def fine_tune_plan(request: FineTuneRequest, reporter: Reporter) -> Plan:
     longest = max(request.longest or 0, 512)
     planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=longest)
     offline = request.model_options.offline
-    data = replace(request.data, data_split=request.data.data_split or "train")
-    learned = planner.task(data, offline=offline)
-    held = learned.part(request.dev_share)
-    if request.dev_data is not None:
-        own = replace(request.data, data=(request.dev_data,), data_split=None, limit=None)
-        held = planner.task(own, offline=offline)
+    learned = planner.task(request.data.taught(), offline=offline)
+    if request.dev_data is None:
+        learned, held = learned.split(request.dev_share)
+    else:
+        held = planner.task(request.data.held_out(request.dev_data), offline=offline)
     loop = _Loop.of(request.training, learned)
     planner.add(loop.work(f"train on {learned.name}"))
     _evaluations(planner, request.training.evaluate_every, loop, held)
@@ -166,9 +164,10 @@ def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:
     _switched(planner, request.attention or ("entmax15" if request.model == DEMO else None))
     model = planner.model(request.model, request.model_options)
     corpus = planner.corpus(request.corpus, request.corpus_options)
-    held = corpus.part(request.dev_share)
-    if request.dev is not None:
-        held = planner.corpus(request.dev, replace(request.corpus_options, target=request.dev_target))
+    if request.dev is None:
+        corpus, held = corpus.split(request.dev_share)
+    else:
+        held = planner.corpus(request.dev, request.corpus_options.held_out(request.dev_target))
     size = request.batch_tokens
     planner.add(
         Work(f"gather queries and keys of {corpus.name}", 0, "forward", corpus.tokens, 2.0, 0.0, size, corpus.length)
@@ -206,15 +205,12 @@ def _evaluations(planner: Planner, every: int, loop: _Loop, held: DataSize) -> N
 def _lesson(planner: Planner, lesson: LessonData, *, offline: bool) -> tuple[DataSize, DataSize]:
     """What is learned, and what is measured on."""
     if lesson.data.task in TEXT:
-        own = lesson.data
-        options = CorpusOptions(own.target, lesson.column, lesson.target_column, lesson.split, own.limit, offline)
+        options = lesson.corpus_options(offline=offline)
         learned = planner.corpus(lesson.corpus, options)
         if lesson.dev is None:
-            return learned.part(1 - lesson.share), learned.part(lesson.share)
-        return learned, planner.corpus(lesson.dev, replace(options, target=lesson.dev_target, limit=None))
-    split = lesson.data.data_split or (None if lesson.embedded else "train")
-    learned = planner.task(replace(lesson.data, data_split=split), offline=offline)
+            return learned.split(lesson.share)
+        return learned, planner.corpus(lesson.dev, options.held_out(lesson.dev_target))
+    learned = planner.task(lesson.taught, offline=offline)
     if lesson.dev_data is None:
-        return learned.part(1 - lesson.share), learned.part(lesson.share)
-    other: TaskData = replace(lesson.data, data=(lesson.dev_data,), data_split=None, limit=None)
-    return learned, planner.task(other, offline=offline)
+        return learned.split(lesson.share)
+    return learned, planner.task(lesson.data.held_out(lesson.dev_data), offline=offline)
