@@ -174,6 +174,7 @@ class LessonData:
         with run.reporter.status("tokenizing"):
             return Opened(loaded, Lesson.of_text(loaded, corpus, held, text, seed))
 
+
 def _refuse(task: str, given: Mapping[str, object], instead: str) -> None:
     for name, value in given.items():
         if value:

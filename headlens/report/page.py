@@ -97,7 +97,9 @@ def visible(value: Any) -> Any:
     """Text in which nothing hides: control characters and those that turn the direction of text are spelled out."""
     if isinstance(value, Markup):
         return value
-    return "".join(f"⟨U+{ord(c):04X}⟩" if _hides(c) else c for c in str(value))
+    if (text := str(value)).isprintable():  # nearly all are, and pages have tens of thousands
+        return text
+    return "".join(f"⟨U+{ord(c):04X}⟩" if _hides(c) else c for c in text)
 
 
 def _hides(character: str) -> bool:

@@ -210,3 +210,9 @@ def test_nothing_is_called_safe() -> None:
 
 def test_our_own_parts_are_left_as_they_are() -> None:
     assert visible(Markup("\0")) == Markup("\0")
+
+
+def test_what_is_printable_hides_nothing() -> None:
+    # Text that Python calls printable is written as it is without a look at its characters.
+    assert not [hex(n) for n in range(0x110000) if chr(n).isprintable() and visible(f"{chr(n)}\n") != f"{chr(n)}\n"]
+    assert visible("a\u202eb") == "a⟨U+202E⟩b"
