@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from io import StringIO
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +18,11 @@ from scipy import stats
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
 
 import headlens
+from headlens.interventions.compacting import save_compacted
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
-ON_FILES = {"alignment_error_rate", "compare_masks", "neighbouring_layers"}
+SUBJECTS, VERBS = ["the cat", "a dog", "nobody", "she", "the old house"], ["saw", "liked", "sold", "forgot", "hated"]
+ON_FILES = {"alignment_error_rate", "compare_masks", "compare_models", "neighbouring_layers"}
 
 
 def run(script: Path, *arguments: object, at: Path) -> str:
@@ -108,6 +110,28 @@ def test_masks_compared_by_seed(tmp_path: Path) -> None:
     assert found.loc[1, ["difference", "ci_low", "ci_high"]].tolist() == pytest.approx(expected, abs=6e-4)
     only = run(FOLDER / "compare_masks.py", "masks.csv", "star", "full", at=tmp_path)
     assert only.count("\n") == 3
+
+
+def test_models_compared_on_the_same_examples(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    model = build("BertForSequenceClassification", vocabulary=len(wordpiece_tokenizer), num_labels=2)
+    save(model, tmp_path / "whole", wordpiece_tokenizer)
+    headlens.compact(model, [headlens.Head("encoder", 0, 1), headlens.Head("encoder", 1, 0)])
+    save_compacted(model, tmp_path / "half")
+    wordpiece_tokenizer.save_pretrained(tmp_path / "half")
+    lines = [f"{subject} {verb} it\t{i % 2}" for i, (subject, verb) in enumerate(product(SUBJECTS, VERBS))]
+    (tmp_path / "dev.tsv").write_text("sentence\tlabel\n" + "\n".join(lines), encoding="utf-8")
+    shown = run(FOLDER / "compare_models.py", "sst2", "dev.tsv", "half", "whole", "half", at=tmp_path)
+    assert shown.startswith(f"{len(lines)} examples of dev, accuracy")
+    found = pd.read_fwf(StringIO(shown.partition("\n")[2]))
+    assert found["heads"].tolist() == [2, 4, 2]
+    task, source = headlens.open_task("sst2", str(tmp_path / "dev.tsv"))
+    right = [
+        headlens.evaluate(task, headlens.load(str(tmp_path / name)), source).value for name in ("half", "whole", "half")
+    ]
+    assert found["accuracy"].tolist() == pytest.approx(right, abs=6e-5)
+    assert found["first_less_this"].tolist()[1:] == pytest.approx([right[0] - right[1], 0], abs=6e-5)
+    assert (found["low"][1] <= found["first_less_this"][1]) & (found["first_less_this"][1] <= found["high"][1])
+    assert found[["low", "high", "p_value"]].iloc[2].tolist() == [0, 0, 1]
 
 
 PAIRS = [("A cat sold the café (again).", "She cannot see nothing"), ("Nobody isn't reading", "It wrote about a house")]

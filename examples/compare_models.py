@@ -1,0 +1,48 @@
+"""Is one checkpoint better than another at a task? All on the same examples, with paired intervals and tests.
+
+    python examples/compare_models.py sst2 dev.tsv runs/gates/models/penalty-0.3 runs/ranked/model runs/sst2/model
+
+The first is compared with each of the others: intervals by the bootstrap over examples, the same draws for all;
+p-values are McNemar's exact ones where examples are right or wrong. Compacted checkpoints are read as well.
+"""
+
+import sys
+
+import pandas as pd
+
+import headlens
+from headlens.corpora.bootstrap import Draws
+from headlens.experiments.ablate import comparison
+from headlens.tasks.evaluation import EvaluationOptions
+
+
+def main(name: str, data: str, *models: str) -> None:
+    """Evaluate all models and print a row for each."""
+    task, source = headlens.open_task(name, data)
+    metric = task.metrics[0]
+    options = EvaluationOptions(replicates=10_000)
+    found, heads, keys = [], [], []
+    for model in models:
+        loaded = headlens.load(model)
+        heads.append(sum(site.n_heads for site in headlens.find_sites(loaded.model)))
+        found.append(headlens.evaluate(task, loaded, source, options))
+        keys = keys or headlens.Examples.of(task, source, loaded).keys
+    if any(own.ids != found[0].ids for own in found):
+        sys.exit("The models do not read the same examples: some are too long for one of them.")
+    draws = Draws.of(keys, options.replicates)
+    rows = []
+    for model, own, left in zip(models, found, heads, strict=True):
+        value = own.metrics[metric]
+        row = {"model": model, "heads": left, metric: value.value, "ci_low": value.ci_low, "ci_high": value.ci_high}
+        if own is not found[0]:
+            paired = comparison(task, metric, own.records, draws).of(found[0].records)
+            row |= {"first_less_this": paired.delta, "low": paired.low, "high": paired.high, "p_value": paired.p_value}
+        rows.append(row)
+    print(f"{len(found[0].ids)} examples of {source.name}, {metric}")
+    print(pd.DataFrame(rows).to_string(index=False, na_rep="", float_format="{:.4f}".format))
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 5:
+        sys.exit(__doc__)
+    main(*sys.argv[1:])
