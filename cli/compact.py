@@ -41,7 +41,7 @@ def compact(
         model=model,
         heads=o.names(heads or ""),
         from_file=from_file,
-        where=o.names(where or ""),
+        where=o.names(",".join(where or ())),
         stock=stock,
         corpus=corpus,
         corpus_options=CorpusOptions(target, column, target_column, split, limit, load.offline),

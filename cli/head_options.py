@@ -70,10 +70,10 @@ HeadsFileOption = Annotated[
     ),
 ]
 WhereOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         metavar="COLUMN=VALUE",
-        help="Which rows of that table, comma-separated: strategy=greedy,n_pruned=10.",
+        help="Which rows of that table, comma-separated or given again: strategy=greedy,n_pruned=10.",
         show_default=False,
         rich_help_panel=o.HEADS,
     ),
