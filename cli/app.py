@@ -27,6 +27,7 @@ from . import (
     train,
     train_dam,
 )
+from .lists import ListsOnce
 from .processes import rank
 
 _DEBUG = "Run again with --debug for the traceback."
@@ -41,18 +42,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(rich_help_panel="Analyses")(classify.classify)
-app.command(rich_help_panel="Analyses")(relevance.relevance)
-app.command(rich_help_panel="Analyses")(ablate.ablate)
-app.command(rich_help_panel="Analyses")(attend.attend)
-app.command(rich_help_panel="Analyses")(masks.masks)
-app.command(rich_help_panel="Analyses")(sparsefinder.sparsefinder)
-app.command(rich_help_panel="Models")(prune.prune)
-app.command(rich_help_panel="Models")(compact.compact)
-app.command(rich_help_panel="Results")(report.report)
-app.command(rich_help_panel="Results")(reproduce.reproduce)
-app.command(rich_help_panel="Models")(train.train)
-app.command("train-dam", rich_help_panel="Models")(train_dam.train_dam)
+for _panel, _command in (
+    ("Analyses", classify.classify),
+    ("Analyses", relevance.relevance),
+    ("Analyses", ablate.ablate),
+    ("Analyses", attend.attend),
+    ("Analyses", masks.masks),
+    ("Analyses", sparsefinder.sparsefinder),
+    ("Models", prune.prune),
+    ("Models", compact.compact),
+    ("Results", report.report),
+    ("Results", reproduce.reproduce),
+    ("Models", train.train),
+    ("Models", train_dam.train_dam),
+):
+    app.command(_command.__name__.replace("_", "-"), cls=ListsOnce, rich_help_panel=_panel)(_command)
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from headlens.errors import Interrupted, OptionError, SelfCheckError
 
@@ -176,3 +177,22 @@ def test_what_cannot_be_parsed(headlens: Headlens, arguments: tuple[str, ...]) -
     done = headlens(*arguments)
     assert done.code == 2
     assert arguments[-1].removeprefix("--") in done.err or "--limit" in done.err
+
+
+def test_a_list_that_is_given_twice_is_refused_by_every_command_that_takes_one() -> None:
+    # Of an option that is given twice typer takes the last: half of what somebody wrote would be lost silently.
+    from headlens_cli.app import app
+
+    commands: Any = typer.main.get_command(app)
+    asked = 0
+    for name, command in commands.commands.items():
+        for parameter in getattr(command, "params", ()):
+            metavar = parameter.metavar or ""
+            if not metavar.endswith("S") or not metavar.isupper() or parameter.multiple:
+                continue
+            asked += 1
+            option = parameter.opts[0]
+            with pytest.raises(Exception, match=f"{option} is given 2 times") as found:
+                command.make_context(name, [option, "1", option, "2"])
+            assert "with commas" in str(found.value)
+    assert asked >= 10

@@ -205,6 +205,7 @@ BAD = {
         "Leave one",
     ),
     "two lists": (["--heads", "encoder.0.0", "--from", "x"], "--heads and --from both name heads", "one of them"),
+    "a list and another": (["--heads", "encoder.0.0", "--heads", "encoder.0.1"], "--heads is given 2 times", "commas"),
     "no such list": (["--from", "nowhere.csv"], "--from: nowhere.csv cannot be read", "pruning.csv"),
     "rows without a table": (["--heads", "encoder.0.0", "--where", "a=b"], "--where chooses rows", "--from"),
     "too few rounds": (["--heads", "encoder.0.0", "--rounds", "1"], "--rounds", "greater than or equal to 2"),
