@@ -1,26 +1,31 @@
 """How well every cross-attention head of a translation model aligns words, against alignments made by hand.
 
-A head aligns a target word, when the decoder has read it, with the source word that it looks at most (word level: to a
-word the sum over its pieces, from it the mean). Alignment error rate of links A against sure links S and possible ones
-P, S being part of P (Och and Ney 2003): 1 - (|A and S| + |A and P|) / (|A| + |S|).
-
+A head aligns a target word with the source word that it looks at most (sum over pieces to a word, mean from it): when
+the decoder is to write the word (`written`), or has read it (`read`, one step later; Chen et al. 2020 shift so). Error
+rate of links A, sure ones S, possible ones P with S: 1 - (|A and S| + |A and P|) / (|A| + |S|) (Och and Ney 2003).
 Run: python examples/alignment_error_rate.py MODEL SOURCE TARGET ALIGNMENTS
 Texts are tokenized, a sentence a line; alignments such as `1-1 3p4` say: source, sure (-) or possible (p), target.
 """
 
 import re
 import sys
+from collections import defaultdict
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import torch
 
 import headlens
-from headlens import Example, Sentence, Word
+from headlens.experiments.feeding import Feed
+
+WAYS = {"written": 1, "read": 0}  # steps before that at which a word is read
 
 
-def words(line: str) -> Sentence:
+def words(line: str) -> headlens.Sentence:
     """A sentence whose words stand between spaces."""
-    return Sentence(line.strip(), tuple(Word(m[0], *m.span()) for m in re.finditer(r"\S+", line.strip())))
+    found = re.finditer(r"\S+", line.strip())
+    return headlens.Sentence(line.strip(), tuple(headlens.Word(m[0], *m.span()) for m in found))
 
 
 def links(line: str, kinds: str) -> set[tuple[int, int]]:
@@ -30,22 +35,24 @@ def links(line: str, kinds: str) -> set[tuple[int, int]]:
 
 def main(model: str, *files: str) -> None:
     """Count links of every head over the corpus and print a table, the best head first."""
-    loaded, counts, skipped = headlens.load(model), {}, 0
+    loaded, counts, skipped = headlens.load(model), defaultdict(lambda: np.zeros(4)), 0
     for source, target, gold in zip(*(Path(f).read_text(encoding="utf-8").splitlines() for f in files), strict=True):
-        pair, sure, possible = Example(words(source), words(target)), links(gold, "-"), links(gold, "-p")
-        maps = headlens.attend(loaded, [pair], level="word")[0].weights["cross"]  # (layers, heads, target, source)
-        shape = (1 + len(pair.target.words), len(pair.source.words) + 1)
-        if tuple(maps.shape[2:]) != shape:  # words without a token of their own
-            skipped += 1
+        pair, sure, possible = headlens.Example(words(source), words(target)), links(gold, "-"), links(gold, "-p")
+        sides = Feed.of(loaded, pair).encoder.encode(pair).sides
+        if any(list(side.unit_of_word) != list(range(side.n_units)) for side in sides):
+            skipped += 1  # words that share a token, or have none
             continue
-        chosen = maps[:, :, 1:, :-1].argmax(-1)  # without the token that a decoder starts from, and the source's end
-        for layer, head in ((i, j) for i in range(chosen.shape[0]) for j in range(chosen.shape[1])):
-            found = {(source, target) for target, source in enumerate(chosen[layer, head].tolist())}
-            own = (len(found & sure), len(found & possible), len(found), len(sure))
-            counts[layer, head] = [a + b for a, b in zip(counts.get((layer, head), (0,) * 4), own, strict=True)]
-    rows = [(*head, 1 - (s + p) / (a + n), a) for head, (s, p, a, n) in counts.items()]
-    table = pd.DataFrame(rows, columns=["layer", "head", "alignment_error_rate", "links"])
-    print(table.sort_values("alignment_error_rate").to_string(index=False))
+        pieces = [torch.nn.functional.one_hot(torch.tensor(side.units) + 1)[:, 1:].double() for side in sides]
+        maps = headlens.attend(loaded, [pair])[0].weights["cross"].double() @ pieces[0]  # (layers, heads, step, word)
+        for way, before in WAYS.items():
+            chosen = (pieces[1].roll(-before, 0).T @ maps).argmax(-1)  # (layers, heads, target word)
+            for layer, head in np.ndindex(*chosen.shape[:2]):
+                found = {(source, target) for target, source in enumerate(chosen[layer, head].tolist())}
+                counts[layer, head, way] += len(found & sure), len(found & possible), len(found), len(sure)
+    rows = [(*key, 1 - (s + p) / (a + n)) for key, (s, p, a, n) in counts.items()]
+    table = pd.DataFrame(rows, columns=["layer", "head", "way", "rate"])
+    rates = table.pivot_table(index=["layer", "head"], columns="way", values="rate")[[*WAYS]].reset_index()
+    print(rates.sort_values([*WAYS]).to_string(index=False))
     print(f"{skipped} pairs were left out: some of their words share a token, or have none.")
 
 

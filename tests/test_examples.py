@@ -138,9 +138,12 @@ PAIRS = [("A cat sold the café (again).", "She cannot see nothing"), ("Nobody i
 
 
 def cross_attention_of_words(
-    network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, target: str
+    network: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, source: str, target: str, *, before: int
 ) -> npt.NDArray[np.float64]:
-    """(layers, heads, target words, source words) by transformers alone, from the pieces of each word by itself."""
+    """(layers, heads, target words, source words) by transformers alone, from the pieces of each word by itself.
+
+    Of the steps that read a piece, or of those before, that write it.
+    """
     network.set_attn_implementation("eager")
     sides = [
         [tokenizer(**{key: word}, add_special_tokens=False)["input_ids"] for word in line.split()]
@@ -153,7 +156,7 @@ def cross_attention_of_words(
             decoder_input_ids=torch.tensor([[network.config.decoder_start_token_id, *ids[1]]]),
             output_attentions=True,
         ).cross_attentions
-    tokens = torch.cat(weights)[:, :, 1:, :-1].double().numpy()
+    tokens = torch.cat(weights)[:, :, 1 - before :, :-1].double().numpy()
     keys, queries = ([n for n, pieces in enumerate(side) for _ in pieces] for side in sides)
     found = np.zeros((*tokens.shape[:2], len(sides[1]), len(sides[0])))
     for q, query in enumerate(queries):
@@ -176,7 +179,10 @@ def test_alignment_error_rates(marian_tokenizer: PreTrainedTokenizerBase, tmp_pa
         part.save_pretrained(tmp_path / "mt")
     # Positions are not saved: they are what they were before `build` made them random.
     model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "mt")
-    chosen = [cross_attention_of_words(model, marian_tokenizer, *pair).argmax(-1) for pair in PAIRS]
+    chosen, written = (
+        [cross_attention_of_words(model, marian_tokenizer, *pair, before=before).argmax(-1) for pair in PAIRS]
+        for before in (0, 1)
+    )
     # What head 1 of layer 0 looks at is sure, what head 0 of layer 1 looks at is possible.
     gold = [
         [f"{s + 1}-{t + 1}" for t, s in enumerate(own[0, 1])] + [f"{s + 1}p{t + 1}" for t, s in enumerate(own[1, 0])]
@@ -186,13 +192,19 @@ def test_alignment_error_rates(marian_tokenizer: PreTrainedTokenizerBase, tmp_pa
         (tmp_path / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     shown = run(FOLDER / "alignment_error_rate.py", "mt", "de", "en", "gold", at=tmp_path)
     assert "0 pairs were left out" in shown
-    table = pd.read_csv(StringIO(shown.split("\n\n")[0].rsplit("\n", 2)[0]), sep=r"\s+")
-    rates = table.set_index(["layer", "head"])["alignment_error_rate"]
+    table = pd.read_csv(StringIO(shown.rsplit("\n", 2)[0]), sep=r"\s+").set_index(["layer", "head"])
+    assert table["written"].is_monotonic_increasing
+    rates = table["read"]
     total = sum(own.shape[2] for own in chosen)
     assert len(rates) == 4
     assert rates[0, 1] == pytest.approx(0)
     for layer, head in rates.index:
-        sure = sum(int((own[layer, head] == own[0, 1]).sum()) for own in chosen)
-        possible = sum(int(((own[layer, head] == own[0, 1]) | (own[layer, head] == own[1, 0])).sum()) for own in chosen)
-        assert rates[layer, head] == pytest.approx(1 - (sure + possible) / (2 * total), abs=1e-5)
+        for column, guessed in (("read", chosen), ("written", written)):
+            sure = possible = 0
+            for guess, own in zip(guessed, chosen, strict=True):
+                sure += int((guess[layer, head] == own[0, 1]).sum())
+                possible += int(((guess[layer, head] == own[0, 1]) | (guess[layer, head] == own[1, 0])).sum())
+            found = table.loc[(layer, head), column]
+            assert found == pytest.approx(1 - (sure + possible) / (2 * total), abs=1e-5)
     assert 0 < rates[1, 0] < rates.max()
+    assert (table["written"] != rates).any()
