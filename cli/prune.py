@@ -7,7 +7,7 @@ import shlex
 from . import options as o
 from . import task_options as t
 from .gate_groups import GateGroup, LessonGroup, RolesGroup, SweepTrainingGroup
-from .groups import LoadGroup, RunGroup, grouped
+from .groups import LoadGroup, RunGroup, ThresholdsGroup, grouped
 
 
 @grouped
@@ -17,6 +17,7 @@ def prune(
     gates: GateGroup,
     training: SweepTrainingGroup,
     roles: RolesGroup,
+    thresholds: ThresholdsGroup,
     output: RunGroup,
     model: o.ModelArgument = "demo",
     task: t.TaskOption = "paraphrase",
@@ -40,6 +41,7 @@ def prune(
         model_options=load.options(),
         figures=figures,
         place=output.place(),
+        thresholds=thresholds.options(),
     )
     if output.planned(request):
         return

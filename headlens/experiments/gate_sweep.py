@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from transformers import PreTrainedModel
@@ -22,6 +22,7 @@ from headlens.experiments.run import Run
 from headlens.experiments.trainings import MODELS, Trainings, run_name
 from headlens.models.loading import LoadedModel
 from headlens.report.files import output_errors
+from headlens.roles.labels import Thresholds
 from headlens.training.options import TrainingOptions
 
 # λ between which --target-heads searches.
@@ -60,10 +61,11 @@ class SweepOptions:
 
 @dataclass(frozen=True)
 class RoleCorpus:
-    """Sentences on which the roles of heads are looked at."""
+    """Sentences on which the roles of heads are looked at, and from where on a head has one."""
 
     corpus: Corpus
     frequencies: Frequencies
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
 
 @dataclass(frozen=True)
@@ -177,7 +179,7 @@ class GateSweep:
         if not self.run.writes or self.roles is None:
             return {}
         with self.run.reporter.status("roles of the heads"):
-            options = ClassifyOptions(similarity="off", seed=self.training.seed)
+            options = ClassifyOptions(similarity="off", seed=self.training.seed, thresholds=self.roles.thresholds)
             try:
                 found = classify(replace(self.loaded, model=model), self.roles.corpus, options, self.roles.frequencies)
             except NoHeadsError:  # a strong penalty

@@ -28,6 +28,7 @@ from headlens.experiments.trainings import SweepRun, told_once
 from headlens.heads import STACKS
 from headlens.models.loading import DEMO, ModelOptions
 from headlens.report.gates import write_gates
+from headlens.roles.labels import Thresholds
 from headlens.training.options import LoopOptions, TrainingOptions
 
 
@@ -72,13 +73,23 @@ class RoleOptions:
         if self.roles_target is not None and self.roles_corpus is None:
             raise OptionError("--roles-target names translations of --roles-corpus, which is not given.", "Give both.")
 
-    def open(self, *, offline: bool) -> RoleCorpus | None:
-        """The corpus and its frequencies."""
+    def open(self, thresholds: Thresholds, *, offline: bool) -> RoleCorpus | None:
+        """The corpus and its frequencies.
+
+        Args:
+            thresholds: from where on a head has a role.
+            offline: never ask the hub.
+
+        Raises:
+            InputError: whatever is wrong with the corpus, and thresholds without one.
+        """
+        if self.roles_corpus is None and thresholds != Thresholds():
+            raise OptionError("Thresholds of roles are for --roles-corpus, which is not given.", "Give both.")
         if self.roles_corpus is None:
             return None
         corpus = open_corpus(self.roles_corpus, CorpusOptions(self.roles_target, offline=offline))
         source = None if self.frequency == "none" else make_frequency(self.frequency, corpus)
-        return RoleCorpus(corpus, Frequencies(source))
+        return RoleCorpus(corpus, Frequencies(source), thresholds)
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,7 @@ class PruneRequest:
         model_options: how the model is loaded, and the device.
         figures: whether figures are drawn; `headlens report` draws them later from the tables.
         place: where the run goes.
+        thresholds: from where on a head has a role.
     """
 
     model: str = DEMO
@@ -107,6 +119,7 @@ class PruneRequest:
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
+    thresholds: Thresholds = field(default_factory=Thresholds)
 
     @property
     def resolved_gates(self) -> GateOptions:
@@ -126,7 +139,7 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
     with open_run("prune", request.model, request, reporter) as run:
         if request.place.overwrite and run.writes:
             forget_models(run.path)
-        roles = request.roles.open(offline=offline)
+        roles = request.roles.open(request.thresholds, offline=offline)
         loaded = run.load(request.model, request.model_options)
         opened = request.lesson.open(run, loaded, request.training.seed, offline=offline)
         sweep = GateSweep(

@@ -199,6 +199,21 @@ def test_roles_before_and_after(run: Headlens) -> None:
     assert "--roles-corpus" not in done.out
 
 
+def test_thresholds_of_roles_are_those_of_classify(run: Headlens, headlens: Headlens) -> None:
+    Path("some.txt").write_text("\n".join(["The cat sat on the mat.", "She liked it very much."] * 20))
+    own = ("--broad", "0", "--positional", "0.2")
+    done = run(*STRONG, "--roles-corpus", "some.txt", "--frequency", "none", *own)
+    assert done.code == 0, done.err
+    roles = pd.read_csv("run/roles.csv")
+    assert roles["roles"].str.contains("broad").all()
+    model = json.loads(Path("run/run.json").read_text())["model"]
+    alike = headlens("classify", model, "--corpus", "some.txt", "--frequency", "none", *own, "--out", "alike")
+    assert alike.code == 0, alike.err
+    expected = pd.read_csv("alike/heads.csv").set_index(["layer", "head"])["roles"]
+    for _, rows in roles.groupby("run"):
+        assert rows.set_index(["layer", "head"])["roles"].to_dict() == expected.to_dict()
+
+
 def test_an_encoder_that_loses_all_its_heads_has_no_roles_left(headlens: Headlens, tiny_marian: Path) -> None:
     for name in ("a.txt", "b.txt"):
         Path(name).write_text("".join(f"{text(n)}\n" for n in range(24)))
@@ -288,6 +303,7 @@ def test_two_processes(run: Headlens, made: Callable[..., str], sentiment: tuple
         (["--target-heads", "4"], "of 4 heads with gates, some have to go"),
         (["--corpus", "a.txt"], "--corpus is not for --task sst2"),
         (["--roles-corpus", "nowhere.conllu"], "nowhere.conllu"),
+        (["--positional", "0.5"], "Thresholds of roles are for --roles-corpus"),
         (["--dev-data", "nowhere.tsv"], "nowhere.tsv"),
         (["--gate-learning-rate", "0"], "--gate-learning-rate 0.0 is not a positive number"),
     ],
