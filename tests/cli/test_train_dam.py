@@ -20,14 +20,19 @@ from headlens.experiments.dam_sweep import SWEEP_COLUMNS
 from headlens.experiments.training_keeper import TrainingKeeper
 
 Headlens = Callable[..., Any]
-SHORT = ("--steps", 6, "--batch-tokens", 150, "--log-every", 3, "--longest", 40, "--lambdas", "0,0.1")
+BRIEF = ("--steps", 6, "--batch-tokens", 150, "--log-every", 3, "--longest", 40)
+SHORT = (*BRIEF, "--lambdas", "0,0.1")
 TABLES = ("sweep", "sparsity", "positions", "log")
 RUNS = ("penalty-0", "penalty-0.1")
 
 
 @pytest.fixture
 def run(headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]) -> Headlens:
-    return lambda *more, out="run": headlens("train-dam", made("judge"), *sentiment, *SHORT, "--out", out, *more)
+    def run(*more: object, out: str = "run") -> Any:
+        usual = BRIEF if "--lambdas" in more else SHORT
+        return headlens("train-dam", made("judge"), *sentiment, *usual, "--out", out, *more)
+
+    return run
 
 
 def assert_same(one: str, two: str) -> None:
