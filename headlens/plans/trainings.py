@@ -169,9 +169,9 @@ def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:
     else:
         held = planner.corpus(request.dev, request.corpus_options.held_out(request.dev_target))
     size = request.batch_tokens
-    planner.add(
-        Work(f"gather queries and keys of {corpus.name}", 0, "forward", corpus.tokens, 2.0, 0.0, size, corpus.length)
-    )
+    for part, use in ((corpus, "learned from"), (held, "held out")):
+        text = f"gather queries and keys of what is {use}: {part.name}"
+        planner.add(Work(text, 0, "forward", part.tokens, 2.0, 0.0, size, part.length))
     fixed = 0.0 if corpus.tokens is None else _PROJECTED * corpus.tokens * model.heads
     planner.add(Work(f"projections, clusters and all methods, {model.heads} heads", length=corpus.length, fixed=fixed))
     if request.metric.task != "none":
