@@ -34,6 +34,7 @@ class LessonGroup(TaskGroup):
     longest: tr.LongestOption = None
     mask_share: tr.GuessedShareOption = 0.15
     label_smoothing: tr.SmoothingOption = 0.1
+    next_sentence: tr.NextSentenceOption = False
 
     def lesson(self, task: str) -> LessonData:
         """As the package wants them."""

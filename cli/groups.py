@@ -181,6 +181,7 @@ class TextGroup(Group):
     mask_share: tr.GuessedShareOption = 0.15
     label_smoothing: tr.SmoothingOption = 0.1
     dev_share: tr.DevShareOption = 0.05
+    next_sentence: tr.NextSentenceOption = False
 
     def options(self, task: TextTask) -> TextOptions:
         """As the package wants them."""

@@ -76,6 +76,7 @@ def train(
     else:
         corpora = {"column": column, "target-column": target_column, "dev": dev, "dev-target": dev_target}
         of_text = {"label-smoothing": text.label_smoothing != 0.1, "mask-share": text.mask_share != 0.15}
+        of_text["next-sentence"] = text.next_sentence
         wrong = {"corpus": corpus != "demo", "target": examples.target, "bleu": bleu, **corpora, **of_text}
         _refuse(task, wrong, "--data")
         wanted = FineTuneRequest(

@@ -21,6 +21,15 @@ AttentionOption = Annotated[
 GuessedShareOption = Annotated[
     float, typer.Option(help="Share of the tokens that are to be guessed, for mlm.", rich_help_panel=o.TRAINING)
 ]
+NextSentenceOption = Annotated[
+    bool,
+    typer.Option(
+        "--next-sentence",
+        help="For mlm: also learn whether the second half of a block follows the first, as BERT does (ALBERT: whether "
+        "the two are swapped).",
+        rich_help_panel=o.TRAINING,
+    ),
+]
 VocabularyOption = Annotated[
     int, typer.Option(metavar="N", help="Pieces of a new model's own vocabulary.", rich_help_panel=o.TRAINING)
 ]

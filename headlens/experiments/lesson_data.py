@@ -62,6 +62,7 @@ class LessonData:
         longest: most tokens of an example; None for what the model reads, 128 of text.
         mask_share: of `mlm`.
         label_smoothing: of `translation`.
+        next_sentence: of `mlm`: whether the second half of a block follows the first is learned, too.
 
     Raises:
         OptionError: if something is named that the task would not look at.
@@ -79,6 +80,7 @@ class LessonData:
     longest: int | None = None
     mask_share: float = 0.15
     label_smoothing: float = 0.1
+    next_sentence: bool = False
 
     def __post_init__(self) -> None:
         task, data = self.data.task, self.data
@@ -89,6 +91,8 @@ class LessonData:
         examples = {"data": data.data, "columns": data.columns, "min-words": data.min_words, "dev-data": self.dev_data}
         texts: dict[str, object] = {"dev": self.dev, "dev-target": self.dev_target, "column": self.column}
         texts |= {"target-column": self.target_column, "target": data.target, "corpus": self.corpus != DEMO_CORPUS}
+        if self.next_sentence and task != "mlm":
+            raise OptionError(f"--next-sentence is not for --task {task}.", "It goes with --task mlm.")
         if task in TEXT:
             _refuse(task, examples, "--corpus")
             refuse_unused(self.corpus_options(offline=False), self.corpus, data.target, self.dev)
@@ -158,7 +162,11 @@ class LessonData:
     def _text(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> Opened:
         kind = next(name for name in TEXT if name == self.data.task)
         text = TextOptions(
-            kind, longest=self.longest or 128, mask_share=self.mask_share, label_smoothing=self.label_smoothing
+            kind,
+            longest=self.longest or 128,
+            mask_share=self.mask_share,
+            label_smoothing=self.label_smoothing,
+            next_sentence=self.next_sentence,
         )
         trainable = loaded_model(loaded, text, seed)
         loaded = replace(loaded, model=trainable.model)

@@ -122,7 +122,8 @@ def _loaded(request: DamRequest, run: Run) -> LoadedModel:
     corpus = open_corpus(
         data.corpus, CorpusOptions(None, data.column, None, data.split, data.data.limit, options.offline)
     )
-    text = TextOptions("mlm", vocabulary=request.vocabulary, longest=request.dam.mask.longest)
+    longest, halves = request.dam.mask.longest, data.next_sentence
+    text = TextOptions("mlm", vocabulary=request.vocabulary, longest=longest, next_sentence=halves)
     made = made_new(run, request.model, corpus, text, request.training.seed, options.device)
     return LoadedModel(request.model, made.model, made.tokenizer, None)
 

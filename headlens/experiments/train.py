@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -14,12 +14,22 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.corpora.padding import IGNORED
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, OptionError
+from headlens.models.language_outputs import next_logits, token_logits
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.heads import with_masked_head
 from headlens.training.architectures import masked_model, translation_model
 from headlens.training.loop import Data, Evaluate
 from headlens.training.masked_text import MaskedText, read_blocks
-from headlens.training.objectives import MaskedTokens, Objective, SmoothedTokens, moved
+from headlens.training.next_sentence import TextHalves, order_of, read_halves
+from headlens.training.objectives import (
+    NEXT,
+    MaskedTokens,
+    MaskedTokensAndNext,
+    Objective,
+    SmoothedTokens,
+    moved,
+    plain_inputs,
+)
 from headlens.training.order import epoch_batches
 from headlens.training.parallel_text import ParallelText, read_pairs
 from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
@@ -38,9 +48,10 @@ class TextOptions:
         mask_share: share of the tokens that are to be guessed.
         label_smoothing: of translation.
         dev_share: share of the corpus that is held out where no corpus for evaluation is given.
+        next_sentence: for `mlm`, whether the second half of a block follows the first is learned, too.
 
     Raises:
-        OptionError: if a share is out of range.
+        OptionError: if a share is out of range, or the task has no halves.
     """
 
     task: TextTask = "mlm"
@@ -49,8 +60,11 @@ class TextOptions:
     mask_share: float = 0.15
     label_smoothing: float = 0.1
     dev_share: float = 0.05
+    next_sentence: bool = False
 
     def __post_init__(self) -> None:
+        if self.next_sentence and self.task != "mlm":
+            raise OptionError(f"--next-sentence is not for --task {self.task}.", "It goes with --task mlm.")
         for name, high in (("mask_share", 1.0), ("label_smoothing", 0.99), ("dev_share", 0.9)):
             value = getattr(self, name)
             if not 0 <= value <= high:
@@ -84,7 +98,8 @@ def new_model(name: str, corpus: Corpus, options: TextOptions, seed: int, folder
         tokenizer = marian_tokenizer(_both_sides(corpus), options.vocabulary, folder, longest)
         return Trainable(translation_model(name, tokenizer, longest, seed), tokenizer)
     tokenizer = wordpiece_tokenizer(_texts(corpus), options.vocabulary, longest)
-    return Trainable(masked_model(name, tokenizer, longest, seed), tokenizer)
+    model = masked_model(name, tokenizer, longest, seed, next_sentence=options.next_sentence)
+    return Trainable(model, tokenizer)
 
 
 def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> Trainable:
@@ -103,10 +118,12 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> Traina
         return Trainable(loaded.model, tokenizer)
     if tokenizer.mask_token_id is None:
         raise OptionError(f"The tokenizer of {loaded.name} has no mask token.", "Give a masked language model.")
-    return Trainable(with_masked_head(loaded, seed).model, tokenizer)
+    return Trainable(with_masked_head(loaded, seed, next_sentence=options.next_sentence).model, tokenizer)
 
 
-def read_data(trainable: Trainable, corpus: Corpus, options: TextOptions, seed: int) -> MaskedText | ParallelText:
+def read_data(
+    trainable: Trainable, corpus: Corpus, options: TextOptions, seed: int
+) -> MaskedText | TextHalves | ParallelText:
     """A corpus as the model reads it.
 
     Raises:
@@ -115,8 +132,8 @@ def read_data(trainable: Trainable, corpus: Corpus, options: TextOptions, seed: 
     tokenizer = trainable.tokenizer
     if options.task == "translation":
         return read_pairs(_pairs(corpus), tokenizer, options.longest)
-    return MaskedText(
-        read_blocks(_texts(corpus), tokenizer, options.longest),
+    masking = MaskedText(
+        (),
         mask_id=int(tokenizer.mask_token_id or 0),
         special=frozenset(tokenizer.all_special_ids),
         vocabulary=len(tokenizer),
@@ -124,30 +141,43 @@ def read_data(trainable: Trainable, corpus: Corpus, options: TextOptions, seed: 
         seed=seed,
         pad_id=int(tokenizer.pad_token_id or 0),
     )
+    if options.next_sentence:
+        return read_halves(_texts(corpus), tokenizer, options.longest, masking, order_of(trainable.model))
+    return replace(masking, blocks=read_blocks(_texts(corpus), tokenizer, options.longest))
 
 
 def objective_of(options: TextOptions) -> Objective:
     """What is made smaller."""
-    return SmoothedTokens(options.label_smoothing) if options.task == "translation" else MaskedTokens()
+    if options.task == "translation":
+        return SmoothedTokens(options.label_smoothing)
+    return MaskedTokensAndNext() if options.next_sentence else MaskedTokens()
 
 
 def evaluation(data: Data, batch_tokens: int) -> Evaluate:
-    """Mean loss in nats per token without label smoothing, its perplexity, and how many tokens are guessed right."""
+    """Mean loss in nats per token without label smoothing, its perplexity, and the share of tokens guessed right.
+
+    With next sentences, these are still those of tokens, and `next_sentence` is the share of rows told right.
+    """
     batches = epoch_batches(data.lengths, batch_tokens, 0, 0)
 
     def evaluate(model: nn.Module) -> dict[str, float]:
         device = next(model.parameters()).device
-        loss = right = units = 0.0
+        loss = right = units = rows = follows = 0.0
         for indices in batches:
             inputs = moved(data.batch(indices, 0), device)
             labels = inputs["labels"]
-            logits = model(**inputs).logits.float()
+            outputs = model(**plain_inputs(inputs))
+            logits = token_logits(outputs).float()
             counted = labels != IGNORED
             loss += float(nn.functional.cross_entropy(logits[counted], labels[counted], reduction="sum"))
             right += float((logits[counted].argmax(dim=-1) == labels[counted]).sum())
             units += float(counted.sum())
+            if NEXT in inputs:
+                follows += float((next_logits(outputs).argmax(dim=-1) == inputs[NEXT]).sum())
+                rows += len(labels)
         mean = loss / units
-        return {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "accuracy": right / units}
+        found = {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "accuracy": right / units}
+        return found | ({"next_sentence": follows / rows} if rows else {})
 
     return evaluate
 

@@ -12,6 +12,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.errors import OptionError
+from headlens.models.language_outputs import token_logits
 
 Inputs = Mapping[str, Any]
 
@@ -175,7 +176,7 @@ def generated(model: PreTrainedModel, inputs: Inputs, limit: int = 256) -> dict[
 
 
 def _logits(outputs: Any) -> Tensor:
-    logits = getattr(outputs, "logits", None)
+    logits = token_logits(outputs)
     if not isinstance(logits, Tensor):
         raise OptionError(
             f"The model gives no logits ({type(outputs).__name__}).",

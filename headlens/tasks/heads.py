@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import (
     MODEL_FOR_MASKED_LM_MAPPING,
     MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
+    MODEL_FOR_PRETRAINING_MAPPING,
     MODEL_FOR_QUESTION_ANSWERING_MAPPING,
     MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     MODEL_MAPPING,
@@ -28,13 +30,16 @@ from headlens.models.weights import is_optional
 from headlens.tasks.base import HeadKind, Task
 from headlens.tasks.reader import class_order
 
-_MAPPINGS: dict[HeadKind, Any] = {
+_MAPPINGS: dict[HeadKind | Literal["pre-training"], Any] = {
     "sequence-classification": MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
     "multiple-choice": MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
     "question-answering": MODEL_FOR_QUESTION_ANSWERING_MAPPING,
     "masked-lm": MODEL_FOR_MASKED_LM_MAPPING,
+    "pre-training": MODEL_FOR_PRETRAINING_MAPPING,
     "embedding": MODEL_MAPPING,
 }
+# Labels that models with a head for next sentences (BERT), or for the order of sentences (ALBERT), ask for.
+_NEXT_LABELS = {"next_sentence_label", "sentence_order_label"}
 _UNNAMED = re.compile(r"LABEL_\d+")
 
 
@@ -85,9 +90,15 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> Headed:
     return _built(kind, config, loaded, seed)
 
 
-def with_masked_head(loaded: LoadedModel, seed: int) -> Headed:
-    """A checkpoint as a masked language model; arguments and errors as above."""
-    kind = _class(loaded, "masked-lm", "mlm")
+def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = False) -> Headed:
+    """A checkpoint as a masked language model; other arguments and errors as above.
+
+    Args:
+        loaded: the checkpoint.
+        seed: of weights that it does not have.
+        next_sentence: whether it has a head for next sentences, too.
+    """
+    kind = _next_class(loaded) if next_sentence else _class(loaded, "masked-lm", "mlm")
     if type(loaded.model) is kind:
         return Headed(loaded.model)
     return _built(kind, copy.deepcopy(loaded.model.config), loaded, seed)
@@ -121,6 +132,19 @@ def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedMod
         )
     found: type[PreTrainedModel] = mapping[config]
     return found
+
+
+def _next_class(loaded: LoadedModel) -> type[PreTrainedModel]:
+    """The class with heads for masked tokens and for next sentences."""
+    found = _MAPPINGS["pre-training"].get(type(loaded.model.config), None)
+    if found is None or not _NEXT_LABELS & set(inspect.signature(found.forward).parameters):
+        raise OptionError(
+            f"--next-sentence is for models that were made for it; {loaded.model.config.model_type} models such as "
+            f"{loaded.name} have no such head.",
+            "Leave it out, or give BERT or ALBERT.",
+        )
+    kind: type[PreTrainedModel] = found
+    return kind
 
 
 def other_names(config: PreTrainedConfig, labels: Sequence[str]) -> list[str]:
@@ -168,11 +192,11 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
     own = built.base_model.state_dict()
     weights = {name: tensor for name, tensor in old.base_model.state_dict().items() if name in own}
     built.base_model.load_state_dict(weights, strict=False)
+    prefix = "" if built.base_model is built else f"{built.base_model_prefix}."
+    known = {f"{prefix}{name}" for name in weights} | _guessing(old, built)
     built.tie_weights()
     model: PreTrainedModel = built.to(device=old.device, dtype=old.dtype).eval()
     restore_attention(loaded.name, model)
-    prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
-    known = {f"{prefix}{name}" for name in weights}
     fresh = [name for name, _ in model.named_parameters() if name not in known]
     if lost := [name for name in fresh if not is_optional(model, name)]:
         raise ModelError(
@@ -180,6 +204,21 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
             f"Its checkpoint is of a {type(old).__name__}; give one of the same kind.",
         )
     return Headed(model, tuple(dict.fromkeys(_part(name, prefix) for name in fresh)))
+
+
+def _guessing(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:
+    """Names of the weights of a head for masked tokens, which go from one class that has it to another."""
+    if any(type(m) not in _masked_classes(m.config) for m in (old, built)):
+        return set()
+    theirs, own = old.state_dict(), built.state_dict()
+    base = f"{built.base_model_prefix}."
+    shared = {n: t for n, t in theirs.items() if not n.startswith(base) and n in own and own[n].shape == t.shape}
+    built.load_state_dict(shared, strict=False)
+    return set(shared)
+
+
+def _masked_classes(config: PreTrainedConfig) -> set[Any]:
+    return {_MAPPINGS[name].get(type(config), None) for name in ("masked-lm", "pre-training")}
 
 
 def _part(name: str, prefix: str) -> str:

@@ -72,7 +72,9 @@ class Likelihood(Task):
     def _logits(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """(rows, length, vocabulary)."""
         labels = batch.labels["labels"]
-        logits = taken(outputs, "logits", 3, self.name, "a language-model head")
+        # Models with a second head for pre-training call them otherwise.
+        name = "prediction_logits" if hasattr(outputs, "prediction_logits") else "logits"
+        logits = taken(outputs, name, 3, self.name, "a language-model head")
         if logits.shape[:2] != labels.shape:
             raise OptionError(
                 f"The model's logits have the shape {tuple(logits.shape)} for labels {tuple(labels.shape)}.",

@@ -9,8 +9,10 @@ import torch
 from transformers import (
     AlbertConfig,
     AlbertForMaskedLM,
+    AlbertForPreTraining,
     BertConfig,
     BertForMaskedLM,
+    BertForPreTraining,
     MarianConfig,
     MarianMTModel,
     PreTrainedConfig,
@@ -46,6 +48,10 @@ _MASKED: dict[str, tuple[type[PreTrainedModel], type, dict[str, Any]]] = {
     "albert-tiny": (AlbertForMaskedLM, AlbertConfig, _TINY | {"embedding_size": 64}),
     "albert-small": (AlbertForMaskedLM, AlbertConfig, _SMALL | {"embedding_size": 128}),
     "albert-base": (AlbertForMaskedLM, AlbertConfig, _BASE | {"embedding_size": 128}),
+}
+_WITH_NEXT: dict[type[PreTrainedModel], type[PreTrainedModel]] = {
+    BertForMaskedLM: BertForPreTraining,
+    AlbertForMaskedLM: AlbertForPreTraining,
 }
 _TRANSLATORS = {
     "marian-tiny": _translator(2, 2, 128, 512),
@@ -90,7 +96,9 @@ def _sizes(name: str) -> tuple[str, int, int, int] | None:
     return found["family"], layers, heads, width
 
 
-def masked_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
+def masked_model(
+    name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int, *, next_sentence: bool = False
+) -> PreTrainedModel:
     """A masked language model with random weights; without dropout, as Lan et al. 2020 recommend for pre-training.
 
     Args:
@@ -98,14 +106,16 @@ def masked_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, se
         tokenizer: its vocabulary.
         longest: tokens that it reads.
         seed: of the weights.
+        next_sentence: whether it has a head for next sentences, too.
 
     Raises:
         OptionError: if there is no such model.
     """
     ids = {"bos": tokenizer.cls_token_id, "eos": tokenizer.sep_token_id, "pad": tokenizer.pad_token_id}
     config = _masked_config(name, len(tokenizer), longest, **{f"{token}_token_id": i for token, i in ids.items()})
+    kind = _known_masked(name)[0]
     torch.manual_seed(seed)
-    return _known_masked(name)[0](config)
+    return (_WITH_NEXT[kind] if next_sentence else kind)(config)
 
 
 def translation_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:

@@ -48,7 +48,7 @@ class MaskedText:
 
     def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
         """`input_ids`, `attention_mask`, and `labels` that are -100 where nothing is to be guessed."""
-        pairs = [self._masked(index, epoch) for index in indices]
+        pairs = [self.masked(self.blocks[index], index, epoch) for index in indices]
         rows = [ids for ids, _ in pairs]
         return {
             "input_ids": padded(rows, self.pad_id),
@@ -56,8 +56,8 @@ class MaskedText:
             "labels": padded([labels for _, labels in pairs], IGNORED),
         }
 
-    def _masked(self, index: int, epoch: int) -> tuple[Ids, Ids]:
-        block = self.blocks[index]
+    def masked(self, block: Ids, index: int, epoch: int) -> tuple[Ids, Ids]:
+        """A block with tokens to be guessed, and what they were; which ones depends on its number and the epoch."""
         generator = generator_of(f"{index}.{epoch}", self.seed)
         text = np.flatnonzero(~np.isin(block, list(self.special)))
         chosen = drawn_places(text, self.share, generator)
@@ -85,10 +85,18 @@ def read_blocks(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length
     room = length - len(before) - len(after)
     if room < 1:
         raise OptionError(f"--longest {length} leaves no room for text.", "128 suits small models.")
-    blocks = [np.array([*before, *part, *after], dtype=np.int64) for part in _parts(_ids(texts, tokenizer), room)]
-    if not blocks:
+    return [np.array([*before, *part, *after], dtype=np.int64) for part in read_parts(texts, tokenizer, room)]
+
+
+def read_parts(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, room: int) -> list[list[int]]:
+    """Ids of text in parts of `room` tokens, the last one of what is left, without special ones.
+
+    Raises:
+        CorpusError: if there is no text.
+    """
+    if not (parts := list(_parts(_ids(texts, tokenizer), room))):
         raise CorpusError("the corpus has no text.", "Give one with at least one sentence.")
-    return blocks
+    return parts
 
 
 def _frame(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:

@@ -11,9 +11,12 @@ from torch import Tensor, nn
 
 from headlens.corpora.padding import IGNORED
 from headlens.errors import OptionError
+from headlens.models.language_outputs import next_logits, token_logits
 
 # In a group of an optimiser: the factor on the learning rate.
 SCALE = "scale"
+# In a batch: whether the second half of each row is another than what follows the first, 0 or 1.
+NEXT = "next_sentence"
 Inputs = Mapping[str, Any]
 
 
@@ -57,6 +60,10 @@ class MaskedTokens:
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Sum over the tokens to be guessed, in nats."""
+        return self._guessed(model, inputs)[0]
+
+    def _guessed(self, model: nn.Module, inputs: Inputs) -> tuple[Tensor, Any]:
+        """The loss, and the model's other outputs."""
         labels = inputs["labels"]
         counted = labels != IGNORED
 
@@ -65,8 +72,28 @@ class MaskedTokens:
             return (args[0][counted][None], *args[1:])
 
         with _head(model).register_forward_pre_hook(chosen):
-            logits: Tensor = model(**{k: v for k, v in inputs.items() if k != "labels"}).logits
-        return nn.functional.cross_entropy(logits[0].float(), labels[counted], reduction="sum")
+            outputs = model(**plain_inputs(inputs))
+        logits = token_logits(outputs)[0].float()
+        return nn.functional.cross_entropy(logits, labels[counted], reduction="sum"), outputs
+
+
+@dataclass(frozen=True)
+class MaskedTokensAndNext(MaskedTokens):
+    """The same and whether the second half of a row follows the first: the sum of the two means (Devlin et al. 2019).
+
+    Units are the tokens to be guessed; a batch's mean over rows counts as often as it has such tokens.
+    """
+
+    def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
+        """Sum over the tokens, in nats."""
+        guessed, outputs = self._guessed(model, inputs)
+        follows = nn.functional.cross_entropy(next_logits(outputs).float(), inputs[NEXT])
+        return guessed + follows * self.units(inputs)
+
+
+def plain_inputs(inputs: Inputs) -> dict[str, Any]:
+    """What of a batch a model reads, without labels."""
+    return {k: v for k, v in inputs.items() if k not in ("labels", NEXT)}
 
 
 def _head(model: nn.Module) -> nn.Module:

@@ -197,6 +197,7 @@ def test_too_few_examples_to_hold_any_out(headlens: Headlens, tiny_bert: Path) -
         (("--task", "sst2", "--bleu", "3"), ("--bleu is not for --task sst2",)),
         (("--task", "sst2", "--label-smoothing", "0.2"), ("--label-smoothing is not for --task sst2",)),
         (("--task", "sst2", "--mask-share", "0.3"), ("--mask-share is not for --task sst2",)),
+        (("--task", "sst2", "--next-sentence"), ("--next-sentence is not for --task sst2",)),
         (("--data", "train.tsv"), ("--data is not for --task mlm", "--corpus")),
         (("--dev-data", "train.tsv"), ("--dev-data is not for --task mlm",)),
         (("--bleu", "3"), ("--bleu is not for --task mlm",)),

@@ -53,6 +53,25 @@ def test_going_on_from_a_checkpoint_adds_a_head(headlens: Headlens, tiny_bert: P
     assert again.code == 0, again.err
 
 
+@pytest.mark.parametrize("kind", ["Bert", "Albert"])
+def test_next_sentences_are_learned_beside_masked_tokens(kind: str, headlens: Headlens) -> None:
+    new, halves = f"new:{kind.lower()}-tiny", ("--vocabulary", 400, "--next-sentence")
+    done = headlens("train", new, *halves, *SMALL, "--out", "run")
+    assert done.code == 0, done.err
+    evaluations = pd.read_csv("run/evaluations.csv")
+    assert evaluations["next_sentence"].between(0, 1).all()
+    config = json.loads(Path("run/model/config.json").read_text())
+    assert config["architectures"] == [f"{kind}ForPreTraining"]
+    # Masks are learned under both losses, and under that of tokens alone, from the head that was trained for them.
+    for name, more in (("both", ["--next-sentence"]), ("tokens", [])):
+        given = ("--task", "mlm", "--steps", 2, "--longest", 32, "--lambdas", 1, "--no-figures", "--out", name)
+        done = headlens("train-dam", "run/model", *given, *more)
+        assert done.code == 0, done.err
+        config = json.loads(Path(name, "models/penalty-1/config.json").read_text())
+        assert config["architectures"] == [f"{kind}For{'PreTraining' if more else 'MaskedLM'}"]
+    assert headlens("relevance", "run/model", "--relevance-target", "masked", "--limit", 9, "--out", "r").code == 0
+
+
 def test_a_new_translation_model(headlens: Headlens) -> None:
     Path("a.txt").write_text("\n".join(LINES * 5))
     Path("b.txt").write_text("\n".join(" ".join(reversed(line.split())) for line in LINES * 5))
@@ -103,6 +122,11 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
         (("demo", "--learning-rate", "0"), ("--learning-rate 0.0 is not a positive",)),
         (("demo", "--dev-target", "x.txt"), ("--dev-target", "--dev")),
         (("demo", "--mask-share", "2"), ("--mask-share 2.0",)),
+        (
+            ("new:marian-tiny", "--task", "translation", "--next-sentence"),
+            ("--next-sentence is not for --task",),
+        ),
+        (("demo", "--next-sentence", "--longest", "4"), ("--longest 4 leaves no room for two halves",)),
     ],
 )
 def test_what_is_refused(headlens: Headlens, arguments: tuple[str, ...], messages: tuple[str, ...]) -> None:

@@ -156,3 +156,9 @@ def test_lambdas_that_are_none(run: Headlens) -> None:
     done = run("--lambdas", "a,b")
     assert done.code == 2
     assert "no list of numbers" in done.err
+
+
+def test_next_sentences_go_with_text_alone(headlens: Headlens) -> None:
+    done = headlens("train-dam", "demo", "--next-sentence")
+    assert done.code == 2
+    assert "--next-sentence is not for --task paraphrase.\nIt goes with --task mlm." in done.err

@@ -152,3 +152,30 @@ def test_masked_language_models() -> None:
     assert found.fresh == ("cls",)
     decoder, embeddings = found.model.get_output_embeddings(), found.model.get_input_embeddings()
     assert decoder.weight is embeddings.weight
+
+
+@pytest.mark.parametrize("kind", ["Bert", "Albert"])
+def test_a_head_for_masked_tokens_stays_with_and_without_one_for_next_sentences(
+    kind: str, wordpiece_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    def loaded(model: PreTrainedModel) -> LoadedModel:
+        return LoadedModel("tiny", model, wordpiece_tokenizer, None)
+
+    both = build(f"{kind}ForPreTraining").eval()
+    expected = both(IDS).prediction_logits
+    alone = with_masked_head(loaded(both), 0)
+    assert (type(alone.model).__name__, alone.fresh) == (f"{kind}ForMaskedLM", ())
+    torch.testing.assert_close(alone.model(IDS).logits, expected)
+    again = with_masked_head(loaded(alone.model), 0, next_sentence=True)
+    assert type(again.model).__name__ == f"{kind}ForPreTraining"
+    torch.testing.assert_close(again.model(IDS).prediction_logits, expected)
+    head = "cls" if kind == "Bert" else "sop_classifier"
+    assert set(again.fresh) == {f"{kind.lower()}.pooler", head}
+    assert with_masked_head(loaded(again.model), 0, next_sentence=True).model is again.model
+
+
+def test_models_without_a_head_for_next_sentences(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    for name in ("RobertaForMaskedLM", "ElectraForMaskedLM"):
+        loaded = LoadedModel("tiny", build(name, pad_token_id=1), wordpiece_tokenizer, None)
+        with pytest.raises(OptionError, match=r"--next-sentence is for models that .* no such"):
+            with_masked_head(loaded, 0, next_sentence=True)
