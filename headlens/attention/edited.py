@@ -20,8 +20,55 @@ _MASK_ADVICE = (
 _OUTPUT_ADVICE = "Edit.output gives the head outputs back in the shape they came in."
 
 
+class Floor:
+    """Raises what is below a dtype's lowest number in a mask; the same mask again, as of the next layer, is at hand."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Tensor, int, torch.dtype] | None = None
+        self._found: Tensor | None = None
+
+    def of(self, mask: Tensor, kernel: Kernel, query: Tensor) -> Tensor:
+        """The mask to add to scores; four axes for sdpa.
+
+        Args:
+            mask: additive, at most four axes.
+            kernel: what computes the attention.
+            query: (batch, heads, query, d).
+        """
+        asked = (mask, mask._version, query.dtype)
+        if self._found is None or self._last is None or not _same(self._last, asked):
+            found = _floored(mask, kernel, query)
+            if found.requires_grad:  # belongs to one backward pass
+                return found
+            self._last, self._found = asked, found
+        return self._found
+
+    def forget(self) -> None:
+        """Let go of the last mask."""
+        self._last = self._found = None
+
+
+def _same(one: tuple[Tensor, int, torch.dtype], other: tuple[Tensor, int, torch.dtype]) -> bool:
+    return one[0] is other[0] and one[1:] == other[1:]
+
+
+def _floored(mask: Tensor, kernel: Kernel, query: Tensor) -> Tensor:
+    # Two lowest numbers add up to -inf, and a row of those to NaN.
+    lowest = torch.finfo(query.dtype).min
+    floored = learned_mask.floored(mask, lowest) if mask.requires_grad else mask.clamp(min=lowest)
+    if kernel != "sdpa" and torch.is_autocast_enabled(query.device.type):
+        return floored
+    # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.
+    return floored.to(query.dtype)[(None,) * (4 - mask.dim())]
+
+
 def mask_to_use(
-    edits: Iterable[Edit], kernel: Kernel, module: nn.Module, context: CallContext, call: tuple[Tensor | None, Any]
+    edits: Iterable[Edit],
+    kernel: Kernel,
+    module: nn.Module,
+    context: CallContext,
+    call: tuple[Tensor | None, Any],
+    floor: Floor,
 ) -> Tensor | None:
     """The mask for a kernel after all edits that change one; that of the call if none does.
 
@@ -31,6 +78,7 @@ def mask_to_use(
         module: the attention module.
         context: the call.
         call: its mask, boolean or additive, and its argument `is_causal`.
+        floor: what the mask goes through in the end.
     """
     mask, causal = call
     edits = [e for e in edits if e.edits_mask]
@@ -42,15 +90,7 @@ def mask_to_use(
         wanted = getattr(module, "is_causal", True) if causal is None else causal
         mask = causal_mask(query, key) if wanted else None
     mask = edited_mask(edits, context, mask)
-    if mask is None:
-        return None
-    # Two lowest numbers add up to -inf, and a row of those to NaN.
-    lowest = torch.finfo(query.dtype).min
-    floored = learned_mask.floored(mask, lowest) if mask.requires_grad else mask.clamp(min=lowest)
-    if kernel != "sdpa" and torch.is_autocast_enabled(query.device.type):
-        return floored
-    # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.
-    return floored.to(query.dtype)[(None,) * (4 - mask.dim())]
+    return None if mask is None else floor.of(mask, kernel, query)
 
 
 def edited_mask(edits: Iterable[Edit], context: CallContext, mask: Tensor | None) -> Tensor | None:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.attention.contract import CallContext
-from headlens.attention.edited import edited_output, mask_to_use
+from headlens.attention.edited import Floor, edited_output, mask_to_use
 from headlens.attention.installation import install, is_eager, put
 from headlens.attention.intact import Intact
 from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
@@ -97,6 +97,7 @@ class Replay:
         # The largest magnitude in each tensor of the outputs, over all batches.
         self.largest: list[float] = []
         self._only_first: bool | None = None
+        self._floor = Floor()
         self._turn = 0
 
     def __enter__(self) -> Self:
@@ -202,7 +203,8 @@ class Replay:
         mask = attention_mask
         if self.edits:
             context = self._context(module, turn, (query, key, value))
-            mask = mask_to_use(self.edits, self.kernel, module, context, (mask, kwargs.get("is_causal")))
+            call = (mask, kwargs.get("is_causal"))
+            mask = mask_to_use(self.edits, self.kernel, module, context, call, self._floor)
         mask = mask if self.kernel == "sdpa" else additive(mask, query.dtype)
         output, weights = own_attention(self.kernel, module)(module, query, key, value, mask, **kwargs)
         if self.edits:

@@ -11,9 +11,10 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.attention import learned_mask
+from headlens.attention.block_sparse import BlockSparse
 from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.core import Core, attend, blocks, terms_of
-from headlens.attention.edited import edited_output, mask_to_use
+from headlens.attention.edited import Floor, edited_output, mask_to_use
 from headlens.attention.installation import implementations, install, is_eager, recomputes, supports_sdpa
 from headlens.attention.interface import EAGER, SDPA, SWITCHED, Kernel, additive, own_attention
 from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_with, check_core
@@ -86,6 +87,7 @@ class AttentionSession:
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
         self._core = Core() if self.kernel == "fast" else None
+        self._floor, self._blocks = Floor(), BlockSparse()
         self._undo: ExitStack | None = None
 
     def __enter__(self) -> Self:
@@ -136,8 +138,9 @@ class AttentionSession:
         self._unchecked = set(self._modules) if self.normalizer is not None else set()
 
     def _finish(self, *, succeeded: bool) -> None:
-        if self._core is not None:
-            self._core.forget()
+        for held in (self._core, self._floor, self._blocks):
+            if held is not None:
+                held.forget()
         try:
             for observer in self.observers if succeeded else ():
                 observer.prepare()
@@ -156,7 +159,8 @@ class AttentionSession:
             return query.transpose(1, 2), query.new_zeros(*query.shape[:3], key.shape[2])
         queries, keys = self._tokens_of(site, query, key)
         context = CallContext(site, query, key, value, queries, keys, causal=site.stack == "decoder")
-        mask = mask_to_use(self.edits, self.kernel, module, context, (attention_mask, kwargs.get("is_causal")))
+        call = (attention_mask, kwargs.get("is_causal"))
+        mask = mask_to_use(self.edits, self.kernel, module, context, call, self._floor)
         if self._core is not None:
             mask = additive(mask, query.dtype)
             if self._core.serves(module, context, mask, kwargs):
@@ -209,6 +213,10 @@ class AttentionSession:
             raise _no_sdpa(type(module).__name__)
         if self.kernel == "sdpa" and mask is not None and learned_mask.serves(module, context, mask, kwargs):
             return learned_mask.attend(context, mask, kwargs.get("scaling")), None
+        if self.kernel == "sdpa" and any(e.edits_mask for e in self.edits):
+            output = self._blocks.output(module, context, mask, kwargs)
+            if output is not None:
+                return output, None
         function = own_attention(self.kernel, module)
         return function(module, context.query, context.key, context.value, mask, **kwargs)
 

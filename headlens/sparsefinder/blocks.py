@@ -16,15 +16,14 @@ clusters, and meets the nearest of those that share one; the first and last bloc
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from headlens.attention.block_sparse import attend
 from headlens.sparsefinder.predictors import Predictor, Vectors
 from headlens.sparsefinder.projections import Projections
 
@@ -129,13 +128,6 @@ class Blocked(Predictor):
         return found[:, :, : vectors.queries.shape[2], : vectors.keys.shape[2]]
 
 
-@cache
-def _compiled() -> Callable[..., Any]:
-    from torch.nn.attention.flex_attention import flex_attention  # noqa: PLC0415 - slow to import
-
-    return torch.compile(flex_attention)
-
-
 def block_attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: Tensor, size: int) -> Tensor:
     """Softmax attention of blocks that meet, and of no others, by FlexAttention: (batch, heads, query, d).
 
@@ -148,7 +140,7 @@ def block_attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: Tenso
         blocks: which blocks meet, see `Blocked.blocks`; every query block meets one.
         size: tokens of a block.
     """
-    from torch.nn.attention.flex_attention import BlockMask, flex_attention  # noqa: PLC0415 - slow to import
+    from torch.nn.attention.flex_attention import BlockMask  # noqa: PLC0415 - slow to import
 
     counts = blocks.sum(dim=-1).int()
     # Those that meet first, in order.
@@ -161,6 +153,4 @@ def block_attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: Tenso
     lengths = queries.shape[2], keys.shape[2]
     none = torch.zeros_like(counts)
     mask = BlockMask.from_kv_blocks(none, order, counts, order, BLOCK_SIZE=size, mask_mod=meet, seq_lengths=lengths)
-    attend: Any = _compiled() if queries.is_cuda else flex_attention
-    found: Tensor = attend(queries, keys, values, block_mask=mask)
-    return found
+    return attend(queries, keys, values, mask)

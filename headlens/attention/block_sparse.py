@@ -1,0 +1,161 @@
+"""Softmax attention that leaves out blocks of 128 x 128 positions which a mask closes: FlexAttention, on GPUs.
+
+What a fixed mask saves depends on how its open positions lie together, not on how many there are: a block with one of
+them is computed whole.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+
+from headlens.attention.contract import CallContext
+from headlens.attention.normalizers import unknown_arguments
+from headlens.attention.sites import sdpa_function
+
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
+logger = logging.getLogger(__name__)
+
+# Tokens of a block of a GPU's kernel.
+SIZE = 128
+# Shorter texts have too few blocks to leave any out, and sdpa's kernel is the faster one.
+SHORTEST = 512
+# The kernel is slower than sdpa's for what it does compute.
+LARGEST_SHARE = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Which blocks of positions a mask opens.
+
+    Args:
+        mask: for FlexAttention.
+        share: of all blocks that are computed.
+    """
+
+    mask: BlockMask
+    share: float
+
+
+def blocks_of(allowed: Tensor, size: int = SIZE) -> Blocks:
+    """The blocks that a mask opens wholly or in part.
+
+    Args:
+        allowed: True where a query may look, (batch or 1, heads or 1, query, key).
+        size: tokens of a block; 128 on a GPU.
+    """
+    from torch.nn.attention.flex_attention import BlockMask  # noqa: PLC0415 - slow to import
+
+    lengths = allowed.shape[2], allowed.shape[3]
+    # Kernels look at whole blocks, also past the end.
+    whole = functional.pad(allowed, (0, -lengths[1] % size, 0, -lengths[0] % size))
+    rows, heads, queries, keys = whole.shape
+    counts = whole.view(rows, heads, queries // size, size, keys // size, size).sum(dim=(3, 5))
+    full = counts == size * size
+    part = (counts > 0) & ~full
+    one_row, one_head = rows == 1, heads == 1
+
+    def opened(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return whole[batch * 0 if one_row else batch, head * 0 if one_head else head, query, key]
+
+    mask = BlockMask.from_kv_blocks(
+        *_listed(part), *_listed(full), BLOCK_SIZE=size, mask_mod=opened, seq_lengths=lengths
+    )
+    return Blocks(mask, float((counts > 0).float().mean()))
+
+
+def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """How many key blocks each query block has, and which, those first."""
+    order = blocks.int().argsort(dim=-1, descending=True, stable=True)
+    return blocks.sum(dim=-1).int(), order.int()
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scaling: float | None = None) -> Tensor:
+    """Softmax attention of what a mask opens: (batch, heads, query, d). A query without any key gets zeros.
+
+    Args:
+        query: (batch, heads, query, d).
+        key: (batch, heads, key, d).
+        value: (batch, heads, key, d).
+        mask: see `blocks_of`.
+        scaling: factor of the scores; by default the root of 1 / d.
+    """
+    found: Tensor = _kernel(on_gpu=query.is_cuda)(query, key, value, block_mask=mask, scale=scaling)
+    return found
+
+
+@cache
+def _kernel(*, on_gpu: bool) -> Callable[..., Any]:
+    from torch.nn.attention.flex_attention import flex_attention  # noqa: PLC0415 - slow to import
+
+    # Without a compiler all positions are computed: right, and of use for tests alone.
+    plain: Any = flex_attention
+    kernel: Callable[..., Any] = torch.compile(plain) if on_gpu else plain
+    return kernel
+
+
+class BlockSparse:
+    """Decides for every call whether its mask leaves out enough, and computes it; masks are looked at once."""
+
+    def __init__(self) -> None:
+        self._mask: Tensor | None = None
+        self._blocks: Blocks | None = None
+        self._broken = False
+
+    def output(
+        self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]
+    ) -> Tensor | None:
+        """Head outputs (batch, query, heads, d); None if the call is better left to sdpa."""
+        if mask is None or self._broken or not serves(module, context, mask, kwargs):
+            return None
+        blocks = self._of(mask)
+        if blocks is None or blocks.share > LARGEST_SHARE:
+            return None
+        try:
+            found = attend(context.query, context.key, context.value, blocks.mask, kwargs.get("scaling"))
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as problem:
+            logger.warning("FlexAttention failed, so masks save no time: %s", str(problem).splitlines()[:1])
+            self._broken = True
+            return None
+        return found.transpose(1, 2)
+
+    def forget(self) -> None:
+        """Let go of the last mask."""
+        self._mask = self._blocks = None
+
+    def _of(self, mask: Tensor) -> Blocks | None:
+        """The blocks of an additive mask; None for one that does more than close positions."""
+        if mask is not self._mask:
+            closed = mask <= torch.finfo(mask.dtype).min / 2
+            fixed = not bool((mask.masked_fill(closed, 0) != 0).any())
+            self._mask, self._blocks = mask, blocks_of(~closed) if fixed else None
+        return self._blocks
+
+
+def wanted(query: Tensor) -> bool:
+    """Whether texts are long enough, and where blocks that are left out save time."""
+    return query.is_cuda and query.shape[2] >= SHORTEST
+
+
+def serves(module: nn.Module, context: CallContext, mask: Tensor, kwargs: Mapping[str, Any]) -> bool:
+    """Whether FlexAttention computes the same as sdpa does: a softmax, a mask that is not learned, no dropout."""
+    if mask.requires_grad or not wanted(context.query) or context.query.shape[2] != context.key.shape[2]:
+        return False
+    dropped = module.training and kwargs.get("dropout")
+    grouped = context.key.shape[1] != context.query.shape[1]
+    if dropped or grouped or torch.is_autocast_enabled(context.query.device.type):
+        return False
+    extra = unknown_arguments(kwargs) or kwargs.get("position_bias") is not None
+    return not extra and sdpa_function(module) is sdpa_attention_forward
