@@ -45,7 +45,7 @@ FreezeOption = Annotated[
 ]
 PenaltyOption = Annotated[
     Literal["mean", "sum"],
-    typer.Option(help="λ times the mean over layers of open gates, or their sum.", rich_help_panel=GATES),
+    typer.Option(help="λ times the mean over attention modules of open gates, or their sum.", rich_help_panel=GATES),
 ]
 GateStartOption = Annotated[
     float, typer.Option(metavar="NUMBER", help="log α at first; from 2.4 on a gate is 1.", rich_help_panel=GATES)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -81,14 +81,15 @@ def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping
 def prune_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """The seeds' table: heads that are left, and the task from the trained model and from random weights."""
     from headlens.report.console import summary_table
-    from headlens.report.gate_results import interval_text, result_digits, results_table
+    from headlens.report.gate_results import result_digits, results_table
 
     found = results_table(tables["sweep"])
     shown = []
     for (model, task, metric), own in found.groupby(["model", "task", "metric"], sort=False):
-        digits, scratch = result_digits(own), own["scratch"].notna().any()
-        rows = [_gated(r, digits, interval_text) for r in own.to_dict("records")]
-        kept = [row if scratch else {k: v for k, v in row.items() if k != "from scratch"} for row in rows]
+        digits = result_digits(own)
+        lacking = {"from scratch": own["scratch"].isna().all(), "minus unpruned": own["trained_delta"].isna().all()}
+        rows = [_gated(r, digits) for r in own.to_dict("records")]
+        kept = [{k: v for k, v in row.items() if not lacking.get(k)} for row in rows]
         shown.append(summary_table(f"Heads left of {model}, {metric} on {task} with 95 % intervals", kept))
     return shown
 
@@ -123,12 +124,15 @@ def sparsefinder_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     ]
 
 
-def _gated(row: Mapping[Hashable, Any], digits: int, text: Callable[[Any, str, int], str]) -> dict[str, object]:
+def _gated(row: Mapping[Hashable, Any], digits: int) -> dict[str, object]:
+    from headlens.report.gate_results import difference_text, interval_text
+
     return {
         "run": row["run"],
         "heads": row["heads"],
-        "from trained": text(row, "trained", digits),
-        "from scratch": text(row, "scratch", digits),
+        "from trained": interval_text(row, "trained", digits),
+        "minus unpruned": difference_text(row, "trained", digits),
+        "from scratch": interval_text(row, "scratch", digits),
     }
 
 

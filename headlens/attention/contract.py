@@ -200,7 +200,8 @@ class Edit:
 
         A boolean one is taken too, True where a query may look; what is neither, or does not fit, is an OptionError.
         What comes in is additive too. Sums below the lowest number of the query's dtype are raised to it, so that
-        a row masked throughout, also twice, gets uniform weights and not NaN.
+        a row masked throughout, also twice, gets uniform weights and not NaN. A tensor that is given back for several
+        layers must not be changed in place between them.
         """
         del context
         return mask

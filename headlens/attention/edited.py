@@ -35,7 +35,8 @@ class Floor:
             kernel: what computes the attention.
             query: (batch, heads, query, d).
         """
-        asked = (mask, mask._version, query.dtype)
+        # Changes in place are not counted in inference mode; `Edit.mask` says that there are none.
+        asked = (mask, 0 if mask.is_inference() else mask._version, query.dtype)
         if self._found is None or self._last is None or not _same(self._last, asked):
             found = _floored(mask, kernel, query)
             if found.requires_grad:  # belongs to one backward pass

@@ -28,6 +28,7 @@ class Outcome:
         scratch: metrics of a model of the same shape that was trained from random weights; empty where there is none.
         scratch_checkpoint: its folder.
         notes, scratch_notes: what to know about the metrics of either.
+        records, keys: of the model as it was, which others are compared with, see `Baseline`; empty for others.
     """
 
     run: str
@@ -43,6 +44,8 @@ class Outcome:
     scratch_checkpoint: str | None = None
     notes: list[str] = field(default_factory=list)
     scratch_notes: list[str] = field(default_factory=list)
+    records: list[list[float]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
 
     @property
     def heads(self) -> list[Head]:

@@ -19,7 +19,7 @@ from headlens.experiments.how import check_strength
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.prune import GateOptions, from_scratch, gated_heads, prune
 from headlens.experiments.run import Run
-from headlens.experiments.trainings import MODELS, Trainings, run_name
+from headlens.experiments.trainings import MODELS, Baseline, Trainings, run_name
 from headlens.models.loading import LoadedModel
 from headlens.report.files import output_errors
 from headlens.roles.labels import Thresholds
@@ -113,29 +113,35 @@ class GateSweep:
                 f"Give a number from 1 to {gated - 1}.",
             )
         whole = self.trainings.remembered(UNPRUNED, self._unpruned, Outcome)
+        baseline = Baseline(whole.records, whole.keys)
+
+        def of(strength: float) -> Outcome:
+            return self._of(strength, baseline)
+
         if target is None:
-            found = [self._of(strength) for strength in dict.fromkeys(self.options.lambdas)]
+            found = [of(strength) for strength in dict.fromkeys(self.options.lambdas)]
             wanted = found
         else:
-            found = search(self._of, lambda o: gated - len(o.removed), target, self.options.most_runs)
+            found = search(of, lambda o: gated - len(o.removed), target, self.options.most_runs)
             wanted = [nearest(found, lambda o: gated - len(o.removed), target)]
         if not self.options.from_scratch:
             return [whole, *found]
-        return self._with_scratch([whole, *found], [whole, *wanted])
+        return self._with_scratch([whole, *found], [whole, *wanted], baseline)
 
-    def _of(self, strength: float) -> Outcome:
-        return self.trainings.remembered(run_name(strength), lambda: self._pruned(strength), Outcome)
+    def _of(self, strength: float, baseline: Baseline) -> Outcome:
+        return self.trainings.remembered(run_name(strength), lambda: self._pruned(strength, baseline), Outcome)
 
     def _unpruned(self) -> Outcome:
         model = self.loaded.model
-        metrics, notes = self.trainings.measured(self.loaded, self.lesson, model)
-        return Outcome(UNPRUNED, metrics=metrics, roles=self._roles(model), notes=notes)
+        own = self.trainings.compared(self.loaded, self.lesson, model)
+        roles = self._roles(model)
+        return Outcome(UNPRUNED, metrics=own.metrics, roles=roles, notes=own.notes, **vars(own.as_baseline))
 
-    def _pruned(self, strength: float) -> Outcome:
+    def _pruned(self, strength: float, baseline: Baseline) -> Outcome:
         name = run_name(strength)
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as how:
             found = prune(self.loaded, self.lesson, strength, self.gates, self.training, how)
-        metrics, notes = self.trainings.measured(self.loaded, self.lesson, found.model)
+        own = self.trainings.compared(self.loaded, self.lesson, found.model, baseline)
         return Outcome(
             name,
             strength,
@@ -143,13 +149,15 @@ class GateSweep:
             values={str(h): v for h, v in found.values.items()},
             gates=found.gates.to_dict("records"),  # type: ignore[arg-type]
             log=found.log.to_dict("records"),  # type: ignore[arg-type]
-            metrics=metrics,
+            metrics=own.metrics,
             checkpoint=self.trainings.saved(self.loaded, found.model, name),
             roles=self._roles(found.model),
-            notes=notes,
+            notes=own.notes,
         )
 
-    def _with_scratch(self, outcomes: Sequence[Outcome], wanted: Sequence[Outcome]) -> list[Outcome]:
+    def _with_scratch(
+        self, outcomes: Sequence[Outcome], wanted: Sequence[Outcome], baseline: Baseline
+    ) -> list[Outcome]:
         """The outcomes, the wanted ones with a model from random weights; those with the same heads share it."""
         heads = sum(s.n_heads for s in find_sites(self.loaded.model))
         trained: dict[frozenset[str], Outcome] = {}
@@ -157,21 +165,21 @@ class GateSweep:
         for outcome in outcomes:
             shape = frozenset(outcome.removed)
             if outcome in wanted and len(shape) < heads:
-                own = trained[shape] = trained.get(shape) or self._scratch(outcome)
+                own = trained[shape] = trained.get(shape) or self._scratch(outcome, baseline)
                 found.append(outcome.with_scratch(own.scratch, own.scratch_checkpoint, own.scratch_notes))
             else:
                 found.append(outcome)
         return found
 
-    def _scratch(self, outcome: Outcome) -> Outcome:
+    def _scratch(self, outcome: Outcome, baseline: Baseline) -> Outcome:
         name = f"{outcome.run}-scratch"
 
         def make() -> Outcome:
             text = f"{outcome.run} from random weights"
             with self.trainings.followed(name, text, self.lesson.data, self.scratch) as how:
                 model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, how)
-            metrics, notes = self.trainings.measured(self.loaded, self.lesson, model)
-            return outcome.with_scratch(metrics, self.trainings.saved(self.loaded, model, name), notes)
+            own = self.trainings.compared(self.loaded, self.lesson, model, baseline)
+            return outcome.with_scratch(own.metrics, self.trainings.saved(self.loaded, model, name), own.notes)
 
         return self.trainings.remembered(name, make, Outcome)
 
@@ -199,7 +207,7 @@ def forget_models(folder: Path) -> None:
 
 
 def search(of: Callable[[float], Outcome], left: Callable[[Outcome], int], target: int, most: int) -> list[Outcome]:
-    """Bisect log λ until a run leaves as many heads as wanted, or enough runs were made.
+    """Bisect log λ until a run leaves as many heads as wanted, enough runs were made, or no other λ is left.
 
     Args:
         of: the run with a λ.
@@ -211,9 +219,14 @@ def search(of: Callable[[float], Outcome], left: Callable[[Outcome], int], targe
         The runs, by λ.
     """
     low, high, found = math.log(LEAST), math.log(MOST), list[Outcome]()
+    tried = set[float]()
     for _ in range(most):
         middle = (low + high) / 2
-        found.append(of(float(f"{math.exp(middle):.3g}")))
+        strength = float(f"{math.exp(middle):.3g}")
+        if strength in tried:  # λ has three digits: no other lies between
+            break
+        tried.add(strength)
+        found.append(of(strength))
         count = left(found[-1])
         if count == target:
             break

@@ -10,7 +10,7 @@ import pandas as pd
 
 from headlens.attention.sites import Site
 from headlens.experiments.gate_outcome import UNPRUNED, Outcome
-from headlens.experiments.trainings import Record
+from headlens.experiments.trainings import DIFFERENCE, Record
 from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
 
 GATE_COLUMNS = ["run", "penalty", "step", *KEY_COLUMNS, "log_alpha", "p_open", "gate", "model"]
@@ -18,6 +18,7 @@ SWEEP_COLUMNS = [
     *("run", "penalty", "init", "heads_encoder", "heads_decoder", "heads_cross"),
     *("metric", "value", "ci_low", "ci_high", "model", "task", "n", "n_heads"),
     *("total_encoder", "total_decoder", "total_cross", "between", "removed", "penalty_kind", "checkpoint"),
+    *DIFFERENCE,
 ]
 ROLE_COLUMNS = ["run", "penalty", "model", *KEY_COLUMNS, "role", "roles", "kept", "role_pruned"]
 
@@ -91,6 +92,7 @@ class GateTables:
         for init, metrics, checkpoint in (trained, scratch):
             for row in metrics:
                 found = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n")}
+                found |= {k: row[k] for k in DIFFERENCE if k in row}
                 yield common | found | {"init": init, "checkpoint": checkpoint}
 
     def _role(self, outcome: Outcome, head: Head, before: list[str]) -> Record:

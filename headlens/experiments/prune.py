@@ -42,7 +42,8 @@ class GateOptions:
     Args:
         gates: stacks whose heads have gates; none for all of the model.
         freeze: parts of the model that stay as they are, see `headlens.training.frozen_parts.freeze`; None for none.
-        penalty: whether λ multiplies the `mean` over layers of the expected number of open gates, or their `sum`.
+        penalty: whether λ multiplies the `mean` over attention modules of the expected number of open gates, or their
+            `sum`.
         gate_start: log α before training; the default is a gate of 1 at evaluation.
         gate_learning_rate: of log α, the highest; it follows the schedule of the training. None for 24 / updates, at
             most 0.5.
@@ -72,6 +73,8 @@ class GateOptions:
             raise OptionError(f"--gate-learning-rate {rate} is not a positive number.", "Try 0.1.")
         if not abs(self.gate_start) < float("inf"):
             raise OptionError(f"--gate-start {self.gate_start} is not a finite number.", f"Try {START}.")
+        if self.gate_start <= HardConcrete().closed_below:
+            raise OptionError(f"--gate-start {self.gate_start} closes all gates before training.", f"Try {START}.")
 
     def rate(self, updates: int) -> float:
         """The highest learning rate of gates in a training of so many updates."""

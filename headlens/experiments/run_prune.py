@@ -26,10 +26,11 @@ from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
 from headlens.experiments.trainings import SweepRun, told_once
 from headlens.heads import STACKS
+from headlens.interventions.hard_concrete import HardConcrete
 from headlens.models.loading import DEMO, ModelOptions
 from headlens.report.gates import write_gates
 from headlens.roles.labels import Thresholds
-from headlens.training.options import LoopOptions, TrainingOptions
+from headlens.training.options import LoopOptions, TrainingOptions, learning_rate
 
 
 @dataclass(frozen=True)
@@ -153,14 +154,28 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
             request.lesson.longest,
             roles,
         )
+        _warn_of_short_way(request, run, opened.lesson)
         outcomes = sweep.outcomes()
         tables = _tables(request, opened, outcomes)
-        notes = [*opened.untrained, *opened.notes, *_notes(request, opened.lesson, outcomes, run), *run.warnings]
+        notes = [*opened.untrained, *opened.notes, *_notes(request, opened, outcomes, run), *run.warnings]
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_gates(run.folder, tables, figures=request.figures)
             run.folder.finish({**_facts(request, run, opened), "notes": notes})
         return SweepRun(run.path, run.files, tables, notes)
+
+
+def _warn_of_short_way(request: PruneRequest, run: Run, lesson: Lesson) -> None:
+    """Say before a long training that gates cannot close in it: Adam moves log α by a learning rate a step at most."""
+    options, gates = request.training.of_loop(), request.resolved_gates
+    updates = How(processes=run.processes.count).updates(lesson.data, options)
+    share = sum(learning_rate(options, step, updates) for step in range(updates)) / options.learning_rate
+    way, needed = gates.rate(updates) * share, gates.gate_start - HardConcrete().closed_below
+    if way < needed:
+        run.warn(
+            f"No gate can close: in {counted(updates, 'update')} log α moves by about {way:.2g} at most, and "
+            f"{needed:.2g} are needed. Give more updates, a higher --gate-learning-rate or a lower --gate-start."
+        )
 
 
 def _tables(request: PruneRequest, opened: Opened, outcomes: list[Outcome]) -> dict[str, pd.DataFrame]:
@@ -170,12 +185,12 @@ def _tables(request: PruneRequest, opened: Opened, outcomes: list[Outcome]) -> d
     return GateTables(name, opened.lesson.task.name, request.gates.penalty, sites, gated, outcomes).frames()
 
 
-def _notes(request: PruneRequest, lesson: Lesson, outcomes: list[Outcome], run: Run) -> list[str]:
-    kind, gates = request.gates.penalty, request.resolved_gates
+def _notes(request: PruneRequest, opened: Opened, outcomes: list[Outcome], run: Run) -> list[str]:
+    kind, gates, lesson = request.gates.penalty, request.resolved_gates, opened.lesson
     notes = [
-        f"λ multiplies the {kind} over layers of the expected number of open gates."
+        "λ multiplies the mean over attention modules of the expected number of open gates."
         if kind == "mean"
-        else "λ multiplies the expected number of open gates of all layers."
+        else "λ multiplies the expected number of open gates of all attention modules."
     ]
     if gates.freeze:
         notes.append(f"Frozen: {', '.join(gates.freeze)}.")
@@ -185,16 +200,33 @@ def _notes(request: PruneRequest, lesson: Lesson, outcomes: list[Outcome], run: 
         steps = How(processes=run.processes.count).updates(lesson.data, request.training.scratch())
         notes.append(f"Models from scratch had {steps} updates; --scratch-steps gives as many as the original had.")
     notes += _measured_notes(outcomes)
-    for outcome in outcomes:
-        if outcome.between:
-            notes.append(f"{outcome.run}: {counted(outcome.between, 'gate')} between 0 and 1 went into the weights.")
-        if outcome.values and len(outcome.removed) == len(outcome.values):
-            notes.append(f"{outcome.run}: all gates are closed.")
+    notes += _gate_notes(outcomes, opened)
     target = request.sweep.target_heads
     if target is not None:
         notes.append(_reached(target, outcomes))
     if request.roles.roles_corpus is None:
         notes.append("What do the heads that remain do? --roles-corpus FILE.conllu tells.")
+    elif not any(role for outcome in outcomes for role, _ in outcome.roles.values()):
+        notes.append("No head has a role at these thresholds, before or after: there is no figure of functions.")
+    if run.writes and {o.run for o in outcomes} != {UNPRUNED} and lesson.task.generates:
+        notes.append("headlens reproduce voita2019 sets such a table beside the paper's numbers.")
+    return notes
+
+
+def _gate_notes(outcomes: list[Outcome], opened: Opened) -> list[str]:
+    """What became of gates that is not seen from the numbers of heads."""
+    notes = []
+    for outcome in outcomes:
+        if outcome.between:
+            notes.append(f"{outcome.run}: {counted(outcome.between, 'gate')} between 0 and 1 went into the weights.")
+        if outcome.values and not _heads_left(outcome):
+            notes.append(f"{outcome.run}: all gates are closed.")
+    heads = sum(s.n_heads for s in find_sites(opened.loaded.model))
+    if emptied := [o.run for o in outcomes if len(o.removed) == heads]:
+        notes.append(
+            f"{', '.join(emptied)}: without any head left, the checkpoint keeps its shape, with zeros for heads, and "
+            "other commands see all of them; nothing of that shape is trained from scratch."
+        )
     return notes
 
 
@@ -205,13 +237,16 @@ def _measured_notes(outcomes: list[Outcome]) -> list[str]:
     return told_once(known, itertools.chain.from_iterable(own))
 
 
-def _reached(target: int, outcomes: list[Outcome]) -> str:
-    def left(outcome: Outcome) -> int:
-        return len(outcome.values) - len(outcome.removed)
+def _heads_left(outcome: Outcome) -> int:
+    """Heads with gates that are not closed."""
+    return len(outcome.values) - len(outcome.removed)
 
-    best = nearest([o for o in outcomes if o.values], left, target)
-    found = f"{counted(left(best), 'head')} with gates left by {best.run}, of {target} that were asked for"
-    return f"{found}." if left(best) == target else f"{found}: the nearest; more --most-runs may come nearer."
+
+def _reached(target: int, outcomes: list[Outcome]) -> str:
+    best = nearest([o for o in outcomes if o.values], _heads_left, target)
+    left = _heads_left(best)
+    found = f"{counted(left, 'head')} with gates left by {best.run}, of {target} that were asked for"
+    return f"{found}." if left == target else f"{found}: the nearest; more --most-runs may come nearer."
 
 
 def _facts(request: PruneRequest, run: Run, opened: Opened) -> dict[str, Any]:

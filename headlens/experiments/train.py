@@ -28,7 +28,6 @@ from headlens.training.objectives import (
     Objective,
     SmoothedTokens,
     moved,
-    plain_inputs,
 )
 from headlens.training.order import epoch_batches
 from headlens.training.parallel_text import ParallelText, read_pairs
@@ -166,7 +165,8 @@ def evaluation(data: Data, batch_tokens: int) -> Evaluate:
         for indices in batches:
             inputs = moved(data.batch(indices, 0), device)
             labels = inputs["labels"]
-            outputs = model(**plain_inputs(inputs))
+            # An encoder-decoder makes the inputs of its decoder from labels.
+            outputs = model(**{k: v for k, v in inputs.items() if k != NEXT})
             logits = token_logits(outputs).float()
             counted = labels != IGNORED
             loss += float(nn.functional.cross_entropy(logits[counted], labels[counted], reduction="sum"))

@@ -25,7 +25,7 @@ from headlens.models.loading import LoadedModel, quiet
 from headlens.report.files import output_errors
 from headlens.report.training import training_curve
 from headlens.tasks.base import Task
-from headlens.tasks.evaluation import EvaluationOptions, evaluate
+from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
 from headlens.tasks.sources import GivenExamples
 from headlens.training.loop import Data, Evaluate, Trainer
 from headlens.training.objectives import Objective
@@ -152,11 +152,13 @@ class Measured:
         metrics: with 95 % bootstrap intervals over examples, a row each.
         examples: what the model did on every example, a row each.
         notes: what the reader should know of them.
+        evaluation: where the rows come from; None where nothing was measured.
     """
 
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
     examples: pd.DataFrame = field(default_factory=pd.DataFrame)
     notes: list[str] = field(default_factory=list)
+    evaluation: Evaluation | None = None
 
 
 def measure(run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, options: EvaluationOptions) -> Measured:
@@ -174,7 +176,7 @@ def measure(run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, op
     rows = [{**own, "metric": name, "n": len(found.records), **asdict(e)} for name, e in found.metrics.items()]
     examples = record_table(task, found.ids, found.records)
     examples.insert(0, "model", loaded.short_name)
-    return Measured(pd.DataFrame(rows), examples, record_notes(task, found.records))
+    return Measured(pd.DataFrame(rows), examples, record_notes(task, found.records), found)
 
 
 def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str = MODEL) -> None:

@@ -6,14 +6,17 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
 import pandas as pd
 from transformers import PreTrainedModel
 
+from headlens.corpora.bootstrap import FEWEST, Draws
 from headlens.errors import ResumeError
+from headlens.experiments.ablate import comparison
 from headlens.experiments.how import How
 from headlens.experiments.interrupts import Deferred
 from headlens.experiments.lesson import Lesson
@@ -29,6 +32,36 @@ from headlens.training.options import TrainingOptions
 Record = dict[str, Any]
 Kept = TypeVar("Kept")
 MODELS = "models"  # folder of the checkpoints
+# Of a row that is compared with a baseline.
+DIFFERENCE = ("delta", "delta_low", "delta_high", "p_value")
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What others are compared with, as JSON can hold it.
+
+    Args:
+        records: of every example, (examples, k).
+        keys: of the examples for the bootstrap.
+    """
+
+    records: list[list[float]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A model that was measured.
+
+    Args:
+        metrics: rows, with `DIFFERENCE` where there is a baseline.
+        notes: what to know about them.
+        as_baseline: the model as a baseline of others.
+    """
+
+    metrics: list[Record] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    as_baseline: Baseline = field(default_factory=Baseline)
 
 
 @dataclass(frozen=True)
@@ -94,12 +127,36 @@ class Trainings:
             lesson: what it was trained on.
             model: what is measured.
         """
+        found = self.compared(loaded, lesson, model)
+        return found.metrics, found.notes
+
+    def compared(
+        self, loaded: LoadedModel, lesson: Lesson, model: PreTrainedModel, baseline: Baseline | None = None
+    ) -> Compared:
+        """The same, each metric also less that of a baseline on the same examples, with a paired interval and p-value.
+
+        Args:
+            loaded: gives the model's name and its tokenizer.
+            lesson: what it was trained on.
+            model: what is measured.
+            baseline: what it is compared with; None leaves differences out.
+        """
         if not self.run.writes or lesson.held is None:
-            return [], []
+            return Compared()
         options = EvaluationOptions(self.training.batch_tokens, self.longest, seed=self.training.seed)
         found = measure(self.run, replace(loaded, model=model), lesson.task, lesson.held, options)
+        assert found.evaluation is not None
+        records, keys = found.evaluation.records, found.evaluation.keys
         rows: list[Any] = found.metrics[found.metrics["metric"].isin(lesson.metrics)].to_dict("records")
-        return rows, found.notes
+        # Models differ in what they read only where somebody exchanged a checkpoint in a run that was interrupted.
+        if baseline is not None and tuple(baseline.keys) == keys:
+            draws = Draws.of(keys, options.replicates if len(keys) >= FEWEST else 0, options.seed)
+            theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
+            for row in rows:
+                own = comparison(lesson.task, row["metric"], theirs, draws).of(records)
+                values = (own.delta, own.low, own.high, own.p_value)
+                row |= dict(zip(DIFFERENCE, values, strict=True))
+        return Compared(rows, found.notes, Baseline(records.tolist(), list(keys)))
 
     def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
         """Save a model with the tokenizer of the one that it came from; its folder, below that of the run."""

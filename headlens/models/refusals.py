@@ -78,6 +78,8 @@ def _of_the_hub(name: str, asked: Asked, kinds: set[type[BaseException]], text: 
         return ModelError(
             f"The hub has no model {name!r} (or it is private).", "Check the spelling; log in if private."
         )
+    if name.startswith("new:"):
+        return ModelError(f"{name} would have random weights.", f"Train it first: headlens train {name}.")
     if _any(kinds, hub_errors.HFValidationError):
         return ModelError(
             f"{name!r} is neither a folder nor a hub id.",

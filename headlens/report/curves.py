@@ -17,16 +17,16 @@ from headlens.report.style import INK, TICK_SIZE
 VALUES = ("value", "ci_low", "ci_high")
 
 
-def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = False) -> None:
+def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = False, colour: str = INK) -> None:
     """A dashed line for each row's `value`, and a band from `ci_low` to `ci_high` if there is one.
 
     Sideways the values run along the x axis, and the line stands upright.
     """
     line, band = (axes.axvline, axes.axvspan) if sideways else (axes.axhline, axes.axhspan)
     for value, low, high in zip(*(numbers(rows, name) for name in VALUES), strict=True):
-        line(value, color=INK, linewidth=0.8, linestyle="--", label=label, zorder=1)
+        line(value, color=colour, linewidth=0.8, linestyle="--", label=label, zorder=1)
         if np.isfinite([low, high]).all():
-            band(low, high, color=INK, alpha=0.07, linewidth=0, zorder=0)
+            band(low, high, color=colour, alpha=0.07, linewidth=0, zorder=0)
 
 
 def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sideways: bool = False) -> None:

@@ -35,7 +35,7 @@ from headlens.report.style import (
 
 # colour, marker, label
 LOOKS = {TRAINED: (BLUE, "o", "from the trained model"), SCRATCH: (ORANGE, "s", "from scratch")}
-_WHOLE = "unpruned model"
+_WHOLE = {TRAINED: "unpruned model", SCRATCH: "all heads, from scratch"}
 _ABREAST = 2  # panels
 # inches
 _LEFT, _RIGHT, _BOTTOM, _HEIGHT, _LEGEND, _APART = 0.58, 0.10, 0.42, 2.2, 0.2, 0.05
@@ -57,7 +57,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
     """The main metric of a task against the number of heads left, with 95 % intervals.
 
     After Voita et al. (2019), table 2. One line for models that were pruned, one for the same architectures trained
-    from scratch; the dashed line with its band is the unpruned model. There is one panel per model and set of
+    from scratch; dashed lines with their bands are models with all heads. There is one panel per model and set of
     stacks that had gates; of stacks without gates no heads are counted. Panels with the same metric have the same axis.
 
     Args:
@@ -146,7 +146,9 @@ def _draw(axes: Axes, own: _Set, values: tuple[float, float]) -> None:
     axes.set_xlim(-0.05 * most, 1.05 * most)
     axes.set_ylim(*values)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
-    draw_level(axes, own.whole, _WHOLE)
+    for init, (colour, _, _) in LOOKS.items():
+        level = own.whole[own.whole["init"] == init]
+        draw_level(axes, level, _WHOLE[init], colour=INK if init == TRAINED else colour)
     inits = [init for init in LOOKS if (own.runs["init"] == init).any()]
     for number, init in enumerate(inits):
         # beside each other, so that intervals can be told apart

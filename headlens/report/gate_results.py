@@ -15,6 +15,8 @@ _BLOCK = ["model", "task", "metric"]
 _SHORT = {"encoder": "e", "decoder": "d", "cross": "d-e"}
 _NOTHING = "–"
 _COLUMNS = (TRAINED, f"{TRAINED}_low", f"{TRAINED}_high", SCRATCH, f"{SCRATCH}_low", f"{SCRATCH}_high")
+_DIFFERENCE = ("delta", "delta_low", "delta_high", "p_value")
+_DIFFERENCES = tuple(f"{init}_{name}" for init in (TRAINED, SCRATCH) for name in _DIFFERENCE)
 _UNSAFE = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|~"})
 
 
@@ -28,8 +30,10 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns model, task, metric, run (the pruned one), penalty, heads (`encoder/decoder/cross`, of the stacks that
-        the models have), `heads_*`, trained, trained_low, trained_high, scratch, scratch_low, scratch_high, n; blocks
-        of model, task and metric in order of appearance; empty cells where nothing was measured.
+        the models have), `heads_*`, trained, trained_low, trained_high, scratch, scratch_low, scratch_high, n, and of
+        either `_delta`, what it has more than the unpruned model, with the paired interval `_delta_low` and
+        `_delta_high`, and `_p_value`; blocks of model, task and metric in order of appearance; empty cells where
+        nothing was measured.
     """
     stacks = sweep_stacks(sweep)
     keys = pd.Series(architectures(sweep), index=sweep.index, dtype=object)
@@ -39,7 +43,7 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
         for _, rows in table.groupby(_BLOCK, sort=False, dropna=False)
         for _, own in rows.groupby("key", sort=False)
     ]
-    names = [*_BLOCK, "run", "penalty", "heads", *(f"heads_{stack}" for stack in stacks), *_COLUMNS, "n"]
+    names = [*_BLOCK, "run", "penalty", "heads", *(f"heads_{stack}" for stack in stacks), *_COLUMNS, "n", *_DIFFERENCES]
     if not records:
         return pd.DataFrame(columns=names)
     found = pd.DataFrame(records).assign(block=lambda t: t.groupby(_BLOCK, sort=False, dropna=False).ngroup())
@@ -58,6 +62,9 @@ def _record(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
         own = rows[rows["init"] == init]
         for name, column in ((init, "value"), (f"{init}_low", "ci_low"), (f"{init}_high", "ci_high")):
             found[name] = float(numbers(own, column)[0]) if len(own) else np.nan
+        for column in _DIFFERENCE:
+            known = len(own) and column in own
+            found[f"{init}_{column}"] = float(numbers(own, column)[0]) if known else np.nan
     return found | {"n": first.get("n", np.nan)}
 
 
@@ -76,15 +83,21 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
     first = rows.iloc[0]
     metric, model, task = (escaped(str(first[name])) for name in ("metric", "model", "task"))
     heads = "/".join(_SHORT[stack] for stack in stacks) if len(stacks) > 1 else " ".join(stacks)
-    names = f"heads ({heads})", "λ", f"{metric} from trained [95 % interval]", f"{metric} from scratch [95 % interval]"
-    digits = result_digits(rows)
-    lines = [
-        (row["heads"], _penalty(row), *(interval_text(row, init, digits) for init in (TRAINED, SCRATCH)))
-        for row in rows.to_dict("records")
-    ]
-    marks = ("---:", "---:", "---:", "---:")
+    digits, told = result_digits(rows), [f"heads ({heads})", "λ"]
+    compared = {init: bool(rows[f"{init}_delta"].notna().any()) for init in (TRAINED, SCRATCH)}
+    for init in (TRAINED, SCRATCH):
+        told += [f"{metric} from {init} [95 % interval]", *["minus unpruned [paired]"] * compared[init]]
+    lines = [_line(row, compared, digits) for row in rows.to_dict("records")]
+    names, marks = tuple(told), ("---:",) * len(told)
     grid = "\n".join("| " + " | ".join(line) + " |" for line in (names, marks, *lines))
     return f"\n## {metric} of {model} on {task}\n\n{grid}"
+
+
+def _line(row: Mapping[Any, Any], compared: Mapping[str, bool], digits: int) -> tuple[str, ...]:
+    cells = [row["heads"], _penalty(row)]
+    for init in (TRAINED, SCRATCH):
+        cells += [interval_text(row, init, digits), *[difference_text(row, init, digits)] * compared[init]]
+    return tuple(cells)
 
 
 def result_digits(rows: pd.DataFrame) -> int:
@@ -100,6 +113,16 @@ def interval_text(row: Mapping[Any, Any], init: str, digits: int) -> str:
         return _NOTHING
     known = not (np.isnan(low) or np.isnan(high))
     return f"{value:.{digits}f}" + (f" [{low:.{digits}f}, {high:.{digits}f}]" if known else "")
+
+
+def difference_text(row: Mapping[Any, Any], init: str, digits: int) -> str:
+    """What a model has more than the unpruned one: `-0.44 [-0.98, 0.10], p 0.11`."""
+    value, low, high, p_value = (float(row[f"{init}_{name}"]) for name in _DIFFERENCE)
+    if np.isnan(value):
+        return _NOTHING
+    interval = "" if np.isnan(low) or np.isnan(high) else f" [{low:.{digits}f}, {high:.{digits}f}]"
+    p_text = "" if np.isnan(p_value) else ", p < 0.001" if p_value < 0.001 else f", p {p_value:.2g}"
+    return f"{value:.{digits}f}{interval}{p_text}"
 
 
 def escaped(text: str) -> str:

@@ -70,9 +70,10 @@ CAPTIONS = {
     "quality": Caption(
         "Quality by heads left",
         "What the task is like with fewer heads, with 95 % intervals: blue are models that were trained and then "
-        "pruned, orange the same architectures trained from scratch. The dashed line with its band is the unpruned "
-        "model. Above stands the penalty λ that left so many heads. Where blue lies above orange, the heads "
-        "that are gone were needed to learn the task, but not to do it.",
+        "pruned, orange the same architectures trained from scratch. Dashed lines with their bands are the models with "
+        "all heads. Above stands the penalty λ that left so many heads. If models from scratch were trained for as "
+        "long as the model itself, and orange falls faster below its dashed line than blue, the heads that are "
+        "gone were needed to learn the task, but not to do it.",
     ),
     "kept": Caption(
         "Heads left per layer",

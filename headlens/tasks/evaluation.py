@@ -67,6 +67,7 @@ class Evaluation:
         ids: of the examples, (n,).
         metrics: by name, the main one first.
         counts: what became of the source.
+        keys: of the examples for the bootstrap, see `Draws.of`, (n,).
     """
 
     task: Task
@@ -74,6 +75,7 @@ class Evaluation:
     ids: tuple[str, ...]
     metrics: dict[str, Estimate]
     counts: SourceCounts = field(default_factory=SourceCounts)
+    keys: tuple[str, ...] = ()
 
     @property
     def value(self) -> float:
@@ -115,8 +117,9 @@ def evaluate(
         raise nothing_left(source, reader, counts)
     order = np.argsort(places)
     found, ordered = np.concatenate(records)[order], [examples[i] for i in order]
-    metrics = estimates(task, found, [e.key for e in ordered], options)
-    return Evaluation(task, found, tuple(e.id for e in ordered), metrics, counts)
+    keys = tuple(e.key for e in ordered)
+    metrics = estimates(task, found, keys, options)
+    return Evaluation(task, found, tuple(e.id for e in ordered), metrics, counts, keys)
 
 
 def nothing_left(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:

@@ -11,13 +11,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
 from made_tasks import sentiment_table, text
+from scipy import stats
 from transformers import AutoModelForSequenceClassification
 
 import headlens as package
+from headlens.corpora.bootstrap import Draws
 from headlens.errors import Interrupted
 from headlens.experiments.gate_tables import GATE_COLUMNS, ROLE_COLUMNS, SWEEP_COLUMNS
 from headlens.experiments.training_keeper import TrainingKeeper
@@ -61,13 +64,53 @@ def test_writes_the_tables_of_the_contract_and_models_that_do_as_they_say(run: H
         assert [str(h) for h in head_map(loaded.model).removed] == closed
         assert row["heads_encoder"] == 4 - len(closed)
     assert sweep["heads_encoder"].iloc[1] == 4 > sweep["heads_encoder"].iloc[2] > 0
-    assert "λ multiplies the mean over layers" in done.out
+    assert "λ multiplies the mean over attention modules" in done.out
     assert "Next: headlens report run" in done.out
     record = json.loads(Path("run/run.json").read_text())
     assert record["gates"]["updates"] == 8
     assert record["task"]["name"] == "sst2"
     assert record["status"] == "finished"
     assert not Path("run/.resume").exists()
+
+
+def test_every_run_is_compared_with_the_unpruned_model_example_by_example(
+    run: Headlens, made: Callable[..., str]
+) -> None:
+    assert run(*STRONG, "--from-scratch").code == 0
+    sweep = pd.read_csv("run/sweep.csv")
+    task, source = package.open_task("sst2", "dev.tsv")
+    whole = package.evaluate(task, package.load(made("judge")), source)
+    # (replicates, examples): how often each draw takes each example
+    weights = Draws.of(whole.keys, 1000, 0).counts.astype(float)
+    for row in sweep[sweep["run"] != "unpruned"].to_dict("records"):
+        own = package.evaluate(task, package.load(f"run/{row['checkpoint']}"), source)
+        ours, theirs = (found.records[:, 0] == found.records[:, 1] for found in (own, whole))
+        assert row["delta"] == pytest.approx(ours.mean() - theirs.mean())
+        replicates = weights @ (ours.astype(float) - theirs) / weights.sum(axis=1)
+        low, high = np.quantile(replicates[np.isfinite(replicates)], (0.025, 0.975))
+        assert row["delta_low"] == pytest.approx(min(low, row["delta"]), abs=0.08)
+        assert row["delta_high"] == pytest.approx(max(high, row["delta"]), abs=0.08)
+        lost, gained = int((theirs & ~ours).sum()), int((ours & ~theirs).sum())
+        expected = stats.binomtest(gained, gained + lost).pvalue if gained + lost else 1.0
+        assert row["p_value"] == pytest.approx(expected)
+    assert sweep[sweep["run"] == "unpruned"].query("init == 'trained'")["delta"].isna().all()
+    assert "minus unpruned [paired]" in Path("run/results.md").read_text()
+    results = pd.read_csv("run/results.csv")
+    expected = sweep[sweep["init"] == "trained"].set_index("run")["delta"]
+    assert results.set_index("run")["trained_delta"].to_dict() == pytest.approx(expected.to_dict(), nan_ok=True)
+
+
+def test_updates_that_cannot_close_a_gate_are_told_before(run: Headlens) -> None:
+    done = run("--lambdas", 0.1, "--gate-learning-rate", 0.1)
+    assert done.code == 0, done.err
+    assert "No gate can close: in 8 updates log α moves by about" in " ".join(done.err.split())
+    assert "No gate can close" not in run(*STRONG, out="other").err
+
+
+def test_a_model_without_any_head_left_is_told(run: Headlens) -> None:
+    done = run("--lambdas", 100, "--gate-learning-rate", 2.0, "--schedule", "constant", "--freeze", "all")
+    assert done.code == 0, done.err
+    assert "without any head left, the checkpoint keeps its shape" in " ".join(done.out.split())
 
 
 def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -> None:
@@ -306,6 +349,7 @@ def test_two_processes(run: Headlens, made: Callable[..., str], sentiment: tuple
         (["--positional", "0.5"], "Thresholds of roles are for --roles-corpus"),
         (["--dev-data", "nowhere.tsv"], "nowhere.tsv"),
         (["--gate-learning-rate", "0"], "--gate-learning-rate 0.0 is not a positive number"),
+        (["--gate-start", "-2.4"], "--gate-start -2.4 closes all gates before training"),
     ],
 )
 def test_what_is_refused(run: Headlens, more: list[str], message: str) -> None:
@@ -313,6 +357,12 @@ def test_what_is_refused(run: Headlens, more: list[str], message: str) -> None:
     assert done.code == 2, done.out
     assert message in " ".join(done.err.split())
     assert not Path("run").exists()
+
+
+def test_random_weights_are_to_be_trained_first(headlens: Headlens) -> None:
+    done = headlens("prune", "new:bert-tiny", "--out", "run")
+    assert done.code == 2
+    assert "new:bert-tiny would have random weights.\nTrain it first: headlens train new:bert-tiny." in done.err
 
 
 def test_too_little_to_hold_out(headlens: Headlens, made: Callable[..., str]) -> None:

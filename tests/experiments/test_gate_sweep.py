@@ -62,6 +62,18 @@ def test_the_search_ends_without_what_there_is_not() -> None:
     assert nearest(found, left, 25) in outcomes
 
 
+def test_the_search_ends_where_no_other_penalty_is_left() -> None:
+    calls: list[float] = []
+
+    def of(strength: float) -> Outcome:
+        calls.append(strength)
+        return made(1e-4, 48)  # nothing ever closes
+
+    found = search(of, left, 1, 50)
+    assert len(found) == len(calls) == len(set(calls)) < 20
+    assert max(calls) == MOST
+
+
 def test_of_two_as_near_the_one_with_more_heads() -> None:
     few, many = made(1.0), made(0.01)
     between = (left(few) + left(many)) // 2

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from headlens.report.gate_quality import gate_quality
+from headlens.report.gate_quality import LOOKS, gate_quality
 
 MADE = Made(penalties=(0.005, 0.02, 0.1))
 
@@ -58,6 +58,19 @@ def test_intervals_and_the_level_of_the_unpruned_model() -> None:
     for bars, names in ((trained, ""), (scratch, "-scratch")):
         expected = [tuple(sweep.loc[f"lambda-{p}{names}", ["ci_low", "ci_high"]]) for p in (0.1, 0.02, 0.005)]
         np.testing.assert_allclose([segment[:, 1] for segment in bars.get_segments()], expected)
+
+
+def test_all_heads_from_scratch_have_a_level_of_their_own() -> None:
+    tables = gate_tables(MADE)
+    sweep = tables["sweep"]
+    whole = sweep[sweep["run"] == "unpruned"]
+    lower = whole.assign(init="scratch", value=whole["value"] - 2, ci_low=whole["ci_low"] - 2, ci_high=None)
+    (axes,) = drawn(tables | {"sweep": pd.concat([sweep, lower])}).axes
+    levels = lines(axes)
+    assert levels["unpruned model"].get_ydata()[0] == whole["value"].iloc[0]
+    scratch = levels["all heads, from scratch"]
+    assert scratch.get_ydata()[0] == whole["value"].iloc[0] - 2
+    assert scratch.get_color() == LOOKS["scratch"][0] != levels["unpruned model"].get_color()
 
 
 def test_penalties_stand_above_their_models() -> None:

@@ -50,6 +50,24 @@ def test_most_heads_come_first_and_the_unpruned_model_before_all() -> None:
     assert results_table(same)["run"].iloc[0] == "unpruned"
 
 
+def test_differences_stand_beside_what_is_compared() -> None:
+    sweep = gate_tables(MADE)["sweep"]
+    number = np.arange(len(sweep), dtype=float)
+    own = {"delta": -number, "delta_low": -number - 1, "delta_high": 1 - number, "p_value": 10.0**-number}
+    trained = sweep["init"] == "trained"
+    compared = sweep.assign(**{name: np.where(trained, values, np.nan) for name, values in own.items()})
+    table = results_table(compared)
+    assert table["scratch_delta"].isna().all()
+    lines = results_markdown(compared).split("\n## ")[1].strip().split("\n")[2:]
+    assert cells(lines[0])[2:] == [
+        "bleu from trained [95 % interval]", "minus unpruned [paired]", "bleu from scratch [95 % interval]",
+    ]  # fmt: skip
+    row = table.iloc[1]
+    found = f"{row['trained_delta']:.2f} [{row['trained_delta_low']:.2f}, {row['trained_delta_high']:.2f}], p"
+    assert cells(lines[3])[3].startswith(found)
+    assert (table["trained_delta_high"] - table["trained_delta"]).dropna().tolist() == [1.0] * 8
+
+
 def test_stacks_that_a_model_lacks_are_no_columns() -> None:
     table = results_table(gate_tables(Made(shapes={"encoder": (2, 3)}, metrics=("accuracy",)))["sweep"])
     assert [name for name in table if name.startswith("heads")] == ["heads", "heads_encoder"]
