@@ -1,6 +1,7 @@
 """Is one checkpoint better than another at a task? All on the same examples, with paired intervals and tests.
 
     python examples/compare_models.py sst2 dev.tsv runs/gates/models/penalty-0.3 runs/ranked/model runs/sst2/model
+    python examples/compare_models.py translation test.de,test.en runs/gates/models/penalty-0.3 runs/de-en/model
 
 The first is compared with each of the others: intervals by the bootstrap over examples, the same draws for all;
 p-values are McNemar's exact ones where examples are right or wrong. Compacted checkpoints are read as well.
@@ -14,11 +15,13 @@ import headlens
 from headlens.corpora.bootstrap import Draws
 from headlens.experiments.ablate import comparison
 from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.opening import DataOptions
 
 
 def main(name: str, data: str, *models: str) -> None:
     """Evaluate all models and print a row for each."""
-    task, source = headlens.open_task(name, data)
+    file, _, target = data.partition(",")
+    task, source = headlens.open_task(name, file, DataOptions(target=target or None))
     metric = task.metrics[0]
     options = EvaluationOptions(replicates=10_000)
     found, heads, keys = [], [], []

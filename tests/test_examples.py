@@ -20,6 +20,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedToken
 
 import headlens
 from headlens.interventions.compacting import save_compacted
+from headlens.tasks.opening import DataOptions
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 SUBJECTS, VERBS = ["the cat", "a dog", "nobody", "she", "the old house"], ["saw", "liked", "sold", "forgot", "hated"]
@@ -137,6 +138,37 @@ def test_models_compared_on_the_same_examples(wordpiece_tokenizer: PreTrainedTok
     assert found["first_less_this"].tolist()[1:] == pytest.approx([right[0] - right[1], 0], abs=6e-5)
     assert (found["low"][1] <= found["first_less_this"][1]) & (found["first_less_this"][1] <= found["high"][1])
     assert found[["low", "high", "p_value"]].iloc[2].tolist() == [0, 0, 1]
+
+
+def test_translations_compared(marian_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
+    pad, end = marian_tokenizer.pad_token_id, marian_tokenizer.eos_token_id
+    special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": end}
+    pieces = marian_tokenizer.convert_ids_to_tokens(list(range(len(marian_tokenizer))))
+    for turn, name in enumerate(("first", "second")):
+        model = build("MarianMTModel", len(marian_tokenizer), **special)
+        model.get_input_embeddings().weight.data = model.get_input_embeddings().weight.roll(turn, 0)
+        model.final_logits_bias += torch.tensor([0.0 if piece.startswith("▁") else -1e4 for piece in pieces])  # words
+        for part in (model, marian_tokenizer):
+            part.save_pretrained(tmp_path / name)
+    sources = [f"{subject} {verb}" for subject, verb in product(SUBJECTS, VERBS)]
+    # References are how the first model begins, so that its translations have something of them.
+    first = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "first")
+    inputs = marian_tokenizer(sources, return_tensors="pt", padding=True)
+    ids = first.generate(**inputs, num_beams=4, max_new_tokens=10)
+    written = marian_tokenizer.batch_decode(ids, skip_special_tokens=True)
+    for name, lines in (("de", sources), ("en", written)):
+        (tmp_path / name).write_text("".join(f"{line.strip() or '-'}\n" for line in lines), encoding="utf-8")
+    shown = run(FOLDER / "compare_models.py", "translation", "de,en", "first", "second", at=tmp_path)
+    task, source = headlens.open_task("translation", tmp_path / "de", DataOptions(target=tmp_path / "en"))
+    expected = [headlens.evaluate(task, headlens.load(str(tmp_path / name)), source) for name in ("first", "second")]
+    assert shown.startswith(f"{len(expected[0].ids)} examples of de+en, bleu")
+    found = pd.read_fwf(StringIO(shown.partition("\n")[2]))
+    assert found["bleu"].tolist() == pytest.approx([own.value for own in expected], abs=6e-5)
+    difference = expected[0].value - expected[1].value
+    assert difference > 1
+    assert found["first_less_this"][1] == pytest.approx(difference, abs=6e-5)
+    assert found["low"][1] - 1e-4 <= difference <= found["high"][1] + 1e-4
+    assert 0 < found["p_value"][1] <= 1
 
 
 PAIRS = [("A cat sold the café (again).", "She cannot see nothing"), ("Nobody isn't reading", "It wrote about a house")]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
@@ -133,5 +135,16 @@ def holm(p_values: npt.ArrayLike) -> Floats:
     corrected = np.full(given.shape, np.nan)
     known = ~np.isnan(given)
     if known.any():
-        corrected[known] = multipletests(given[known], method="holm")[1]
+        with _nothing_to_collect():
+            corrected[known] = multipletests(given[known], method="holm")[1]
     return corrected
+
+
+@contextmanager
+def _nothing_to_collect() -> Iterator[None]:
+    """Let garbage be: statsmodels collects it at every call, a quarter of a second with all that torch has loaded."""
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
