@@ -45,8 +45,9 @@ def buckets_of(vectors: Tensor, buckets: int, real: Tensor | None = None) -> Ten
     if real is None:
         real = torch.ones(batch, tokens, dtype=torch.bool, device=vectors.device)
     inside = real[:, None, :, None]
-    order = vectors.masked_fill(~inside, torch.inf).argsort(dim=2, stable=True)
-    ranks = order.argsort(dim=2)
+    order = vectors.masked_fill(~inside, torch.inf).transpose(2, 3).argsort(dim=-1, stable=True)
+    places = torch.arange(tokens, device=vectors.device).expand_as(order)
+    ranks = torch.empty_like(order).scatter_(-1, order, places).transpose(2, 3)
     found = ranks * buckets // real.sum(dim=1).clamp(min=1)[:, None, None, None]
     return found.masked_fill(~inside, -1)
 

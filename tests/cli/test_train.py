@@ -49,7 +49,7 @@ def test_going_on_from_a_checkpoint_adds_a_head(headlens: Headlens, tiny_bert: P
     assert summary["steps"] == 6
     assert summary["evaluations"][0]["loss"] > 0
     assert type(AutoModelForMaskedLM.from_pretrained("run/model")).__name__ == "BertForMaskedLM"
-    again = headlens("train", "run/model", *SMALL, "--out", "again", "--quiet")
+    again = headlens("train", "run/model", *SMALL, "--out", "again", "--quiet", "--no-figures")
     assert again.code == 0, again.err
 
 
@@ -69,7 +69,8 @@ def test_next_sentences_are_learned_beside_masked_tokens(kind: str, headlens: He
         assert done.code == 0, done.err
         config = json.loads(Path(name, "models/penalty-1/config.json").read_text())
         assert config["architectures"] == [f"{kind}For{'PreTraining' if more else 'MaskedLM'}"]
-    assert headlens("relevance", "run/model", "--relevance-target", "masked", "--limit", 9, "--out", "r").code == 0
+    masked = ("--relevance-target", "masked", "--limit", 9, "--no-figures", "--out", "r")
+    assert headlens("relevance", "run/model", *masked).code == 0
 
 
 def test_a_new_translation_model(headlens: Headlens) -> None:
@@ -105,7 +106,8 @@ def test_a_new_translation_model(headlens: Headlens) -> None:
 
 
 def test_a_run_is_repeated_from_its_record(headlens: Headlens) -> None:
-    assert headlens("train", "new:bert-tiny", "--vocabulary", 300, *SMALL, "--out", "run", "-q").code == 0
+    new = ("new:bert-tiny", "--vocabulary", 300, *SMALL, "--no-figures")
+    assert headlens("train", *new, "--out", "run", "-q").code == 0
     assert headlens("train", "--config", "run/run.json", "--out", "again", "-q").code == 0
     for name in ("log.csv", "evaluations.csv", "model/model.safetensors", "model/tokenizer.json"):
         assert Path("run", name).read_bytes() == Path("again", name).read_bytes()
