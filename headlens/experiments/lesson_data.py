@@ -15,6 +15,7 @@ from headlens.errors import CorpusError, OptionError, counted
 from headlens.experiments.fine_tune import TaskRows, hold_out
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.run import Run
+from headlens.experiments.seen_before import seen_notes
 from headlens.experiments.task_data import TaskData
 from headlens.experiments.train import TextOptions, loaded_model
 from headlens.models.loading import LoadedModel
@@ -157,6 +158,7 @@ class LessonData:
         if left_out := lesson.data.summary.too_long:
             limit = lesson.data.asker.reader.limit
             notes.append(f"{counted(left_out, 'example')} to learn from left out: longer than {limit} tokens.")
+        notes += seen_notes(train, held)
         return Opened(loaded, lesson, notes, tuple(headed.fresh))
 
     def _text(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> Opened:

@@ -14,6 +14,7 @@ from headlens.experiments.masked import MaskOptions
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
+from headlens.experiments.seen_before import seen_notes
 from headlens.experiments.task_data import TaskData
 from headlens.experiments.training_run import (
     Measured,
@@ -28,7 +29,7 @@ from headlens.experiments.training_run import (
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions, choose_device
 from headlens.tasks.base import Task
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.examples import TaskExample, TextExample
+from headlens.tasks.examples import TaskExample, texts_of
 from headlens.tasks.heads import Headed, with_task_head
 from headlens.tasks.sources import GivenExamples, SourceCounts, gather
 from headlens.training.architectures import PREFIX, masked_model
@@ -115,7 +116,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             held = None if parts.dev is None else TaskRows.of(asker, parts.dev, parts.counts[1])
         with run.masked(loaded, request.mask):
             state, notes = fit(run, _recipe(request, loaded, rows, held), request.training)
-            notes = [*_notes(headed, rows, held), *notes]
+            notes = [*_notes(headed, rows, held), *seen_notes(parts.train, parts.dev), *notes]
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
             measured = Measured() if held is None else _measured(request, run, loaded, held)
@@ -149,7 +150,7 @@ def _load(request: FineTuneRequest, run: Run, examples: GivenExamples) -> Loaded
 
 def _texts(examples: Sequence[TaskExample]) -> Iterator[str]:
     for example in examples:
-        yield from example.texts if isinstance(example, TextExample) else (example.question, example.context)
+        yield from texts_of(example)
 
 
 def _recipe(request: FineTuneRequest, loaded: LoadedModel, rows: TaskRows, held: TaskRows | None) -> Recipe:

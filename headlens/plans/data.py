@@ -16,7 +16,7 @@ from headlens.experiments.task_data import TaskData
 from headlens.plans.known import DATA
 from headlens.plans.models import PlannedModel
 from headlens.tasks.catalogue import find_task
-from headlens.tasks.examples import TaskExample, TextExample, words_of
+from headlens.tasks.examples import texts_of, words_of
 from headlens.tasks.sources import SourceCounts
 
 HUB = "hub:"
@@ -107,7 +107,7 @@ def task_size(data: TaskData, model: PlannedModel | None = None, *, offline: boo
     if not examples:
         raise CorpusError("there is no example.", "Look at its columns.", path=source.name)
     words = sum(map(words_of, examples)) / len(examples) / (2 if entry.task.generates else 1)
-    sample = ((text, len(text.split())) for example in examples for text in _texts_of(example))
+    sample = ((text, len(text.split())) for example in examples for text in texts_of(example))
     return DataSize(source.name, len(examples), words, _pieces(model, sample), "counted")
 
 
@@ -122,10 +122,6 @@ def _of_hub(name: str, split: str, limit: int | None) -> DataSize:
 def _paired(corpus: Corpus) -> bool:
     first = next(iter(corpus), None)
     return first is not None and first.target is not None
-
-
-def _texts_of(example: TaskExample) -> tuple[str, ...]:
-    return example.texts if isinstance(example, TextExample) else (example.question, example.context)
 
 
 def _pieces(model: PlannedModel | None, sample: Iterable[tuple[str, int]]) -> float:

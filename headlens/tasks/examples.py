@@ -59,7 +59,11 @@ class Question:
 TaskExample: TypeAlias = TextExample | Question
 
 
+def texts_of(example: TaskExample) -> tuple[str, ...]:
+    """All texts of an example."""
+    return example.texts if isinstance(example, TextExample) else (example.question, example.context)
+
+
 def words_of(example: TaskExample) -> int:
     """Words of all its texts together, as white space parts them."""
-    texts = example.texts if isinstance(example, TextExample) else (example.question, example.context)
-    return sum(len(text.split()) for text in texts)
+    return sum(len(text.split()) for text in texts_of(example))

@@ -131,6 +131,7 @@ def test_the_saved_model_is_the_one_that_was_measured(headlens: Headlens, tiny_b
     assert "New weights, random before training: classifier." in done.out
     record = json.loads(Path("run/run.json").read_text())
     assert record["labels"] == ["negative", "positive"]
+    assert any("13 stand word for word in those that were learned from" in note for note in record["notes"])
     assert record["models"][0]["steps"] == 6
     assert (record["arguments"]["task"], record["arguments"]["data"]) == ("sst2", ["train.tsv"])
     model = AutoModelForSequenceClassification.from_pretrained("run/model")
