@@ -90,7 +90,7 @@ def _ink(scale: GateScale, count: float) -> str:
 def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
     """Write λ below the columns, upwards where cells are too narrow."""
     fits = _DIGIT * TICK_SIZE / 72 * max(map(len, names)) <= 0.9 * width
-    axes.set_xlabel("")
+    axes.set_xlabel("λ")
     axes.set_xticks(range(len(names)), [plain(name) for name in names], rotation=0 if fits else 90)
     for label in axes.get_xticklabels():
         label.set(fontsize=TICK_SIZE if fits else TICK_SIZE - 1, fontfamily=FAMILY, color=INK)

@@ -82,7 +82,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
             fold(metric, _HEIGHT, LABEL_SIZE) if number % _abreast() == 0 else "",
         )
         _draw(axes, own, _limits(rows[rows["metric"] == metric]))
-    legend_below(figure, drawn, _legend_lines())
+    legend_below(figure, drawn, _legend_lines(len(sets)))
     return figure
 
 
@@ -105,8 +105,9 @@ def _abreast() -> int:
     return 1 if in_column() else _ABREAST
 
 
-def _legend_lines() -> int:
-    return 2 if in_column() else 1
+def _legend_lines(panels: int) -> int:
+    """Two where only one panel is as wide as the figure: four entries need more."""
+    return 2 if in_column() or panels == 1 else 1
 
 
 def _panels(sets: Sequence[_Set], title: str) -> tuple[Figure, list[Axes]]:
@@ -121,7 +122,7 @@ def _panels(sets: Sequence[_Set], title: str) -> tuple[Figure, list[Axes]]:
     room = names + 0.14 + LINE * (1 + max(fold(text, inches, HEADING_SIZE).count("\n") for text in titles))
     step = room + _HEIGHT + _BOTTOM
     top = TOP + further_lines(title, width)
-    height = top + step * -(-len(titles) // abreast) + _LEGEND * _legend_lines()
+    height = top + step * -(-len(titles) // abreast) + _LEGEND * _legend_lines(len(titles))
     figure = new_figure(width, height)
     headline(figure, title)
     made = []

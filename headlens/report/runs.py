@@ -129,7 +129,9 @@ class RunFolder:
             self._record["resumed"] = [*self._record.get("resumed", []), now]
         else:
             self._record["started"] = now
-        self._record.update({**environment(), **info, "directory": Path.cwd(), "status": "running"})
+        # A run that goes on tells how it began: that, and not --resume, does it again.
+        typed = {k: self._record[k] for k in ("command_line",) if k in self._record}
+        self._record.update({**environment(), **typed, **info, "directory": Path.cwd(), "status": "running"})
         self._write()
 
     def table(self, name: str, frame: pd.DataFrame) -> Path:
@@ -210,7 +212,7 @@ class RunFolder:
         record = read_run(self.path) or {}
         if record.get("status") == "finished":  # by another process, between the first look and the lock
             raise _nothing_left(self.path)
-        known = ("started", "resumed", "arguments", "processes")
+        known = ("started", "resumed", "arguments", "processes", "command_line")
         self._record.update({k: record[k] for k in known if k in record})
         with output_errors(self.path):
             (self.path / PAGE).unlink(missing_ok=True)  # it tells of an interrupted run

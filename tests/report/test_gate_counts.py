@@ -37,6 +37,7 @@ def test_cells_hold_the_heads_that_are_open_at_the_end() -> None:
     last = gates[gates["step"] == gates["step"].max()]
     for axes, stack in zip(shown, ("encoder", "decoder", "cross"), strict=True):
         assert [label.get_text() for label in axes.get_xticklabels()] == ["all", "0.01", "0.05", "0.1"]
+        assert axes.get_xlabel() == "λ"
         expected = {(layer, 0): 8 for layer in range(6)}
         for column, penalty in enumerate((0.01, 0.05, 0.1), 1):
             for layer in range(6):

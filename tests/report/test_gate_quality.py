@@ -139,6 +139,9 @@ MANY = tuple(0.001 * 1.9**i for i in range(12))
 )
 def test_nothing_is_cut_off_or_covered(made: Made) -> None:
     tables = gate_tables(made)
+    # all heads from scratch, too: one more line in the legend
+    sweep = tables["sweep"]
+    tables["sweep"] = pd.concat([sweep, sweep[sweep["run"] == "unpruned"].assign(init="scratch")])
     two = {name: pd.concat([f, f.assign(model=f["model"] + "-2")]) for name, f in tables.items()}
     for shown in (tables, two):
         figure = drawn(shown)

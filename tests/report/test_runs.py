@@ -202,6 +202,15 @@ def test_a_resumed_run_keeps_its_record_until_it_has_finished(tmp_path: Path) ->
     assert not (tmp_path / RunFolder.KEPT).exists()
 
 
+def test_a_resumed_run_tells_how_it_began(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["headlens", "classify", "demo", "--limit", "5"])
+    interrupted(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["headlens", "classify", "--resume", "run"])
+    with resumed(tmp_path) as run:
+        run.start({"arguments": {"limit": 5}})
+    assert record(tmp_path)["command_line"] == "headlens classify demo --limit 5"
+
+
 def test_a_run_is_resumed_with_the_arguments_it_began_with(tmp_path: Path) -> None:
     interrupted(tmp_path)
     with resumed(tmp_path) as run, pytest.raises(ResumeError, match=r"(?s)limit was 5 and is 6.*leave them out"):
