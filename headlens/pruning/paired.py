@@ -143,6 +143,9 @@ def holm(p_values: npt.ArrayLike) -> Floats:
 @contextmanager
 def _nothing_to_collect() -> Iterator[None]:
     """Let garbage be: statsmodels collects it at every call, a quarter of a second with all that torch has loaded."""
+    if gc.get_freeze_count():  # by somebody else, who may need it to stay so
+        yield
+        return
     gc.freeze()
     try:
         yield

@@ -106,7 +106,7 @@ def _abreast() -> int:
 
 
 def _legend_lines(panels: int) -> int:
-    """Two where only one panel is as wide as the figure: four entries need more."""
+    """Of the legend, which may have four entries: a single panel is narrower than the page, and they do not fit one."""
     return 2 if in_column() or panels == 1 else 1
 
 

@@ -129,9 +129,10 @@ class RunFolder:
             self._record["resumed"] = [*self._record.get("resumed", []), now]
         else:
             self._record["started"] = now
+        around = environment()
         # A run that goes on tells how it began: that, and not --resume, does it again.
-        typed = {k: self._record[k] for k in ("command_line",) if k in self._record}
-        self._record.update({**environment(), **typed, **info, "directory": Path.cwd(), "status": "running"})
+        around["command_line"] = self._record.get("command_line", around["command_line"])
+        self._record.update({**around, **info, "directory": Path.cwd(), "status": "running"})
         self._write()
 
     def table(self, name: str, frame: pd.DataFrame) -> Path:

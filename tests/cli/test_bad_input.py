@@ -253,9 +253,8 @@ def test_sides_of_different_length(headlens: Headlens, tiny_marian: Path) -> Non
 def test_a_byte_order_mark_and_windows_line_ends_simply_work(headlens: Headlens, tiny_bert: Path) -> None:
     text = "\ufeff" + TREE + A.format(1, "obj").replace("1", "2", 1)
     Path("x.conllu").write_bytes(text.replace("\n", "\r\n").encode())
-    done = headlens(
-        "classify", tiny_bert, "--corpus", "x.conllu", "--relations", "obj", "--json", "--out", "run", "--no-figures"
-    )
+    arguments = ("--corpus", "x.conllu", "--relations", "obj", "--json", "--no-figures", "--out", "run")
+    done = headlens("classify", tiny_bert, *arguments)
     assert '"words": 2' in done.out, done.err
 
 
@@ -272,18 +271,8 @@ def test_nothing_short_enough(headlens: Headlens, tiny_bert: Path, content: str)
 
 def test_long_sentences_in_windows(headlens: Headlens, tiny_bert: Path) -> None:
     Path("x.txt").write_text(f"{LONG}\n{'1,' * 600}1 cat\nA cat.\n")
-    arguments = (
-        "classify",
-        tiny_bert,
-        "--corpus",
-        "x.txt",
-        "--long-sentences",
-        "window",
-        "--out",
-        "run",
-        "--no-figures",
-    )
-    done = headlens(*arguments)
+    arguments = ("--corpus", "x.txt", "--long-sentences", "window", "--no-figures", "--out", "run")
+    done = headlens("classify", tiny_bert, *arguments)
     assert done.code == 0, done.err
     said = " ".join(done.out.split())
     assert "2 sentences longer than 512 tokens were cut into windows." in said

@@ -81,10 +81,8 @@ def test_json_and_the_record(run: Callable[..., Any], tiny_bert: Path) -> None:
 
 
 def test_a_run_is_repeated_from_its_record(headlens: Headlens, run: Callable[..., Any]) -> None:
-    assert (
-        run("--rule", "attnlrp", "--compare", "gradxact,epsilon", "--seed", 3, "--replicates", 50, "--no-figures").code
-        == 0
-    )
+    options = ("--rule", "attnlrp", "--compare", "gradxact,epsilon", "--seed", 3, "--replicates", 50)
+    assert run(*options, "--no-figures").code == 0
     done = headlens("relevance", "--config", "run/run.json", "--out", "again", "--quiet")
     assert done.code == 0, done.err
     for name in ("relevance", "correlations"):

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from drawn_words import check_words
 from made_gates import Made, gate_tables
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
@@ -94,4 +95,5 @@ def test_numbers_and_names_can_be_read(shapes: dict[str, tuple[int, int]], runs:
 @pytest.mark.parametrize("words", HOSTILE)
 def test_any_name_can_be_drawn(words: str) -> None:
     gates = gate_tables(Made(shapes={"encoder": (2, 2)}, penalties=(0.1,)))["gates"]
-    drawn(gates.assign(model=words, run=words, penalty=np.nan))
+    figure = drawn(gates.assign(model=words, run=words, penalty=np.nan))
+    check_words(figure, words)

@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from drawn_words import check_words
 from made_gates import Made, gate_tables
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
@@ -167,4 +168,5 @@ def test_nothing_is_cut_off_or_covered(made: Made) -> None:
 def test_any_name_can_be_drawn(words: str) -> None:
     tables = gate_tables(MADE)
     sweep = tables["sweep"].assign(model=words, task=words, metric=words, penalty=np.nan)
-    drawn({"sweep": sweep.assign(run=sweep["run"].where(sweep["run"] == "unpruned", words + sweep["run"]))})
+    figure = drawn({"sweep": sweep.assign(run=sweep["run"].where(sweep["run"] == "unpruned", words + sweep["run"]))})
+    check_words(figure, words)

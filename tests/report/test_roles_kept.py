@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from drawn_words import check_words
 from hypothesis import given
 from hypothesis import strategies as st
 from made_gates import Made, gate_tables
@@ -160,4 +161,4 @@ def test_nothing_is_cut_off_or_covered(made: Made) -> None:
 @pytest.mark.parametrize("words", HOSTILE)
 def test_any_name_can_be_drawn(words: str) -> None:
     roles = gate_tables(Made(penalties=(0.1,)))["roles"]
-    drawn(roles.assign(model=words, run=words, penalty=np.nan, role=words))
+    check_words(drawn(roles.assign(model=words, run=words, penalty=np.nan, role=words)), words)

@@ -1,0 +1,23 @@
+"""What is written in a figure."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+from headlens.report.labels import plain
+
+_ROUNDING = 0.02  # inches
+
+
+def check_words(figure: Figure, words: str) -> None:
+    """See that a figure, drawn already, has some words as they stand, and nothing beyond its edges.
+
+    Lines are broken anywhere, so white space does not count.
+    """
+    letters = "".join("".join(text.get_text().split()) for text in figure.findobj(Text))
+    assert "".join(plain(words).split()) in letters
+    box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
+    assert min(box.x0, box.y0) >= -_ROUNDING
+    assert box.x1 <= width + _ROUNDING
+    assert box.y1 <= height + _ROUNDING
