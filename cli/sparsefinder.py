@@ -30,7 +30,7 @@ def sparsefinder(
     dev_target: t.DevTargetOption = None,
     dev_share: s.HeldShareOption = 0.2,
     long_sentences: o.LongSentencesOption = "skip",
-    clusters: s.ClustersOption = 8,
+    clusters: s.ClustersOption = None,
     batch_tokens: o.BatchTokensOption = 2048,
     figures: o.FiguresOption = True,
 ) -> None:

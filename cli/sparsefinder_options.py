@@ -63,9 +63,20 @@ GroupsOption = Annotated[
     ),
 ]
 TopOption = Annotated[
-    int, typer.Option(metavar="K", help="Clusters that each query and key is in.", rich_help_panel=GRAPHS)
+    int,
+    typer.Option(
+        metavar="K",
+        help="Clusters that each query and key is in, at most all; of queries and keys as they are (Routing), too.",
+        rich_help_panel=GRAPHS,
+    ),
 ]
 RoundsOption = Annotated[int, typer.Option(metavar="N", help="Rounds of hashing (Reformer).", rich_help_panel=GRAPHS)]
 ClustersOption = Annotated[
-    int, typer.Option(metavar="N", help="Clusters that parts of speech are counted in.", rich_help_panel=GRAPHS)
+    int | None,
+    typer.Option(
+        metavar="N",
+        help="Clusters that parts of speech are counted in, one of --groups.",
+        show_default="8, or the nearest of --groups",
+        rich_help_panel=GRAPHS,
+    ),
 ]

@@ -71,7 +71,9 @@ def example_heads(
         site = f"{head.stack}.{head.layer}"
         then, _ = watched([Restricted({site: predictors[site]})])
         graph = predictors[site].graph(vectors[site])
-        own = graph[0, head.head if graph.shape[1] > 1 else 0].float()
+        own = graph[0, head.head if graph.shape[1] > 1 else 0]
+        # what a decoder may not look at is not predicted either
+        own = (own.tril() if head.stack == "decoder" else own).float()
         queries, keys = words[head.stack != "encoder"], words[head.stack == "decoder"]
         for i, query in enumerate(queries):
             for j, key in enumerate(keys):

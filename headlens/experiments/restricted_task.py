@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
 from headlens.attention.kept import keeping
+from headlens.attention.session import AttentionSession
 from headlens.corpora.sentence import Corpus
 from headlens.errors import OptionError
 from headlens.experiments.lesson import given_examples
 from headlens.experiments.task_data import TaskData
 from headlens.models.loading import LoadedModel
 from headlens.sparsefinder.pareto import GOLD, Fitted, Grid, predictor_of
-from headlens.sparsefinder.restriction import Restricted
+from headlens.sparsefinder.restriction import Allowed, Restricted, Sparsity, WeightSparsity
 from headlens.tasks.base import Task
 from headlens.tasks.catalogue import DEFAULT_TASK, find_task
 from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
@@ -110,6 +111,27 @@ def _uncached(model: PreTrainedModel) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
+class Tried:
+    """A task at a point of a curve.
+
+    Args:
+        value, ci_low, ci_high: of its metric.
+        sparsity: of attention while it was measured: of the graphs on its texts, with the own places of queries
+            without a predicted key, in a model whose lower layers were restricted, too.
+    """
+
+    value: float
+    ci_low: float
+    ci_high: float
+    sparsity: float
+
+    @classmethod
+    def of(cls, estimate: Estimate, sparsity: Sparsity) -> Tried:
+        """From what was measured and counted."""
+        return cls(estimate.value, estimate.ci_low, estimate.ci_high, sparsity.mean)
+
+
+@dataclass(frozen=True)
 class RestrictedTask:
     """A model on a task, as it is and over predicted graphs.
 
@@ -136,17 +158,24 @@ class RestrictedTask:
         """The first of the task's metrics of which more is better."""
         return next(name for name in self.task.metrics if name not in _LESS_IS_BETTER)
 
-    def measured(self, point: Mapping[Any, Any]) -> Estimate:
-        """The metric at a point of a curve, see `headlens.sparsefinder.curves.POINT`.
+    def measured(self, point: Mapping[Any, Any]) -> Tried:
+        """The metric at a point of a curve, see `headlens.sparsefinder.curves.POINT`, and how sparse attention was.
 
         Raises:
             OptionError: if the model or its graphs are not for this task.
         """
-        if point["method"] == GOLD:
-            return evaluate(self.task, self.loaded, self.source, self.options).metrics[self.metric]
-        method, value = str(point["method"]), float(point["value_of_parameter"])
-        window, tokens = int(point["window"]), int(point["global_tokens"])
+        counted, model = Sparsity(), self.loaded.model
         own = {site: fitted for site, fitted in self.fitted.items() if site.partition(".")[0] in self.stacks}
-        predictors = {site: predictor_of(method, value, window, tokens, self.grid, f) for site, f in own.items()}
-        with keeping(self.loaded.model, Restricted(predictors, uncached=True)), _uncached(self.loaded.model):
-            return evaluate(self.task, self.loaded, self.source, self.options).metrics[self.metric]
+        with ExitStack() as held:
+            held.enter_context(_uncached(model))
+            if point["method"] == GOLD:
+                allowed = Allowed(tuple(own), uncached=True)
+                held.enter_context(keeping(model, allowed))
+                held.enter_context(AttentionSession(model, observers=[WeightSparsity(allowed, counted)]))
+            else:
+                method, value = str(point["method"]), float(point["value_of_parameter"])
+                where = method, value, int(point["window"]), int(point["global_tokens"])
+                predictors = {site: predictor_of(*where, self.grid, fitted) for site, fitted in own.items()}
+                held.enter_context(keeping(model, Restricted(predictors, uncached=True, sparsity=counted)))
+            found = evaluate(self.task, self.loaded, self.source, self.options).metrics[self.metric]
+        return Tried.of(found, counted)

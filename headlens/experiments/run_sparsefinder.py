@@ -24,10 +24,10 @@ from headlens.experiments.examples import Examples
 from headlens.experiments.facts import model_facts
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
-from headlens.experiments.restricted_task import MetricOptions, RestrictedTask, opened_task
+from headlens.experiments.restricted_task import MetricOptions, RestrictedTask, Tried, opened_task
 from headlens.experiments.run import Run, open_run
 from headlens.experiments.sparse_heads import all_contents
-from headlens.experiments.sparse_tables import Findings, Measured, key_of
+from headlens.experiments.sparse_tables import NOTHING, Findings, Measured, key_of
 from headlens.experiments.sparsity_sweep import SparsitySweep
 from headlens.experiments.trainings import SweepRun
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
@@ -39,9 +39,11 @@ from headlens.sparsefinder.fitting import FitOptions
 from headlens.sparsefinder.pareto import GOLD, Fitted, Grid
 from headlens.sparsefinder.store import Store
 from headlens.tasks.base import Task
-from headlens.tasks.evaluation import Estimate, EvaluationOptions
+from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.heads import check_head
 from headlens.tasks.sources import GivenExamples
+
+_CLUSTERS = 8
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,7 @@ class SparsefinderRequest:
         attention: entmax that the model is switched to without training; None for its own, of the demo entmax15.
         grid: the parameters that are tried.
         fit: how projections are learned.
-        clusters: in how many clusters parts of speech are counted, one of the grid's numbers.
+        clusters: in how many clusters parts of speech are counted, one of the grid's numbers; None for that next to 8.
         metric: what is measured while attention is restricted.
         batch_tokens: tokens of a batch, padding included.
         model_options: how the model is loaded.
@@ -80,7 +82,7 @@ class SparsefinderRequest:
     attention: str | None = None
     grid: Grid = field(default_factory=Grid)
     fit: FitOptions = field(default_factory=FitOptions)
-    clusters: int = 8
+    clusters: int | None = None
     metric: MetricOptions = field(default_factory=MetricOptions)
     batch_tokens: int = 2048
     model_options: ModelOptions = field(default_factory=ModelOptions)
@@ -88,15 +90,20 @@ class SparsefinderRequest:
     place: Place = field(default_factory=Place)
 
     def __post_init__(self) -> None:
-        if not 0 < self.dev_share <= 0.9:
-            raise OptionError(f"--dev-share {self.dev_share} is not above 0 and at most 0.9.", "0.2 suits most.")
+        if not 0 < self.dev_share <= 0.5:
+            raise OptionError(f"--dev-share {self.dev_share} is not above 0 and at most 0.5.", "0.2 suits most.")
         if self.dev_target is not None and self.dev is None:
             raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
-        if self.clusters not in self.grid.groups:
+        if self.clusters is not None and self.clusters not in self.grid.groups:
             known = ", ".join(map(str, self.grid.groups))
             raise OptionError(f"--clusters {self.clusters} is none of --groups.", f"Choose one of {known}.")
         if self.attention is not None and parse_normalizer(self.attention) is None:
             raise OptionError("softmax leaves no weight at exactly zero.", "Give --attention entmax15 or sparsemax.")
+
+    @property
+    def counted_clusters(self) -> int:
+        """In how many clusters parts of speech are counted."""
+        return self.clusters or min(self.grid.groups, key=lambda count: abs(count - _CLUSTERS))
 
 
 @dataclass(frozen=True)
@@ -136,11 +143,11 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
             heads, fitted = sweep.run(advance)
         points = of_stacks(heads)
         measured = _measured(request, run, loaded, opened, points, fitted)
-        contents = all_contents(sweep.held, fitted, request.clusters)
+        contents = all_contents(sweep.held, fitted, request.counted_clusters)
         learned = (heads, points, measured, contents, fitted)
-        tables = Findings(loaded, parts.held, request.grid, request.clusters, *learned).tables()
+        tables = Findings(loaded, parts.held, request.grid, request.counted_clusters, *learned).tables()
         left_out = [*sweep.train.notes, *(f"Held out: {note}" for note in sweep.held.notes)]
-        notes += [*measured.notes, *_notes(tables, parts), *left_out, *run.warnings]
+        notes += [*measured.notes, *_notes(tables, parts, request.dev), *left_out, *run.warnings]
         assert run.folder is not None
         with run.file("projections.safetensors") as path:
             save_fitted(path, fitted)
@@ -195,7 +202,7 @@ def _parts(request: SparsefinderRequest, run: Run) -> _Parts:
         train, held = split_corpus(corpus, request.dev_share, summary.sentences)
         if held is None:
             raise CorpusError(
-                f"{summary.sentences} sentences are too few to hold some out.",
+                f"of {counted(summary.sentences, 'sentence')} none can be held out.",
                 "Name some with --dev.",
                 path=corpus.name,
             )
@@ -251,28 +258,32 @@ def _measured(
     level = stacks[0] if len(stacks) == 1 else EVERY
     own = points[points["stack"] == level]
     tried = spread_out(curve(own[own["method"] != GOLD]), request.metric.points)
-    tried = pd.concat([own[own["method"] == GOLD], tried], ignore_index=True)
+    tried = pd.concat([own[own["method"] == GOLD], tried, pd.DataFrame([NOTHING])], ignore_index=True)
     options = EvaluationOptions(request.batch_tokens, seed=request.fit.seed, warn=run.warn_once)
     restricted = RestrictedTask(loaded, task, source, request.grid, fitted, stacks, options)
-    found: dict[tuple[Any, ...], Estimate] = {}
+    found: dict[tuple[Any, ...], Tried] = {}
     with run.reporter.progress(f"{task.name} over predicted graphs (points)", len(tried)) as advance:
         for number, point in enumerate(tried.to_dict("records")):
-            path = run.kept(f"point-{number}.json")
-            if not path.is_file():
-                with atomic_path(path) as temporary:
-                    temporary.write_text(json.dumps(asdict(restricted.measured(point))), encoding="utf-8")
-            found[level, *key_of(point)] = Estimate(**json.loads(path.read_text(encoding="utf-8")))
+            path = run.kept(f"tried-{number}.json")
+            if (level, *key_of(point)) not in found:  # nothing is of the grid, too, if that has no window
+                if not path.is_file():
+                    with atomic_path(path) as temporary:
+                        temporary.write_text(json.dumps(asdict(restricted.measured(point))), encoding="utf-8")
+                found[level, *key_of(point)] = Tried(**json.loads(path.read_text(encoding="utf-8")))
             advance(1)
     return Measured(task.name, restricted.metric, found, stacks)
 
 
-def _notes(tables: Mapping[str, pd.DataFrame], parts: _Parts) -> list[str]:
+def _notes(tables: Mapping[str, pd.DataFrame], parts: _Parts, dev: str | None) -> list[str]:
     gold = tables["heads"].groupby("stack", sort=False)["sparsity"].mean()
     told = ", ".join(f"{stack} {value:.3f}" for stack, value in gold.items())
     notes = [
-        f"Measured on {counted(parts.held_sentences, 'sentence')} that nothing was learned from.",
+        f"Measured on {counted(parts.held_sentences, 'sentence')} "
+        + (f"of {parts.held.name}." if dev else "that nothing was learned from."),
         f"Sparsity of entmax itself: {told}.",
     ]
+    if "examples" not in tables:
+        notes.append("No sentence held out is of a length that can be drawn: there is no figure of heads on one.")
     if "clusters" not in tables:
         notes.append("No parts of speech are known: give a treebank (.conllu) to see what clusters hold.")
     return notes

@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headlens.corpora.sentence import Corpus
+from headlens.corpora.sentence import Corpus, Example
 from headlens.experiments.attend import shown_example
 from headlens.experiments.head_examples import example_heads
+from headlens.experiments.restricted_task import Tried
 from headlens.experiments.sparse_heads import head_table
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.models.loading import LoadedModel
-from headlens.sparsefinder.curves import areas, with_curves
-from headlens.sparsefinder.pareto import Fitted, Grid, predictor_of
+from headlens.sparsefinder.curves import AREAS_COLUMNS, areas, with_curves
+from headlens.sparsefinder.pareto import GOLD, Fitted, Grid, predictor_of
 from headlens.sparsefinder.store import SPECIAL, UNKNOWN
-from headlens.tasks.evaluation import Estimate
 
 PARETO_COLUMNS = [
     *("model", *KEY_COLUMNS, "method", "parameter", "value_of_parameter", "window", "global_tokens"),
-    *("recall", "sparsity", "exact", "on_curve", "task", "metric", "value", "ci_low", "ci_high"),
+    *("recall", "sparsity", "exact", "on_curve", "task", "metric", "value", "ci_low", "ci_high", "task_sparsity"),
 ]
+# The point where no pair is predicted, so that queries look at their own places.
+NOTHING = {"method": "window", "parameter": "window", "value_of_parameter": 0.0, "window": 0, "global_tokens": 0}
 _EXAMPLES = 3  # heads that are drawn
 _SPARSE = 0.5  # as sparse as a graph has to be to be an example
 
@@ -35,14 +37,14 @@ class Measured:
     Args:
         task: its name; empty without one.
         metric: its main one.
-        estimates: by stack and point, see `key_of`.
+        tried: by stack and point, see `key_of`.
         stacks: those that were restricted.
         notes: what to know about it.
     """
 
     task: str = ""
     metric: str = ""
-    estimates: Mapping[tuple[Any, ...], Estimate] = field(default_factory=dict)
+    tried: Mapping[tuple[Any, ...], Tried] = field(default_factory=dict)
     stacks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -93,13 +95,13 @@ class Findings:
         """Points with what the task was like, as far as it was tried."""
         stacks = self.points["stack"]
         keys = [(stack, *key_of(row)) for stack, row in zip(stacks, self.points.to_dict("records"), strict=True)]
-        known = [self.measured.estimates.get(key) for key in keys]
+        known = [self.measured.tried.get(key) for key in keys]
         found = self.points.assign(task=None, metric=None)
         tried = np.array([one is not None for one in known], dtype=bool)
         found.loc[tried, "task"] = self.measured.task
         found.loc[tried, "metric"] = self.measured.metric
-        for name in ("value", "ci_low", "ci_high"):
-            found[name] = [np.nan if one is None else float(getattr(one, name)) for one in known]
+        for column, name in (*((n, n) for n in ("value", "ci_low", "ci_high")), ("task_sparsity", "sparsity")):
+            found[column] = [np.nan if one is None else float(getattr(one, name)) for one in known]
         return found
 
     def _pareto(self) -> pd.DataFrame:
@@ -113,23 +115,31 @@ class Findings:
         for stack, own in self._valued().groupby("stack", sort=False):
             found.append(areas(own).assign(stack=stack))
             if own["value"].notna().any():
-                found.append(areas(own, "value").assign(stack=stack, quality=self.measured.metric))
-        return pd.concat(found, ignore_index=True)[["stack", "method", "quality", "area", "best_at_90"]]
+                whole = float(own.loc[own["method"] == GOLD, "value"].iloc[0])
+                ends = whole, self.measured.tried[str(stack), *key_of(NOTHING)].value
+                tried = areas(own, "value", ends, "task_sparsity")
+                found.append(tried.assign(stack=stack, quality=self.measured.metric))
+        return pd.concat(found, ignore_index=True)[["stack", *AREAS_COLUMNS]]
 
     def _examples(self, heads: pd.DataFrame) -> pd.DataFrame | None:
         """Sparse heads on a sentence, at the point of `distance` that finds most with half of the pairs or fewer."""
         example = shown_example(self.held, self.loaded)
         if example is None:
             return None
-        own = self.points[self.points["method"] == "distance"]
-        own = own[own["sparsity"] >= min(_SPARSE, float(own["sparsity"].max()))]
-        point = own.sort_values("recall", ascending=False, kind="stable").iloc[0]
-        where = "distance", float(point["value_of_parameter"]), int(point["window"]), int(point["global_tokens"])
-        predictors = {site: predictor_of(*where, self.grid, learned) for site, learned in self.fitted.items()}
         # The heads whose sparsity is predicted best, of different layers.
         best = heads.sort_values("area_distance", ascending=False, kind="stable").drop_duplicates(["stack", "layer"])
         chosen = [Head(r["stack"], int(r["layer"]), int(r["head"])) for r in best.head(_EXAMPLES).to_dict("records")]
-        found = example_heads(self.loaded, example, predictors, chosen)
+        return pd.concat([self._shown(example, stack, chosen) for stack in dict.fromkeys(h.stack for h in chosen)])
+
+    def _shown(self, example: Example, stack: str, chosen: Sequence[Head]) -> pd.DataFrame:
+        """The heads of a stack that were chosen, at the point that is best for this stack."""
+        own = self.points[(self.points["method"] == "distance") & (self.points["stack"] == stack)]
+        own = own[own["sparsity"] >= min(_SPARSE, float(own["sparsity"].max()))]
+        point = own.sort_values("recall", ascending=False, kind="stable").iloc[0]
+        where = "distance", float(point["value_of_parameter"]), int(point["window"]), int(point["global_tokens"])
+        sites = {s: learned for s, learned in self.fitted.items() if s.partition(".")[0] == stack}
+        predictors = {site: predictor_of(*where, self.grid, learned) for site, learned in sites.items()}
+        found = example_heads(self.loaded, example, predictors, [head for head in chosen if head.stack == stack])
         return found.assign(method=where[0], value_of_parameter=where[1], window=where[2])
 
 

@@ -25,6 +25,7 @@ from headlens.report.style import (
     FAINT,
     FULL_WIDTH,
     GREEN,
+    INK,
     ORANGE,
     PURPLE,
     SKY,
@@ -43,19 +44,20 @@ LOOKS = {
     "distance": (VERMILION, "-", "Sparsefinder, distance"),
     "bucket": (ORANGE, "-", "Sparsefinder, buckets"),
     "cluster": (PURPLE, "-", "Sparsefinder, clusters"),
-    "routing": (BLUE, "--", "Routing Transformer"),
-    "lsh": (SKY, "--", "Reformer"),
+    "routing": (BLUE, "--", "clusters as in Routing"),
+    "lsh": (SKY, "--", "hashes as in Reformer"),
     "bigbird": (GREEN, "--", "BigBird"),
     "longformer": (YELLOW, "--", "Longformer"),
-    "random": (FAINT, "--", "random and window"),
+    "random": (INK, ":", "random and window"),
     "window": (FAINT, ":", "window"),
 }
 # inches
 _TOP, _PANEL, _WORDS = 0.35, 2.4, 0.65
-_LEGEND = {(1, 1): (5, 0.95), (1, 2): (3, 0.6), (2, 1): (6, 1.1)}  # lines and height by how panels stand
+_LEGEND = {(1, 1): (6, 1.1), (1, 2): (3, 0.6), (2, 1): (6, 1.1)}  # lines and height by how panels stand
 
 
 GOLD = "entmax"  # what attention itself leaves, among the methods of pareto.csv
+_ALL_BUT_DENSE = 0.01  # sparsities below leave nothing to predict
 
 
 def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
@@ -131,10 +133,12 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
         axes = figure.add_axes(((place + 0.14) / across, low / height, 0.8 / across, _PANEL / height))
         dress(axes, "sparsity", str(label))
         _panel(axes, rows, column)
-        for sparsity in gold["sparsity"]:
-            axes.axvline(sparsity, color=FAINT, linewidth=0.8, linestyle=":", label="sparsity of entmax", zorder=1)
+        for sparsity in gold["sparsity"] if column == "recall" else gold["task_sparsity"].dropna():
+            axes.axvline(sparsity, color=FAINT, linewidth=0.8, linestyle="-.", label="sparsity of entmax", zorder=1)
         if column == "value":
             draw_level(axes, gold, "entmax itself")
+        else:
+            axes.plot([0, 1], [1, 0], color=FAINT, linewidth=0.8, label="by chance", zorder=1)
         where = "all heads" if stack in {"all", "encoder"} else f"heads of the {stack} stack"
         heading(axes, where if column == "recall" else "the task", 3.0)
         drawn.append(axes)
@@ -144,9 +148,10 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
 
 def _panel(axes: Axes, curves: pd.DataFrame, column: str) -> None:
     for method, (colour, line, label) in LOOKS.items():
-        own = curves[(curves["method"] == method) & curves[column].notna()].sort_values("sparsity")
+        place = "task_sparsity" if column == "value" else "sparsity"
+        own = curves[(curves["method"] == method) & curves[column].notna()].sort_values(place)
         if len(own):
-            x, y = own["sparsity"].to_numpy(np.float64), own[column].to_numpy(np.float64)
+            x, y = own[place].to_numpy(np.float64), own[column].to_numpy(np.float64)
             axes.plot(x, y, line, color=colour, marker="o", markersize=2, linewidth=1, label=label)
             if column == "value":
                 draw_intervals(axes, x, own, colour)
@@ -170,7 +175,8 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
             {
                 "method": _said(str(method)),
                 "area": f"{row['area']:.3f}",
-                "recall at sparsity 0.9": "" if np.isnan(row["best_at_90"]) else f"{row['best_at_90']:.3f}",
+                "of the possible": "" if np.isnan(row["share"]) else f"{row['share']:.3f}",
+                "recall at sparsity 0.9": f"{row['at_90']:.3f}",
                 **{
                     f"area of {quality}": f"{table['area'].get(method):.3f}" if method in table.index else ""
                     for quality, table in by_quality.items()
@@ -196,10 +202,11 @@ def sparse_heads(heads: pd.DataFrame) -> Figure | None:
         The figure, or None when nothing was measured.
     """
     own = [name for name in ("area_distance", "area_bucket", "area_cluster") if name in heads]
-    shown = heads.assign(predicted=heads[own].max(axis=1) / heads["sparsity"].where(heads["sparsity"] > 0))
+    # (area - 1/2) as a share of that of a method that finds everything, s / 2
+    known = (2 * heads[own].max(axis=1) - 1) / heads["sparsity"].where(heads["sparsity"] >= _ALL_BUT_DENSE)
+    shown = heads.assign(predicted=known)
     columns = {"sparsity": "sparsity of entmax", "predicted": "how well it is predicted"}
-    high = max(shown["predicted"].dropna(), default=1.0)
-    scales = [Scale("share of pairs without weight"), Scale("area / sparsity", high=high, colours="cividis")]
+    scales = [Scale("share of pairs without weight"), Scale("share of the possible", colours="cividis")]
     return paired_maps(shown, columns, scales, "Sparse heads")
 
 
@@ -242,15 +249,17 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "method": _said(str(row["method"])),
             "of": row["quality"],
             "area": Cell(number_text(row["area"]), repr(row["area"])),
-            "best at sparsity 0.9": row["best_at_90"],
+            "of the possible": row["share"],
+            "at sparsity 0.9": row["at_90"],
         }
         for run in runs
         if "areas" in run.tables
         for row in run.tables["areas"].to_dict("records")
     ]
     about = (
-        "The area under the curve of the best points of each method over sparsities from 0 to 1, of recall and of the "
-        "task's metric; a method that finds everything has the sparsity of entmax as its area."
+        "The area over sparsities from 0 to 1 under the line around each method's points and the graphs of all pairs "
+        "and of none, of recall and of the task's metric. Of what lies between those two alone and entmax itself, a "
+        "method has a share: 0 by chance, 1 if it finds everything and nothing else."
     )
     return [page_table("How well attention is predicted", records, about)] if records else []
 
@@ -266,7 +275,7 @@ def _heads(run: RecordedRun) -> HeadFacts:
     ]
     for name, (_, _, title) in LOOKS.items():
         if f"area_{name}" in heads:
-            about = "Area under recall over sparsity: how well the pairs that have weight are predicted."
+            about = "Area under recall over sparsity: 0.5 by chance, (1 + sparsity) / 2 if all is known."
             series.append(HeadSeries(f"area {name}", f"predicted by {title}", about, heads, f"area_{name}"))
     return HeadFacts(series)
 
@@ -296,14 +305,15 @@ CAPTIONS = {
         "Pareto curves",
         "Every method with all its parameters and windows: the points that no other one of it beats. On the left the "
         "share of the pairs with weight that are found, the mean over sentences and heads; on the right, if a task was "
-        "asked, its metric while attention looks only where is predicted, with 95 % intervals. The dotted line is the "
-        "sparsity of entmax itself.",
+        "asked, its metric while attention looks only where is predicted, with 95 % intervals, over the sparsity that "
+        "attention had meanwhile. The upright line is the sparsity of entmax itself, the grey one from 1 to 0 what "
+        "graphs drawn at random find.",
     ),
     "heads": Caption(
         "Sparse heads",
-        "On the left the share of the pairs of a head that have no weight. On the right the area under the curve of "
-        "recall of the best of distance, buckets and clusters, as a share of that: 1 for a head whose zeros are all "
-        "known beforehand.",
+        "On the left the share of the pairs of a head that have no weight. On the right how much of that the best of "
+        "distance, buckets and clusters knows beforehand, by the area under recall: 0 by chance, 1 for all; grey where "
+        "next to nothing is without weight.",
     ),
     "clusters": Caption(
         "What clusters hold",
@@ -322,7 +332,7 @@ _METHODS = (GOLD, *LOOKS)
 SPARSEFINDER = Kind(
     tables={
         "pareto": Columns(
-            numbers=("recall", "sparsity", "exact", "value", "ci_low", "ci_high"),
+            numbers=("recall", "sparsity", "exact", "value", "ci_low", "ci_high", "task_sparsity"),
             words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "on_curve": ()},
             identity=("model", *KEY_COLUMNS, "method", "value_of_parameter", "window", "global_tokens"),
         ),
@@ -340,7 +350,7 @@ SPARSEFINDER = Kind(
             identity=("model", *KEY_COLUMNS, "query", "key"),
         ),
         "areas": Columns(
-            numbers=("area", "best_at_90"),
+            numbers=("area", "share", "at_90"),
             words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "quality": ()},
             identity=("model", "stack", "method", "quality"),
         ),

@@ -7,13 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from headlens.sparsefinder.pareto import area, frontier
+from headlens.sparsefinder.pareto import GOLD, area, frontier, hull
 
 POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
 MEASURES = ["recall", "sparsity", "exact"]
 EVERY = "all"  # stacks
-AREAS_COLUMNS = ["method", "quality", "area", "best_at_90"]
-_DENSE = 0.9  # the sparsity at which methods are compared by a single number
+AREAS_COLUMNS = ["method", "quality", "area", "share", "at_90"]
+_SPARSE = 0.9  # where methods are compared by a single number
+_LEAST = 0.005  # of area above chance: attention that is all but dense leaves nothing to predict
 
 
 def of_model(heads: pd.DataFrame) -> pd.DataFrame:
@@ -34,19 +35,29 @@ def of_stacks(heads: pd.DataFrame) -> pd.DataFrame:
     return pd.concat([points.assign(stack=stack) for stack, points in found], ignore_index=True)
 
 
-def areas(points: pd.DataFrame, quality: str = "recall") -> pd.DataFrame:
-    """The area under each method's Pareto curve, and the best quality at a sparsity of at least 0.9.
+def areas(
+    points: pd.DataFrame, quality: str = "recall", ends: tuple[float, float] = (1.0, 0.0), sparsity: str = "sparsity"
+) -> pd.DataFrame:
+    """The area under each method's curve, what share of the possible that is, and the quality at a sparsity of 0.9.
 
     Args:
-        points: of a model, see `of_model`, with a column of the quality.
+        points: of a model, see `of_model`, with a column of the quality, those of `GOLD` among them.
         quality: `recall`, `exact`, or a metric of which more is better.
+        ends: the quality with all pairs and with none.
+        sparsity: the column of the sparsity at which the quality was measured.
+
+    Returns:
+        Columns `AREAS_COLUMNS`. `share` is 0 for the ends alone, such as random graphs have, and 1 for `GOLD`, whose
+        graphs are those of attention itself; it is NaN where these are the same.
     """
-    rows = []
-    for method, own in points[points[quality].notna()].groupby("method", sort=False):
-        sparsity, values = own["sparsity"].to_numpy(np.float64), own[quality].to_numpy(np.float64)
-        sparse = values[sparsity >= _DENSE]
-        rows.append((method, quality, area(sparsity, values), sparse.max() if len(sparse) else np.nan))
-    return pd.DataFrame(rows, columns=AREAS_COLUMNS)
+    rows, by_chance = [], sum(ends) / 2
+    for method, own in points[points[quality].notna() & points[sparsity].notna()].groupby("method", sort=False):
+        place, values = own[sparsity].to_numpy(np.float64), own[quality].to_numpy(np.float64)
+        rows.append((method, quality, area(place, values, ends), np.interp(_SPARSE, *hull(place, values, ends))))
+    found = pd.DataFrame(rows, columns=[name for name in AREAS_COLUMNS if name != "share"])
+    possible = found.loc[found["method"] == GOLD, "area"].max() - by_chance
+    share = (found["area"] - by_chance) / (possible if possible > _LEAST else np.nan)
+    return found.assign(share=share)[AREAS_COLUMNS]
 
 
 def curve(points: pd.DataFrame, quality: str = "recall") -> pd.DataFrame:

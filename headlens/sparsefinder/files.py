@@ -32,6 +32,7 @@ def save_fitted(path: Path, fitted: Mapping[str, Fitted]) -> None:
     for site, own in fitted.items():
         parts |= {f"{site}/weight": own.projections.weight, f"{site}/bias": own.projections.bias}
         parts[f"{site}/losses"] = torch.tensor(own.losses, dtype=torch.float64)
+        parts[f"{site}/seed"] = torch.tensor(own.seed)
         for kind, centroids in (("centroids", own.centroids), ("routing", own.routing)):
             parts |= {f"{site}/{kind}/{count}": tensor for count, tensor in centroids.items()}
     with output_errors(path), atomic_path(path) as temporary:
@@ -67,4 +68,4 @@ def _fitted(site: str, parts: Mapping[str, Tensor]) -> Fitted:
         {int(name.split("/")[2]): t for name, t in parts.items() if name.startswith(f"{site}/{kind}/")}
         for kind in ("centroids", "routing")
     )
-    return Fitted(projections, parts[f"{site}/losses"].tolist(), centroids, routing)
+    return Fitted(projections, parts[f"{site}/losses"].tolist(), centroids, routing, int(parts.get(f"{site}/seed", 0)))

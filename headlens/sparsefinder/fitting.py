@@ -26,8 +26,8 @@ class FitOptions:
         margin: m of the loss.
         epochs: passes over the sentences.
         learning_rate: of Adam.
-        clip: largest norm of the gradient of a site's projections.
-        seed: of the first weights and the negatives.
+        clip: largest norm of the gradient of a site's projections, of all its heads together.
+        seed: of the first weights and the negatives; also of clusters, hashes and random keys.
 
     Raises:
         OptionError: if a number is out of range.

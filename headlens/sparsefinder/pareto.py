@@ -87,12 +87,14 @@ class Fitted:
         losses: the mean loss of a query in every epoch.
         centroids: of projected queries and keys, by the number of clusters.
         routing: of the directions of queries and keys as they are.
+        seed: of what is drawn at random where nothing is learned: hashes, random keys.
     """
 
     projections: Projections
     losses: list[float]
     centroids: Mapping[int, torch.Tensor] = field(default_factory=dict)
     routing: Mapping[int, torch.Tensor] = field(default_factory=dict)
+    seed: int = 0
 
 
 def fit_site(
@@ -116,7 +118,7 @@ def fit_site(
     centroids, routing = (
         {count: fit_centroids(points, count, options.seed) for count in grid.groups} for points in (near, raw)
     )
-    return Fitted(projections, losses, centroids, routing)
+    return Fitted(projections, losses, centroids, routing, options.seed)
 
 
 def predictors(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, int, Predictor | None]]:
@@ -127,10 +129,10 @@ def predictors(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, in
         yield "bucket", "buckets", count, 0, Bucketed(fitted.projections, count)
         yield "cluster", "clusters", count, 0, Clustered(fitted.centroids[count], fitted.projections, grid.top)
         yield "routing", "clusters", count, 0, Clustered(fitted.routing[count], None, grid.top)
-        yield "lsh", "hashes", count, 0, Hashed(count, grid.rounds)
+        yield "lsh", "hashes", count, 0, Hashed(count, grid.rounds, fitted.seed)
         yield "longformer", "global_tokens", count, count, Fixed(Global(count))
-        yield "random", "keys", count, 0, Fixed(Random(count))
-        yield "bigbird", "keys", count, count, Fixed(Global(count) | Random(count))
+        yield "random", "keys", count, 0, Fixed(Random(count, seed=fitted.seed))
+        yield "bigbird", "keys", count, count, Fixed(Global(count) | Random(count, seed=fitted.seed))
     yield "window", "window", np.nan, 0, None
 
 
@@ -212,12 +214,53 @@ def frontier(sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any]) -> n
     return np.array(found[::-1], dtype=np.int64)
 
 
-def area(sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any]) -> float:
-    """The area under a Pareto curve over sparsities from 0 to 1.
+def hull(
+    sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any], ends: tuple[float, float] = (1.0, 0.0)
+) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    """What a method reaches at every sparsity: corners of the lowest concave line above its points and two ends.
 
-    The curve is a staircase: at each sparsity the best quality that any point of at least that sparsity has, 0 beyond
-    the sparsest. So more points never make it smaller, and a method that is exact at every sparsity has 1.
+    The ends are the graphs of all pairs and of none, which need no method. Whoever draws lots between two graphs
+    reaches every point on the line between them, as in hulls of ROC curves (Provost and Fawcett 2001).
+
+    Args:
+        sparsity: of every point.
+        quality: recall, or a metric of which more is better.
+        ends: the quality with all pairs and with none.
+
+    Returns:
+        Sparsities from 0 to 1, and the quality there.
     """
-    places = frontier(sparsity, quality)
-    edges = np.concatenate([[0.0], np.clip(sparsity[places], 0.0, 1.0)])
-    return float((np.diff(edges) * quality[places]).sum())
+    places = np.column_stack([np.clip(sparsity, 0.0, 1.0), quality])
+    drawn = np.vstack([places, [[0.0, ends[0]], [1.0, ends[1]]]])
+    # The best point at each sparsity, from the densest to the sparsest
+    drawn = drawn[np.lexsort((-drawn[:, 1], drawn[:, 0]))]
+    drawn = drawn[np.concatenate([[True], np.diff(drawn[:, 0]) > 0])]
+    corners: list[np.ndarray[Any, Any]] = []
+    for point in drawn:
+        while len(corners) > 1 and not _turns_right(corners[-2], corners[-1], point):
+            corners.pop()
+        corners.append(point)
+    found = np.array(corners)
+    return found[:, 0], found[:, 1]
+
+
+def _turns_right(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any], third: np.ndarray[Any, Any]) -> bool:
+    (x, y), (far_x, far_y) = second - first, third - first
+    return bool(x * far_y - y * far_x < 0)
+
+
+def area(
+    sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any], ends: tuple[float, float] = (1.0, 0.0)
+) -> float:
+    """The area under `hull`: more points never make it smaller.
+
+    Of recall it is 1/2 for graphs that are drawn at random, whose recall is 1 - sparsity, and (1 + s) / 2 for those
+    that find everything and nothing else, where attention has the sparsity s: their parts have a recall of
+    (1 - sparsity) / (1 - s) beyond s.
+
+    Args:
+        sparsity: of every point, any number of them.
+        quality: recall, or a metric of which more is better.
+        ends: the quality with all pairs and with none.
+    """
+    return float(np.trapezoid(*hull(sparsity, quality, ends)[::-1]))

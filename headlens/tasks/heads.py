@@ -21,6 +21,7 @@ from transformers import (
     PreTrainedModel,
 )
 
+from headlens.attention.sites import find_sites
 from headlens.attention.switch import restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.interventions.compacting import head_map
@@ -105,13 +106,16 @@ def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = Fa
 
 
 def check_head(loaded: LoadedModel, task: Task) -> None:
-    """See whether an encoder-decoder has the head that a task needs: others say so by their outputs.
+    """See whether a model has the head that a task needs, where its outputs would not tell.
+
+    An encoder-decoder without it cannot run on a text alone; a decoder's next tokens look like masked ones.
 
     Raises:
-        OptionError: if not; without that head it cannot run on a text alone.
+        OptionError: if not.
     """
     model, mapping = loaded.model, _MAPPINGS.get(task.head)
-    if not model.config.is_encoder_decoder or mapping is None or task.head == "embedding":
+    decodes = model.config.is_encoder_decoder or (task.head == "masked-lm" and find_sites(model)[0].stack == "decoder")
+    if not decodes or mapping is None or task.head == "embedding":
         return
     config = type(model.config)
     if config not in mapping or not isinstance(model, mapping[config]):

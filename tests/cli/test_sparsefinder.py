@@ -17,7 +17,9 @@ from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
 import headlens as package
+from headlens.attention.capture import Capture
 from headlens.attention.normalizers import Entmax
+from headlens.attention.session import AttentionSession
 from headlens.attention.switch import switch
 from headlens.errors import Interrupted
 from headlens.experiments import run_sparsefinder, sparsity_sweep
@@ -63,6 +65,19 @@ def written(folder: str) -> dict[str, pd.DataFrame]:
     return {name: pd.read_csv(f"{folder}/{name}.csv") for name in TABLES}
 
 
+def sparsity_of_sentences(model: str) -> tuple[list[int], float]:
+    """Tokens of the sentences of dev.tsv, and the share of their pairs without weight, sentence by sentence."""
+    loaded, lengths, shares = package.load(model), [], []
+    for sentence in pd.read_csv("dev.tsv", sep="\t")["sentence"]:
+        seen = Capture()
+        inputs = loaded.tokenizer(sentence, return_tensors="pt")
+        with torch.no_grad(), AttentionSession(loaded.model, observers=[seen]):
+            loaded.model(**inputs)
+        lengths.append(inputs["input_ids"].shape[1])
+        shares.append(np.mean([float((weights == 0).double().mean()) for weights in seen.weights.values()]))
+    return lengths, float(np.mean(shares))
+
+
 def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sentiment: tuple[str, ...]) -> None:
     task = ("--task", "sst2", "--data", "dev.tsv")
     done = headlens("sparsefinder", judge, "--limit", 25, *GRID, *task, "--points", 9, "--out", "run")
@@ -89,7 +104,16 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
         other = headlens("ablate", judge, *task, *mask, "--replicates", 1, "--no-figures", "--out", "a", "--overwrite")
         assert other.code == 0, other.err
         assert pd.read_csv("a/ablation.csv")["baseline"].iloc[0] == pytest.approx(row["value"])
+    # How sparse attention was on the task's sentences, from these alone
+    lengths, looks = sparsity_of_sentences(judge)
+    assert gold["task_sparsity"] == pytest.approx(looks)
+    window = whole[(whole["method"] == "window") & (whole["window"] == 3)].iloc[0]
+    assert window["task_sparsity"] == pytest.approx(np.mean([1 - (3 * n - 2) / n**2 for n in lengths]))
+    nothing = whole[(whole["method"] == "window") & (whole["window"] == 0)].iloc[0]
+    assert nothing["task_sparsity"] == pytest.approx(np.mean([1 - 1 / n for n in lengths])), "their own places"
+    assert nothing["sparsity"] == 1
     tried = whole[whole["value"].notna()]
+    assert tried["task_sparsity"].between(0, 1).all()
     assert tried["on_curve"].all()
     assert set(tried["method"]) == METHODS | {GOLD}
     assert tables["heads"]["sparsity"].mean() == pytest.approx(gold["sparsity"])
@@ -168,6 +192,8 @@ def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pyt
     tried = pareto[pareto["value"].notna()]
     assert set(tried["stack"]) == {"all"}
     assert set(tried["metric"]) == {"bleu" if task == "translation" else "accuracy"}
+    assert tried["task_sparsity"].between(0, 1).all()
+    assert GOLD in set(tried["method"])
     record = json.loads(Path("run/run.json").read_text())
     assert record["restricted"] == ["encoder", "decoder", "cross"]
     # Causal attention allows a query the keys up to it: a window of all keys is all of these.
@@ -254,7 +280,7 @@ WRONG = {
     "no such task": (("--task", "nonsense"), "There is no task 'nonsense'"),
     "softmax": (("--attention", "softmax"), "softmax leaves no weight at exactly zero"),
     "no such attention": (("--attention", "soft"), "--attention 'soft' is none"),
-    "one sentence": (("--limit", 1), "too few to hold some out"),
+    "one sentence": (("--limit", 1), "none can be held out"),
     "no such corpus": (("--corpus", "none.txt"), "none.txt"),
 }
 

@@ -54,6 +54,7 @@ def points(*, metric: bool = True) -> pd.DataFrame:
         task="translation",
         ci_low=found["value"] - 1,
         ci_high=found["value"] + 1,
+        task_sparsity=0.9 * found["sparsity"],
     )
 
 
@@ -65,12 +66,13 @@ def test_every_method_has_a_curve(metric: bool) -> None:
     assert len(figure.axes) == 1 + metric
     for axes, column in zip(figure.axes, ("recall", "value"), strict=False):
         lines = {str(line.get_label()): line for line in axes.lines if not str(line.get_label()).startswith("_")}
-        others = ["sparsity of entmax"] + ["entmax itself"] * (column == "value")
+        others = ["sparsity of entmax", "entmax itself" if column == "value" else "by chance"]
+        place = "task_sparsity" if column == "value" else "sparsity"
         assert list(lines) == [*(label for _, _, label in LOOKS.values()), *others]
         for method, (_, _, label) in LOOKS.items():
             own = table[(table["method"] == method) & table[column].notna() & table["on_curve"]]
-            assert lines[label].get_xydata().tolist() == own[["sparsity", column]].to_numpy().tolist()
-        assert lines["sparsity of entmax"].get_xdata() == [0.85, 0.85]
+            assert lines[label].get_xydata().tolist() == own[[place, column]].to_numpy().tolist()
+        assert lines["sparsity of entmax"].get_xdata() == pytest.approx([0.85 * (0.9 if column == "value" else 1)] * 2)
         if column == "value":
             assert lines["entmax itself"].get_ydata() == [33, 33]
             assert axes.get_ylabel() == "BLEU on translation"
@@ -88,7 +90,7 @@ def test_without_points_there_is_no_figure() -> None:
 
 def heads() -> pd.DataFrame:
     rows = [
-        ("m", "encoder", layer, head, 0.8, 0.4, 0.2, 0.6, 0.1 * (head + 2 * layer))
+        ("m", "encoder", layer, head, 0.8, 0.7, 0.6, 0.8, 0.1 * (head + 2 * layer))
         for layer in (0, 1)
         for head in (0, 1)
     ]
@@ -112,8 +114,11 @@ def test_heads_by_their_best_method() -> None:
     sparsity, predicted = (axes.collections[-1].get_array() for axes in figure.axes[:2])
     assert np.asarray(sparsity).ravel() == pytest.approx(0.8)
     assert np.asarray(predicted).ravel() == pytest.approx(0.75)
-    # A head that looks everywhere has no sparsity to be predicted.
-    assert sparse_heads(heads().assign(sparsity=0.0)) is not None
+    # A head that looks everywhere, or nearly so, has no sparsity to be predicted.
+    dense = sparse_heads(heads().assign(sparsity=[0.0, 0.009, 0.8, 0.8], area_cluster=0.9))
+    assert dense is not None
+    known = np.ma.masked_invalid(dense.axes[1].collections[-1].get_array())
+    assert known.compressed() == pytest.approx([1, 1])
 
 
 def clusters() -> pd.DataFrame:
@@ -202,14 +207,15 @@ def test_all_figures_by_name() -> None:
 
 def test_methods_in_order() -> None:
     rows = [
-        ("m", "all", "window", "recall", 0.3, np.nan),
-        ("m", "all", "distance", "recall", 0.7, 0.2),
-        ("m", "all", "distance", "BLEU", 20.0, 1.0),
+        ("m", "all", "window", "recall", 0.6, np.nan, 0.1),
+        ("m", "all", "distance", "recall", 0.7, 0.4, 0.2),
+        ("m", "all", "distance", "BLEU", 20.0, 0.5, 1.0),
     ]
     ((key, found),) = method_areas(
-        pd.DataFrame(rows, columns=["model", "stack", "method", "quality", "area", "best_at_90"])
+        pd.DataFrame(rows, columns=["model", "stack", "method", "quality", "area", "share", "at_90"])
     )
     assert key == ("m", "all")
     assert [row["method"] for row in found] == ["Sparsefinder, distance", "window"]
-    assert [row["recall at sparsity 0.9"] for row in found] == ["0.200", ""]
+    assert [row["recall at sparsity 0.9"] for row in found] == ["0.200", "0.100"]
+    assert [row["of the possible"] for row in found] == ["0.400", ""]
     assert [row["area of BLEU"] for row in found] == ["20.000", ""]

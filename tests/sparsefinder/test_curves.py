@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.sparsefinder.curves import AREAS_COLUMNS, POINT, areas, curve, of_model, spread_out
-from headlens.sparsefinder.pareto import area
+from headlens.sparsefinder.pareto import GOLD, area
 
 
 def heads() -> pd.DataFrame:
@@ -40,13 +40,37 @@ def test_heads_have_equal_weight_and_those_without_gold_pairs_say_nothing() -> N
 
 def test_areas_by_method() -> None:
     points = of_model(heads())
-    found = areas(points).set_index("method")
+    gold = {"method": GOLD, "recall": 1.0, "sparsity": 0.8, "exact": 1.0}
+    found = areas(pd.concat([points, pd.DataFrame([gold])], ignore_index=True)).set_index("method")
     assert [*found.reset_index().columns] == AREAS_COLUMNS
     own = points[points["method"] == "distance"]
-    assert found.loc["distance", "area"] == pytest.approx(area(own["sparsity"].to_numpy(), own["recall"].to_numpy()))
-    assert found.loc["distance", "best_at_90"] == pytest.approx(0.2)
+    expected = area(own["sparsity"].to_numpy(), own["recall"].to_numpy())
+    assert found.loc["distance", "area"] == pytest.approx(expected)
+    # What is possible is between 1/2, by chance, and (1 + s) / 2 of entmax itself.
+    assert found.loc[GOLD, ["area", "share", "at_90"]].tolist() == pytest.approx([0.9, 1.0, 0.5])
+    assert found.loc["distance", "share"] == pytest.approx((expected - 0.5) / 0.4)
+    assert found.loc["distance", "at_90"] == pytest.approx(0.2)
     assert areas(points, "exact")["quality"].unique().tolist() == ["exact"]
-    assert np.isnan(areas(points[points["sparsity"] < 0.9]).set_index("method").loc["distance", "best_at_90"])
+    assert areas(points)["share"].isna().all(), "nobody knows what is possible"
+
+
+def test_of_attention_that_is_all_but_dense_nothing_is_possible() -> None:
+    drawn = pd.DataFrame({"method": [GOLD, "random"], "recall": [1.0, 0.5], "sparsity": [0.002, 0.5]})
+    found = areas(drawn).set_index("method")
+    assert found["area"].tolist() == pytest.approx([0.501, 0.5])
+    assert found["share"].isna().all()
+
+
+def test_a_metric_over_the_sparsity_it_was_measured_at() -> None:
+    drawn = pd.DataFrame(
+        [(GOLD, 0.9, 0.6, 30.0), ("distance", 0.8, 0.5, 20.0), ("window", 0.7, 0.2, np.nan)],
+        columns=["method", "sparsity", "task_sparsity", "value"],
+    )
+    found = areas(drawn, "value", (30.0, 10.0), "task_sparsity").set_index("method")
+    assert found.index.tolist() == [GOLD, "distance"]
+    assert found.loc[GOLD, "area"] == pytest.approx(0.6 * 30 + 0.4 * 20)
+    assert found.loc["distance", "area"] == pytest.approx(20)  # on the line between the ends: no better than lots
+    assert found["share"].tolist() == pytest.approx([1, 0])
 
 
 @given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=15), st.integers(1, 6))
