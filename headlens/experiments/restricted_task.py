@@ -97,17 +97,22 @@ def _suited(loaded: LoadedModel, *, pairs: bool) -> str | None:
 
 
 @contextmanager
-def _uncached(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, texts are read anew for every token that is written: graphs are predicted of all queries and keys."""
+def _writing(model: PreTrainedModel, *, cached: bool) -> Iterator[None]:
+    """Inside, texts are written with a cache that grows, or read anew for every token."""
     chosen: Any = getattr(model, "generation_config", None)
     if chosen is None:
         yield
         return
-    before, chosen.use_cache = chosen.use_cache, False
+    # A cache of fixed size would have places for keys that there are not yet.
+    wanted = {"use_cache": cached, "cache_implementation": None}
+    before = {name: getattr(chosen, name, None) for name in wanted}
     try:
+        for name, value in wanted.items():
+            setattr(chosen, name, value)
         yield
     finally:
-        chosen.use_cache = before
+        for name, value in before.items():
+            setattr(chosen, name, value)
 
 
 @dataclass(frozen=True)
@@ -167,15 +172,16 @@ class RestrictedTask:
         counted, model = Sparsity(), self.loaded.model
         own = {site: fitted for site, fitted in self.fitted.items() if site.partition(".")[0] in self.stacks}
         with ExitStack() as held:
-            held.enter_context(_uncached(model))
             if point["method"] == GOLD:
-                allowed = Allowed(tuple(own), uncached=True)
+                held.enter_context(_writing(model, cached=True))
+                allowed = Allowed(tuple(own), written=True)
                 held.enter_context(keeping(model, allowed))
                 held.enter_context(AttentionSession(model, observers=[WeightSparsity(allowed, counted)]))
             else:
                 method, value = str(point["method"]), float(point["value_of_parameter"])
                 where = method, value, int(point["window"]), int(point["global_tokens"])
                 predictors = {site: predictor_of(*where, self.grid, fitted) for site, fitted in own.items()}
-                held.enter_context(keeping(model, Restricted(predictors, uncached=True, sparsity=counted)))
+                held.enter_context(_writing(model, cached=all(p.alone for p in predictors.values())))
+                held.enter_context(keeping(model, Restricted(predictors, written=True, sparsity=counted)))
             found = evaluate(self.task, self.loaded, self.source, self.options).metrics[self.metric]
         return Tried.of(found, counted)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headlens.interventions.patterns import Pattern, Window, made
+from headlens.interventions.patterns import Global, Pattern, Window, made, parts_of
 from headlens.sparsefinder.grouping import in_one_bucket, in_one_cluster, in_one_hash, random_rotations, within
 from headlens.sparsefinder.projections import Projections
 
@@ -23,16 +23,24 @@ class Vectors:
         keys: (batch, heads, key, d).
         real_queries: which are tokens, bool, (batch, query).
         real_keys: the same, (batch, key).
+        before: how many queries came before these, in passes whose keys were kept.
     """
 
     queries: Tensor
     keys: Tensor
     real_queries: Tensor
     real_keys: Tensor
+    before: int = 0
 
 
 class Predictor(ABC):
-    """Gives a graph of queries and keys; pairs with padding, or not allowed, mean nothing."""
+    """Gives a graph of queries and keys; pairs with padding, or not allowed, mean nothing.
+
+    `alone` says whether a query has the same keys whatever other queries there are, and whatever later keys, so that
+    a text can be written with a cache.
+    """
+
+    alone: bool = True
 
     @abstractmethod
     def graph(self, vectors: Vectors) -> Tensor:
@@ -49,6 +57,11 @@ class Either(Predictor):
 
     first: Predictor
     second: Predictor
+
+    @property
+    def alone(self) -> bool:  # type: ignore[override]
+        """Whether it holds of both."""
+        return self.first.alone and self.second.alone
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs of either."""
@@ -74,6 +87,7 @@ class Bucketed(Predictor):
 
     projections: Projections
     buckets: int
+    alone = False
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs in one bucket."""
@@ -137,15 +151,22 @@ class Fixed(Predictor):
 
     pattern: Pattern
 
+    @property
+    def alone(self) -> bool:  # type: ignore[override]
+        """Whether rows of the pattern are the same at every length: random ones are drawn anew."""
+        return all(isinstance(part, Window | Global) for part in parts_of(self.pattern))
+
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs of the pattern."""
         n, m = vectors.real_queries.shape[1], vectors.real_keys.shape[1]
         found = torch.zeros(len(vectors.real_queries), 1, n, m, dtype=torch.bool)
-        lengths = torch.stack([vectors.real_queries.sum(dim=1), vectors.real_keys.sum(dim=1)], dim=1).tolist()
-        for row, (own, other) in enumerate(lengths):
+        before = vectors.before
+        lengths = torch.stack([vectors.real_queries.sum(dim=1), vectors.real_keys.sum(dim=1)], dim=1).cpu()
+        for own, other in sorted(set(map(tuple, lengths.tolist()))):
             # Copied: what is made once for all sentences of a length cannot be written to.
-            allowed = torch.tensor(made(self.pattern, max(own, other)))
-            found[row, 0, :own, :other] = allowed[:own, :other]
+            allowed = torch.tensor(made(self.pattern, max(before + own, other)))
+            rows = (lengths == torch.tensor([own, other])).all(dim=1)
+            found[rows, :, :own, :other] = allowed[before : before + own, :other]
         return found.to(vectors.queries.device)
 
 

@@ -15,16 +15,17 @@ from headlens.sparsefinder.predictors import Predictor, Vectors
 
 
 class Sparsity:
-    """How sparse attention is while a model runs: means over texts for each head, then over heads, as of recall.
+    """How sparse attention is while a model runs: a mean over heads, as of recall.
 
-    A text that is written has a graph at every step, and each of its steps counts as a text does.
+    Of each head it is a mean over texts; of texts that the model writes the share of all pairs of a new token and a
+    key, those of beams that are not chosen in the end among them.
     """
 
     def __init__(self) -> None:
-        self._sums: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
-        self._texts: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+        self._kept: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+        self._of: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
 
-    def add(self, site: Site, kept: Tensor, allowed: Tensor, heads: int) -> None:
+    def add(self, site: Site, kept: Tensor, allowed: Tensor, heads: int, *, written: bool = False) -> None:
         """Count one call.
 
         Args:
@@ -32,41 +33,46 @@ class Sparsity:
             kept: pairs that are looked at, bool, (batch, heads or 1, query, key).
             allowed: pairs that could be, broadcastable to these.
             heads: how many the site has.
+            written: whether only the last query is new, and others were counted before.
         """
         allowed = allowed.expand(-1, -1, *kept.shape[-2:])
-        left = (kept & allowed).sum(dim=(2, 3)).double() / allowed.sum(dim=(2, 3))
-        left = left.expand(-1, heads).cpu()
-        self._sums[str(site)] = self._sums[str(site)] + (1 - left).nansum(dim=0)
-        self._texts[str(site)] = self._texts[str(site)] + left.isfinite().sum(dim=0)
+        if written:
+            kept, allowed = kept[:, :, -1:], allowed[:, :, -1:]
+        found, all_of_them = (kept & allowed).sum(dim=(2, 3)).double(), allowed.sum(dim=(2, 3)).double()
+        if not written:
+            found, all_of_them = found / all_of_them, (all_of_them > 0).double()
+        for sums, own in ((self._kept, found), (self._of, all_of_them)):
+            sums[str(site)] = sums[str(site)] + own.expand(-1, heads).nansum(dim=0).cpu()
 
     @property
     def mean(self) -> float:
         """Over all heads of all sites, which have equal weight; NaN if nothing was counted."""
-        found = [sums / self._texts[site] for site, sums in self._sums.items()]
+        found = [1 - kept / self._of[site] for site, kept in self._kept.items()]
         return float(torch.cat(found).nanmean()) if found else float("nan")
 
 
 class Restricted(Edit):
     """Lets queries look only where their site's predictor says, within what the model's own mask allows.
 
-    A query without any predicted key looks at the key in its own place, or the last one if there are fewer: a head
-    has to look somewhere, and this is the least that it can be given.
+    A query of which no pair is predicted looks at its own place (in cross attention: the source token in its place,
+    or the last one), so that no weight is left for the rest.
 
     Args:
         predictors: by site, such as `encoder.0`; other sites stay as they are.
-        uncached: whether a text that is written token by token is read anew for every token (`use_cache=False`), so
-            that queries of which nobody declared the tokens are all there.
+        written: whether the model writes texts token by token, of which nobody declares the tokens. With a cache, a
+            query is seen alone, which only predictors know how to do that are `alone`.
         sparsity: counts what is looked at, the own places of queries without a predicted key among it.
     """
 
     edits_mask = True
 
     def __init__(
-        self, predictors: Mapping[str, Predictor], *, uncached: bool = False, sparsity: Sparsity | None = None
+        self, predictors: Mapping[str, Predictor], *, written: bool = False, sparsity: Sparsity | None = None
     ) -> None:
         self.predictors = dict(predictors)
-        self.uncached = uncached
+        self.written = written
         self.sparsity = sparsity
+        self._before = 0
 
     def check(self, sites: Sequence[Site]) -> None:
         """Raise OptionError if there is a predictor for a site that the model does not have."""
@@ -78,13 +84,21 @@ class Restricted(Edit):
         """The additive mask: (batch, heads or 1, query, key).
 
         Raises:
-            OptionError: where nobody declared which tokens are padding, as while a text is written token by token.
+            OptionError: where nobody declared which tokens are padding, or queries are missing that a predictor needs.
         """
+        if context.site.stack == "decoder":
+            # Attention to a source comes later in the layer; nothing there tells how long the text is already.
+            self._before = context.key.shape[2] - context.query.shape[2]
         predictor = self.predictors.get(str(context.site))
         if predictor is None:
             return mask
-        queries, others = tokens_of(context, mask, uncached=self.uncached)
-        found = predictor.graph(Vectors(context.query.float(), context.key_of_heads.float(), queries, others))
+        before = 0 if context.site.stack == "encoder" else self._before
+        if before and not predictor.alone:
+            raise OptionError(
+                f"{context.site}: these graphs cannot be predicted of one query alone.", "Write texts without a cache."
+            )
+        queries, others = tokens_of(context, mask, written=self.written)
+        found = predictor.graph(Vectors(context.query.float(), context.key_of_heads.float(), queries, others, before))
         own = torch.zeros((), dtype=context.query.dtype, device=queries.device) if mask is None else mask
         lowest = torch.finfo(own.dtype).min
         within = queries[:, None, :, None] & others[:, None, None, :]
@@ -92,9 +106,9 @@ class Restricted(Edit):
         allowed = within & (own > lowest / 2)
         alone = ~(found & allowed).any(dim=-1, keepdim=True)
         # What padding looks at means nothing, but it has to look somewhere, too.
-        kept = found | (alone & _itself(queries, others)) | ~queries[:, None, :, None]
+        kept = found | (alone & _itself(queries, others, before)) | ~queries[:, None, :, None]
         if self.sparsity is not None:
-            self.sparsity.add(context.site, kept, allowed, context.query.shape[1])
+            self.sparsity.add(context.site, kept, allowed, context.query.shape[1], written=is_written(context))
         return torch.where(kept, own, lowest)
 
 
@@ -103,22 +117,23 @@ class Allowed(Edit):
 
     Args:
         sites: by name, those that are asked about.
-        uncached: as of `Restricted`.
+        written: as of `Restricted`.
     """
 
     edits_mask = True
 
-    def __init__(self, sites: Sequence[str], *, uncached: bool = False) -> None:
+    def __init__(self, sites: Sequence[str], *, written: bool = False) -> None:
         self.sites = frozenset(sites)
-        self.uncached = uncached
-        self.pairs: dict[str, Tensor] = {}
+        self.written = written
+        self.pairs: dict[str, tuple[Tensor, bool]] = {}
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
         """The mask as it is."""
         if str(context.site) in self.sites:
-            queries, keys = tokens_of(context, mask, uncached=self.uncached)
+            queries, keys = tokens_of(context, mask, written=self.written)
             pairs = queries[:, None, :, None] & keys[:, None, None, :]
-            self.pairs[str(context.site)] = pairs if mask is None else pairs & (mask > torch.finfo(mask.dtype).min / 2)
+            pairs = pairs if mask is None else pairs & (mask > torch.finfo(mask.dtype).min / 2)
+            self.pairs[str(context.site)] = pairs, is_written(context)
         return mask
 
 
@@ -138,42 +153,46 @@ class WeightSparsity(Observer):
 
     def observe(self, call: AttentionCall) -> None:
         """Count one call."""
-        pairs = self.allowed.pairs.pop(str(call.site), None)
-        if pairs is not None:
+        if str(call.site) in self.allowed.pairs:
+            pairs, written = self.allowed.pairs.pop(str(call.site))
             assert call.weights is not None
-            self.sparsity.add(call.site, call.weights > 0, pairs, call.weights.shape[1])
+            self.sparsity.add(call.site, call.weights > 0, pairs, call.weights.shape[1], written=written)
 
 
-def tokens_of(context: CallContext, mask: Tensor | None, *, uncached: bool) -> tuple[Tensor, Tensor]:
+def is_written(context: CallContext) -> bool:
+    """Whether these are queries of a text that the model writes, of which nobody declared the tokens."""
+    return context.site.stack != "encoder" and (context.queries is None or context.keys is None)
+
+
+def tokens_of(context: CallContext, mask: Tensor | None, *, written: bool) -> tuple[Tensor, Tensor]:
     """Which queries and keys are tokens: bool, (batch, query) and (batch, key).
 
     Args:
         context: the call.
         mask: its additive mask.
-        uncached: whether all queries of a text that is written are there, see `Restricted`.
+        written: whether texts are written, so that nobody knows the tokens, see `Restricted`.
 
     Raises:
         OptionError: where nobody declared which tokens are padding, and the mask does not tell.
     """
     if context.queries is not None and context.keys is not None:
         return context.queries.real.bool(), context.keys.real.bool()
-    (batch, _, n, _), m = context.query.shape, context.key.shape[2]
-    itself = context.site.stack != "cross"
-    if not uncached or (itself and n != m):
+    if not written:
         raise OptionError(
             f"{context.site}: nobody said which tokens are padding, so no graph can be predicted.",
-            "Declare them with session.batch(...); write texts without a cache.",
+            "Declare them with session.batch(...).",
         )
+    (batch, _, n, _), m = context.query.shape, context.key.shape[2]
     keys = torch.ones(batch, m, dtype=torch.bool, device=context.query.device)
     if mask is not None:
         # What no query may look at.
         keys = keys & (mask > torch.finfo(mask.dtype).min / 2).any(dim=2).any(dim=1)
-    return keys if itself else keys.new_ones(batch, n), keys
+    return keys if context.site.stack == "encoder" else keys.new_ones(batch, n), keys
 
 
-def _itself(queries: Tensor, keys: Tensor) -> Tensor:
+def _itself(queries: Tensor, keys: Tensor, before: int) -> Tensor:
     """The key in the place of every query, or the last one: bool, (batch, 1, query, key)."""
     n, m = queries.shape[1], keys.shape[1]
     last = keys.sum(dim=1) - 1
-    places = torch.minimum(torch.arange(n, device=keys.device), last[:, None])
+    places = torch.minimum(torch.arange(before, before + n, device=keys.device), last[:, None])
     return (places[..., None] == torch.arange(m, device=keys.device))[:, None]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import zoo
@@ -17,7 +19,7 @@ from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 from headlens.attention.switch import switch
 from headlens.errors import OptionError
-from headlens.interventions.patterns import BigBird, Longformer, Window
+from headlens.interventions.patterns import BigBird, Global, Longformer, Random, Window
 from headlens.sparsefinder.fitting import fit_centroids
 from headlens.sparsefinder.predictors import (
     Bucketed,
@@ -25,14 +27,25 @@ from headlens.sparsefinder.predictors import (
     Fixed,
     Hashed,
     Near,
+    Nowhere,
     Predictor,
     Vectors,
     directions,
     windowed,
 )
 from headlens.sparsefinder.projections import Projections
-from headlens.sparsefinder.restriction import Restricted
+from headlens.sparsefinder.restriction import Restricted, Sparsity
 
+# Graphs of which a query needs nothing but its keys; the first has all pairs.
+ALONE: tuple[Callable[[Projections], Predictor], ...] = (
+    lambda own: Near(own, math.inf),
+    lambda own: Near(own, 0.5),
+    lambda own: Near(own, 0.5) | windowed(1),
+    lambda own: Clustered(torch.randn(own.weight.shape[1], 3, own.weight.shape[3]), own),
+    lambda own: Hashed(4, seed=1),
+    lambda own: Fixed(Window(1) | Global(1)),
+    lambda own: Nowhere(),
+)
 NAMES = [name for name in ("bert", "albert", "marian", "gpt2", "llama") if name in zoo.ZOO]
 
 
@@ -174,7 +187,7 @@ def greedy(model: Any, entry: Any, predictors: dict[str, Predictor], steps: int)
 
 
 def test_texts_that_are_written_over_predicted_graphs() -> None:
-    """As if every prefix were read by itself; with a cache there is no graph, and that is said."""
+    """As if every prefix were read by itself, with a cache too where graphs need no other queries."""
     entry, model = zoo.ZOO["marian"], switched("marian")
     inputs = zoo.padded(entry)
     source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
@@ -183,18 +196,50 @@ def test_texts_that_are_written_over_predicted_graphs() -> None:
     width = model.config.d_model
     options: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "num_beams": 1}
     options |= {"forced_eos_token_id": None, "bad_words_ids": None, "eos_token_id": 10**6}
-    found = []
-    for threshold in (0.5, math.inf):
-        predictors: dict[str, Predictor] = {
-            str(s): Near(Projections(s.n_heads, width // s.n_heads, 3), threshold) for s in sites
-        }
-        with torch.inference_mode():
-            with keeping(model, Restricted(predictors, uncached=True)):
-                found.append(model.generate(**source, **options, use_cache=False))
-            assert torch.equal(found[-1], greedy(model, entry, predictors, 6))
+    projections = {str(s): Projections(s.n_heads, width // s.n_heads, 3) for s in sites}
+    texts = []
+    for made in (*ALONE, lambda own: Bucketed(own, 2), lambda own: Near(own, 0.5) | Fixed(Random(1))):
+        predictors = {site: made(own) for site, own in projections.items()}
+        expected = greedy(model, entry, predictors, 6)
+        with torch.inference_mode(), keeping(model, Restricted(predictors, written=True)):
+            texts.append(model.generate(**source, **options, use_cache=False))
+            assert torch.equal(texts[-1], expected)
+            if made in ALONE:
+                assert torch.equal(model.generate(**source, **options), expected)
+            else:
+                with pytest.raises(OptionError, match=r"decoder\.0: these graphs cannot be predicted of one query"):
+                    model.generate(**source, **options)
     with torch.inference_mode():
-        assert torch.equal(found[1], model.generate(**source, **options))
-        for uncached in (False, True):
-            told = pytest.raises(OptionError, match=r"decoder\.0: nobody said which tokens are padding")
-            with keeping(model, Restricted(predictors, uncached=uncached)), told:
-                model.generate(**source, **options)
+        assert torch.equal(texts[0], model.generate(**source, **options))
+        assert len({tuple(text.flatten().tolist()) for text in texts}) > 3, "graphs do not matter"
+        told = pytest.raises(OptionError, match=r"decoder\.0: nobody said which tokens are padding")
+        with keeping(model, Restricted(predictors)), told:
+            model.generate(**source, **options)
+
+
+def test_sparsity_of_texts_that_are_written() -> None:
+    """Every new token counts once, with a cache or without, and so does every source."""
+    entry, model = zoo.ZOO["marian"], switched("marian")
+    inputs = zoo.padded(entry)
+    source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    lengths = source["attention_mask"].sum(dim=1).tolist()
+    options: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "num_beams": 1}
+    options |= {"forced_eos_token_id": None, "bad_words_ids": None, "eos_token_id": 10**6}
+    expected = {
+        "encoder": np.mean([1 - sum(near(i, n) for i in range(n)) / n**2 for n in lengths]),
+        "decoder": 1 - sum(near(i, i + 1) for i in range(6)) / 21,
+        "cross": 1 - sum(near(i, n) for i in range(6) for n in lengths) / (6 * sum(lengths)),
+    }
+    for stack, own in expected.items():
+        sites = [str(s) for s in AttentionSession(model).sites if s.stack == stack]
+        for use_cache in (True, False):
+            counted = Sparsity()
+            restricted = Restricted(dict.fromkeys(sites, windowed(1)), written=True, sparsity=counted)
+            with torch.inference_mode(), keeping(model, restricted):
+                model.generate(**source, **options, use_cache=use_cache)
+            assert counted.mean == pytest.approx(own, abs=1e-12), (stack, use_cache)
+
+
+def near(query: int, keys: int) -> int:
+    """How many keys a window of one to each side has; a query without any looks at the last one."""
+    return max(1, sum(abs(query - key) <= 1 for key in range(keys)))
