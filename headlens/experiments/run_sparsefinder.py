@@ -140,17 +140,17 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
             request.fit,
         )
         with run.reporter.progress("projections, clusters and graphs (layers)", len(sweep.train.sites())) as advance:
-            heads, fitted = sweep.run(advance)
-        points = of_stacks(heads)
-        measured = _measured(request, run, loaded, opened, points, fitted)
-        contents = all_contents(sweep.held, fitted, request.counted_clusters)
-        learned = (heads, points, measured, contents, fitted)
-        tables = Findings(loaded, parts.held, request.grid, request.counted_clusters, *learned).tables()
+            swept = sweep.run(advance)
+        points = of_stacks(swept.heads)
+        measured = _measured(request, run, loaded, opened, points, swept.fitted)
+        contents = all_contents(sweep.held, swept.fitted, request.counted_clusters)
+        about = (loaded, parts.held, request.grid, request.counted_clusters)
+        tables = Findings(*about, swept, points, measured, contents).tables()
         left_out = [*sweep.train.notes, *(f"Held out: {note}" for note in sweep.held.notes)]
         notes += [*measured.notes, *_notes(tables, parts, request.dev), *left_out, *run.warnings]
         assert run.folder is not None
         with run.file("projections.safetensors") as path:
-            save_fitted(path, fitted)
+            save_fitted(path, swept.fitted)
         with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
             write_sparsefinder(run.folder, tables, figures=request.figures)
         facts = {
@@ -158,7 +158,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
             "corpus": asdict(parts.summary),
             "held_out": parts.held_sentences,
             "store_bytes": {"train": sweep.train.size, "held": sweep.held.size},
-            "losses": {site: own.losses for site, own in fitted.items()},
+            "losses": {site: own.losses for site, own in swept.fitted.items()},
             "restricted": list(measured.stacks),
         }
         run.folder.finish({**facts, "notes": notes})

@@ -14,10 +14,11 @@ from headlens.experiments.attend import shown_example
 from headlens.experiments.head_examples import example_heads
 from headlens.experiments.restricted_task import Tried
 from headlens.experiments.sparse_heads import head_table
+from headlens.experiments.sparsity_sweep import Swept
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.models.loading import LoadedModel
 from headlens.sparsefinder.curves import AREAS_COLUMNS, areas, with_curves
-from headlens.sparsefinder.pareto import GOLD, Fitted, Grid, predictor_of
+from headlens.sparsefinder.pareto import GOLD, Grid, predictor_of
 from headlens.sparsefinder.store import SPECIAL, UNKNOWN
 
 PARETO_COLUMNS = [
@@ -64,29 +65,28 @@ class Findings:
         held: the sentences that were measured on.
         grid: the parameters.
         clusters: in which parts of speech are counted.
-        heads: points of all heads, see `SparsitySweep.run`.
+        swept: points of all heads, what was learned, and samples.
         points: points of stacks, see `of_stacks`.
         measured: a task at some of these.
         contents: what clusters hold, see `all_contents`.
-        fitted: what was learned, by site.
     """
 
     loaded: LoadedModel
     held: Corpus
     grid: Grid
     clusters: int
-    heads: pd.DataFrame
+    swept: Swept
     points: pd.DataFrame
     measured: Measured
     contents: pd.DataFrame
-    fitted: Mapping[str, Fitted]
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """By the names of their files: `pareto`, `areas`, `heads`, where they can be had `clusters` and `examples`."""
-        tables = {"pareto": self._pareto(), "areas": self._areas(), "heads": head_table(self.heads, self.contents)}
+        heads = head_table(self.swept.heads, self.contents)
+        tables = {"pareto": self._pareto(), "areas": self._areas(), "heads": heads}
         if not set(self.contents["tag"]) <= {SPECIAL, UNKNOWN}:
             tables["clusters"] = self.contents.assign(clusters=self.clusters)
-        examples = self._examples(tables["heads"])
+        examples = self._examples(heads)
         if examples is not None:
             tables["examples"] = examples
         return {name: _with_model(table, self.loaded.short_name) for name, table in tables.items()}
@@ -105,7 +105,7 @@ class Findings:
         return found
 
     def _pareto(self) -> pd.DataFrame:
-        whole = pd.concat([with_curves(self._valued()), with_curves(self.heads, KEY_COLUMNS)], ignore_index=True)
+        whole = pd.concat([with_curves(self._valued()), with_curves(self.swept.heads, KEY_COLUMNS)], ignore_index=True)
         columns = PARETO_COLUMNS[1:]
         return whole.reindex(columns=columns).astype({"layer": "Int64", "head": "Int64"})
 
@@ -113,7 +113,7 @@ class Findings:
         """Areas under the curves of recall, and of the metric where it was tried, by stack."""
         found = []
         for stack, own in self._valued().groupby("stack", sort=False):
-            found.append(areas(own).assign(stack=stack))
+            found.append(areas(own, samples=self.swept.samples[str(stack)]).assign(stack=stack))
             if own["value"].notna().any():
                 whole = float(own.loc[own["method"] == GOLD, "value"].iloc[0])
                 ends = whole, self.measured.tried[str(stack), *key_of(NOTHING)].value
@@ -137,7 +137,7 @@ class Findings:
         own = own[own["sparsity"] >= min(_SPARSE, float(own["sparsity"].max()))]
         point = own.sort_values("recall", ascending=False, kind="stable").iloc[0]
         where = "distance", float(point["value_of_parameter"]), int(point["window"]), int(point["global_tokens"])
-        sites = {s: learned for s, learned in self.fitted.items() if s.partition(".")[0] == stack}
+        sites = {s: learned for s, learned in self.swept.fitted.items() if s.partition(".")[0] == stack}
         predictors = {site: predictor_of(*where, self.grid, learned) for site, learned in sites.items()}
         found = example_heads(self.loaded, example, predictors, [head for head in chosen if head.stack == stack])
         return found.assign(method=where[0], value_of_parameter=where[1], window=where[2])

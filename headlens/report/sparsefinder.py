@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -175,7 +176,7 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
             {
                 "method": _said(str(method)),
                 "area": f"{row['area']:.3f}",
-                "of the possible": "" if np.isnan(row["share"]) else f"{row['share']:.3f}",
+                "of the possible": _interval(row.to_dict(), 3),
                 "recall at sparsity 0.9": f"{row['at_90']:.3f}",
                 **{
                     f"area of {quality}": f"{table['area'].get(method):.3f}" if method in table.index else ""
@@ -186,6 +187,14 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
         ]
         found.append(((str(model), str(stack)), rows))
     return found
+
+
+def _interval(row: Mapping[Any, Any], digits: int) -> str:
+    """The share of the possible and its interval, which entmax itself does not need; nothing if there is none."""
+    value, low, high = (float(row[name]) for name in ("share", "share_ci_low", "share_ci_high"))
+    if np.isnan(value):
+        return ""
+    return f"{value:.{digits}f}" + ("" if np.isnan(low) or low == high else f" [{low:.{digits}f}, {high:.{digits}f}]")
 
 
 def _said(method: str) -> str:
@@ -249,7 +258,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "method": _said(str(row["method"])),
             "of": row["quality"],
             "area": Cell(number_text(row["area"]), repr(row["area"])),
-            "of the possible": row["share"],
+            "of the possible": Cell(_interval(row, 3), repr(row["share"])),
             "at sparsity 0.9": row["at_90"],
         }
         for run in runs
@@ -259,7 +268,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     about = (
         "The area over sparsities from 0 to 1 under the line around each method's points and the graphs of all pairs "
         "and of none, of recall and of the task's metric. Of what lies between those two alone and entmax itself, a "
-        "method has a share: 0 by chance, 1 if it finds everything and nothing else."
+        "method has a share: 0 by chance, 1 if it finds everything and nothing else; 95 % intervals are over sentences."
     )
     return [page_table("How well attention is predicted", records, about)] if records else []
 
@@ -292,8 +301,10 @@ def _findings(run: RecordedRun) -> list[str]:
         ends = np.argmax(tried["area"]), np.argmin(tried["area"])
         best, worst = (tried.iloc[int(place)] for place in ends)
         where = model if stack == "all" else f"{model}, {stack}"
+        # The area of entmax itself is (1 + sparsity) / 2.
+        sparsity = 2 * float(gold["area"].iloc[0]) - 1
         found.append(
-            f"{where}: entmax leaves {float(gold['area'].iloc[0]):.1%} of the pairs without weight. Best at predicting "
+            f"{where}: entmax leaves {sparsity:.1%} of the pairs without weight. Best at predicting "
             f"which is {LOOKS[best['method']][2]} (area under recall and sparsity {float(best['area']):.3f}), worst "
             f"{LOOKS[worst['method']][2]} ({float(worst['area']):.3f})."
         )
@@ -350,7 +361,7 @@ SPARSEFINDER = Kind(
             identity=("model", *KEY_COLUMNS, "query", "key"),
         ),
         "areas": Columns(
-            numbers=("area", "share", "at_90"),
+            numbers=("area", "ci_low", "ci_high", "share", "share_ci_low", "share_ci_high", "at_90"),
             words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "quality": ()},
             identity=("model", "stack", "method", "quality"),
         ),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from headlens.corpora.bootstrap import percentile_interval
 from headlens.sparsefinder.pareto import GOLD, area, frontier, hull
 
 POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
 MEASURES = ["recall", "sparsity", "exact"]
 EVERY = "all"  # stacks
-AREAS_COLUMNS = ["method", "quality", "area", "share", "at_90"]
+AREAS_COLUMNS = ["method", "quality", "area", "ci_low", "ci_high", "share", "share_ci_low", "share_ci_high", "at_90"]
 _SPARSE = 0.9  # where methods are compared by a single number
 _LEAST = 0.005  # of area above chance: attention that is all but dense leaves nothing to predict
 
@@ -36,7 +38,11 @@ def of_stacks(heads: pd.DataFrame) -> pd.DataFrame:
 
 
 def areas(
-    points: pd.DataFrame, quality: str = "recall", ends: tuple[float, float] = (1.0, 0.0), sparsity: str = "sparsity"
+    points: pd.DataFrame,
+    quality: str = "recall",
+    ends: tuple[float, float] = (1.0, 0.0),
+    sparsity: str = "sparsity",
+    samples: np.ndarray[Any, Any] | None = None,
 ) -> pd.DataFrame:
     """The area under each method's curve, what share of the possible that is, and the quality at a sparsity of 0.9.
 
@@ -45,19 +51,43 @@ def areas(
         quality: `recall`, `exact`, or a metric of which more is better.
         ends: the quality with all pairs and with none.
         sparsity: the column of the sparsity at which the quality was measured.
+        samples: quality and sparsity of these points in bootstrap samples, (replicates, points, 2).
 
     Returns:
         Columns `AREAS_COLUMNS`. `share` is 0 for the ends alone, such as random graphs have, and 1 for `GOLD`, whose
-        graphs are those of attention itself; it is NaN where these are the same.
+        graphs are those of attention itself; it is NaN where these are the same. The 95 % intervals are NaN without
+        samples.
     """
-    rows, by_chance = [], sum(ends) / 2
-    for method, own in points[points[quality].notna() & points[sparsity].notna()].groupby("method", sort=False):
+    drawn = np.empty((0, len(points), 2)) if samples is None else samples.astype(np.float64)
+    known = (points[quality].notna() & points[sparsity].notna()).to_numpy()
+    by_chance = sum(ends) / 2
+    measured: dict[str, tuple[float, float]] = {}
+    sampled: dict[str, np.ndarray[Any, Any]] = {}
+    for method, own in points[known].groupby("method", sort=False):
         place, values = own[sparsity].to_numpy(np.float64), own[quality].to_numpy(np.float64)
-        rows.append((method, quality, area(place, values, ends), np.interp(_SPARSE, *hull(place, values, ends))))
-    found = pd.DataFrame(rows, columns=[name for name in AREAS_COLUMNS if name != "share"])
-    possible = found.loc[found["method"] == GOLD, "area"].max() - by_chance
-    share = (found["area"] - by_chance) / (possible if possible > _LEAST else np.nan)
-    return found.assign(share=share)[AREAS_COLUMNS]
+        measured[str(method)] = float(area(place, values, ends)), float(np.interp(_SPARSE, *hull(place, values, ends)))
+        rows = drawn[:, known & (points["method"] == method).to_numpy()]
+        sampled[str(method)] = area(rows[..., 1], rows[..., 0], ends)
+    nobody = np.nan, np.nan
+    possible = _possible(measured.get(GOLD, nobody)[0], by_chance)
+    possible_in_samples = _possible(sampled.get(GOLD, np.full(len(drawn), np.nan)), by_chance)
+    found = []
+    for method, (own_area, at_90) in measured.items():
+        shares = (sampled[method] - by_chance) / possible_in_samples
+        share = float((own_area - by_chance) / possible)
+        row = (own_area, *_interval(sampled[method]), share, *_interval(shares), at_90)
+        found.append((method, quality, *row))
+    return pd.DataFrame(found, columns=AREAS_COLUMNS)
+
+
+def _interval(samples: np.ndarray[Any, Any]) -> tuple[float, float]:
+    low, high = percentile_interval(samples)
+    return float(low), float(high)
+
+
+def _possible(gold: Any, by_chance: float) -> Any:
+    """How much more area there is than by chance; NaN where that is next to nothing."""
+    return np.where(gold - by_chance > _LEAST, gold - by_chance, np.nan)
 
 
 def curve(points: pd.DataFrame, quality: str = "recall") -> pd.DataFrame:

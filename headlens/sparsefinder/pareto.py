@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 
+from headlens.corpora.bootstrap import FEWEST, Draws
 from headlens.errors import OptionError
 from headlens.interventions.patterns import Global, Random, Window
 from headlens.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
@@ -34,6 +35,7 @@ PARETO_COLUMNS = [
 ]
 OWN = ("distance", "bucket", "cluster")  # methods of Sparsefinder; the others it is compared with
 GOLD = "entmax"  # what attention itself leaves, as if it were a method
+_NEXT_TO_NOTHING = 1e-12  # of sparsity
 Batches = Callable[[], Iterable[Pairs]]
 
 
@@ -164,19 +166,35 @@ def radius(window: int) -> int:
     return (window - 1) // 2 if window else -1
 
 
-def pareto(batches: Batches, grid: Grid, fitted: Fitted) -> pd.DataFrame:
+@dataclass(frozen=True, eq=False)
+class Swept:
+    """Every method with every parameter and window, at a site.
+
+    Args:
+        table: columns `PARETO_COLUMNS`, a row for each head; first of all those of `GOLD`, which finds everything.
+        samples: recall and sparsity of every point over all heads in bootstrap samples of the sentences, float32,
+            (replicates, points, 2); points are in the order of the table.
+    """
+
+    table: pd.DataFrame
+    samples: np.ndarray[Any, Any]
+
+
+def pareto(batches: Batches, grid: Grid, fitted: Fitted, replicates: int = 0) -> Swept:
     """Every method with every parameter and window, on held-out sentences of a site.
 
     Args:
-        batches: gives them anew.
+        batches: gives them anew, in the same order.
         grid: the parameters.
         fitted: what was learned on other sentences.
-
-    Returns:
-        Columns `PARETO_COLUMNS`, a row for each head; first of all those of `GOLD`, which finds everything.
+        replicates: bootstrap samples, the same sentences at every site with as many; none for few sentences.
     """
-    gold = averages(GraphCounts.joined([GraphCounts.of(own.gold, own.gold, own.allowed) for own in batches()]))
-    rows: list[dict[str, Any]] = _rows((GOLD, "none", np.nan, 0, 0), gold)
+    gold = GraphCounts.joined([GraphCounts.of(own.gold, own.gold, own.allowed) for own in batches()])
+    sentences = len(gold.gold)
+    keys = [str(place) for place in range(sentences)]
+    draws = Draws.of(keys, replicates if sentences >= FEWEST else 0, fitted.seed)
+    rows: list[dict[str, Any]] = _rows((GOLD, "none", np.nan, 0, 0), averages(gold))
+    samples = [_sampled([gold], draws)]
     widths = [radius(window) for window in grid.windows]
     for method, parameter, value, tokens, predictor in predictors(grid, fitted):
         parts: list[list[GraphCounts]] = [[] for _ in widths]
@@ -187,10 +205,23 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted) -> pd.DataFrame:
                 base = predictor.graph(vectors).expand_as(own.gold)
             for part, counts in zip(parts, counts_by_window(own.gold, base, own.allowed, widths), strict=True):
                 part.append(counts)
-        for window, part in zip(grid.windows, parts, strict=True):
+        counted = [GraphCounts.joined(part) for part in parts]
+        samples.append(_sampled(counted, draws))
+        for window, counts in zip(grid.windows, counted, strict=True):
             about = (method, parameter, value if method != "window" else window, window, tokens)
-            rows += _rows(about, averages(GraphCounts.joined(part)))
-    return pd.DataFrame(rows, columns=PARETO_COLUMNS)
+            rows += _rows(about, averages(counts))
+    return Swept(pd.DataFrame(rows, columns=PARETO_COLUMNS), np.concatenate(samples, axis=1))
+
+
+def _sampled(points: Sequence[GraphCounts], draws: Draws) -> np.ndarray[Any, Any]:
+    """Recall and sparsity of some points over all heads, in samples: (replicates, points, 2), float32."""
+    values = torch.stack([torch.stack([c.recall.nanmean(1), c.sparsity.nanmean(1)], dim=1) for c in points], dim=1)
+    flat = values.flatten(1).numpy()
+    known = np.isfinite(flat).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # a sample may be of nothing
+        found = [(weights @ np.nan_to_num(flat)) / (weights @ known) for weights in draws.blocks()]
+    shape = (len(draws), len(points), 2)
+    return np.concatenate([*found, np.empty((0, flat.shape[1]))]).reshape(shape).astype(np.float32)
 
 
 def _rows(about: tuple[Any, ...], means: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
@@ -223,35 +254,20 @@ def hull(
     reaches every point on the line between them, as in hulls of ROC curves (Provost and Fawcett 2001).
 
     Args:
-        sparsity: of every point.
+        sparsity: of every point, (points,).
         quality: recall, or a metric of which more is better.
         ends: the quality with all pairs and with none.
 
     Returns:
         Sparsities from 0 to 1, and the quality there.
     """
-    places = np.column_stack([np.clip(sparsity, 0.0, 1.0), quality])
-    drawn = np.vstack([places, [[0.0, ends[0]], [1.0, ends[1]]]])
-    # The best point at each sparsity, from the densest to the sparsest
-    drawn = drawn[np.lexsort((-drawn[:, 1], drawn[:, 0]))]
-    drawn = drawn[np.concatenate([[True], np.diff(drawn[:, 0]) > 0])]
-    corners: list[np.ndarray[Any, Any]] = []
-    for point in drawn:
-        while len(corners) > 1 and not _turns_right(corners[-2], corners[-1], point):
-            corners.pop()
-        corners.append(point)
-    found = np.array(corners)
-    return found[:, 0], found[:, 1]
-
-
-def _turns_right(first: np.ndarray[Any, Any], second: np.ndarray[Any, Any], third: np.ndarray[Any, Any]) -> bool:
-    (x, y), (far_x, far_y) = second - first, third - first
-    return bool(x * far_y - y * far_x < 0)
+    places, values = zip(*_corners(sparsity, quality, ends), strict=True)
+    return np.array(places), np.array(values)
 
 
 def area(
     sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any], ends: tuple[float, float] = (1.0, 0.0)
-) -> float:
+) -> np.ndarray[Any, Any]:
     """The area under `hull`: more points never make it smaller.
 
     Of recall it is 1/2 for graphs that are drawn at random, whose recall is 1 - sparsity, and (1 + s) / 2 for those
@@ -259,8 +275,43 @@ def area(
     (1 - sparsity) / (1 - s) beyond s.
 
     Args:
-        sparsity: of every point, any number of them.
+        sparsity: of every point, (..., points), any number of them.
         quality: recall, or a metric of which more is better.
         ends: the quality with all pairs and with none.
+
+    Returns:
+        (...), NaN where a point is.
     """
-    return float(np.trapezoid(*hull(sparsity, quality, ends)[::-1]))
+    known = np.isfinite(sparsity + quality).all(axis=-1)
+    found = np.where(known, 0.0, np.nan)
+    corners = _corners(np.nan_to_num(sparsity), np.nan_to_num(quality), ends)
+    x, y = next(corners)
+    for next_x, next_y in corners:
+        found = found + (next_x - x) * (next_y + y) / 2
+        x, y = next_x, next_y
+    return found
+
+
+def _corners(
+    sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any], ends: tuple[float, float]
+) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
+    """Corners of hulls from the left to the right, (...); a hull that is done stays at its end until all are."""
+    shape = (*sparsity.shape[:-1], 1)
+    places = np.concatenate(
+        [np.where(sparsity > _NEXT_TO_NOTHING, sparsity, 0.0).clip(max=1.0), np.ones(shape)], axis=-1
+    )
+    values = np.concatenate([quality, np.full(shape, ends[1])], axis=-1)
+    x, y = np.zeros(shape), np.where(places == 0, values, ends[0]).max(axis=-1, keepdims=True)
+    y = np.maximum(y, ends[0])
+    yield x[..., 0], y[..., 0]
+    while (x < 1).any():
+        ahead = places > x
+        slopes = np.where(ahead, (values - y) / np.where(ahead, places - x, 1.0), -np.inf)
+        # Of points on one line the farthest
+        steepest = np.where(slopes == slopes.max(axis=-1, keepdims=True), places, -np.inf).argmax(axis=-1)[..., None]
+        done = x >= 1
+        x, y = (
+            np.where(done, own, np.take_along_axis(all_of_them, steepest, axis=-1))
+            for own, all_of_them in ((x, places), (y, values))
+        )
+        yield x[..., 0], y[..., 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -15,9 +16,9 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.switch import switch
 from headlens.experiments import sparsity_sweep as module
 from headlens.experiments.sparsity_sweep import SparsitySweep
-from headlens.sparsefinder.curves import areas, of_model
+from headlens.sparsefinder.curves import EVERY, areas, of_model, of_stacks
 from headlens.sparsefinder.fitting import FitOptions
-from headlens.sparsefinder.pareto import Grid, pareto
+from headlens.sparsefinder.pareto import PARETO_COLUMNS, Grid, pareto
 from headlens.sparsefinder.store import Collector, Store
 
 GRID = Grid(windows=(0, 3), thresholds=(0.5, 2.0), groups=(2, 4))
@@ -37,21 +38,35 @@ def store(tmp_path: Path) -> Store:
 
 def test_every_site_has_its_heads_and_points(store: Store, tmp_path: Path) -> None:
     seen: list[int] = []
+    samples: dict[str, list[np.ndarray]] = {}
     sweep = SparsitySweep(store, store, tmp_path / "kept", GRID, FitOptions(2, epochs=1))
-    table, fitted = sweep.run(seen.append)
+    swept = sweep.run(seen.append)
+    table, fitted = swept.heads, swept.fitted
     assert seen == [1] * len(store.sites())
     assert list(fitted) == store.sites()
     assert set(table["stack"]) == {"encoder", "decoder", "cross"}
     for (stack, layer), rows in table.groupby(["stack", "layer"]):
         site = f"{stack}.{layer}"
-        expected = pareto(lambda site=site: store.batches(site), GRID, fitted[site])
-        pd.testing.assert_frame_equal(rows[expected.columns].reset_index(drop=True), expected)
+        expected = pareto(lambda site=site: store.batches(site), GRID, fitted[site], 1000)
+        pd.testing.assert_frame_equal(rows[PARETO_COLUMNS].reset_index(drop=True), expected.table)
+        samples.setdefault(stack, []).append(expected.samples)
     assert set(areas(of_model(table))["method"]) == set(table["method"])
+    assert set(swept.samples) == {*samples, EVERY}
+    points = of_stacks(table)
+    for stack, own in samples.items():
+        assert swept.samples[stack] == pytest.approx(np.mean(own, axis=0), abs=1e-6)
+        # Samples are of the same points in the same order: their mean is what was measured.
+        expected = points.loc[points["stack"] == stack, ["recall", "sparsity"]].to_numpy()
+        assert swept.samples[stack].mean(axis=0) == pytest.approx(expected, abs=0.02)
+    heads = table.groupby("stack")["head"].nunique()  # of each of its layers
+    whole = [(part, heads[stack]) for stack, own in samples.items() for part in own]
+    expected = np.average([part for part, _ in whole], axis=0, weights=[count for _, count in whole])
+    assert swept.samples[EVERY] == pytest.approx(expected, abs=1e-6)
 
 
 def test_what_was_done_is_not_done_again(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = FitOptions(2, epochs=1)
-    whole, learned = SparsitySweep(store, store, tmp_path / "whole", GRID, options).run()
+    whole = SparsitySweep(store, store, tmp_path / "whole", GRID, options).run()
     sweep, count, fit = SparsitySweep(store, store, tmp_path / "kept", GRID, options), 0, module.fit_site
 
     def failing(*arguments: object) -> object:
@@ -65,8 +80,9 @@ def test_what_was_done_is_not_done_again(store: Store, tmp_path: Path, monkeypat
     with pytest.raises(KeyboardInterrupt):
         sweep.run()
     count = -100
-    again, resumed = sweep.run()
+    again = sweep.run()
     assert count == -100 + len(store.sites()) - 2
-    pd.testing.assert_frame_equal(again, whole, check_exact=True)
-    for site, own in learned.items():
-        assert torch.equal(own.projections.weight, resumed[site].projections.weight)
+    pd.testing.assert_frame_equal(again.heads, whole.heads, check_exact=True)
+    assert all(np.array_equal(own, again.samples[stack]) for stack, own in whole.samples.items())
+    for site, own in whole.fitted.items():
+        assert torch.equal(own.projections.weight, again.fitted[site].projections.weight)

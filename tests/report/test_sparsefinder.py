@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,6 +13,7 @@ from headlens.report.cluster_pictures import cluster_pictures
 from headlens.report.sparsefinder import (
     GOLD,
     LOOKS,
+    SPARSEFINDER,
     example_maps,
     method_areas,
     pareto_curves,
@@ -28,7 +31,7 @@ def test_names_are_those_of_the_tables() -> None:
     q, k = (torch.randn(1, 1, 4, 8, generator=generator) for _ in range(2))
     gold, real = torch.eye(4, dtype=torch.bool)[None, None], torch.ones(1, 4, dtype=torch.bool)
     one, grid = Pairs(q, k, gold, real, real, causal=False), Grid((0, 3), (1.0,), (2,))
-    found = pareto(lambda: [one], grid, fit_site(lambda: [one], grid, FitOptions(epochs=1)))
+    found = pareto(lambda: [one], grid, fit_site(lambda: [one], grid, FitOptions(epochs=1))).table
     assert set(found["method"]) == {GOLD, *LOOKS}
 
 
@@ -207,15 +210,22 @@ def test_all_figures_by_name() -> None:
 
 def test_methods_in_order() -> None:
     rows = [
-        ("m", "all", "window", "recall", 0.6, np.nan, 0.1),
-        ("m", "all", "distance", "recall", 0.7, 0.4, 0.2),
-        ("m", "all", "distance", "BLEU", 20.0, 0.5, 1.0),
+        ("m", "all", "window", "recall", 0.6, np.nan, np.nan, 0.1),
+        ("m", "all", "entmax", "recall", 0.8, 1.0, np.nan, 0.5),
+        ("m", "all", "distance", "recall", 0.7, 0.4, 0.35, 0.2),
+        ("m", "all", "distance", "BLEU", 20.0, 0.5, np.nan, 1.0),
     ]
-    ((key, found),) = method_areas(
-        pd.DataFrame(rows, columns=["model", "stack", "method", "quality", "area", "share", "at_90"])
-    )
+    columns = ["model", "stack", "method", "quality", "area", "share", "share_ci_low", "at_90"]
+    areas = pd.DataFrame(rows, columns=columns).assign(share_ci_high=0.45)
+    ((key, found),) = method_areas(areas)
     assert key == ("m", "all")
-    assert [row["method"] for row in found] == ["Sparsefinder, distance", "window"]
-    assert [row["recall at sparsity 0.9"] for row in found] == ["0.200", "0.100"]
-    assert [row["of the possible"] for row in found] == ["0.400", ""]
-    assert [row["area of BLEU"] for row in found] == ["20.000", ""]
+    assert [row["method"] for row in found] == ["entmax itself", "Sparsefinder, distance", "window"]
+    assert [row["recall at sparsity 0.9"] for row in found] == ["0.500", "0.200", "0.100"]
+    assert [row["of the possible"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", ""]
+    assert [row["area of BLEU"] for row in found] == ["", "20.000", ""]
+    run = SimpleNamespace(tables={"areas": areas})
+    (told,) = SPARSEFINDER.findings(run)
+    assert told == (
+        "m: entmax leaves 60.0% of the pairs without weight. Best at predicting which is Sparsefinder, distance (area "
+        "under recall and sparsity 0.700), worst window (0.600)."
+    )

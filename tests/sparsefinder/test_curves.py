@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.sparsefinder.curves import AREAS_COLUMNS, POINT, areas, curve, of_model, spread_out
-from headlens.sparsefinder.pareto import GOLD, area
+from headlens.sparsefinder.pareto import GOLD, area, hull
 
 
 def heads() -> pd.DataFrame:
@@ -52,6 +52,32 @@ def test_areas_by_method() -> None:
     assert found.loc["distance", "at_90"] == pytest.approx(0.2)
     assert areas(points, "exact")["quality"].unique().tolist() == ["exact"]
     assert areas(points)["share"].isna().all(), "nobody knows what is possible"
+
+
+def test_intervals_of_areas() -> None:
+    """Against the hull of each sample by itself."""
+    draw = np.random.default_rng(0)
+    points = pd.DataFrame({"method": [GOLD, *["distance"] * 5, *["window"] * 2]})
+    points["sparsity"], points["recall"] = (
+        [0.6, 0.1, 0.3, 0.5, 0.7, 0.9, 0.2, 0.4],
+        [1, 0.99, 0.9, 0.8, 0.5, 0.2, 0.8, 0.5],
+    )
+    samples = points[["recall", "sparsity"]].to_numpy() + draw.normal(0, 0.05, (40, 8, 2))
+    samples[:, 0, 0] = 1.0
+    empty = np.full_like(samples[:1], np.nan)  # of no sentence
+    found = areas(points, samples=np.concatenate([samples, empty])).set_index("method")
+    gold = np.array([area(own[:1, 1], own[:1, 0]) for own in samples])
+    for method, rows in (("distance", slice(1, 6)), ("window", slice(6, 8))):
+        own = np.array([np.trapezoid(*hull(one[rows, 1], one[rows, 0])[::-1]) for one in samples])
+        for values, names in (
+            (own, ("ci_low", "ci_high")),
+            ((own - 0.5) / (gold - 0.5), ("share_ci_low", "share_ci_high")),
+        ):
+            low, high = found.loc[method, list(names)]
+            assert [low, high] == pytest.approx(np.quantile(values, [0.025, 0.975]).tolist())
+            assert low < high
+    assert found.loc[GOLD, ["share_ci_low", "share_ci_high"]].tolist() == pytest.approx([1, 1])
+    assert areas(points)[["ci_low", "share_ci_high"]].isna().all(axis=None)
 
 
 def test_of_attention_that_is_all_but_dense_nothing_is_possible() -> None:

@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headlens.corpora.bootstrap import Draws
 from headlens.interventions.patterns import Global, Window
 from headlens.sparsefinder.fitting import FitOptions
 from headlens.sparsefinder.measures import GraphCounts, averages
@@ -51,8 +52,38 @@ def fitted() -> Fitted:
     return fit_site(lambda: sentences(*range(12)), SMALL, FitOptions(3, epochs=2))
 
 
+def test_samples_of_sentences(fitted: Fitted) -> None:
+    """Against drawing sentences one by one; the same whatever the batches are."""
+    held = list(sentences(100, 101, 102))
+    small = Grid(windows=(0, 3), thresholds=(1.0,), groups=(2,))
+    one_more = fit_site(lambda: sentences(*range(4)), small, FitOptions(3, epochs=1, seed=5))
+    swept = pareto(lambda: held, small, one_more, replicates=30)
+    draws = Draws.of([str(place) for place in range(6)], 30, seed=5).counts
+    points = list(swept.table.drop(columns=["head", "recall", "sparsity", "exact"]).drop_duplicates().itertuples())
+    assert swept.samples.shape == (30, len(points), 2)
+    for place, point in enumerate(points):
+        if point.method not in {"distance", "lsh"}:
+            continue
+        predictor = predictor_of(point.method, point.value_of_parameter, point.window, 0, small, one_more)
+        found = []
+        for own in held:
+            graph = predictor.graph(Vectors(own.queries, own.keys, own.real_queries, own.real_keys))
+            for row in range(2):
+                gold, guess, pairs = own.gold[row], graph[row] & own.allowed[row], int(own.allowed[row].sum())
+                recall = np.mean([int((g & p).sum()) / int(g.sum()) for g, p in zip(gold, guess, strict=True)])
+                found.append((recall, 1 - np.mean([int(p.sum()) / pairs for p in guess])))
+        for sample, counts in enumerate(draws):
+            expected = np.mean(
+                [value for value, times in zip(found, counts, strict=True) for _ in range(times)], axis=0
+            )
+            assert swept.samples[sample, place] == pytest.approx(expected, abs=1e-6)
+    assert len({point.method for point in points} & {"distance", "lsh"}) == 2
+    few = pareto(lambda: held[:1], small, one_more, replicates=30)
+    assert few.samples.shape == (0, len(points), 2), "two sentences tell nothing about others"
+
+
 def test_every_combination_is_what_a_single_graph_gives(fitted: Fitted) -> None:
-    table = pareto(lambda: sentences(100, 101), SMALL, fitted)
+    table = pareto(lambda: sentences(100, 101), SMALL, fitted).table
     assert table.columns.tolist() == PARETO_COLUMNS
     assert len(table) == (3 + 2 * 7 + 1) * 3 * 3 + 3
     assert set(OWN) <= set(table["method"])
@@ -88,7 +119,7 @@ def test_every_combination_is_what_a_single_graph_gives(fitted: Fitted) -> None:
 
 
 def test_ends_of_the_grid(fitted: Fitted) -> None:
-    table = pareto(lambda: sentences(100), SMALL, fitted)
+    table = pareto(lambda: sentences(100), SMALL, fitted).table
     whole = table[(table["method"] == "distance") & (table["value_of_parameter"] == 1e9)]
     assert (whole["recall"] == 1).all()
     assert (whole["sparsity"] == 0).all()
@@ -111,7 +142,7 @@ def test_all_methods_of_the_grid(fitted: Fitted) -> None:
 
 def test_a_point_of_the_grid_by_name(fitted: Fitted) -> None:
     """Every row of the table again, from the predictor of its point."""
-    table = pareto(lambda: sentences(100), SMALL, fitted)
+    table = pareto(lambda: sentences(100), SMALL, fitted).table
     (held,) = sentences(100)
     for key, rows in table.groupby(["method", "value_of_parameter", "window", "global_tokens"]):
         predictor = predictor_of(*key, SMALL, fitted)
