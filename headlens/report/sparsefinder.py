@@ -58,6 +58,13 @@ _LEGEND = {(1, 1): (6, 1.1), (1, 2): (3, 0.6), (2, 1): (6, 1.1)}  # lines and he
 
 
 GOLD = "entmax"  # what attention itself leaves, among the methods of pareto.csv
+# How axes call what is measured
+_METRICS = {"bleu": "BLEU", "chrf": "chrF"}
+_TASKS = {
+    "mlm": "of masked words",
+    "translation": "of translations",
+    "translation-loss": "of next words of translations",
+}
 _ALL_BUT_DENSE = 0.01  # sparsities below leave nothing to predict
 
 
@@ -119,7 +126,7 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
     tried = curves[curves["value"].notna()]
     panels = [("recall", "recall", curves)]
     if len(tried):
-        panels.append(("value", f"{tried['metric'].iloc[0]} on {tried['task'].iloc[0]}", tried))
+        panels.append(("value", _asked(str(tried["metric"].iloc[0]), str(tried["task"].iloc[0])), tried))
     across = 1 if in_column() else len(panels)
     stacked = len(panels) // across
     width = min(page_width(), FULL_WIDTH * across / 2)
@@ -145,6 +152,11 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
         drawn.append(axes)
     legend_below(figure, drawn, lines)
     return figure
+
+
+def _asked(metric: str, task: str) -> str:
+    """What was measured, in words."""
+    return f"{_METRICS.get(metric, metric)} {_TASKS.get(task, f'on {task}')}"
 
 
 def _panel(axes: Axes, curves: pd.DataFrame, column: str) -> None:

@@ -1,6 +1,6 @@
 """How many pairs Sparsefinder on blocks scores as texts grow, and what that costs on a GPU; prints markdown tables.
 
-    python tests/benchmarks/sparsefinder_blocks.py
+    python tests/benchmarks/sparsefinder_blocks.py --figure docs/sparsefinder/pairs.png
 
 Pairs are counted, on any machine: of vectors drawn around √n centres, in C = √n clusters, each with n / C of
 the tokens (blocks of one token, no window), so that n k pairs of the first version and C k² of the second are n √n.
@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
+from headlens.report.style import BLUE, FAINT, INK, TICK_SIZE, VERMILION, dress, heading, new_figure
 from headlens.sparsefinder.blocks import Blocked, Version, block_attention
 from headlens.sparsefinder.predictors import Vectors
 from headlens.sparsefinder.projections import Projections
@@ -87,10 +88,28 @@ def print_rows(title: str, columns: list[str], rows: list[list[object]]) -> None
         print(f"| {' | '.join(map(str, row))} |")
 
 
+def draw(path: str, lengths: list[int], pairs: dict[Version, list[float]]) -> None:
+    """Pairs over tokens, both on logarithmic axes, with the slopes that there could be."""
+    figure = new_figure(3.4, 2.6)
+    axes = figure.add_axes((0.19, 0.19, 0.76, 0.7))
+    dress(axes, "tokens n", "scored pairs of a head")
+    heading(axes, "Sparsefinder on blocks, √n clusters", 3.0)
+    at = np.array(lengths, dtype=float)
+    axes.plot(at, at**2, ":", color=INK, linewidth=1, label="dense: n²")
+    axes.plot(at, at**1.5, color=FAINT, linewidth=5, alpha=0.4, label="n√n")
+    axes.plot(at, pairs[1], "o-", color=VERMILION, markersize=3, linewidth=1, label="version 1")
+    axes.plot(at, pairs[2], "s--", color=BLUE, markersize=3, linewidth=1, label="version 2")
+    axes.set_xscale("log", base=2)
+    axes.set_yscale("log")
+    axes.legend(loc="lower right", frameon=False, fontsize=TICK_SIZE)
+    figure.savefig(path, dpi=200)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--longest", type=int, default=4096, help="tokens of the longest text whose pairs are counted")
+    parser.add_argument("--figure", metavar="FILE", help="draws the counted pairs")
     options = parser.parse_args()
     lengths = [2**power for power in range(6, 14) if 2**power <= options.longest]
     pairs = {version: [counted(n, version) for n in lengths] for version in (1, 2)}
@@ -105,6 +124,8 @@ def main() -> None:
     for version, own in pairs.items():
         slope = np.polyfit(np.log(lengths), np.log(own), 1)[0]
         print(f"version {version}: pairs grow as n^{slope:.2f}")
+    if options.figure:
+        draw(options.figure, lengths, pairs)
     if not torch.cuda.is_available():
         print("\nNo GPU: nothing is timed.")
         return

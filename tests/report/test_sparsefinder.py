@@ -53,7 +53,7 @@ def points(*, metric: bool = True) -> pd.DataFrame:
         model="m",
         stack="encoder",
         head=np.nan,
-        metric="BLEU",
+        metric="bleu",
         task="translation",
         ci_low=found["value"] - 1,
         ci_high=found["value"] + 1,
@@ -78,7 +78,9 @@ def test_every_method_has_a_curve(metric: bool) -> None:
         assert lines["sparsity of entmax"].get_xdata() == pytest.approx([0.85 * (0.9 if column == "value" else 1)] * 2)
         if column == "value":
             assert lines["entmax itself"].get_ydata() == [33, 33]
-            assert axes.get_ylabel() == "BLEU on translation"
+            assert axes.get_ylabel() == "BLEU of translations"
+            other = pareto_curves(table.assign(task="sst2", metric="accuracy"), "encoder")
+            assert other.axes[1].get_ylabel() == "accuracy on sst2"
     figure.canvas.draw()
     (legend,) = figure.legends
     box = legend.get_window_extent()
