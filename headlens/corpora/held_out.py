@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 
 from headlens.corpora.sentence import Corpus, Example
 
 
-def stride(share: float, examples: int) -> int | None:
-    """Every how manieth example is held out; None where a share is less than one example.
-
-    Args:
-        share: of the examples that are held out.
-        examples: how many there are.
-    """
-    every = max(2, round(1 / share)) if share else examples + 1
-    return every if every <= examples else None
+def held_out_of(share: float, examples: int) -> int:
+    """How many examples are held out: the share of them, rounded down."""
+    return math.floor(examples * _exact(share))
 
 
-def is_held_out(number: int, every: int) -> bool:
-    """Whether an example is, by its number from 1."""
-    return number % every == 0
+def is_held_out(number: int, share: float) -> bool:
+    """Whether an example is, by its number from 1: evenly spread, every fifth for a share of 0.2."""
+    return held_out_of(share, number) > held_out_of(share, number - 1)
+
+
+def _exact(share: float) -> Fraction:
+    # As it was written: 0.29 of 100 examples are 29, though the float is a little less.
+    return Fraction(repr(share))
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Part:
     """A corpus without what is held out of it, or this alone."""
 
     corpus: Corpus
-    every: int
+    share: float
     held_out: bool
 
     @property
@@ -39,12 +40,11 @@ class Part:
 
     def __iter__(self) -> Iterator[Example]:
         """Read from the start."""
-        return (e for number, e in enumerate(self.corpus, 1) if is_held_out(number, self.every) == self.held_out)
+        return (e for number, e in enumerate(self.corpus, 1) if is_held_out(number, self.share) == self.held_out)
 
 
 def split_corpus(corpus: Corpus, share: float, sentences: int) -> tuple[Corpus, Corpus | None]:
     """What is trained on and what is held out: nothing of a corpus of fewer than 1 / share sentences."""
-    every = stride(share, sentences)
-    if every is None:
+    if not held_out_of(share, sentences):
         return corpus, None
-    return Part(corpus, every, held_out=False), Part(corpus, every, held_out=True)
+    return Part(corpus, share, held_out=False), Part(corpus, share, held_out=True)

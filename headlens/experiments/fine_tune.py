@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headlens.corpora.held_out import is_held_out, stride
+from headlens.corpora.held_out import held_out_of, is_held_out
 from headlens.models.loading import LoadedModel
 from headlens.tasks.base import Prepared, Task, TaskBatch
 from headlens.tasks.evaluation import nothing_left
@@ -130,12 +130,11 @@ class TaskLoss:
 def hold_out(source: GivenExamples, share: float) -> tuple[GivenExamples, GivenExamples | None]:
     """What is trained on and what is held out: nothing of fewer than 1 / share examples."""
     count = len(source.examples)
-    every = stride(share, count)
-    if every is None:
+    if not held_out_of(share, count):
         return source, None
     parts: list[list[int]] = [[], []]
     for index in range(count):
-        parts[is_held_out(index + 1, every)].append(index)
+        parts[is_held_out(index + 1, share)].append(index)
     kept, held = split(source, parts)
     return kept, held
 

@@ -90,8 +90,8 @@ class SparsefinderRequest:
     place: Place = field(default_factory=Place)
 
     def __post_init__(self) -> None:
-        if not 0 < self.dev_share <= 0.5:
-            raise OptionError(f"--dev-share {self.dev_share} is not above 0 and at most 0.5.", "0.2 suits most.")
+        if not 0 < self.dev_share <= 0.9:
+            raise OptionError(f"--dev-share {self.dev_share} is not above 0 and at most 0.9.", "0.2 suits most.")
         if self.dev_target is not None and self.dev is None:
             raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
         if self.clusters is not None and self.clusters not in self.grid.groups:
