@@ -144,6 +144,11 @@ def add_bar(figure: Figure, scale: Scale, from_right: float, from_top: float = T
     low = height - from_top - length
     slot = figure.add_axes((1 - from_right / width, low / height, BAR_WIDTH / width, length / height))
     bar = figure.colorbar(scale.mappable, cax=slot, extend=scale.beyond)
-    bar.set_label(fold(scale.label, length, LABEL_SIZE), fontsize=LABEL_SIZE, color=INK, labelpad=3)
     bar.ax.tick_params(labelsize=TICK_SIZE, length=2, width=0.5, pad=1.5, colors=INK)
     bar.outline.set_linewidth(0.5)
+    for size in np.arange(LABEL_SIZE, SMALLEST_SIZE, -0.5):
+        bar.set_label(fold(scale.label, length, size), fontsize=size, color=INK, labelpad=3)
+        # Lines of a long name go on until the edge of the figure.
+        box = bar.ax.get_tightbbox()
+        if box is None or box.x1 <= figure.bbox.x1:
+            break

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn_maps import dots, mesh, panels, words
+from drawn_words import check_words
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
 
@@ -180,3 +181,4 @@ def test_any_name_can_be_drawn(make_ablation: Make, name: str) -> None:
     for figure in (ablation_map(pd.concat(frames)), side_by_side(pd.concat(frames))):
         assert figure is not None
         figure.canvas.draw()
+        check_words(figure, name)

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn_maps import dots, mesh, panels, words
+from drawn_words import check_words
 from made_runs import HOSTILE
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
@@ -136,7 +137,9 @@ def test_the_note_and_the_title_meet_nothing(make_relevance: Make, heads: int) -
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_any_name_can_be_drawn(make_relevance: Make, name: str) -> None:
-    draw(make_relevance(name, {"encoder": [2]}), title=name).canvas.draw()
+    figure = draw(make_relevance(name, {"encoder": [2]}), title=name)
+    figure.canvas.draw()
+    check_words(figure, name)
 
 
 @pytest.mark.parametrize(

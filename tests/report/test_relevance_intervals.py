@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+from drawn_words import check_words
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
@@ -144,3 +145,4 @@ def test_any_name_can_be_drawn(make_relevance: Make, name: str) -> None:
     figure = relevance_intervals(make_relevance(name, {"encoder": [2]}, rules=(name,)))
     assert figure is not None
     figure.canvas.draw()
+    check_words(figure, name)

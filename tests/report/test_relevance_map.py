@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn_maps import dots, mesh, panels, words
+from drawn_words import check_words
 from made_runs import HOSTILE
 
 from headlens.report.relevance_map import relevance_map
@@ -74,3 +75,4 @@ def test_any_name_can_be_drawn(make_relevance: Make, name: str) -> None:
     figure = relevance_map(make_relevance(name, {"encoder": [2]}, rules=(name,)))
     assert figure is not None
     figure.canvas.draw()
+    check_words(figure, name)

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+from drawn_words import check_words
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -172,3 +173,4 @@ def test_any_name_can_be_drawn(make_heads: Make, make_relevance: Make, name: str
     for figure in (first, second):
         assert figure is not None
         figure.canvas.draw()
+        check_words(figure, name)
