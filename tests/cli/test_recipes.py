@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -38,7 +39,11 @@ def asked(script: str, folder: Path, *arguments: str, **settings: str) -> list[A
     (folder / "bin").mkdir()
     shim = folder / "bin" / "headlens"
     shim.write_text(SHIM)
-    shim.chmod(0o755)
+    # A machine may have no other python than the one that is running here.
+    python = folder / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} "$@"\n')
+    for own in (shim, python):
+        own.chmod(0o755)
     path = f"{shim.parent}{os.pathsep}{os.environ['PATH']}"
     own = os.environ | settings | {"PATH": path, "ASKED": str(folder / "asked"), "OUT": "out"}
     subprocess.run(["bash", str(EXAMPLES / script), *arguments], cwd=folder, env=own, check=True)

@@ -100,7 +100,8 @@ def sparse_tables(make_heads: Make) -> Mapping[str, pd.DataFrame]:
         for step in range(4)
     ]
     frame = pd.DataFrame([*points, (GOLD, 0.85, 1.0, 33)], columns=["method", "sparsity", "recall", "value"])
-    frame = frame.assign(model="demo", stack="encoder", head=np.nan, metric="BLEU", task="translation", on_curve=True)
+    frame = frame.assign(model="demo", stack="encoder", head=np.nan, metric="bleu", task="translation", on_curve=True)
+    frame["task_sparsity"] = 0.9 * frame["sparsity"]
     tags = [f"tag{n}" for n in range(17)]
     keys = heads[["model", "stack", "layer", "head"]].tail(3)
     rows = [
