@@ -40,7 +40,7 @@ class Predictor(ABC):
     a text can be written with a cache.
     """
 
-    alone: bool = True
+    alone: bool = False
 
     @abstractmethod
     def graph(self, vectors: Vectors) -> Tensor:
@@ -74,6 +74,7 @@ class Near(Predictor):
 
     projections: Projections
     threshold: float
+    alone = True
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs that are near."""
@@ -87,7 +88,6 @@ class Bucketed(Predictor):
 
     projections: Projections
     buckets: int
-    alone = False
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs in one bucket."""
@@ -111,6 +111,7 @@ class Clustered(Predictor):
     centroids: Tensor
     projections: Projections | None = None
     top: int = 1
+    alone = True
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs in one cluster."""
@@ -134,6 +135,7 @@ class Hashed(Predictor):
     hashes: int
     rounds: int = 4
     seed: int = 0
+    alone = True
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs that are hashed alike."""
@@ -173,6 +175,8 @@ class Fixed(Predictor):
 @dataclass(frozen=True)
 class Nowhere(Predictor):
     """No pair at all."""
+
+    alone = True
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Nothing."""

@@ -20,6 +20,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.switch import switch
 from headlens.errors import OptionError
 from headlens.interventions.patterns import BigBird, Global, Longformer, Random, Window
+from headlens.sparsefinder.blocks import Blocked
 from headlens.sparsefinder.fitting import fit_centroids
 from headlens.sparsefinder.predictors import (
     Bucketed,
@@ -198,7 +199,12 @@ def test_texts_that_are_written_over_predicted_graphs() -> None:
     options |= {"forced_eos_token_id": None, "bad_words_ids": None, "eos_token_id": 10**6}
     projections = {str(s): Projections(s.n_heads, width // s.n_heads, 3) for s in sites}
     texts = []
-    for made in (*ALONE, lambda own: Bucketed(own, 2), lambda own: Near(own, 0.5) | Fixed(Random(1))):
+    others = (
+        lambda own: Bucketed(own, 2),
+        lambda own: Near(own, 0.5) | Fixed(Random(1)),
+        lambda own: Blocked(own, torch.randn(own.weight.shape[1], 2, own.weight.shape[3]), 2, 1),
+    )
+    for made in (*ALONE, *others):
         predictors = {site: made(own) for site, own in projections.items()}
         expected = greedy(model, entry, predictors, 6)
         with torch.inference_mode(), keeping(model, Restricted(predictors, written=True)):
