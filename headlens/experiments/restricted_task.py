@@ -181,7 +181,7 @@ class RestrictedTask:
                 method, value = str(point["method"]), float(point["value_of_parameter"])
                 where = method, value, int(point["window"]), int(point["global_tokens"])
                 predictors = {site: predictor_of(*where, self.grid, fitted) for site, fitted in own.items()}
-                held.enter_context(_writing(model, cached=all(p.alone for p in predictors.values())))
+                held.enter_context(_writing(model, cached=all(p.pairwise for p in predictors.values())))
                 held.enter_context(keeping(model, Restricted(predictors, written=True, sparsity=counted)))
             found = evaluate(self.task, self.loaded, self.source, self.options).metrics[self.metric]
         return Tried.of(found, counted)

@@ -100,7 +100,8 @@ class Findings:
         tried = np.array([one is not None for one in known], dtype=bool)
         found.loc[tried, "task"] = self.measured.task
         found.loc[tried, "metric"] = self.measured.metric
-        for column, name in (*((n, n) for n in ("value", "ci_low", "ci_high")), ("task_sparsity", "sparsity")):
+        columns = {"value": "value", "ci_low": "ci_low", "ci_high": "ci_high", "task_sparsity": "sparsity"}
+        for column, name in columns.items():
             found[column] = [np.nan if one is None else float(getattr(one, name)) for one in known]
         return found
 

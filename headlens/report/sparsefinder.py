@@ -18,6 +18,7 @@ from headlens.report.curves import draw_intervals, draw_level, legend_below
 from headlens.report.head_facts import HeadFacts, HeadSeries
 from headlens.report.heatmaps import paired_maps
 from headlens.report.kind import Caption, Figures, Kind
+from headlens.report.mask_study import value_text
 from headlens.report.page_tables import Cell, PageTable, number_text, page_table
 from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.runs import RunFolder
@@ -188,7 +189,7 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
             {
                 "method": _said(str(method)),
                 "area": f"{row['area']:.3f}",
-                "of the possible": _interval(row.to_dict(), 3),
+                "of the possible": _share(row.to_dict()),
                 "recall at sparsity 0.9": f"{row['at_90']:.3f}",
                 **{
                     f"area of {quality}": f"{table['area'].get(method):.3f}" if method in table.index else ""
@@ -201,12 +202,10 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
     return found
 
 
-def _interval(row: Mapping[Any, Any], digits: int) -> str:
-    """The share of the possible and its interval, which entmax itself does not need; nothing if there is none."""
+def _share(row: Mapping[Any, Any]) -> str:
+    """The share of the possible and its interval, which entmax itself does not need."""
     value, low, high = (float(row[name]) for name in ("share", "share_ci_low", "share_ci_high"))
-    if np.isnan(value):
-        return ""
-    return f"{value:.{digits}f}" + ("" if np.isnan(low) or low == high else f" [{low:.{digits}f}, {high:.{digits}f}]")
+    return value_text(value, low if low < high else np.nan, high)
 
 
 def _said(method: str) -> str:
@@ -270,7 +269,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
             "method": _said(str(row["method"])),
             "of": row["quality"],
             "area": Cell(number_text(row["area"]), repr(row["area"])),
-            "of the possible": Cell(_interval(row, 3), repr(row["share"])),
+            "of the possible": Cell(_share(row), repr(row["share"])),
             "at sparsity 0.9": row["at_90"],
         }
         for run in runs

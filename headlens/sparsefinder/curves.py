@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 
 from headlens.corpora.bootstrap import percentile_interval
-from headlens.sparsefinder.pareto import GOLD, area, frontier, hull
+from headlens.sparsefinder.hulls import area, frontier, hull
+from headlens.sparsefinder.pareto import GOLD
 
 POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
 MEASURES = ["recall", "sparsity", "exact"]
@@ -85,7 +86,7 @@ def _interval(samples: np.ndarray[Any, Any]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _possible(gold: Any, by_chance: float) -> Any:
+def _possible(gold: float | np.ndarray[Any, Any], by_chance: float) -> np.ndarray[Any, Any]:
     """How much more area there is than by chance; NaN where that is next to nothing."""
     return np.where(gold - by_chance > _LEAST, gold - by_chance, np.nan)
 

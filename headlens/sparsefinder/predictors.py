@@ -36,11 +36,11 @@ class Vectors:
 class Predictor(ABC):
     """Gives a graph of queries and keys; pairs with padding, or not allowed, mean nothing.
 
-    `alone` says whether a query has the same keys whatever other queries there are, and whatever later keys, so that
-    a text can be written with a cache.
+    A predictor is `pairwise` if a pair depends on its own query and key and their places alone, whatever others there
+    are, so that a text can be written with a cache.
     """
 
-    alone: bool = False
+    pairwise: bool = False
 
     @abstractmethod
     def graph(self, vectors: Vectors) -> Tensor:
@@ -59,9 +59,9 @@ class Either(Predictor):
     second: Predictor
 
     @property
-    def alone(self) -> bool:  # type: ignore[override]
+    def pairwise(self) -> bool:  # type: ignore[override]
         """Whether it holds of both."""
-        return self.first.alone and self.second.alone
+        return self.first.pairwise and self.second.pairwise
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs of either."""
@@ -74,7 +74,7 @@ class Near(Predictor):
 
     projections: Projections
     threshold: float
-    alone = True
+    pairwise = True
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs that are near."""
@@ -111,7 +111,7 @@ class Clustered(Predictor):
     centroids: Tensor
     projections: Projections | None = None
     top: int = 1
-    alone = True
+    pairwise = True
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs in one cluster."""
@@ -135,7 +135,7 @@ class Hashed(Predictor):
     hashes: int
     rounds: int = 4
     seed: int = 0
-    alone = True
+    pairwise = True
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs that are hashed alike."""
@@ -154,7 +154,7 @@ class Fixed(Predictor):
     pattern: Pattern
 
     @property
-    def alone(self) -> bool:  # type: ignore[override]
+    def pairwise(self) -> bool:  # type: ignore[override]
         """Whether rows of the pattern are the same at every length: random ones are drawn anew."""
         return all(isinstance(part, Window | Global) for part in parts_of(self.pattern))
 
@@ -176,7 +176,7 @@ class Fixed(Predictor):
 class Nowhere(Predictor):
     """No pair at all."""
 
-    alone = True
+    pairwise = True
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Nothing."""

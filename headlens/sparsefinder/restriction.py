@@ -60,7 +60,7 @@ class Restricted(Edit):
     Args:
         predictors: by site, such as `encoder.0`; other sites stay as they are.
         written: whether the model writes texts token by token, of which nobody declares the tokens. With a cache, a
-            query is seen alone, which only predictors know how to do that are `alone`.
+            query is seen without those before it, which is enough for predictors that are `pairwise`.
         sparsity: counts what is looked at, the own places of queries without a predicted key among it.
     """
 
@@ -93,7 +93,7 @@ class Restricted(Edit):
         if predictor is None:
             return mask
         before = 0 if context.site.stack == "encoder" else self._before
-        if before and not predictor.alone:
+        if before and not predictor.pairwise:
             raise OptionError(
                 f"{context.site}: these graphs cannot be predicted of one query alone.", "Write texts without a cache."
             )

@@ -223,7 +223,7 @@ def test_methods_in_order() -> None:
     assert key == ("m", "all")
     assert [row["method"] for row in found] == ["entmax itself", "Sparsefinder, distance", "window"]
     assert [row["recall at sparsity 0.9"] for row in found] == ["0.500", "0.200", "0.100"]
-    assert [row["of the possible"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", ""]
+    assert [row["of the possible"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", "–"]
     assert [row["area of BLEU"] for row in found] == ["", "20.000", ""]
     run = SimpleNamespace(tables={"areas": areas})
     (told,) = SPARSEFINDER.findings(run)

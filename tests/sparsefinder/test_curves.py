@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.sparsefinder.curves import AREAS_COLUMNS, POINT, areas, curve, of_model, spread_out
-from headlens.sparsefinder.pareto import GOLD, area, hull
+from headlens.sparsefinder.hulls import area, hull
+from headlens.sparsefinder.pareto import GOLD
 
 
 def heads() -> pd.DataFrame:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from headlens.corpora.bootstrap import Draws
 from headlens.interventions.patterns import Global, Window
 from headlens.sparsefinder.fitting import FitOptions
+from headlens.sparsefinder.hulls import area, frontier, hull
 from headlens.sparsefinder.measures import GraphCounts, averages
 from headlens.sparsefinder.pareto import (
     GOLD,
@@ -22,10 +23,7 @@ from headlens.sparsefinder.pareto import (
     PARETO_COLUMNS,
     Fitted,
     Grid,
-    area,
     fit_site,
-    frontier,
-    hull,
     pareto,
     predictor_of,
     predictors,

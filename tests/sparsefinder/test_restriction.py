@@ -38,7 +38,7 @@ from headlens.sparsefinder.projections import Projections
 from headlens.sparsefinder.restriction import Restricted, Sparsity
 
 # Graphs of which a query needs nothing but its keys; the first has all pairs.
-ALONE: tuple[Callable[[Projections], Predictor], ...] = (
+PAIRWISE: tuple[Callable[[Projections], Predictor], ...] = (
     lambda own: Near(own, math.inf),
     lambda own: Near(own, 0.5),
     lambda own: Near(own, 0.5) | windowed(1),
@@ -204,13 +204,13 @@ def test_texts_that_are_written_over_predicted_graphs() -> None:
         lambda own: Near(own, 0.5) | Fixed(Random(1)),
         lambda own: Blocked(own, torch.randn(own.weight.shape[1], 2, own.weight.shape[3]), 2, 1),
     )
-    for made in (*ALONE, *others):
+    for made in (*PAIRWISE, *others):
         predictors = {site: made(own) for site, own in projections.items()}
         expected = greedy(model, entry, predictors, 6)
         with torch.inference_mode(), keeping(model, Restricted(predictors, written=True)):
             texts.append(model.generate(**source, **options, use_cache=False))
             assert torch.equal(texts[-1], expected)
-            if made in ALONE:
+            if made in PAIRWISE:
                 assert torch.equal(model.generate(**source, **options), expected)
             else:
                 with pytest.raises(OptionError, match=r"decoder\.0: these graphs cannot be predicted of one query"):
