@@ -35,7 +35,8 @@ class _Vectors(Observer):
         assert call.queries is not None
         assert call.keys is not None
         real = call.queries.real.bool().cpu(), call.keys.real.bool().cpu()
-        self.vectors[str(call.site)] = Vectors(call.query.float().cpu(), call.key_of_heads.float().cpu(), *real)
+        own = call.query.float().cpu(), call.key_of_heads.float().cpu()
+        self.vectors[str(call.site)] = Vectors(*own, *real, causal=call.site.stack == "decoder")
 
 
 def example_heads(

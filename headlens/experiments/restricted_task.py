@@ -11,6 +11,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
 from headlens.attention.kept import keeping
 from headlens.attention.session import AttentionSession
+from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.corpora.sentence import Corpus
 from headlens.errors import OptionError
 from headlens.experiments.lesson import given_examples
@@ -24,7 +25,6 @@ from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
 from headlens.tasks.sources import GivenExamples, TaskSource, gather
 
 _TEXT = ("mlm", "translation", "translation-loss")
-_LESS_IS_BETTER = ("loss", "perplexity")
 
 
 @dataclass(frozen=True)
@@ -120,20 +120,18 @@ class Tried:
     """A task at a point of a curve.
 
     Args:
-        value, ci_low, ci_high: of its metric.
+        metrics: all of the task's, by name.
         sparsity: of attention while it was measured: of the graphs on its texts, with the own places of queries
             without a predicted key, in a model whose lower layers were restricted, too.
     """
 
-    value: float
-    ci_low: float
-    ci_high: float
+    metrics: Mapping[str, Estimate]
     sparsity: float
 
     @classmethod
-    def of(cls, estimate: Estimate, sparsity: Sparsity) -> Tried:
-        """From what was measured and counted."""
-        return cls(estimate.value, estimate.ci_low, estimate.ci_high, sparsity.mean)
+    def of(cls, record: Mapping[str, Any]) -> Tried:
+        """From what `asdict` makes of one."""
+        return cls({name: Estimate(**own) for name, own in record["metrics"].items()}, record["sparsity"])
 
 
 @dataclass(frozen=True)
@@ -160,11 +158,11 @@ class RestrictedTask:
 
     @property
     def metric(self) -> str:
-        """The first of the task's metrics of which more is better."""
-        return next(name for name in self.task.metrics if name not in _LESS_IS_BETTER)
+        """Which is drawn: the first of the task's metrics of which more is better."""
+        return next(name for name in self.task.metrics if name not in LOWER_IS_BETTER)
 
     def measured(self, point: Mapping[Any, Any]) -> Tried:
-        """The metric at a point of a curve, see `headlens.sparsefinder.curves.POINT`, and how sparse attention was.
+        """The task at a point of a curve, see `headlens.sparsefinder.curves.POINT`, and how sparse attention was.
 
         Raises:
             OptionError: if the model or its graphs are not for this task.
@@ -183,5 +181,5 @@ class RestrictedTask:
                 predictors = {site: predictor_of(*where, self.grid, fitted) for site, fitted in own.items()}
                 held.enter_context(_writing(model, cached=all(p.pairwise for p in predictors.values())))
                 held.enter_context(keeping(model, Restricted(predictors, written=True, sparsity=counted)))
-            found = evaluate(self.task, self.loaded, self.source, self.options).metrics[self.metric]
-        return Tried.of(found, counted)
+            found = evaluate(self.task, self.loaded, self.source, self.options).metrics
+        return Tried(found, counted.mean)

@@ -269,7 +269,7 @@ def _measured(
                 if not path.is_file():
                     with atomic_path(path) as temporary:
                         temporary.write_text(json.dumps(asdict(restricted.measured(point))), encoding="utf-8")
-                found[level, *key_of(point)] = Tried(**json.loads(path.read_text(encoding="utf-8")))
+                found[level, *key_of(point)] = Tried.of(json.loads(path.read_text(encoding="utf-8")))
             advance(1)
     return Measured(task.name, restricted.metric, found, stacks)
 

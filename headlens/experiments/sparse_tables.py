@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,13 +17,17 @@ from headlens.experiments.sparse_heads import head_table
 from headlens.experiments.sparsity_sweep import Swept
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.models.loading import LoadedModel
-from headlens.sparsefinder.curves import AREAS_COLUMNS, areas, with_curves
+from headlens.sparsefinder.curves import AREAS_COLUMNS, POINT, areas, with_curves
 from headlens.sparsefinder.pareto import GOLD, Grid, predictor_of
 from headlens.sparsefinder.store import SPECIAL, UNKNOWN
 
 PARETO_COLUMNS = [
     *("model", *KEY_COLUMNS, "method", "parameter", "value_of_parameter", "window", "global_tokens"),
     *("recall", "sparsity", "exact", "on_curve", "task", "metric", "value", "ci_low", "ci_high", "task_sparsity"),
+]
+METRICS_COLUMNS = [
+    *("stack", *POINT, "recall", "sparsity", "exact"),
+    *("task", "task_sparsity", "metric", "value", "ci_low", "ci_high"),
 ]
 # The point where no pair is predicted, so that queries look at their own places.
 NOTHING = {"method": "window", "parameter": "window", "value_of_parameter": 0.0, "window": 0, "global_tokens": 0}
@@ -37,7 +41,7 @@ class Measured:
 
     Args:
         task: its name; empty without one.
-        metric: its main one.
+        metric: the one that is drawn.
         tried: by stack and point, see `key_of`.
         stacks: those that were restricted.
         notes: what to know about it.
@@ -81,9 +85,14 @@ class Findings:
     contents: pd.DataFrame
 
     def tables(self) -> dict[str, pd.DataFrame]:
-        """By the names of their files: `pareto`, `areas`, `heads`, where they can be had `clusters` and `examples`."""
+        """By the names of their files.
+
+        `pareto`, `areas`, `heads`, where they can be had `metrics`, `clusters` and `examples`.
+        """
         heads = head_table(self.swept.heads, self.contents)
         tables = {"pareto": self._pareto(), "areas": self._areas(), "heads": heads}
+        if self.measured.tried:
+            tables["metrics"] = self._metrics()
         if not set(self.contents["tag"]) <= {SPECIAL, UNKNOWN}:
             tables["clusters"] = self.contents.assign(clusters=self.clusters)
         examples = self._examples(heads)
@@ -91,19 +100,24 @@ class Findings:
             tables["examples"] = examples
         return {name: _with_model(table, self.loaded.short_name) for name, table in tables.items()}
 
+    def _metrics(self) -> pd.DataFrame:
+        """All metrics of the points that the task was tried at."""
+        rows = [
+            {**point, "task": self.measured.task, "task_sparsity": tried.sparsity, "metric": name, **asdict(estimate)}
+            for point in self.points.to_dict("records")
+            if (tried := self.measured.tried.get((point["stack"], *key_of(point)))) is not None
+            for name, estimate in tried.metrics.items()
+        ]
+        return pd.DataFrame(rows, columns=METRICS_COLUMNS)
+
     def _valued(self) -> pd.DataFrame:
         """Points with what the task was like, as far as it was tried."""
-        stacks = self.points["stack"]
-        keys = [(stack, *key_of(row)) for stack, row in zip(stacks, self.points.to_dict("records"), strict=True)]
-        known = [self.measured.tried.get(key) for key in keys]
-        found = self.points.assign(task=None, metric=None)
-        tried = np.array([one is not None for one in known], dtype=bool)
-        found.loc[tried, "task"] = self.measured.task
-        found.loc[tried, "metric"] = self.measured.metric
-        columns = {"value": "value", "ci_low": "ci_low", "ci_high": "ci_high", "task_sparsity": "sparsity"}
-        for column, name in columns.items():
-            found[column] = [np.nan if one is None else float(getattr(one, name)) for one in known]
-        return found
+        own = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity"]
+        if not self.measured.tried:
+            return self.points.assign(**dict.fromkeys(own[:2]), **dict.fromkeys(own[2:], np.nan))
+        found = self._metrics()
+        keys = ["stack", *POINT]
+        return self.points.merge(found.loc[found["metric"] == self.measured.metric, keys + own], on=keys, how="left")
 
     def _pareto(self) -> pd.DataFrame:
         whole = pd.concat([with_curves(self._valued()), with_curves(self.swept.heads, KEY_COLUMNS)], ignore_index=True)
@@ -117,7 +131,7 @@ class Findings:
             found.append(areas(own, samples=self.swept.samples[str(stack)]).assign(stack=stack))
             if own["value"].notna().any():
                 whole = float(own.loc[own["method"] == GOLD, "value"].iloc[0])
-                ends = whole, self.measured.tried[str(stack), *key_of(NOTHING)].value
+                ends = whole, self.measured.tried[str(stack), *key_of(NOTHING)].metrics[self.measured.metric].value
                 tried = areas(own, "value", ends, "task_sparsity")
                 found.append(tried.assign(stack=stack, quality=self.measured.metric))
         return pd.concat(found, ignore_index=True)[["stack", *AREAS_COLUMNS]]

@@ -12,18 +12,18 @@ import torch
 
 from headlens.corpora.bootstrap import FEWEST, Draws
 from headlens.errors import OptionError
-from headlens.interventions.patterns import Global, Random, Window
+from headlens.interventions.patterns import Global, Window
 from headlens.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
 from headlens.sparsefinder.measures import GraphCounts, averages, counts_by_window
 from headlens.sparsefinder.predictors import (
     Bucketed,
     Clustered,
+    Drawn,
     Fixed,
     Hashed,
     Near,
     Nowhere,
     Predictor,
-    Vectors,
     directions,
 )
 from headlens.sparsefinder.projections import Projections
@@ -132,8 +132,8 @@ def predictors(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, in
         yield "routing", "clusters", count, 0, Clustered(fitted.routing[count], None, grid.top)
         yield "lsh", "hashes", count, 0, Hashed(count, grid.rounds, fitted.seed)
         yield "longformer", "global_tokens", count, count, Fixed(Global(count))
-        yield "random", "keys", count, 0, Fixed(Random(count, seed=fitted.seed))
-        yield "bigbird", "keys", count, count, Fixed(Global(count) | Random(count, seed=fitted.seed))
+        yield "random", "keys", count, 0, Drawn(count, fitted.seed)
+        yield "bigbird", "keys", count, count, Fixed(Global(count)) | Drawn(count, fitted.seed)
     yield "window", "window", np.nan, 0, None
 
 
@@ -200,8 +200,7 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted, replicates: int = 0) ->
         for own in batches():
             base = torch.zeros_like(own.gold)
             if predictor is not None:
-                vectors = Vectors(own.queries, own.keys, own.real_queries, own.real_keys)
-                base = predictor.graph(vectors).expand_as(own.gold)
+                base = predictor.graph(own.vectors).expand_as(own.gold)
             for part, counts in zip(parts, counts_by_window(own.gold, base, own.allowed, widths), strict=True):
                 part.append(counts)
         counted = [GraphCounts.joined(part) for part in parts]

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +26,7 @@ class Vectors:
         real_queries: which are tokens, bool, (batch, query).
         real_keys: the same, (batch, key).
         before: how many queries came before these, in passes whose keys were kept.
+        causal: whether a query looks at no key behind it.
     """
 
     queries: Tensor
@@ -31,6 +34,7 @@ class Vectors:
     real_queries: Tensor
     real_keys: Tensor
     before: int = 0
+    causal: bool = False
 
 
 class Predictor(ABC):
@@ -146,7 +150,7 @@ class Hashed(Predictor):
 
 @dataclass(frozen=True)
 class Fixed(Predictor):
-    """A fixed pattern, whatever queries and keys are like: window, Longformer, BigBird, random.
+    """A fixed pattern, whatever queries and keys are like: window, Longformer.
 
     Each sentence has the pattern of its own length, the longer of its two sides where these differ.
     """
@@ -170,6 +174,47 @@ class Fixed(Predictor):
             rows = (lengths == torch.tensor([own, other])).all(dim=1)
             found[rows, :, :own, :other] = allowed[before : before + own, :other]
         return found.to(vectors.queries.device)
+
+
+@dataclass(frozen=True)
+class Drawn(Predictor):
+    """Random keys: every query looks at r of those that it may look at, its own place not among them.
+
+    A query's keys are the same in every text of as many keys, and in a decoder whatever comes after.
+
+    Args:
+        count: r; queries with fewer keys look at all of them.
+        seed: of the draw.
+    """
+
+    count: int
+    seed: int = 0
+    pairwise = True
+
+    def graph(self, vectors: Vectors) -> Tensor:
+        """Pairs that are drawn."""
+        (_, n), (_, m) = vectors.real_queries.shape, vectors.real_keys.shape
+        ends, device = vectors.before + n, vectors.real_keys.device
+        queries = torch.arange(vectors.before, ends, device=device)[:, None]
+        keys = torch.arange(m, device=device)
+        others = keys < queries if vectors.causal else keys != queries
+        drawn = torch.tensor(_draws(_rounded(ends), _rounded(m), self.seed)[vectors.before : ends, :m], device=device)
+        # Each takes the r lowest of its row, whose first numbers do not depend on how many there are.
+        ranked = drawn.masked_fill(~(others & vectors.real_keys[:, None, :]), torch.inf)
+        lowest, places = ranked.topk(min(self.count, m), dim=-1, largest=False)
+        found = torch.zeros_like(ranked, dtype=torch.bool).scatter(-1, places, lowest.isfinite())
+        return found[:, None]
+
+
+@lru_cache(maxsize=8)
+def _draws(rows: int, columns: int, seed: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """Numbers from 0 to 1, each row from a stream of its own."""
+    return np.stack([np.random.default_rng([seed, row]).random(columns) for row in range(rows)])
+
+
+def _rounded(count: int) -> int:
+    """Up to a power of two, so that growing texts share what is drawn."""
+    return 1 << max(count - 1, 0).bit_length()
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,8 @@ class Restricted(Edit):
                 f"{context.site}: these graphs cannot be predicted of one query alone.", "Write texts without a cache."
             )
         queries, others = tokens_of(context, mask, written=self.written)
-        found = predictor.graph(Vectors(context.query.float(), context.key_of_heads.float(), queries, others, before))
+        vectors = context.query.float(), context.key_of_heads.float(), queries, others
+        found = predictor.graph(Vectors(*vectors, before, causal=context.site.stack == "decoder"))
         own = torch.zeros((), dtype=context.query.dtype, device=queries.device) if mask is None else mask
         lowest = torch.finfo(own.dtype).min
         within = queries[:, None, :, None] & others[:, None, None, :]

@@ -20,6 +20,7 @@ from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import STACKS
 from headlens.report.files import atomic_path, output_errors
 from headlens.sparsefinder.measures import allowed_pairs
+from headlens.sparsefinder.predictors import Vectors
 
 NOTES = "notes.json"  # what was left out of a store
 SPECIAL, UNKNOWN = "special", "unknown"  # tags of tokens without a part of speech
@@ -46,6 +47,11 @@ class Pairs:
     real_queries: Tensor
     real_keys: Tensor
     causal: bool
+
+    @property
+    def vectors(self) -> Vectors:
+        """What graphs are predicted from."""
+        return Vectors(self.queries, self.keys, self.real_queries, self.real_keys, causal=self.causal)
 
     @property
     def allowed(self) -> Tensor:

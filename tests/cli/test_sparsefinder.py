@@ -168,6 +168,10 @@ def test_masked_words_over_predicted_graphs(headlens: Headlens, sparse: Callable
     pareto = pd.read_csv("run/pareto.csv")
     assert set(pareto["task"].dropna()) == {"mlm"}
     assert set(pareto["metric"].dropna()) == {"accuracy"}
+    metrics = {name: rows["value"] for name, rows in pd.read_csv("run/metrics.csv").groupby("metric")}
+    assert list(metrics) == ["accuracy", "loss", "perplexity"]
+    assert metrics["accuracy"].tolist() == pareto["value"].dropna().tolist()
+    assert metrics["perplexity"].to_numpy() == pytest.approx(np.exp(metrics["loss"].to_numpy()))
     assert "No parts of speech are known" in done.out
     assert pd.read_csv("run/heads.csv")["information"].isna().all()
     assert package.load(model).model.config.num_hidden_layers == pareto["layer"].nunique()

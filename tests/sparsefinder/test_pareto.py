@@ -24,7 +24,7 @@ from headlens.sparsefinder.pareto import (
     predictor_of,
     predictors,
 )
-from headlens.sparsefinder.predictors import Fixed, Near, Vectors
+from headlens.sparsefinder.predictors import Fixed, Near
 from headlens.sparsefinder.store import Pairs
 
 SMALL = Grid(windows=(0, 1, 5), thresholds=(0.3, 1.0, 1e9), groups=(2, 4))
@@ -61,7 +61,7 @@ def test_samples_of_sentences() -> None:
         predictor = predictor_of(point.method, point.value_of_parameter, point.window, 0, small, one_more)
         found = []
         for own in held:
-            graph = predictor.graph(Vectors(own.queries, own.keys, own.real_queries, own.real_keys))
+            graph = predictor.graph(own.vectors)
             for row in range(2):
                 gold, guess, pairs = own.gold[row], graph[row] & own.allowed[row], int(own.allowed[row].sum())
                 recall = np.mean([int((g & p).sum()) / int(g.sum()) for g, p in zip(gold, guess, strict=True)])
@@ -95,7 +95,7 @@ def test_every_combination_is_what_a_single_graph_gives(fitted: Fitted) -> None:
         parts = [
             GraphCounts.of(
                 own.gold,
-                predictor.graph(Vectors(own.queries, own.keys, own.real_queries, own.real_keys)).expand_as(own.gold),
+                predictor.graph(own.vectors).expand_as(own.gold),
                 own.allowed,
             )
             for own in held
@@ -140,7 +140,7 @@ def test_a_point_of_the_grid_by_name(fitted: Fitted) -> None:
     (held,) = sentences(100)
     for key, rows in table.groupby(["method", "value_of_parameter", "window", "global_tokens"]):
         predictor = predictor_of(*key, SMALL, fitted)
-        graph = predictor.graph(Vectors(held.queries, held.keys, held.real_queries, held.real_keys))
+        graph = predictor.graph(held.vectors)
         expected = averages(GraphCounts.of(held.gold, graph.expand_as(held.gold), held.allowed))
         for name, values in expected.items():
             assert rows.sort_values("head")[name].to_numpy() == pytest.approx(values.numpy()), key

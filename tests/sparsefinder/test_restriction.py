@@ -25,6 +25,7 @@ from headlens.sparsefinder.fitting import fit_centroids
 from headlens.sparsefinder.predictors import (
     Bucketed,
     Clustered,
+    Drawn,
     Fixed,
     Hashed,
     Near,
@@ -45,6 +46,8 @@ PAIRWISE: tuple[Callable[[Projections], Predictor], ...] = (
     lambda own: Clustered(torch.randn(own.weight.shape[1], 3, own.weight.shape[3]), own),
     lambda own: Hashed(4, seed=1),
     lambda own: Fixed(Window(1) | Global(1)),
+    lambda own: Drawn(1, seed=3),
+    lambda own: Fixed(Global(1)) | Drawn(2),
     lambda own: Nowhere(),
 )
 NAMES = [name for name in ("bert", "albert", "marian", "gpt2", "llama") if name in zoo.ZOO]
@@ -201,7 +204,7 @@ def test_texts_that_are_written_over_predicted_graphs() -> None:
     texts = []
     others = (
         lambda own: Bucketed(own, 2),
-        lambda own: Near(own, 0.5) | Fixed(Random(1)),
+        lambda own: Near(own, 0.5) | Fixed(Random(1)),  # drawn anew for every length
         lambda own: Blocked(own, torch.randn(own.weight.shape[1], 2, own.weight.shape[3]), 2, 1),
     )
     for made in (*PAIRWISE, *others):
