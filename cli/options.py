@@ -220,9 +220,9 @@ QuietOption = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print only errors; files are written.", rich_help_panel=OUTPUT)
 ]
 
-SeedOption = Annotated[
-    int, typer.Option(min=0, max=2**32 - 1, help="Of everything that is drawn at random.", rich_help_panel=STATISTICS)
-]
+# Runs that differ in their seed alone are asked the same.
+SEED_HELP = "Of everything that is drawn at random, but for the words that are masked to measure."
+SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help=SEED_HELP, rich_help_panel=STATISTICS)]
 
 
 def rules(text: str) -> tuple[Any, ...]:

@@ -66,6 +66,7 @@ _TASKS = {
     "translation": "of translations",
     "translation-loss": "of next words of translations",
 }
+_LEAST_HEIGHT = 0.01  # of an axis of a metric
 _ALL_BUT_DENSE = 0.01  # sparsities below leave nothing to predict
 
 
@@ -138,14 +139,17 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
     drawn = []
     for number, (column, label, rows) in enumerate(panels):
         line, place = divmod(number, across)
-        low = below + 0.4 + (stacked - 1 - line) * (_PANEL + _WORDS)
-        axes = figure.add_axes(((place + 0.14) / across, low / height, 0.8 / across, _PANEL / height))
+        bottom = below + 0.4 + (stacked - 1 - line) * (_PANEL + _WORDS)
+        axes = figure.add_axes(((place + 0.14) / across, bottom / height, 0.8 / across, _PANEL / height))
         dress(axes, "sparsity", str(label))
         _panel(axes, rows, column)
         for sparsity in gold["sparsity"] if column == "recall" else gold["task_sparsity"].dropna():
             axes.axvline(sparsity, color=FAINT, linewidth=0.8, linestyle="-.", label="sparsity of entmax", zorder=1)
         if column == "value":
             draw_level(axes, gold, "entmax itself")
+            low, high = axes.get_ylim()
+            if high - low < _LEAST_HEIGHT:  # the metric is the same everywhere, but for rounding
+                axes.set_ylim((low + high - _LEAST_HEIGHT) / 2, (low + high + _LEAST_HEIGHT) / 2)
         else:
             axes.plot([0, 1], [1, 0], color=FAINT, linewidth=0.8, label="by chance", zorder=1)
         where = "all heads" if stack in {"all", "encoder"} else f"heads of the {stack} stack"
@@ -314,6 +318,9 @@ def _findings(run: RecordedRun) -> list[str]:
         where = model if stack == "all" else f"{model}, {stack}"
         # The area of entmax itself is (1 + sparsity) / 2.
         sparsity = 2 * float(gold["area"].iloc[0]) - 1
+        if tried["share"].isna().all():
+            found.append(f"{where}: entmax leaves {sparsity:.1%} of the pairs without weight: nothing to predict.")
+            continue
         found.append(
             f"{where}: entmax leaves {sparsity:.1%} of the pairs without weight. Best at predicting "
             f"which is {LOOKS[best['method']][2]} (area under recall and sparsity {float(best['area']):.3f}), worst "

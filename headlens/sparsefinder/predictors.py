@@ -6,6 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import torch
@@ -178,9 +179,10 @@ class Fixed(Predictor):
 
 @dataclass(frozen=True)
 class Drawn(Predictor):
-    """Random keys: every query looks at r of those that it may look at, its own place not among them.
+    """Random keys: every query looks at r of those that it may look at, that in its own place not among them.
 
-    A query's keys are the same in every text of as many keys, and in a decoder whatever comes after.
+    Every head has its own. A query's keys are the same in every text of as many keys, in a decoder whatever comes
+    after.
 
     Args:
         count: r; queries with fewer keys look at all of them.
@@ -193,23 +195,24 @@ class Drawn(Predictor):
 
     def graph(self, vectors: Vectors) -> Tensor:
         """Pairs that are drawn."""
-        (_, n), (_, m) = vectors.real_queries.shape, vectors.real_keys.shape
+        (_, heads, n, _), m = vectors.queries.shape, vectors.keys.shape[2]
         ends, device = vectors.before + n, vectors.real_keys.device
         queries = torch.arange(vectors.before, ends, device=device)[:, None]
         keys = torch.arange(m, device=device)
         others = keys < queries if vectors.causal else keys != queries
-        drawn = torch.tensor(_draws(_rounded(ends), _rounded(m), self.seed)[vectors.before : ends, :m], device=device)
+        numbers = _numbers(heads, _rounded(ends), _rounded(m), self.seed)[:, vectors.before : ends, :m]
         # Each takes the r lowest of its row, whose first numbers do not depend on how many there are.
-        ranked = drawn.masked_fill(~(others & vectors.real_keys[:, None, :]), torch.inf)
+        possible = others & vectors.real_keys[:, None, None, :]
+        ranked = torch.tensor(numbers, device=device).masked_fill(~possible, torch.inf)
         lowest, places = ranked.topk(min(self.count, m), dim=-1, largest=False)
-        found = torch.zeros_like(ranked, dtype=torch.bool).scatter(-1, places, lowest.isfinite())
-        return found[:, None]
+        return torch.zeros_like(ranked, dtype=torch.bool).scatter(-1, places, lowest.isfinite())
 
 
 @lru_cache(maxsize=8)
-def _draws(rows: int, columns: int, seed: int) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """Numbers from 0 to 1, each row from a stream of its own."""
-    return np.stack([np.random.default_rng([seed, row]).random(columns) for row in range(rows)])
+def _numbers(heads: int, rows: int, columns: int, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
+    """From 0 to 1, each row of each head from a stream of its own."""
+    streams = [[np.random.default_rng([seed, head, row]) for row in range(rows)] for head in range(heads)]
+    return np.array([[stream.random(columns) for stream in own] for own in streams])
 
 
 def _rounded(count: int) -> int:

@@ -167,13 +167,15 @@ def test_of_sparsefinder() -> None:
     # That of entmax itself is (1 + its sparsity) / 2.
     methods = {"entmax": 0.9, "distance": 0.7, "window": 0.5, "random": np.nan}
     rows = [
-        {"model": "m", "stack": stack, "method": method, "quality": "recall", "area": area}
+        {"model": "m", "stack": stack, "method": method, "quality": "recall", "area": area, "share": 2 * area - 1}
         for stack in ("all", "cross")
         for method, area in methods.items()
     ]
-    first, second = of("sparsefinder", areas=pd.DataFrame(rows))
+    dense = [row | {"stack": "decoder", "area": 0.5, "share": np.nan} for row in rows[: len(methods)]]
+    first, second, third = of("sparsefinder", areas=pd.DataFrame(rows + dense))
     assert first == (
         "m: entmax leaves 80.0% of the pairs without weight. Best at predicting which is Sparsefinder, distance (area "
         "under recall and sparsity 0.700), worst window (0.500)."
     )
     assert second.startswith("m, cross: entmax")
+    assert third == "m, decoder: entmax leaves 0.0% of the pairs without weight: nothing to predict."

@@ -89,6 +89,16 @@ def test_every_method_has_a_curve(metric: bool) -> None:
     assert all(axes.get_tightbbox().y0 >= box.y1 - 1 for axes in figure.axes)
 
 
+def test_a_metric_that_is_the_same_everywhere_has_an_axis() -> None:
+    table = points(metric=True)
+    figure = pareto_curves(
+        table.assign(**dict.fromkeys(("value", "ci_low", "ci_high"), table["value"] * 0 - 1e-17)), "all"
+    )
+    low, high = figure.axes[1].get_ylim()
+    assert high - low == pytest.approx(0.01)
+    assert low < 0 < high
+
+
 def test_without_points_there_is_no_figure() -> None:
     assert pareto_curves(points()[:0], "encoder") is None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,13 +35,13 @@ def test_every_query_has_so_many_other_keys(sizes: list[int], count: int, causal
     vectors = of_lengths(sizes, sizes, causal=causal)
     graph = Drawn(count, seed).graph(vectors)
     allowed = allowed_pairs(vectors.real_queries, vectors.real_keys, causal=causal)
-    assert graph.shape == (len(sizes), 1, max(sizes), max(sizes))
+    assert graph.shape == (len(sizes), 2, max(sizes), max(sizes))
     for sentence, size in enumerate(sizes):
         for query in range(size):
-            row = graph[sentence, 0, query]
-            assert int(row.sum()) == min(count, query if causal else size - 1)
-            assert not row[query]
-            assert not (row & ~allowed[sentence, 0, query]).any()
+            rows = graph[sentence, :, query]
+            assert (rows.sum(dim=-1) == min(count, query if causal else size - 1)).all()
+            assert not rows[:, query].any()
+            assert not (rows & ~allowed[sentence, :, query]).any()
 
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 14))
@@ -59,12 +60,15 @@ def test_what_comes_after_changes_nothing(size: int, count: int, cross: bool, da
     whole = drawn(Drawn(count, 5), of_lengths([size], [keys], causal=not cross))
     own = of_lengths([end - begin], [keys if cross else end], before=begin, causal=not cross)
     part = Drawn(count, 5).graph(own)
-    assert torch.equal(part[0, 0], whole[0, 0, begin:end, : part.shape[-1]])
+    assert torch.equal(part[0], whole[0, :, begin:end, : part.shape[-1]])
 
 
-def test_all_other_keys_are_as_likely_and_seeds_differ() -> None:
+def test_all_other_keys_are_as_likely_for_every_head() -> None:
     vectors = of_lengths([6], [6])
-    graphs = torch.stack([Drawn(2, seed).graph(vectors)[0, 0] for seed in range(2000)]).double()
+    graphs = torch.stack([Drawn(2, seed).graph(vectors)[0] for seed in range(1000)]).double()
     expected = torch.full((6, 6), 2 / 5, dtype=torch.float64).fill_diagonal_(0)
     # Four standard errors of a share of 0.4 in 2,000 draws.
-    assert float((graphs.mean(dim=0) - expected).abs().max()) < 4 * math.sqrt(0.24 / 2000)
+    assert float((graphs.mean(dim=(0, 1)) - expected).abs().max()) < 4 * math.sqrt(0.24 / 2000)
+    # Heads agree as often as two draws do: of a row's ten pairs of keys in one case of ten.
+    agree = (graphs[:, 0] == graphs[:, 1]).all(dim=-1).double().mean()
+    assert float(agree) == pytest.approx(0.1, abs=4 * math.sqrt(0.09 / 6000))
