@@ -41,8 +41,8 @@ class Vectors:
 class Predictor(ABC):
     """Gives a graph of queries and keys; pairs with padding, or not allowed, mean nothing.
 
-    A predictor is `pairwise` if a pair depends on its own query and key and their places alone, whatever others there
-    are, so that a text can be written with a cache.
+    A predictor is `pairwise` if a pair depends neither on other queries nor on what keys hold but its own, and in a
+    decoder not on later keys, so that a text can be written with a cache.
     """
 
     pairwise: bool = False
