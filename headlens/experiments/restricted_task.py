@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
 from headlens.attention.kept import keeping
@@ -19,10 +22,11 @@ from headlens.experiments.task_data import TaskData
 from headlens.models.loading import LoadedModel
 from headlens.sparsefinder.pareto import GOLD, Fitted, Grid, predictor_of
 from headlens.sparsefinder.restriction import Allowed, Restricted, Sparsity, WeightSparsity
-from headlens.tasks.base import Task
+from headlens.tasks.base import Task, TaskBatch
 from headlens.tasks.catalogue import DEFAULT_TASK, find_task
 from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
 from headlens.tasks.sources import GivenExamples, TaskSource, gather
+from headlens.tasks.translation import read_while_writing
 
 _TEXT = ("mlm", "translation", "translation-loss")
 
@@ -115,6 +119,14 @@ def _writing(model: PreTrainedModel, *, cached: bool) -> Iterator[None]:
             setattr(chosen, name, value)
 
 
+@contextmanager
+def _weights_counted(model: PreTrainedModel, sites: Sequence[str], counted: Sparsity) -> Iterator[None]:
+    """Inside, the pairs that attention gives weight are counted."""
+    allowed = Allowed(sites)
+    with keeping(model, allowed), AttentionSession(model, observers=[WeightSparsity(allowed, counted)]):
+        yield
+
+
 @dataclass(frozen=True)
 class Tried:
     """A task at a point of a curve.
@@ -122,7 +134,8 @@ class Tried:
     Args:
         metrics: all of the task's, by name.
         sparsity: of attention while it was measured: of the graphs on its texts, with the own places of queries
-            without a predicted key, in a model whose lower layers were restricted, too.
+            without a predicted key, in a model whose lower layers were restricted, too. A mean over texts, of those
+            that the model writes as they are in the end.
     """
 
     metrics: Mapping[str, Estimate]
@@ -167,19 +180,36 @@ class RestrictedTask:
         Raises:
             OptionError: if the model or its graphs are not for this task.
         """
-        counted, model = Sparsity(), self.loaded.model
         own = {site: fitted for site, fitted in self.fitted.items() if site.partition(".")[0] in self.stacks}
+        counted, model = Sparsity(), self.loaded.model
         with ExitStack() as held:
             if point["method"] == GOLD:
                 held.enter_context(_writing(model, cached=True))
-                allowed = Allowed(tuple(own), written=True)
-                held.enter_context(keeping(model, allowed))
-                held.enter_context(AttentionSession(model, observers=[WeightSparsity(allowed, counted)]))
+                counting = partial(_weights_counted, model, tuple(own), counted)
             else:
                 method, value = str(point["method"]), float(point["value_of_parameter"])
                 where = method, value, int(point["window"]), int(point["global_tokens"])
                 predictors = {site: predictor_of(*where, self.grid, fitted) for site, fitted in own.items()}
                 held.enter_context(_writing(model, cached=all(p.pairwise for p in predictors.values())))
-                held.enter_context(keeping(model, Restricted(predictors, written=True, sparsity=counted)))
-            found = evaluate(self.task, self.loaded, self.source, self.options).metrics
+                restricted = Restricted(predictors, written=True)
+                held.enter_context(keeping(model, restricted))
+                counting = partial(restricted.counting, counted)
+            options = self.options
+            if self.task.generates:
+                # Beams that are given up, and what follows an end, are nothing that was written.
+                options = replace(options, seen=lambda ids, batch: self._read_again(ids, batch, counting))
+            else:
+                held.enter_context(counting())
+            found = evaluate(self.task, self.loaded, self.source, options).metrics
         return Tried(found, counted.mean)
+
+    def _read_again(self, ids: Tensor, batch: TaskBatch, counting: Callable[[], AbstractContextManager[None]]) -> None:
+        """Read what was written once more, as the model read it while writing, and count that."""
+        read = read_while_writing(ids, batch.reader)
+        inputs = {**batch.inputs, **read}
+        rows = max(1, self.options.batch_tokens // read["decoder_input_ids"].shape[1])
+        # Without scores of words, which would take more memory than all the rest.
+        network: Any = self.loaded.model.base_model
+        with torch.inference_mode(), counting():
+            for begin in range(0, len(ids), rows):
+                network(**{name: whole[begin : begin + rows] for name, whole in inputs.items()}, use_cache=False)

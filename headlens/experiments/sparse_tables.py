@@ -32,6 +32,7 @@ METRICS_COLUMNS = [
 # The point where no pair is predicted, so that queries look at their own places.
 NOTHING = {"method": "window", "parameter": "window", "value_of_parameter": 0.0, "window": 0, "global_tokens": 0}
 _EXAMPLES = 3  # heads that are drawn
+_FIXED = ("window", "longformer")  # methods that know places alone
 _SPARSE = 0.5  # as sparse as a graph has to be to be an example
 
 
@@ -141,8 +142,11 @@ class Findings:
         example = shown_example(self.held, self.loaded)
         if example is None:
             return None
-        # The heads whose sparsity is predicted best, of different layers.
-        best = heads.sort_values("area_distance", ascending=False, kind="stable").drop_duplicates(["stack", "layer"])
+        # The heads, of different layers, where predictions are ahead of places by most: what looks at neighbours
+        # or at the first token alone needs no predicting.
+        ahead = heads["area_distance"] - heads[[f"area_{name}" for name in _FIXED]].max(axis=1)
+        best = heads.assign(ahead=ahead).sort_values("ahead", ascending=False, kind="stable")
+        best = best.drop_duplicates(["stack", "layer"])
         chosen = [Head(r["stack"], int(r["layer"]), int(r["head"])) for r in best.head(_EXAMPLES).to_dict("records")]
         return pd.concat([self._shown(example, stack, chosen) for stack in dict.fromkeys(h.stack for h in chosen)])
 

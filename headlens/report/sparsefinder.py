@@ -351,8 +351,8 @@ CAPTIONS = {
     ),
     "examples": Caption(
         "Predicted heads on a sentence",
-        "Rows are heads: where entmax looks, the pairs that are predicted, and where the head looks if it may look "
-        "nowhere else.",
+        "Heads of which distance knows more than windows and global tokens do, by the most: where entmax looks, the "
+        "pairs that are predicted, and where the head looks if it may look nowhere else.",
     ),
 }
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -15,17 +16,13 @@ from headlens.sparsefinder.predictors import Predictor, Vectors
 
 
 class Sparsity:
-    """How sparse attention is while a model runs: a mean over heads, as of recall.
-
-    Of each head it is a mean over texts; of texts that the model writes the share of all pairs of a new token and a
-    key, those of beams that are not chosen in the end among them.
-    """
+    """How sparse attention is while a model runs: for each head a mean over texts, then over heads, as of recall."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
-        self._of: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
+        self._texts: dict[str, Tensor] = defaultdict(lambda: torch.zeros((), dtype=torch.float64))
 
-    def add(self, site: Site, kept: Tensor, allowed: Tensor, heads: int, *, written: bool = False) -> None:
+    def add(self, site: Site, kept: Tensor, allowed: Tensor, heads: int) -> None:
         """Count one call.
 
         Args:
@@ -33,21 +30,17 @@ class Sparsity:
             kept: pairs that are looked at, bool, (batch, heads or 1, query, key).
             allowed: pairs that could be, broadcastable to these.
             heads: how many the site has.
-            written: whether only the last query is new, and others were counted before.
         """
         allowed = allowed.expand(-1, -1, *kept.shape[-2:])
-        if written:
-            kept, allowed = kept[:, :, -1:], allowed[:, :, -1:]
         found, all_of_them = (kept & allowed).sum(dim=(2, 3)).double(), allowed.sum(dim=(2, 3)).double()
-        if not written:
-            found, all_of_them = found / all_of_them, (all_of_them > 0).double()
-        for sums, own in ((self._kept, found), (self._of, all_of_them)):
+        shares = found / all_of_them, (all_of_them > 0).double()
+        for sums, own in zip((self._kept, self._texts), shares, strict=True):
             sums[str(site)] = sums[str(site)] + own.expand(-1, heads).nansum(dim=0).cpu()
 
     @property
     def mean(self) -> float:
         """Over all heads of all sites, which have equal weight; NaN if nothing was counted."""
-        found = [1 - kept / self._of[site] for site, kept in self._kept.items()]
+        found = [1 - kept / self._texts[site] for site, kept in self._kept.items()]
         return float(torch.cat(found).nanmean()) if found else float("nan")
 
 
@@ -61,18 +54,24 @@ class Restricted(Edit):
         predictors: by site, such as `encoder.0`; other sites stay as they are.
         written: whether the model writes texts token by token, of which nobody declares the tokens. With a cache, a
             query is seen without those before it, which is enough for predictors that are `pairwise`.
-        sparsity: counts what is looked at, the own places of queries without a predicted key among it.
     """
 
     edits_mask = True
 
-    def __init__(
-        self, predictors: Mapping[str, Predictor], *, written: bool = False, sparsity: Sparsity | None = None
-    ) -> None:
+    def __init__(self, predictors: Mapping[str, Predictor], *, written: bool = False) -> None:
         self.predictors = dict(predictors)
         self.written = written
-        self.sparsity = sparsity
         self._before = 0
+        self._sparsity: Sparsity | None = None
+
+    @contextmanager
+    def counting(self, sparsity: Sparsity) -> Iterator[None]:
+        """Inside, what is looked at is counted, the own places of queries without a predicted key among it."""
+        self._sparsity = sparsity
+        try:
+            yield
+        finally:
+            self._sparsity = None
 
     def check(self, sites: Sequence[Site]) -> None:
         """Raise OptionError if there is a predictor for a site that the model does not have."""
@@ -108,8 +107,8 @@ class Restricted(Edit):
         alone = ~(found & allowed).any(dim=-1, keepdim=True)
         # What padding looks at means nothing, but it has to look somewhere, too.
         kept = found | (alone & _itself(queries, others, before)) | ~queries[:, None, :, None]
-        if self.sparsity is not None:
-            self.sparsity.add(context.site, kept, allowed, context.query.shape[1], written=is_written(context))
+        if self._sparsity is not None:
+            self._sparsity.add(context.site, kept, allowed, context.query.shape[1])
         return torch.where(kept, own, lowest)
 
 
@@ -118,23 +117,20 @@ class Allowed(Edit):
 
     Args:
         sites: by name, those that are asked about.
-        written: as of `Restricted`.
     """
 
     edits_mask = True
 
-    def __init__(self, sites: Sequence[str], *, written: bool = False) -> None:
+    def __init__(self, sites: Sequence[str]) -> None:
         self.sites = frozenset(sites)
-        self.written = written
-        self.pairs: dict[str, tuple[Tensor, bool]] = {}
+        self.pairs: dict[str, Tensor] = {}
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
         """The mask as it is."""
         if str(context.site) in self.sites:
-            queries, keys = tokens_of(context, mask, written=self.written)
+            queries, keys = tokens_of(context, mask, written=False)
             pairs = queries[:, None, :, None] & keys[:, None, None, :]
-            pairs = pairs if mask is None else pairs & (mask > torch.finfo(mask.dtype).min / 2)
-            self.pairs[str(context.site)] = pairs, is_written(context)
+            self.pairs[str(context.site)] = pairs if mask is None else pairs & (mask > torch.finfo(mask.dtype).min / 2)
         return mask
 
 
@@ -155,14 +151,9 @@ class WeightSparsity(Observer):
     def observe(self, call: AttentionCall) -> None:
         """Count one call."""
         if str(call.site) in self.allowed.pairs:
-            pairs, written = self.allowed.pairs.pop(str(call.site))
+            pairs = self.allowed.pairs.pop(str(call.site))
             assert call.weights is not None
-            self.sparsity.add(call.site, call.weights > 0, pairs, call.weights.shape[1], written=written)
-
-
-def is_written(context: CallContext) -> bool:
-    """Whether these are queries of a text that the model writes, of which nobody declared the tokens."""
-    return context.site.stack != "encoder" and (context.queries is None or context.keys is None)
+            self.sparsity.add(call.site, call.weights > 0, pairs, call.weights.shape[1])
 
 
 def tokens_of(context: CallContext, mask: Tensor | None, *, written: bool) -> tuple[Tensor, Tensor]:

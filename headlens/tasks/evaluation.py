@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from headlens.corpora.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.models.loading import LoadedModel
 from headlens.models.memory import InParts
-from headlens.tasks.base import Floats, Prepared, Task
+from headlens.tasks.base import Floats, Prepared, Task, TaskBatch
 from headlens.tasks.examples import TaskExample
 from headlens.tasks.feeding import budget_batches, prepare_all
 from headlens.tasks.reader import Reader
@@ -34,6 +35,7 @@ class EvaluationOptions:
         seed: of the bootstrap.
         progress: called after every batch with the number of examples that are done.
         warn: called with what the user should know at once.
+        seen: called after every batch with the model's outputs and what it read.
     """
 
     batch_tokens: int = 4096
@@ -42,6 +44,7 @@ class EvaluationOptions:
     seed: int = 0
     progress: Callable[[int], None] = lambda _: None
     warn: Callable[[str], None] = _warn
+    seen: Callable[[Any, TaskBatch], None] = lambda _, __: None
 
     def __post_init__(self) -> None:
         if self.replicates < 0:
@@ -102,7 +105,9 @@ def evaluate(
 
     def run(prepared: Sequence[Prepared]) -> Floats:
         batch = task.collate(prepared, reader, loaded.device)
-        return task.read(task.run(loaded.model, batch), batch)
+        outputs = task.run(loaded.model, batch)
+        options.seen(outputs, batch)
+        return task.read(outputs, batch)
 
     in_parts = InParts(loaded.device, run, lambda a, b: np.concatenate([a, b]), token_count, options.warn)
     places: list[int] = []

@@ -97,8 +97,7 @@ class Translation(Task):
         """Whether a translation is as long as it may be without an end before its last token."""
         # Behind the token that a decoder starts from. Many models are made to write the end as the last token.
         written, most = ids[:, 1:], self.most_tokens(reader)
-        ends = [i for i in (reader.tokenizer.eos_token_id, reader.tokenizer.pad_token_id) if i is not None]
-        ended = torch.isin(written[:, : most - 1], written.new_tensor(ends)).any(dim=1)
+        ended = _ends(written[:, : most - 1], reader).any(dim=1)
         return [written.shape[1] >= most and not end for end in ended.tolist()]
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
@@ -106,3 +105,25 @@ class Translation(Task):
         counts = weights @ records
         split = len(BLEU_COLUMNS)
         return bleu(counts[:, :split]) if metric == "bleu" else chrf(counts[:, split:-1])
+
+
+def read_while_writing(ids: Tensor, reader: Reader) -> dict[str, Tensor]:
+    """What a decoder had read when its texts were done, as arguments of the model.
+
+    Args:
+        ids: of written texts, (n, length), with the token that the decoder starts from, which often is padding.
+        reader: of the model.
+
+    Returns:
+        `decoder_input_ids` and `decoder_attention_mask`, (n, length - 1): the end is written, but never read.
+    """
+    read = ids[:, :-1]
+    after = _ends(read[:, 1:], reader).cumsum(dim=1) > 0
+    real = torch.cat([after.new_ones(len(after), 1), ~after], dim=1)
+    return {"decoder_input_ids": read, "decoder_attention_mask": real.long()}
+
+
+def _ends(ids: Tensor, reader: Reader) -> Tensor:
+    """Where a text is over: bool."""
+    ends = [i for i in (reader.tokenizer.eos_token_id, reader.tokenizer.pad_token_id) if i is not None]
+    return torch.isin(ids, ids.new_tensor(ends))

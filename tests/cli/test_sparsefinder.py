@@ -151,6 +151,12 @@ def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> Non
     totals = clusters.groupby(["layer", "head", "side"])["count"].sum()
     assert (totals == totals.iloc[0]).all()
     assert tables["heads"]["information"].between(0, 1).all()
+    # The heads where distance knows most beyond places, one of a layer
+    heads = tables["heads"].set_index(["layer", "head"])
+    ahead = heads["area_distance"] - np.maximum(heads["area_window"], heads["area_longformer"])
+    best = [own.idxmax() for _, own in ahead.groupby("layer")]
+    shown = list(dict.fromkeys(zip(examples["layer"], examples["head"], strict=True)))
+    assert shown == sorted(best, key=lambda place: -ahead[place])[:3]
     for _, own in examples.groupby(["layer", "head"]):
         for column in ("weight", "restricted"):
             assert own.groupby("query")[column].sum().to_numpy() == pytest.approx(1, abs=1e-5)

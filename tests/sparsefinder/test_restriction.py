@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 import zoo
@@ -36,7 +35,7 @@ from headlens.sparsefinder.predictors import (
     windowed,
 )
 from headlens.sparsefinder.projections import Projections
-from headlens.sparsefinder.restriction import Restricted, Sparsity
+from headlens.sparsefinder.restriction import Restricted
 
 # Graphs of which a query needs nothing but its keys; the first has all pairs.
 PAIRWISE: tuple[Callable[[Projections], Predictor], ...] = (
@@ -224,31 +223,3 @@ def test_texts_that_are_written_over_predicted_graphs() -> None:
         told = pytest.raises(OptionError, match=r"decoder\.0: nobody said which tokens are padding")
         with keeping(model, Restricted(predictors)), told:
             model.generate(**source, **options)
-
-
-def test_sparsity_of_texts_that_are_written() -> None:
-    """Every new token counts once, with a cache or without, and so does every source."""
-    entry, model = zoo.ZOO["marian"], switched("marian")
-    inputs = zoo.padded(entry)
-    source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-    lengths = source["attention_mask"].sum(dim=1).tolist()
-    options: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "num_beams": 1}
-    options |= {"forced_eos_token_id": None, "bad_words_ids": None, "eos_token_id": 10**6}
-    expected = {
-        "encoder": np.mean([1 - sum(near(i, n) for i in range(n)) / n**2 for n in lengths]),
-        "decoder": 1 - sum(near(i, i + 1) for i in range(6)) / 21,
-        "cross": 1 - sum(near(i, n) for i in range(6) for n in lengths) / (6 * sum(lengths)),
-    }
-    for stack, own in expected.items():
-        sites = [str(s) for s in AttentionSession(model).sites if s.stack == stack]
-        for use_cache in (True, False):
-            counted = Sparsity()
-            restricted = Restricted(dict.fromkeys(sites, windowed(1)), written=True, sparsity=counted)
-            with torch.inference_mode(), keeping(model, restricted):
-                model.generate(**source, **options, use_cache=use_cache)
-            assert counted.mean == pytest.approx(own, abs=1e-12), (stack, use_cache)
-
-
-def near(query: int, keys: int) -> int:
-    """How many keys a window of one to each side has; a query without any looks at the last one."""
-    return max(1, sum(abs(query - key) <= 1 for key in range(keys)))
