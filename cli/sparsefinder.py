@@ -17,6 +17,7 @@ def sparsefinder(
     metric: sg.MetricGroup,
     projections: sg.ProjectionGroup,
     graphs: sg.GraphGroup,
+    shown: sg.ShownGroup,
     output: RunGroup,
     model: o.ModelArgument = "demo",
     attention: s.SwitchOption = None,
@@ -60,6 +61,7 @@ def sparsefinder(
         model_options=load.options(),
         figures=figures,
         place=output.place(),
+        shown=shown.options(),
     )
     if output.planned(request):
         return

@@ -12,6 +12,7 @@ from . import task_options as t
 from .groups import Group
 
 if TYPE_CHECKING:
+    from headlens.experiments.head_examples import ShownOptions
     from headlens.experiments.restricted_task import MetricOptions
     from headlens.sparsefinder.fitting import FitOptions
     from headlens.sparsefinder.pareto import Grid
@@ -74,3 +75,18 @@ class MetricGroup(Group):
         from headlens.experiments.restricted_task import MetricOptions
 
         return MetricOptions(self.task, tuple(self.data or ()), tuple(self.columns or ()), self.data_split, self.points)
+
+
+@dataclass(frozen=True)
+class ShownGroup(Group):
+    """Which heads are drawn, and on which sentence."""
+
+    text: s.TextOption = None
+    target_text: s.TargetTextOption = None
+    heads: s.ShownHeadsOption = None
+
+    def options(self) -> ShownOptions:
+        """As the package wants them."""
+        from headlens.experiments.head_examples import ShownOptions
+
+        return ShownOptions(self.text, self.target_text, o.names(self.heads or ""))

@@ -10,6 +10,7 @@ from . import options as o
 
 PROJECTIONS = "Projections"
 GRAPHS = "Graphs"
+EXAMPLES = "Heads on a sentence"
 
 SwitchOption = Annotated[
     str | None,
@@ -78,5 +79,24 @@ ClustersOption = Annotated[
         help="Clusters that parts of speech are counted in, one of --groups.",
         show_default="8, or the nearest of --groups",
         rich_help_panel=GRAPHS,
+    ),
+]
+TextOption = Annotated[
+    str | None,
+    typer.Option(help="A sentence to draw heads on.", show_default="one that was held out", rich_help_panel=EXAMPLES),
+]
+TargetTextOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Its translation, for decoder and cross-attention.", show_default=False, rich_help_panel=EXAMPLES
+    ),
+]
+ShownHeadsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="HEADS",
+        help="Heads to draw, comma-separated: STACK.LAYER.HEAD, from 0.",
+        show_default="three that windows and global tokens know least of",
+        rich_help_panel=EXAMPLES,
     ),
 ]

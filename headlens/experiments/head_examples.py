@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 import torch
@@ -12,7 +13,10 @@ from headlens.attention.contract import AttentionCall, Edit, Observer
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.sentence import Example
+from headlens.corpora.text import plain_sentence
+from headlens.errors import OptionError
 from headlens.experiments.feeding import Feed
+from headlens.experiments.head_lists import parse_heads
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.sparsefinder.predictors import Predictor, Vectors
@@ -22,6 +26,61 @@ EXAMPLE_COLUMNS = [
     *KEY_COLUMNS,
     *("query", "key", "query_token", "key_token", "weight", "predicted", "restricted"),
 ]
+
+
+@dataclass(frozen=True)
+class ShownOptions:
+    """Which heads are drawn, and on what; fields are called as the options are.
+
+    Args:
+        text: a sentence; None for one of those that were held out.
+        target_text: its translation, for decoders and cross-attention.
+        heads: by name, such as `encoder.3.1`; none for some that need predicting.
+
+    Raises:
+        OptionError: if a text has no words or is missing, or a name is none of a head.
+    """
+
+    text: str | None = None
+    target_text: str | None = None
+    heads: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.target_text is not None and self.text is None:
+            raise OptionError("--target-text is the translation of --text, which is not given.", "Give both.")
+        if any(not t.split() for t in (self.text, self.target_text) if t is not None):
+            raise OptionError("--text: a sentence has no words.", "Give some text.")
+        parse_heads(self.heads)
+
+    @property
+    def example(self) -> Example | None:
+        """The sentence, where one is given."""
+        if self.text is None:
+            return None
+        target = None if self.target_text is None else plain_sentence(self.target_text, "target-1")
+        return Example(plain_sentence(self.text, "sentence-1"), target)
+
+    def check(self, loaded: LoadedModel, other: Example) -> None:
+        """Refuse what cannot be drawn, before there is anything to draw.
+
+        Args:
+            loaded: the model.
+            other: any sentence of the corpus, for want of a text.
+
+        Raises:
+            OptionError: if the model has no such head there, or cannot read the sentence.
+        """
+        example = self.example or other
+        feed = Feed.of(loaded, example)
+        if self.text is not None and feed.encoder.encode(example) is None:
+            raise OptionError("--text is longer than the model reads.", "Give a shorter sentence.")
+        there = {head for site in feed.sites for head in site.heads}
+        if missing := [str(head) for head in parse_heads(self.heads) if head not in there]:
+            stacks = ", ".join(dict.fromkeys(site.stack for site in feed.sites))
+            raise OptionError(
+                f"--heads {missing[0]}: there is no such head.",
+                f"Heads of {stacks} can be drawn; decoder and cross need a translation of --text (--target-text).",
+            )
 
 
 class _Vectors(Observer):

@@ -22,6 +22,7 @@ from headlens.experiments.collect import collect
 from headlens.experiments.corpus_pass import CorpusPass
 from headlens.experiments.examples import Examples
 from headlens.experiments.facts import model_facts
+from headlens.experiments.head_examples import ShownOptions
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.restricted_task import MetricOptions, RestrictedTask, Tried, opened_task
@@ -67,6 +68,7 @@ class SparsefinderRequest:
         model_options: how the model is loaded.
         figures: whether figures are drawn.
         place: where the run goes.
+        shown: which heads are drawn, and on which sentence.
 
     Raises:
         OptionError: if a number is out of range.
@@ -88,6 +90,7 @@ class SparsefinderRequest:
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
     place: Place = field(default_factory=Place)
+    shown: ShownOptions = field(default_factory=ShownOptions)
 
     def __post_init__(self) -> None:
         if not 0 < self.dev_share <= 0.9:
@@ -131,6 +134,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         notes = _switched(request, loaded)
         parts = _parts(request, run)
         # What is wrong with the task is told before anything is learned.
+        request.shown.check(loaded, next(iter(parts.held)))
         opened = _opened(request, loaded, parts)
         sweep = SparsitySweep(
             _collected(request, run, loaded, parts.train, "train", parts.summary.sentences),
@@ -145,7 +149,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         measured = _measured(request, run, loaded, opened, points, swept.fitted)
         contents = all_contents(sweep.held, swept.fitted, request.counted_clusters)
         about = (loaded, parts.held, request.grid, request.counted_clusters)
-        tables = Findings(*about, swept, points, measured, contents).tables()
+        tables = Findings(*about, swept, points, measured, contents, request.shown).tables()
         left_out = [*sweep.train.notes, *(f"Held out: {note}" for note in sweep.held.notes)]
         notes += [*measured.notes, *_notes(tables, parts, request.dev), *left_out, *run.warnings]
         assert run.folder is not None

@@ -11,7 +11,9 @@ import pandas as pd
 
 from headlens.corpora.sentence import Corpus, Example
 from headlens.experiments.attend import shown_example
-from headlens.experiments.head_examples import example_heads
+from headlens.experiments.feeding import Feed
+from headlens.experiments.head_examples import ShownOptions, example_heads
+from headlens.experiments.head_lists import parse_heads
 from headlens.experiments.restricted_task import Tried
 from headlens.experiments.sparse_heads import head_table
 from headlens.experiments.sparsity_sweep import Swept
@@ -74,6 +76,7 @@ class Findings:
         points: points of stacks, see `of_stacks`.
         measured: a task at some of these.
         contents: what clusters hold, see `all_contents`.
+        shown: heads that are drawn on a sentence.
     """
 
     loaded: LoadedModel
@@ -84,6 +87,7 @@ class Findings:
     points: pd.DataFrame
     measured: Measured
     contents: pd.DataFrame
+    shown: ShownOptions = field(default_factory=ShownOptions)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """By the names of their files.
@@ -138,17 +142,24 @@ class Findings:
         return pd.concat(found, ignore_index=True)[["stack", *AREAS_COLUMNS]]
 
     def _examples(self, heads: pd.DataFrame) -> pd.DataFrame | None:
-        """Sparse heads on a sentence, at the point of `distance` that finds most with half of the pairs or fewer."""
-        example = shown_example(self.held, self.loaded)
+        """Heads on a sentence, at the point of `distance` that finds most with half of the pairs or fewer."""
+        example = self.shown.example or shown_example(self.held, self.loaded)
         if example is None:
             return None
-        # The heads, of different layers, where predictions are ahead of places by most: what looks at neighbours
-        # or at the first token alone needs no predicting.
+        chosen = parse_heads(self.shown.heads) or self._best(heads, example)
+        return pd.concat([self._shown(example, stack, chosen) for stack in dict.fromkeys(h.stack for h in chosen)])
+
+    def _best(self, heads: pd.DataFrame, example: Example) -> list[Head]:
+        """The heads, of different layers, where predictions are ahead of places by most.
+
+        What looks at neighbours or at the first token alone needs no predicting.
+        """
+        there = {str(site) for site in Feed.of(self.loaded, example).sites}
+        heads = heads[(heads["stack"] + "." + heads["layer"].astype(str)).isin(there)]
         ahead = heads["area_distance"] - heads[[f"area_{name}" for name in _FIXED]].max(axis=1)
         best = heads.assign(ahead=ahead).sort_values("ahead", ascending=False, kind="stable")
         best = best.drop_duplicates(["stack", "layer"])
-        chosen = [Head(r["stack"], int(r["layer"]), int(r["head"])) for r in best.head(_EXAMPLES).to_dict("records")]
-        return pd.concat([self._shown(example, stack, chosen) for stack in dict.fromkeys(h.stack for h in chosen)])
+        return [Head(r["stack"], int(r["layer"]), int(r["head"])) for r in best.head(_EXAMPLES).to_dict("records")]
 
     def _shown(self, example: Example, stack: str, chosen: Sequence[Head]) -> pd.DataFrame:
         """The heads of a stack that were chosen, at the point that is best for this stack."""

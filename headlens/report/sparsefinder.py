@@ -351,8 +351,8 @@ CAPTIONS = {
     ),
     "examples": Caption(
         "Predicted heads on a sentence",
-        "Heads of which distance knows more than windows and global tokens do, by the most: where entmax looks, the "
-        "pairs that are predicted, and where the head looks if it may look nowhere else.",
+        "Rows are heads, named or those of which distance knows most beyond windows and global tokens: where "
+        "entmax looks, the pairs that are predicted, and where the head looks if it may look nowhere else.",
     ),
 }
 

@@ -166,6 +166,26 @@ def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> Non
     assert "No task" not in done.out
 
 
+def test_a_head_and_a_sentence_of_ones_own(headlens: Headlens, judge: str) -> None:
+    said = "the cat sees it"
+    options = ("--limit", 25, *GRID, "--task", "none", "--no-figures", "--heads", "encoder.1.0", "--text", said)
+    done = headlens("sparsefinder", judge, *options, "--out", "run")
+    assert done.code == 0, done.err
+    examples = written("run")["examples"]
+    assert set(zip(examples["stack"], examples["layer"], examples["head"], strict=True)) == {("encoder", 1, 0)}
+    tokens = examples.drop_duplicates("query")["query_token"].tolist()
+    loaded = package.load(judge)
+    assert loaded.tokenizer is not None
+    ids = loaded.tokenizer(said, return_tensors="pt")
+    assert tokens == loaded.tokenizer.convert_ids_to_tokens(ids["input_ids"][0].tolist())
+    with torch.inference_mode():
+        weights = loaded.model(**ids, output_attentions=True).attentions[1][0, 0]
+    assert examples["weight"].to_numpy() == pytest.approx(weights.flatten().numpy(), abs=1e-6)
+    again = headlens("sparsefinder", "--config", "run/run.json", "--out", "again", "-q")
+    assert again.code == 0, again.err
+    assert Path("again/examples.csv").read_bytes() == Path("run/examples.csv").read_bytes()
+
+
 def test_masked_words_over_predicted_graphs(headlens: Headlens, sparse: Callable[..., str]) -> None:
     Path("text.txt").write_text("".join(f"{text(n)} {text(n, 2)}\n" for n in range(40)), encoding="utf-8")
     model = sparse("AlbertForMaskedLM")
@@ -285,6 +305,12 @@ WRONG = {
     "no margin": (("--margin", 0), "--margin 0.0 is not a positive number"),
     "no points": (("--points", 0), "--points"),
     "a share of all": (("--dev-share", 1), "--dev-share 1.0 is not above 0"),
+    "a translation of no text": (("--target-text", "Die Katze."), "--target-text is the translation of --text"),
+    "no words": (("--text", " "), "--text: a sentence has no words"),
+    "a sentence beyond the model": (("--text", "cat " * 600), "--text is longer than the model reads"),
+    "no head": (("--heads", "encoder.9.0"), "--heads encoder.9.0: there is no such head"),
+    "no head's name": (("--heads", "nine"), "nine"),
+    "a head that reads no translation": (("--heads", "cross.0.0"), "need a translation of --text"),
     "translations of nothing": (("--dev-target", "b.txt"), "--dev-target names translations of --dev"),
     "data for no task": (("--data", "dev.tsv"), "--data is given, but no task"),
     "no such task": (("--task", "nonsense"), "There is no task 'nonsense'"),
