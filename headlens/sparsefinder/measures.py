@@ -119,17 +119,19 @@ def counts_by_window(gold: Tensor, base: Tensor, allowed: Tensor, windows: Seque
     n, m = gold.shape[2:]
     offset = (torch.arange(n)[:, None] - torch.arange(m)).abs().to(gold.device)
     missing = gold & ~base
-    by_offset = torch.nn.functional.one_hot(offset.flatten(), max(n, m)).double()
-    # (batch, heads, offsets): pairs that a window of this width has and the one before it has not
+    reach = min(max(windows, default=0), max(n, m) - 1)
+    # Of an offset there are at most n + m pairs, which float32 counts exactly; what no window reaches is left out.
+    near = torch.nn.functional.one_hot(offset.flatten().clamp(max=reach + 1), reach + 2)[:, :-1].float()
+    # (batch, heads, offsets): pairs that windows up to this width have and the graph has not
     more_found, more_predicted = (
-        (pairs.flatten(2).double() @ by_offset).long().cumsum(-1) for pairs in (missing, allowed & ~base)
+        (pairs.flatten(2).float() @ near).long().cumsum(-1) for pairs in (missing, allowed & ~base)
     )
     farthest = torch.where(missing, offset, -1).amax(dim=-1)
     real = allowed.any(dim=-1)
     totals = [t.sum(dim=(2, 3)) for t in (gold, gold & base, base, allowed)]
     found = []
     for window in windows:
-        place = min(window, max(n, m) - 1)
+        place = min(window, reach)
         more = [t[..., place] if window >= 0 else 0 for t in (more_found, more_predicted)]
         exact = ((farthest <= window) & real).sum(dim=2)
         found.append(
