@@ -98,19 +98,19 @@ def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """How sparse the masks are, and the task under them."""
     from headlens.report.console import summary_table
 
-    sweep = tables["sweep"]
-    rows = [
-        {
-            "run": row["run"],
-            "masked": "" if math.isnan(row["penalty"]) else f"{row['sparsity']:.1%}",
-            str(row["metric"]): row["value"],
-            "95 % CI": _bounds(row, 3),
-        }
-        for row in sweep.to_dict("records")
-    ]
-    return (
-        [summary_table(f"Masks of {sweep['model'].iloc[0]}, {sweep['task'].iloc[0]} under them", rows)] if rows else []
-    )
+    shown = []
+    for (model, task, metric), own in tables["sweep"].groupby(["model", "task", "metric"], sort=False):
+        rows = [
+            {
+                "run": row["run"],
+                "masked": "" if math.isnan(row["penalty"]) else f"{row['sparsity']:.1%}",
+                str(metric): row["value"],
+                "95 % CI": _bounds(row, 3),
+            }
+            for row in own.to_dict("records")
+        ]
+        shown.append(summary_table(f"Masks of {model}, {task} under them", rows))
+    return shown
 
 
 def sparsefinder_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError
 from headlens.experiments.fine_tune import Asker, TaskLoss, TaskRows, hold_out
@@ -14,6 +15,7 @@ from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.base import Task
 from headlens.tasks.examples import TextExample
 from headlens.tasks.masked import MaskedLM
+from headlens.tasks.reader import Reader
 from headlens.tasks.sources import GivenExamples, SourceCounts, TaskSource, gather
 from headlens.tasks.translation import Translation
 from headlens.training.loop import Data
@@ -43,7 +45,9 @@ class Lesson:
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """What is reported: BLEU and chrF of translations, else the task's main metric."""
+        """What is reported: BLEU and chrF of translations, also the loss of masked tokens, else the main metric."""
+        if isinstance(self.task, MaskedLM):
+            return tuple(name for name in self.task.metrics if name != "perplexity")
         return self.task.metrics if self.task.generates else self.task.metrics[:1]
 
     @classmethod
@@ -89,7 +93,8 @@ class Lesson:
         Args:
             loaded: the model, with a head for that.
             corpus: what is learned.
-            held: what is measured on; None measures nothing.
+            held: what is measured on; None measures nothing. Of `mlm` texts that are longer than the longest are cut
+                into windows between words.
             options: task, masking, longest texts.
             seed: of the masks.
 
@@ -99,7 +104,14 @@ class Lesson:
         data = read_data(Trainable(loaded.model, tokenizer_of(loaded)), corpus, options, seed)
         two_sided = options.task == "translation"
         task: Task = Translation() if two_sided else MaskedLM()
-        examples = None if held is None else given_examples(held, pairs=two_sided)
+        if held is None:
+            examples = None
+        elif two_sided:
+            examples = given_examples(held, pairs=True)
+        else:
+            limit = Reader.of(loaded, (), options.longest).limit
+            windows = _windows(held, SentenceEncoder(tokenizer_of(loaded), limit, long_sentences="window"))
+            examples = GivenExamples(tuple(_numbered(windows)), held.name)
         return cls(task, data, objective_of(options), examples, {"corpus": corpus.name, "examples": len(data.lengths)})
 
 
@@ -115,6 +127,16 @@ def given_examples(corpus: Corpus, *, pairs: bool) -> GivenExamples:
     """
     texts: Callable[[Example, str], tuple[str, ...]] = _pair if pairs else _text
     return GivenExamples(tuple(_numbered(texts(example, corpus.name) for example in corpus)), corpus.name)
+
+
+def _windows(corpus: Corpus, encoder: SentenceEncoder) -> Iterator[tuple[str]]:
+    """The sentences of a corpus, those that are too long in parts."""
+    for example in corpus:
+        if encoder.encode(example) is not None:
+            yield (example.source.text,)
+        else:
+            for window in encoder.windows(example)[0]:
+                yield (window.source.sentence.text,)
 
 
 def _numbered(texts: Iterable[tuple[str, ...]]) -> Iterator[TextExample]:

@@ -15,7 +15,7 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.corpora.bootstrap import FEWEST, Draws
-from headlens.errors import ResumeError
+from headlens.errors import ResumeError, counted
 from headlens.experiments.ablate import comparison
 from headlens.experiments.how import How
 from headlens.experiments.interrupts import Deferred
@@ -156,7 +156,11 @@ class Trainings:
                 own = comparison(lesson.task, row["metric"], theirs, draws).of(records)
                 values = (own.delta, own.low, own.high, own.p_value)
                 row |= dict(zip(DIFFERENCE, values, strict=True))
-        return Compared(rows, found.notes, Baseline(records.tolist(), list(keys)))
+        notes = found.notes
+        if left_out := found.evaluation.counts.too_long:
+            left = f"{counted(left_out, 'example')} of {lesson.held.name}"
+            notes = [f"Not measured on: {left}, too long or without anything to ask.", *notes]
+        return Compared(rows, notes, Baseline(records.tolist(), list(keys)))
 
     def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
         """Save a model with the tokenizer of the one that it came from; its folder, below that of the run."""

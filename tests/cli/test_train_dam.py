@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -142,7 +144,20 @@ def test_masked_tokens_of_text_from_random_weights(headlens: Headlens) -> None:
     options = ("--task", "mlm", "--corpus", "text.txt", "--vocabulary", 100, "--form", "multiplicative", *SHORT)
     done = headlens("train-dam", "new:bert-tiny", *options, "--out", "run", "--no-figures")
     assert done.code == 0, done.err
-    assert pd.read_csv("run/sweep.csv")["task"].unique().tolist() == ["mlm"]
+    sweep = pd.read_csv("run/sweep.csv")
+    assert sweep["task"].unique().tolist() == ["mlm"]
+    assert sweep["metric"].tolist() == ["accuracy", "loss"] * 3
+    assert [head for head in ("accuracy", "loss") if f" {head} " not in done.out] == []
+    # Of a model that knows nothing
+    assert sweep.loc[sweep["metric"] == "loss", "value"].to_numpy() == pytest.approx(np.log(100), rel=0.2)
+
+
+def test_examples_that_are_too_long_to_be_measured_on_are_told(run: Headlens) -> None:
+    done = run("--longest", 6, "--no-figures")
+    assert done.code == 0, done.err
+    assert re.search(
+        r"Not measured on: \d+ examples of \S+, too long or without anything to ask", " ".join(done.out.split())
+    )
 
 
 def test_masks_of_an_earlier_sweep_go(run: Headlens) -> None:
