@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -61,25 +61,36 @@ class GraphCounts:
         """The share of queries all of whose gold keys were predicted: (batch, heads), double."""
         return self.exact.double() / self.queries
 
-    @staticmethod
-    def joined(parts: list[GraphCounts]) -> GraphCounts:
-        """The counts of several batches."""
-        names = [field.name for field in fields(GraphCounts)]
-        return GraphCounts(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
 
-
-def averages(counts: GraphCounts) -> dict[str, Tensor]:
-    """Recall, sparsity and exact share of every head, each the mean over examples: (heads,), double.
+class Means:
+    """Recall, sparsity and exact share at some points, as sentences come; counts are not kept.
 
     As in the authors' code: pairs are counted together within an example and head, and examples have equal weight.
     Means over heads, and over layers, are what the paper prints. Examples without a real pair, or without a gold pair,
     do not count where they say nothing.
     """
-    return {
-        "recall": counts.recall.nanmean(dim=0),
-        "sparsity": counts.sparsity.nanmean(dim=0),
-        "exact": counts.exact_share.nanmean(dim=0),
-    }
+
+    def __init__(self) -> None:
+        self._sums = torch.zeros((), dtype=torch.float64)
+        self._counts = torch.zeros((), dtype=torch.float64)
+        self._sentences: list[Tensor] = []
+
+    def add(self, points: Sequence[GraphCounts]) -> None:
+        """Some more examples, with the graph of every point."""
+        shares = torch.stack([torch.stack([own.recall, own.sparsity, own.exact_share]) for own in points])
+        self._sums = self._sums + shares.nansum(dim=2)
+        self._counts = self._counts + (~shares.isnan()).sum(dim=2)
+        self._sentences.append(shares[:, :2].nanmean(dim=3).permute(2, 0, 1))
+
+    @property
+    def heads(self) -> Tensor:
+        """Recall, sparsity and exact share of every head, each the mean over examples: (points, 3, heads), double."""
+        return self._sums / self._counts
+
+    @property
+    def examples(self) -> Tensor:
+        """Recall and sparsity of every example, each the mean over heads: (examples, points, 2), double."""
+        return torch.cat(self._sentences)
 
 
 def allowed_pairs(queries: Tensor, keys: Tensor, *, causal: bool = False) -> Tensor:

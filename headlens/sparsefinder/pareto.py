@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,7 @@ from headlens.corpora.bootstrap import FEWEST, Draws
 from headlens.errors import OptionError
 from headlens.interventions.patterns import Global, Window
 from headlens.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
-from headlens.sparsefinder.measures import GraphCounts, averages, counts_by_window
+from headlens.sparsefinder.measures import GraphCounts, Means, counts_by_window
 from headlens.sparsefinder.predictors import (
     Bucketed,
     Clustered,
@@ -188,40 +188,44 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted, replicates: int = 0) ->
         fitted: what was learned on other sentences.
         replicates: bootstrap samples, the same sentences at every site with as many; none for few sentences.
     """
-    gold = GraphCounts.joined([GraphCounts.of(own.gold, own.gold, own.allowed) for own in batches()])
-    sentences = len(gold.gold)
+    gold = Means()
+    for own in batches():
+        gold.add([GraphCounts.of(own.gold, own.gold, own.allowed)])
+    sentences = len(gold.examples)
     keys = [str(place) for place in range(sentences)]
     draws = Draws.of(keys, replicates if sentences >= FEWEST else 0, fitted.seed)
-    rows: list[dict[str, Any]] = _rows((GOLD, "none", np.nan, 0, 0), averages(gold))
-    samples = [_sampled([gold], draws)]
+    rows: list[dict[str, Any]] = _rows((GOLD, "none", np.nan, 0, 0), gold.heads[0])
+    samples = [_sampled(gold.examples, draws)]
     widths = [radius(window) for window in grid.windows]
     for method, parameter, value, tokens, predictor in predictors(grid, fitted):
-        parts: list[list[GraphCounts]] = [[] for _ in widths]
+        means = Means()
         for own in batches():
             base = torch.zeros_like(own.gold)
             if predictor is not None:
                 base = predictor.graph(own.vectors).expand_as(own.gold)
-            for part, counts in zip(parts, counts_by_window(own.gold, base, own.allowed, widths), strict=True):
-                part.append(counts)
-        counted = [GraphCounts.joined(part) for part in parts]
-        samples.append(_sampled(counted, draws))
-        for window, counts in zip(grid.windows, counted, strict=True):
+            means.add(counts_by_window(own.gold, base, own.allowed, widths))
+        samples.append(_sampled(means.examples, draws))
+        for window, shares in zip(grid.windows, means.heads, strict=True):
             about = (method, parameter, value if method != "window" else window, window, tokens)
-            rows += _rows(about, averages(counts))
+            rows += _rows(about, shares)
     return SitePoints(pd.DataFrame(rows, columns=PARETO_COLUMNS), np.concatenate(samples, axis=1))
 
 
-def _sampled(points: Sequence[GraphCounts], draws: Draws) -> np.ndarray[Any, Any]:
-    """Recall and sparsity of some points over all heads, in samples: (replicates, points, 2), float32."""
-    values = torch.stack([torch.stack([c.recall.nanmean(1), c.sparsity.nanmean(1)], dim=1) for c in points], dim=1)
-    flat = values.flatten(1).numpy()
+def _sampled(shares: torch.Tensor, draws: Draws) -> np.ndarray[Any, Any]:
+    """Recall and sparsity of some points over all heads, in samples: (replicates, points, 2), float32.
+
+    Args:
+        shares: of every sentence, (sentences, points, 2).
+        draws: the samples.
+    """
+    flat = shares.flatten(1).numpy()
     known = np.isfinite(flat).astype(np.float64)
     with np.errstate(invalid="ignore"):  # a sample may be of nothing
         found = [(weights @ np.nan_to_num(flat)) / (weights @ known) for weights in draws.blocks()]
-    shape = (len(draws), len(points), 2)
+    shape = (len(draws), *shares.shape[1:])
     return np.concatenate([*found, np.empty((0, flat.shape[1]))]).reshape(shape).astype(np.float32)
 
 
-def _rows(about: tuple[Any, ...], means: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
-    heads = zip(*(means[name].tolist() for name in ("recall", "sparsity", "exact")), strict=True)
-    return [dict(zip(PARETO_COLUMNS, (*about, head, *numbers), strict=True)) for head, numbers in enumerate(heads)]
+def _rows(about: tuple[Any, ...], shares: torch.Tensor) -> list[dict[str, Any]]:
+    heads = enumerate(shares.T.tolist())
+    return [dict(zip(PARETO_COLUMNS, (*about, head, *numbers), strict=True)) for head, numbers in heads]

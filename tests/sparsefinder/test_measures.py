@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headlens.attention.normalizers import Entmax
-from headlens.sparsefinder.measures import GraphCounts, allowed_pairs, averages, counts_by_window
+from headlens.sparsefinder.measures import GraphCounts, Means, allowed_pairs, counts_by_window
 
 seeds = st.integers(0, 10_000)
 
@@ -54,11 +54,15 @@ def test_examples_have_equal_weight_and_empty_heads_do_not_count() -> None:
     predicted = torch.zeros_like(gold)
     predicted[0, 0, 0, 0] = True
     predicted[1, 0] = True
-    found = averages(GraphCounts.of(gold, predicted, torch.ones(2, 1, 2, 2, dtype=torch.bool)))
-    assert float(found["recall"][0]) == pytest.approx((1 / 4 + 1) / 2)
-    assert math.isnan(float(found["recall"][1]))
-    assert found["sparsity"].tolist() == pytest.approx([(3 / 4 + 0) / 2, 1.0])
-    assert found["exact"].tolist() == pytest.approx([(0 + 1) / 2, 1.0])
+    means = Means()
+    means.add([GraphCounts.of(gold, predicted, torch.ones(2, 1, 2, 2, dtype=torch.bool))])
+    ((recall, sparsity, exact),) = means.heads
+    assert float(recall[0]) == pytest.approx((1 / 4 + 1) / 2)
+    assert math.isnan(float(recall[1]))
+    assert sparsity.tolist() == pytest.approx([(3 / 4 + 0) / 2, 1.0])
+    assert exact.tolist() == pytest.approx([(0 + 1) / 2, 1.0])
+    # Of each example over the heads that have gold pairs
+    assert means.examples[:, 0].flatten().tolist() == pytest.approx([1 / 4, (3 / 4 + 1) / 2, 1.0, (0 + 1) / 2])
 
 
 @given(seeds, st.integers(1, 7), st.integers(1, 7), st.booleans())
@@ -76,13 +80,17 @@ def test_windows_are_counted_as_if_each_had_been_added(seed: int, queries: int, 
                 assert torch.equal(values, getattr(found, name)), (windows, window, name)
 
 
-def test_batches_are_joined() -> None:
+def test_batches_add_up() -> None:
     gold, predicted = graphs(1, 5, 6)
     allowed = allowed_pairs(lengths(1, 5), lengths(2, 6))
-    whole = GraphCounts.of(gold, predicted, allowed)
-    parts = [GraphCounts.of(gold[s], predicted[s], allowed[s]) for s in (slice(0, 1), slice(1, 3))]
-    for name, values in vars(GraphCounts.joined(parts)).items():
-        assert torch.equal(values, getattr(whole, name)), name
+    whole, parts = Means(), Means()
+    for means, slices in ((whole, [slice(0, 3)]), (parts, [slice(0, 1), slice(1, 3)])):
+        for s in slices:
+            means.add(counts_by_window(gold[s], predicted[s], allowed[s], [-1, 1]))
+    assert whole.heads.shape == (2, 3, 2)
+    assert torch.allclose(whole.heads, parts.heads, atol=1e-12, rtol=0)
+    assert torch.equal(whole.examples, parts.examples)
+    assert whole.examples.shape == (3, 2, 2)
 
 
 @given(seeds, st.sampled_from([1.5, 2.0, 1.3]))
