@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import CodeType
@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import nn
 
-from headlens.errors import UnsupportedModelError
+from headlens.errors import OptionError, UnsupportedModelError
 from headlens.heads import Head, Stack
 from headlens.models.known import FAMILIES, UNSUPPORTED
 from headlens.models.shrinking import heads_left
@@ -212,4 +212,23 @@ def _unsupported(model: nn.Module) -> UnsupportedModelError:
         reason,
         f"Models that work: {works} and every other that asks the registry; "
         f"models that do not: {', '.join(UNSUPPORTED)}.",
+    )
+
+
+def check_heads(heads: Iterable[Head], sites: Sequence[Site]) -> None:
+    """Raise OptionError on a head that is at none of these sites."""
+    known = {h for site in sites for h in site.heads}
+    for head in heads:
+        if head not in known:
+            raise OptionError(f"There is no head {head}.", f"The model has {inventory(sites)}.")
+
+
+def inventory(sites: Sequence[Site]) -> str:
+    """What can be named: `encoder.0 to encoder.11 with 12 heads`."""
+    stacks = [[s for s in sites if s.stack == stack] for stack in dict.fromkeys(s.stack for s in sites)]
+    found = "; ".join(f"{part[0]} to {part[-1]} with {max(s.n_heads for s in part)} heads" for part in stacks)
+    return (
+        f"{found}; some were cut out, the others keep their numbers"
+        if any(s.left is not None for s in sites)
+        else found
     )

@@ -16,6 +16,7 @@ from headlens.corpora.batches import Batch, collate
 from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import unit_forms
 from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.text import plain_sentence
 from headlens.errors import CorpusError, OptionError
 from headlens.experiments.feeding import Feed
 from headlens.heads import Head, Stack
@@ -105,7 +106,7 @@ def attend(
     found = []
     with session, torch.inference_mode():
         for example in examples:
-            batch = _batch(feed, example)
+            batch = batch_of_one(feed, example)
             feed.model(**batch.inputs, **feed.arguments)
             stacks: dict[Stack, dict[Site, Tensor]] = {}
             for site in session.sites:
@@ -114,6 +115,24 @@ def attend(
             weights = {stack: _stacked(maps) for stack, maps in stacks.items()}
             found.append(_maps(loaded, feed, batch, weights, level))
     return found
+
+
+def examples_of(texts: Sequence[str], translations: Sequence[str] = ()) -> list[Example]:
+    """Given sentences, with or without their translations; they have words, but no trees.
+
+    Raises:
+        OptionError: if a sentence has no words or the numbers of sentences and translations differ.
+    """
+    if translations and len(translations) != len(texts):
+        raise OptionError(
+            f"--target-text: {len(translations)} translations for {len(texts)} sentences.",
+            "Give one translation for each sentence.",
+        )
+    sources = [plain_sentence(t, f"sentence-{i}") for i, t in enumerate(texts, 1)]
+    targets = [plain_sentence(t, f"target-{i}") for i, t in enumerate(translations, 1)]
+    if not all(s.words for s in [*sources, *targets]):
+        raise OptionError("--text: a sentence has no words.", "Give some text.")
+    return [Example(s, targets[i] if targets else None) for i, s in enumerate(sources)]
 
 
 def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
@@ -149,7 +168,12 @@ def _stacked(maps: Mapping[Site, Tensor]) -> Tensor:
     return whole
 
 
-def _batch(feed: Feed, example: Example) -> Batch:
+def batch_of_one(feed: Feed, example: Example) -> Batch:
+    """A sentence as the model reads it.
+
+    Raises:
+        CorpusError: if it is longer than the model reads.
+    """
     encoded = feed.encoder.encode(example)
     if encoded is None:
         raise CorpusError(

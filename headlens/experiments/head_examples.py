@@ -11,10 +11,11 @@ import torch
 from headlens.attention.capture import Capture
 from headlens.attention.contract import AttentionCall, Edit, Observer
 from headlens.attention.session import AttentionSession
+from headlens.attention.sites import check_heads, find_sites
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.sentence import Example
-from headlens.corpora.text import plain_sentence
 from headlens.errors import OptionError
+from headlens.experiments.attend import batch_of_one, examples_of
 from headlens.experiments.feeding import Feed
 from headlens.experiments.head_lists import parse_heads
 from headlens.heads import KEY_COLUMNS, Head
@@ -48,17 +49,15 @@ class ShownOptions:
     def __post_init__(self) -> None:
         if self.target_text is not None and self.text is None:
             raise OptionError("--target-text is the translation of --text, which is not given.", "Give both.")
-        if any(not t.split() for t in (self.text, self.target_text) if t is not None):
-            raise OptionError("--text: a sentence has no words.", "Give some text.")
         parse_heads(self.heads)
+        _ = self.example
 
     @property
     def example(self) -> Example | None:
         """The sentence, where one is given."""
         if self.text is None:
             return None
-        target = None if self.target_text is None else plain_sentence(self.target_text, "target-1")
-        return Example(plain_sentence(self.text, "sentence-1"), target)
+        return examples_of([self.text], [] if self.target_text is None else [self.target_text])[0]
 
     def check(self, loaded: LoadedModel, other: Example) -> None:
         """Refuse what cannot be drawn, before there is anything to draw.
@@ -68,19 +67,17 @@ class ShownOptions:
             other: any sentence of the corpus, for want of a text.
 
         Raises:
-            OptionError: if the model has no such head there, or cannot read the sentence.
+            OptionError: if the model has no such head, or that reads translations and there is none.
+            CorpusError: if it cannot read the sentence.
         """
-        example = self.example or other
-        feed = Feed.of(loaded, example)
-        if self.text is not None and feed.encoder.encode(example) is None:
-            raise OptionError("--text is longer than the model reads.", "Give a shorter sentence.")
-        there = {head for site in feed.sites for head in site.heads}
-        if missing := [str(head) for head in parse_heads(self.heads) if head not in there]:
-            stacks = ", ".join(dict.fromkeys(site.stack for site in feed.sites))
-            raise OptionError(
-                f"--heads {missing[0]}: there is no such head.",
-                f"Heads of {stacks} can be drawn; decoder and cross need a translation of --text (--target-text).",
-            )
+        feed, heads = Feed.of(loaded, self.example or other), parse_heads(self.heads)
+        if self.example is not None:
+            batch_of_one(feed, self.example)
+        check_heads(heads, find_sites(loaded.model))
+        stacks = {site.stack for site in feed.sites}
+        for head in heads:
+            if head.stack not in stacks:
+                raise OptionError(f"{head} reads a translation.", "Give that of --text with --target-text.")
 
 
 class _Vectors(Observer):

@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from headlens.corpora.sentence import Example
-from headlens.corpora.text import plain_sentence
-from headlens.errors import OptionError
-from headlens.experiments.attend import AttentionMaps, Selection, attend, label_lists
+from headlens.experiments.attend import AttentionMaps, Selection, attend, examples_of, label_lists
 from headlens.experiments.facts import model_facts
 from headlens.experiments.masked import MaskOptions
 from headlens.experiments.reporter import Reporter
@@ -55,16 +53,7 @@ class AttendRequest:
         Raises:
             OptionError: if a sentence has no words or the numbers of sentences and translations differ.
         """
-        if self.target_text and len(self.target_text) != len(self.text):
-            raise OptionError(
-                f"--target-text: {len(self.target_text)} translations for {len(self.text)} sentences.",
-                "Give one translation for each sentence.",
-            )
-        sources = [plain_sentence(t, f"sentence-{i}") for i, t in enumerate(self.text, 1)]
-        targets = [plain_sentence(t, f"target-{i}") for i, t in enumerate(self.target_text, 1)]
-        if not all(s.words for s in [*sources, *targets]):
-            raise OptionError("--text: a sentence has no words.", "Give some text.")
-        return [Example(s, targets[i] if targets else None) for i, s in enumerate(sources)]
+        return examples_of(self.text, self.target_text)
 
 
 @dataclass(frozen=True)

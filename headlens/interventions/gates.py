@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.contract import CallContext, Edit
-from headlens.attention.sites import Site
+from headlens.attention.sites import Site, check_heads, inventory
 from headlens.errors import OptionError
 from headlens.heads import Head
 
@@ -33,14 +33,11 @@ class HeadGates(Edit):
     def check(self, sites: Sequence[Site]) -> None:
         """Raise OptionError on a head the model does not have, or on a tensor for another number of heads."""
         counts = {(s.stack, s.layer): s.n_heads for s in sites}
-        known = {h for s in sites for h in s.heads}
-        for head in self._heads:
-            if head not in known:
-                raise OptionError(f"There is no head {head}.", f"The model has {_inventory(sites)}.")
+        check_heads(self._heads, sites)
         for (stack, layer), tensor in self._tensors.items():
             n_heads = counts.get((stack, layer))
             if n_heads is None:
-                raise OptionError(f"There is no layer {stack}.{layer}.", f"The model has {_inventory(sites)}.")
+                raise OptionError(f"There is no layer {stack}.{layer}.", f"The model has {inventory(sites)}.")
             if tensor.dim() not in (1, 2) or tensor.shape[-1] != n_heads:
                 raise OptionError(
                     f"The gates of {stack}.{layer} have the shape {tuple(tensor.shape)}.",
@@ -62,14 +59,3 @@ class HeadGates(Edit):
         if all(v is None for v in values):
             return None
         return torch.tensor([1.0 if v is None else v for v in values])
-
-
-def _inventory(sites: Sequence[Site]) -> str:
-    """What can be named: `encoder.0 to encoder.11 with 12 heads`."""
-    stacks = [[s for s in sites if s.stack == stack] for stack in dict.fromkeys(s.stack for s in sites)]
-    found = "; ".join(f"{part[0]} to {part[-1]} with {max(s.n_heads for s in part)} heads" for part in stacks)
-    return (
-        f"{found}; some were cut out, the others keep their numbers"
-        if any(s.left is not None for s in sites)
-        else found
-    )

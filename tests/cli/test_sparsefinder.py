@@ -226,6 +226,9 @@ def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pyt
     assert GOLD in set(tried["method"])
     record = json.loads(Path("run/run.json").read_text())
     assert record["restricted"] == ["encoder", "decoder", "cross"]
+    told = headlens("sparsefinder", "mt/model", *pair, *GRID, "--text", "a", "--heads", "cross.0.0", "--out", "other")
+    assert (told.code, Path("other").exists()) == (2, False)
+    assert "cross.0.0 reads a translation.\nGive that of --text with --target-text." in told.err
     # Causal attention allows a query the keys up to it: a window of all keys is all of these.
     own = pareto[(pareto["stack"] == "decoder") & (pareto["method"] == "distance") & pareto["head"].isna()]
     assert own["sparsity"].between(0, 1).all()
@@ -307,10 +310,10 @@ WRONG = {
     "a share of all": (("--dev-share", 1), "--dev-share 1.0 is not above 0"),
     "a translation of no text": (("--target-text", "Die Katze."), "--target-text is the translation of --text"),
     "no words": (("--text", " "), "--text: a sentence has no words"),
-    "a sentence beyond the model": (("--text", "cat " * 600), "--text is longer than the model reads"),
-    "no head": (("--heads", "encoder.9.0"), "--heads encoder.9.0: there is no such head"),
+    "a sentence beyond the model": (("--text", "cat " * 600), "is longer than the model's"),
+    "no head": (("--heads", "encoder.9.0"), "There is no head encoder.9.0"),
     "no head's name": (("--heads", "nine"), "nine"),
-    "a head that reads no translation": (("--heads", "cross.0.0"), "need a translation of --text"),
+    "a head of another stack": (("--heads", "cross.0.0"), "There is no head cross.0.0"),
     "translations of nothing": (("--dev-target", "b.txt"), "--dev-target names translations of --dev"),
     "data for no task": (("--data", "dev.tsv"), "--data is given, but no task"),
     "no such task": (("--task", "nonsense"), "There is no task 'nonsense'"),
