@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from headlens.corpora.padding import IGNORED
 from headlens.errors import OptionError
 from headlens.tasks.base import Floats, HeadKind, Task, TaskBatch
 from headlens.tasks.examples import TaskExample, TextExample
-from headlens.tasks.masked import TranslationLoss, translation_row
+from headlens.tasks.masked import TranslationLoss, decoder_inputs, translation_row
 from headlens.tasks.overlap import BLEU_COLUMNS, CHRF_COLUMNS, bleu, bleu_counts, chrf, chrf_counts
 from headlens.tasks.reader import Reader, TokenRow
 
@@ -47,6 +48,11 @@ class Translation(Task):
     def metrics(self) -> tuple[str, ...]:
         """Both from 0 to 100."""
         return "bleu", "chrf"
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """Both."""
+        return self.metrics
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -108,19 +114,17 @@ class Translation(Task):
 
 
 def read_while_writing(ids: Tensor, reader: Reader) -> dict[str, Tensor]:
-    """What a decoder had read when its texts were done, as arguments of the model.
+    """What a decoder had read when its texts were done: as if each was the reference, up to its end.
 
     Args:
-        ids: of written texts, (n, length), with the token that the decoder starts from, which often is padding.
+        ids: of written texts, (n, length), with the token that the decoder starts from.
         reader: of the model.
 
     Returns:
-        `decoder_input_ids` and `decoder_attention_mask`, (n, length - 1): the end is written, but never read.
+        As `decoder_inputs`, (n, length - 1) each.
     """
-    read = ids[:, :-1]
-    after = _ends(read[:, 1:], reader).cumsum(dim=1) > 0
-    real = torch.cat([after.new_ones(len(after), 1), ~after], dim=1)
-    return {"decoder_input_ids": read, "decoder_attention_mask": real.long()}
+    ends = _ends(ids[:, 1:], reader).int()
+    return decoder_inputs(ids[:, 1:].masked_fill(ends.cumsum(dim=1) > ends, IGNORED), reader)
 
 
 def _ends(ids: Tensor, reader: Reader) -> Tensor:
