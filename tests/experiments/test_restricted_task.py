@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -136,10 +137,47 @@ def test_weights_of_written_texts(marian_tokenizer: PreTrainedTokenizerBase, mon
     assert counted == pytest.approx(np.mean(shares), abs=1e-6)
 
 
-def test_graphs_without_a_cache(marian_tokenizer: PreTrainedTokenizerBase) -> None:
-    """Buckets change with each token, and are those of the finished text when they are counted."""
-    tried = restricted(translator(marian_tokenizer), Translation(beams=2, max_tokens=6), STACKS).measured(BUCKETS)
-    assert 0 < tried.sparsity < 1
+def bucket_of(values: list[float], place: int, buckets: int) -> int:
+    return sorted(values).index(values[place]) * buckets // len(values)
+
+
+@pytest.mark.parametrize("tokens", [4096, 14])
+def test_buckets_of_finished_texts(
+    marian_tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    """Buckets change with each token that is written; those of each text alone are counted, pair by pair."""
+    loaded, seen = translator(marian_tokenizer), Written(monkeypatch)
+    task = restricted(loaded, Translation(beams=2, max_tokens=9), ("decoder",), tokens)
+    fitted = task.fitted["decoder.0"]
+    # The first layer alone: its queries and keys do not depend on what the graphs leave out.
+    sparsity = replace(task, fitted={"decoder.0": fitted}).measured(BUCKETS).sparsity
+    model: Any = loaded.model
+    attention, found = model.get_decoder().layers[0].self_attn, {}
+    for name in ("q_proj", "k_proj"):
+        layer = getattr(attention, name)
+        layer.register_forward_hook(lambda _, __, out, name=name: found.__setitem__(name, out))
+    shares = []
+    for text in seen.texts.values():
+        ids = torch.tensor([[model.config.decoder_start_token_id, *text][:9]])
+        with torch.inference_mode():
+            model(input_ids=ids, decoder_input_ids=ids)
+            heads = [found[name].unflatten(-1, (attention.num_heads, -1)).transpose(1, 2) for name in found]
+            projected = fitted.projections(*heads)
+        n = ids.shape[1]
+        for queries, keys in zip(*(own[0].tolist() for own in projected), strict=True):
+            kept = 0
+            for i in range(n):
+                alike = [
+                    any(
+                        bucket_of([q[r] for q in queries], i, 4) == bucket_of([k[r] for k in keys], j, 4)
+                        for r in range(3)
+                    )
+                    for j in range(i + 1)
+                ]
+                kept += max(1, sum(alike))
+            shares.append(1 - kept / (n * (n + 1) / 2))
+    assert 0.05 < sparsity < 0.95
+    assert sparsity == pytest.approx(np.mean(shares), abs=1e-9)
 
 
 def test_what_was_read(marian_tokenizer: PreTrainedTokenizerBase) -> None:
