@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -42,13 +42,6 @@ class Lesson:
     objective: Objective
     held: GivenExamples | None
     facts: dict[str, Any]
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """What is reported: BLEU and chrF of translations, also the loss of masked tokens, else the main metric."""
-        if isinstance(self.task, MaskedLM):
-            return tuple(name for name in self.task.metrics if name != "perplexity")
-        return self.task.metrics if self.task.generates else self.task.metrics[:1]
 
     @classmethod
     def of_task(
@@ -106,31 +99,34 @@ class Lesson:
         task: Task = Translation() if two_sided else MaskedLM()
         if held is None:
             examples = None
-        elif two_sided:
-            examples = given_examples(held, pairs=True)
         else:
-            limit = Reader.of(loaded, (), options.longest).limit
-            windows = _windows(held, SentenceEncoder(tokenizer_of(loaded), limit, long_sentences="window"))
-            examples = GivenExamples(tuple(_numbered(windows)), held.name)
+            examples = given_pairs(held) if two_sided else given_texts(held, loaded, options.longest)
         return cls(task, data, objective_of(options), examples, {"corpus": corpus.name, "examples": len(data.lengths)})
 
 
-def given_examples(corpus: Corpus, *, pairs: bool) -> GivenExamples:
-    """The sentences of a corpus as examples of a task about text, numbered from 1.
+def given_pairs(corpus: Corpus) -> GivenExamples:
+    """The sentences of a corpus with their translations as examples, numbered from 1.
+
+    Raises:
+        CorpusError: if there are no translations.
+    """
+    return GivenExamples(tuple(_numbered(_pair(example, corpus.name) for example in corpus)), corpus.name)
+
+
+def given_texts(corpus: Corpus, loaded: LoadedModel, longest: int | None = None) -> GivenExamples:
+    """The sentences of a corpus as examples, numbered from 1; those that are too long in windows, cut between words.
 
     Args:
         corpus: sentences.
-        pairs: whether each comes with its translation.
-
-    Raises:
-        CorpusError: if there are to be translations, and there are none.
+        loaded: the model that is to read them.
+        longest: a limit of tokens below the model's own.
     """
-    texts: Callable[[Example, str], tuple[str, ...]] = _pair if pairs else _text
-    return GivenExamples(tuple(_numbered(texts(example, corpus.name) for example in corpus)), corpus.name)
+    limit = Reader.of(loaded, (), longest).limit
+    encoder = SentenceEncoder(tokenizer_of(loaded), limit, long_sentences="window")
+    return GivenExamples(tuple(_numbered(_windows(corpus, encoder))), corpus.name)
 
 
 def _windows(corpus: Corpus, encoder: SentenceEncoder) -> Iterator[tuple[str]]:
-    """The sentences of a corpus, those that are too long in parts."""
     for example in corpus:
         if encoder.encode(example) is not None:
             yield (example.source.text,)
@@ -141,11 +137,6 @@ def _windows(corpus: Corpus, encoder: SentenceEncoder) -> Iterator[tuple[str]]:
 
 def _numbered(texts: Iterable[tuple[str, ...]]) -> Iterator[TextExample]:
     return (TextExample(str(number), own) for number, own in enumerate(texts, 1))
-
-
-def _text(example: Example, name: str) -> tuple[str, ...]:
-    del name
-    return (example.source.text,)
 
 
 def _pair(example: Example, name: str) -> tuple[str, ...]:

@@ -11,9 +11,10 @@ from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import DEMO as DEMO_CORPUS
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
 from headlens.corpora.summary import summarise
-from headlens.errors import CorpusError, OptionError, counted
+from headlens.errors import CorpusError, OptionError
 from headlens.experiments.fine_tune import TaskRows, hold_out
 from headlens.experiments.lesson import Lesson
+from headlens.experiments.notes import left_out_notes
 from headlens.experiments.run import Run
 from headlens.experiments.seen_before import seen_notes
 from headlens.experiments.task_data import TaskData
@@ -154,10 +155,8 @@ class LessonData:
             loaded = replace(loaded, model=headed.model)
             lesson = Lesson.of_task(loaded, task, train, held, self.longest, counts)
         assert isinstance(lesson.data, TaskRows)
-        notes = []
-        if left_out := lesson.data.summary.too_long:
-            limit = lesson.data.asker.reader.limit
-            notes.append(f"{counted(left_out, 'example')} to learn from left out: longer than {limit} tokens.")
+        summary = lesson.data.summary
+        notes = left_out_notes(summary.too_long, summary.name, lesson.data.asker.reader.limit)
         notes += seen_notes(train, held)
         return Opened(loaded, lesson, notes, tuple(headed.fresh))
 

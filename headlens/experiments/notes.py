@@ -59,6 +59,20 @@ def record_notes(task: Task, records: Floats) -> list[str]:
     return notes
 
 
+def left_out_notes(number: int, name: str, limit: int | None) -> list[str]:
+    """What to know about examples that a model does not read: one note, none if there are none.
+
+    Args:
+        number: of them.
+        name: of the data.
+        limit: tokens that the model reads; None if any number.
+    """
+    if not number:
+        return []
+    why = "without anything to ask" if limit is None else f"too long for {limit} tokens or without anything to ask"
+    return [f"Left out: {counted(number, 'example')} of {name}, {why}."]
+
+
 def cut_translations(task: Task, records: Floats) -> int:
     """How many translations were scored without an end, see `Translation`; 0 for other tasks."""
     cut = _column(task, records, CUT)

@@ -17,7 +17,7 @@ from headlens.attention.session import AttentionSession
 from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.corpora.sentence import Corpus
 from headlens.errors import OptionError
-from headlens.experiments.lesson import given_examples
+from headlens.experiments.lesson import given_pairs, given_texts
 from headlens.experiments.task_data import TaskData
 from headlens.models.loading import LoadedModel
 from headlens.sparsefinder.pareto import GOLD, Fitted, Grid, predictor_of
@@ -84,7 +84,7 @@ def opened_task(
     if name is None or name == "none":
         return None
     if name in _TEXT and not options.data:
-        return find_task(name).task, given_examples(held, pairs=name != "mlm")
+        return find_task(name).task, given_texts(held, loaded) if name == "mlm" else given_pairs(held)
     data = TaskData(name, options.data, options.columns, options.data_split)
     task, source = data.open(offline=offline)
     return task, gather(source)

@@ -8,9 +8,10 @@ from typing import Any
 
 from headlens.attention.normalizers import parse_normalizer
 from headlens.attention.switch import attention_notes, switch_as_asked
-from headlens.errors import OptionError, counted
+from headlens.errors import OptionError
 from headlens.experiments.fine_tune import Asker, TaskLoss, TaskRows, freeze_unused, hold_out, task_evaluation
 from headlens.experiments.masked import MaskOptions
+from headlens.experiments.notes import left_out_notes
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
@@ -172,10 +173,8 @@ def _notes(headed: Headed, rows: TaskRows, held: TaskRows | None) -> list[str]:
     if headed.fresh:
         notes.append(f"New weights, random before training: {', '.join(headed.fresh)}.")
     for part in (rows, held):
-        if part is not None and part.summary.too_long:
-            limit = part.asker.reader.limit
-            left = f"{counted(part.summary.too_long, 'example')} of {part.summary.name}"
-            notes.append(f"Left out: {left}, too long for {limit} tokens or without anything to ask.")
+        if part is not None:
+            notes += left_out_notes(part.summary.too_long, part.summary.name, part.asker.reader.limit)
     if held is None:
         notes.append("Nothing was held out, so nothing was measured: name examples with --dev-data.")
     return notes

@@ -15,17 +15,19 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.corpora.bootstrap import FEWEST, Draws
-from headlens.errors import ResumeError, counted
+from headlens.errors import ResumeError
 from headlens.experiments.ablate import comparison
 from headlens.experiments.how import How
 from headlens.experiments.interrupts import Deferred
 from headlens.experiments.lesson import Lesson
+from headlens.experiments.notes import left_out_notes
 from headlens.experiments.run import Run
 from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.experiments.training_run import measure, save_checkpoint
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.report.files import atomic_path
 from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.reader import Reader
 from headlens.training.loop import Data
 from headlens.training.options import TrainingOptions
 
@@ -147,7 +149,7 @@ class Trainings:
         found = measure(self.run, replace(loaded, model=model), lesson.task, lesson.held, options)
         assert found.evaluation is not None
         records, keys = found.evaluation.records, found.evaluation.keys
-        rows: list[Any] = found.metrics[found.metrics["metric"].isin(lesson.metrics)].to_dict("records")
+        rows: list[Any] = found.metrics[found.metrics["metric"].isin(lesson.task.reported)].to_dict("records")
         # Models differ in what they read only where somebody exchanged a checkpoint in a run that was interrupted.
         if baseline is not None and tuple(baseline.keys) == keys:
             draws = Draws.of(keys, options.replicates if len(keys) >= FEWEST else 0, options.seed)
@@ -156,11 +158,9 @@ class Trainings:
                 own = comparison(lesson.task, row["metric"], theirs, draws).of(records)
                 values = (own.delta, own.low, own.high, own.p_value)
                 row |= dict(zip(DIFFERENCE, values, strict=True))
-        notes = found.notes
-        if left_out := found.evaluation.counts.too_long:
-            left = f"{counted(left_out, 'example')} of {lesson.held.name}"
-            notes = [f"Not measured on: {left}, too long or without anything to ask.", *notes]
-        return Compared(rows, notes, Baseline(records.tolist(), list(keys)))
+        limit = Reader.of(loaded, lesson.task.labels, self.longest).limit
+        left_out = left_out_notes(found.evaluation.counts.too_long, lesson.held.name, limit)
+        return Compared(rows, [*left_out, *found.notes], Baseline(records.tolist(), list(keys)))
 
     def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
         """Save a model with the tokenizer of the one that it came from; its folder, below that of the run."""

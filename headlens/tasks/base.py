@@ -99,6 +99,11 @@ class Task(ABC):
         """Names of the metrics, the main one first."""
 
     @property
+    def reported(self) -> tuple[str, ...]:
+        """Those of the metrics that a study of many models tells of each."""
+        return self.metrics[:1]
+
+    @property
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
         """Names of a record's k numbers."""

@@ -32,6 +32,11 @@ class Likelihood(Task):
         return "accuracy", "loss", "perplexity"
 
     @property
+    def reported(self) -> tuple[str, ...]:
+        """Perplexity tells no more than the loss."""
+        return "accuracy", "loss"
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """Sums over the tokens of an example."""
         return "nll", "tokens", "correct"

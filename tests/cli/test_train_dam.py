@@ -156,7 +156,7 @@ def test_examples_that_are_too_long_to_be_measured_on_are_told(run: Headlens) ->
     done = run("--longest", 6, "--no-figures")
     assert done.code == 0, done.err
     assert re.search(
-        r"Not measured on: \d+ examples of \S+, too long or without anything to ask", " ".join(done.out.split())
+        r"Left out: \d+ examples of \S+, too long for 6 tokens or without anything to ask", " ".join(done.out.split())
     )
 
 

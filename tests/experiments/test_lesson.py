@@ -22,7 +22,7 @@ def test_long_texts_are_measured_on_in_parts(wordpiece_tokenizer: PreTrainedToke
     loaded = LoadedModel("tiny", build("BertForMaskedLM", len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
     corpus = open_corpus(str(tmp_path / "text.txt"))
     lesson = Lesson.of_text(loaded, corpus, corpus, TextOptions(longest=12))
-    assert lesson.metrics == ("accuracy", "loss")
+    assert lesson.task.reported == ("accuracy", "loss")
     assert lesson.held is not None
     texts = [example.texts[0] for example in lesson.held.examples if isinstance(example, TextExample)]
     assert (texts[0], texts[-1]) == ("she sees it", "the dog")

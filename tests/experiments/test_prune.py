@@ -189,7 +189,7 @@ def test_what_is_held_out(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     assert Lesson.of_task(loaded, task, source, None).held is None
     given = Lesson.of_task(loaded, task, source, lesson.held)
     assert given.held == lesson.held
-    assert lesson.metrics == ("accuracy",)
+    assert lesson.task.reported == ("accuracy",)
     with pytest.raises(CorpusError, match="none of its 5 examples can be asked"):
         Lesson.of_task(loaded, task, source, longest=2)
     before = SourceCounts(unlabelled=4, too_short=2)
