@@ -157,6 +157,40 @@ def learn_mask(
     return Masked(model.eval(), lesson.task, mask.eval(), pd.DataFrame(state.log))
 
 
+def unmasked(
+    loaded: LoadedModel,
+    lesson: Lesson,
+    options: DamOptions | None = None,
+    training: TrainingOptions | None = None,
+    how: How | None = None,
+) -> PreTrainedModel:
+    """A copy of the model after the same training without a mask: what `learn_mask` is to be compared with.
+
+    Args:
+        loaded: a model; it stays as it is.
+        lesson: what it is trained on.
+        options: say which parts are frozen, not all of them.
+        training: length, step size, rhythm.
+        how: progress, and what is kept for going on after an interruption.
+    """
+    options, training = options or DamOptions(), training or TrainingOptions()
+    model = copy.deepcopy(loaded.model)
+    freeze(model, options.freeze or ())
+    torch.manual_seed(training.seed)
+    lesson.teach(model, training, how)
+    for parameter, before in zip(model.parameters(), loaded.model.parameters(), strict=True):
+        parameter.requires_grad_(before.requires_grad)
+    return model
+
+
+def trains_weights(loaded: LoadedModel, lesson: Lesson, options: DamOptions) -> bool:
+    """Whether any part of the model is trained beside the mask."""
+    model = copy.deepcopy(loaded.model)
+    freeze(model, options.freeze or ())
+    lesson.freeze_unused(model)
+    return any(p.requires_grad for p in model.parameters())
+
+
 def made_mask(network: PreTrainedModel, options: DamOptions, scope: Scope | None = None, draws: int = 1) -> SoftMask:
     """A mask for a model, before it is trained; the layers are those of the options.
 

@@ -12,7 +12,7 @@ import pandas as pd
 from safetensors.torch import load_file, save_file
 
 from headlens.errors import OptionError, ResumeError
-from headlens.experiments.dam import DamOptions, Masked, learn_mask
+from headlens.experiments.dam import DamOptions, Masked, learn_mask, trains_weights, unmasked
 from headlens.experiments.dam_tables import LearnedMask
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.run import Run
@@ -23,7 +23,7 @@ from headlens.report.files import atomic_path, output_errors
 from headlens.training.options import TrainingOptions
 
 MASKS = "masks"  # folder of the mask files
-PLAIN = "plain"
+PLAIN, UNMASKED = "plain", "unmasked"
 SWEEP_COLUMNS = [
     *("run", "penalty", "sparsity", "metric", "value", "ci_low", "ci_high"),
     *("model", "task", "n", "mask", "checkpoint"),
@@ -35,8 +35,9 @@ class MaskOutcome:
     """What one run gave; everything in it can be written as JSON.
 
     Args:
-        run: its name, such as `penalty-0.1`; `plain` for the model as it was.
-        penalty: λ; None for the model as it was.
+        run: its name, such as `penalty-0.1`; `plain` for the model as it was, `unmasked` for the same training
+            without a mask.
+        penalty: λ; None without a mask.
         sparsity: share of masked positions of all heads.
         log: rows of the training's log.
         metrics: of the model under its final mask on what was held out, a row each.
@@ -81,8 +82,10 @@ class DamSweep:
         return Trainings(self.run, self.training, self.options.mask.longest)
 
     def outcomes(self) -> list[MaskOutcome]:
-        """The model as it was, then every run."""
+        """The model as it was, the same training without a mask unless the mask alone is trained, then every run."""
         found = [self.trainings.remembered(PLAIN, self._plain, MaskOutcome)]
+        if trains_weights(self.loaded, self.lesson, self.options):
+            found.append(self.trainings.remembered(UNMASKED, self._unmasked, MaskOutcome))
         return found + [self._of(strength) for strength in dict.fromkeys(self.lambdas)]
 
     def tables(self, outcomes: list[MaskOutcome], window: int) -> dict[str, pd.DataFrame]:
@@ -113,6 +116,13 @@ class DamSweep:
         metrics, notes = self.trainings.measured(self.loaded, self.lesson, self.loaded.model)
         return MaskOutcome(PLAIN, metrics=metrics, notes=notes)
 
+    def _unmasked(self) -> MaskOutcome:
+        with self.trainings.followed(UNMASKED, "no mask", self.lesson.data) as how:
+            model = unmasked(self.loaded, self.lesson, self.options, self.training, how)
+        metrics, notes = self.trainings.measured(self.loaded, self.lesson, model)
+        checkpoint = self.trainings.saved(self.loaded, model, UNMASKED)
+        return MaskOutcome(UNMASKED, metrics=metrics, checkpoint=checkpoint, notes=notes)
+
     def _learned(self, name: str, strength: float) -> MaskOutcome:
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as how:
             found = learn_mask(self.loaded, self.lesson, strength, self.options, self.training, how)
@@ -137,7 +147,7 @@ class DamSweep:
 def forget_masks(folder: Path) -> None:
     """Remove masks and models of an earlier sweep, whose penalties may have been others."""
     with output_errors(folder):
-        for name in ("penalty-*", "degrees_*"):
+        for name in ("penalty-*", "degrees_*", UNMASKED):
             for place in [*(folder / MASKS).glob(name), *(folder / MODELS).glob(name)]:
                 shutil.rmtree(place)
 

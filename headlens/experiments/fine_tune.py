@@ -164,6 +164,8 @@ def freeze_unused(network: nn.Module, objective: Objective, inputs: Inputs) -> N
     Processes that train together wait for the gradients of all parameters that are trained.
     """
     trained = [p for p in network.parameters() if p.requires_grad]
+    if not trained:
+        return
     gradients = torch.autograd.grad(objective.loss(network, inputs), trained, allow_unused=True)
     for parameter, gradient in zip(trained, gradients, strict=True):
         parameter.requires_grad_(gradient is not None)

@@ -6,10 +6,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from transformers import PreTrainedModel
+
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError
-from headlens.experiments.fine_tune import Asker, TaskLoss, TaskRows, hold_out
+from headlens.experiments.fine_tune import Asker, TaskLoss, TaskRows, freeze_unused, hold_out
+from headlens.experiments.how import How
 from headlens.experiments.train import TextOptions, Trainable, objective_of, read_data
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.base import Task
@@ -18,8 +21,9 @@ from headlens.tasks.masked import MaskedLM
 from headlens.tasks.reader import Reader
 from headlens.tasks.sources import GivenExamples, SourceCounts, TaskSource, gather
 from headlens.tasks.translation import Translation
-from headlens.training.loop import Data
-from headlens.training.objectives import Objective
+from headlens.training.loop import Data, Trainer
+from headlens.training.objectives import Objective, moved
+from headlens.training.options import TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,27 @@ class Lesson:
         else:
             examples = given_pairs(held) if two_sided else given_texts(held, loaded, options.longest)
         return cls(task, data, objective_of(options), examples, {"corpus": corpus.name, "examples": len(data.lengths)})
+
+    def teach(self, model: PreTrainedModel, training: TrainingOptions, how: How | None = None) -> None:
+        """Train a model itself, what of it is not frozen and the loss depends on; its last state counts.
+
+        Args:
+            model: with the head that the task needs.
+            training: length, step size, rhythm.
+            how: progress, and what is kept for going on after an interruption.
+        """
+        how, before = how or How(), [p.requires_grad for p in model.parameters()]
+        network = self.task.network(model)
+        self.freeze_unused(model)
+        Trainer(training, self.objective, keeper=how.keeper, progress=how.progress).fit(network, self.data)
+        for parameter, own in zip(model.parameters(), before, strict=True):
+            parameter.requires_grad_(own)
+        model.eval()
+
+    def freeze_unused(self, model: PreTrainedModel) -> None:
+        """Leave what the loss does not depend on as it is, see `headlens.experiments.fine_tune.freeze_unused`."""
+        inputs = moved(self.data.batch((0,), 0), model.device)
+        freeze_unused(self.task.network(model).eval(), self.objective, inputs)
 
 
 def given_pairs(corpus: Corpus) -> GivenExamples:

@@ -18,7 +18,6 @@ from headlens.experiments.dam import DamOptions, learn_mask, made_mask
 from headlens.experiments.dam_sweep import MASKS, save_mask
 from headlens.experiments.dam_tables import LearnedMask
 from headlens.experiments.degrees import DegreeOptions, degree_rows, degrees_table, mean_degree, unsettled
-from headlens.experiments.fine_tune import freeze_unused
 from headlens.experiments.graphs import Books, StudyTexts, study_texts
 from headlens.experiments.how import How
 from headlens.experiments.lesson import Lesson
@@ -30,8 +29,6 @@ from headlens.experiments.trainings import Record, Trainings, told_of_trainings
 from headlens.interventions.attention_mask import FILE, AttentionMask
 from headlens.interventions.soft_masks import Scope
 from headlens.models.loading import LoadedModel
-from headlens.training.loop import Trainer
-from headlens.training.objectives import moved
 from headlens.training.options import TrainingOptions
 
 MASKS_COLUMNS = [
@@ -74,14 +71,10 @@ def fine_tuned(
     Raises:
         OptionError: if the mask does not fit the model.
     """
-    how, training = how or How(), replace(training, seed=case.seed)
     model = copy.deepcopy(loaded.model)
-    network = lesson.task.network(model)
     torch.manual_seed(case.seed)
     with under(model, case, books or {}):
-        freeze_unused(network.eval(), lesson.objective, moved(lesson.data.batch((0,), 0), loaded.device))
-        Trainer(training, lesson.objective, keeper=how.keeper, progress=how.progress).fit(network, lesson.data)
-    model.eval()
+        lesson.teach(model, replace(training, seed=case.seed), how)
     return model
 
 

@@ -215,17 +215,11 @@ def from_scratch(
     Raises:
         OptionError: if no head would be left.
     """
-    how = how or How()
     torch.manual_seed(training.seed)
     model: PreTrainedModel = type(loaded.model)(copy.deepcopy(loaded.model.config))
     restore_attention(loaded.name, model)
     model.to(device=loaded.device, dtype=loaded.model.dtype)  # type: ignore[call-arg]
     if gone := {*head_map(loaded.model).removed, *removed}:
         head_map(model).without(gone).apply(model)
-    network = lesson.task.network(model)
-    freeze_unused(network.eval(), lesson.objective, moved(lesson.data.batch((0,), 0), loaded.device))
-    Trainer(training, lesson.objective, keeper=how.keeper, progress=how.progress).fit(network, lesson.data)
-    for parameter in model.parameters():
-        parameter.requires_grad_()
-    model.eval()
+    lesson.teach(model, training, how)
     return model

@@ -128,7 +128,7 @@ def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
 
 
 def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
-    """A training with a mask for each penalty."""
+    """A training with a mask for each penalty, and one without where not the mask alone is trained."""
     planner = Planner("train-dam", reporter, request.training.precision)
     longest = request.lesson.longest or 128
     planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=max(longest, 512))
@@ -136,7 +136,11 @@ def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
     length = longest if request.lesson.data.task in TEXT else None
     loop, runs = _Loop.of(request.training, learned, length), len(request.lambdas)
     planner.add(loop.work(f"train with a mask, {runs} penalties", each=MASKED, times=runs))
-    planner.add(Work(f"measure on {held.name}", tokens=held.tokens, each=1 + runs, length=held.length))
+    measured = 1 + runs
+    if "all" not in (request.resolved_dam.freeze or ()):
+        planner.add(loop.work("train without a mask"))
+        measured += 1
+    planner.add(Work(f"measure on {held.name}", tokens=held.tokens, each=measured, length=held.length))
     return planner.plan()
 
 

@@ -19,6 +19,7 @@ from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.runs import RunFolder
 from headlens.report.style import FULL_WIDTH, SEQUENTIAL, TICK_SIZE, dress, heading, headline, new_figure
 
+_BEFORE = "#999999"
 CLASSES = ("special", "diagonal", "neighbourhood", "rest")
 
 
@@ -68,11 +69,11 @@ def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequenc
 
 
 def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
-    """The task's main metric over the share of masked positions, with intervals; a dashed line for the plain model."""
+    """The task's main metric over the share of masked positions, with intervals; dashed lines without a mask."""
     if sweep.empty:
         return None
     rows = sweep[sweep["metric"] == sweep["metric"].iloc[0]]
-    masked, plain = rows[rows["penalty"].notna()], rows[rows["penalty"].isna()]
+    masked, others = rows[rows["penalty"].notna()], rows[rows["penalty"].isna()]
     figure = new_figure(FULL_WIDTH / 2, 2.6)
     headline(figure, "Quality by sparsity")
     axes = figure.add_axes((0.2, 0.17, 0.76, 0.66))
@@ -82,7 +83,9 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
         x, y = 100 * numbers(own, "sparsity"), numbers(own, "value")
         axes.plot(x, y, "o", color=colour, markersize=4, label=f"λ {penalty:g}")
         draw_intervals(axes, x, own, colour)
-    draw_level(axes, plain, "no mask")
+    trained = others["run"] == "unmasked"
+    draw_level(axes, others[~trained], "before" if trained.any() else "no mask", colour=_BEFORE)
+    draw_level(axes, others[trained], "no mask")
     axes.legend(fontsize=TICK_SIZE, frameon=False)
     return figure
 
@@ -132,7 +135,10 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         if "sweep" in run.tables
         for row in run.tables["sweep"].to_dict("records")
     ]
-    about = "The share of masked positions and the task under the final mask, by the penalty λ; `plain` has no mask."
+    about = (
+        "The share of masked positions and the task under the final mask, by the penalty λ; `plain` is the model as it "
+        "was, `unmasked` the same training without a mask."
+    )
     return [page_table("Masks and what models achieve under them", records, about)] if records else []
 
 
@@ -151,7 +157,7 @@ CAPTIONS = {
     "quality": Caption(
         "Quality by sparsity",
         "What the task is like under the final masks, with 95 % intervals, over the share of masked positions; the "
-        "dashed line is the model before, without a mask.",
+        "dashed lines have no mask: grey the model before, black one that was trained likewise.",
     ),
     "importance": Caption(
         "Where attention is needed",

@@ -65,6 +65,16 @@ def test_quality_shows_the_masks_by_sparsity_and_the_plain_model() -> None:
     assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [0.9]
 
 
+def test_quality_shows_the_same_training_without_a_mask() -> None:
+    rows = sweep()
+    other = rows.iloc[:1].assign(run="unmasked", value=0.95)
+    figure = quality_by_sparsity(pd.concat([rows, other], ignore_index=True))
+    assert figure is not None
+    (axes,) = figure.axes
+    levels = {line.get_label(): line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"}
+    assert levels == {"before": 0.9, "no mask": 0.95}
+
+
 def test_importance_is_the_mean_over_heads() -> None:
     figure = importance_by_place(positions())
     assert figure is not None
