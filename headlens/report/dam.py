@@ -11,6 +11,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from headlens.report.curves import draw_intervals, draw_level
+from headlens.report.dam_results import CLASSES, dam_markdown
 from headlens.report.kind import Caption, Figures, Kind
 from headlens.report.mask_pictures import IMPORTANCE, KEPT, mask_picture
 from headlens.report.page_tables import PageTable, number_text, page_table
@@ -20,7 +21,6 @@ from headlens.report.runs import RunFolder
 from headlens.report.style import FULL_WIDTH, SEQUENTIAL, TICK_SIZE, dress, heading, headline, new_figure
 
 _BEFORE = "#999999"
-CLASSES = ("special", "diagonal", "neighbourhood", "rest")
 
 
 class Mask(Protocol):
@@ -55,7 +55,7 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, M
 
 
 def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, Mask]]) -> None:
-    """Write every table as CSV, then every figure.
+    """Write every table as CSV, the two that tell most as Markdown, then every figure.
 
     Args:
         run: the folder, started.
@@ -64,6 +64,8 @@ def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequenc
     """
     for name, frame in tables.items():
         run.table(name, frame)
+    with run.file("results.md") as path:
+        path.write_text(dam_markdown(tables["sweep"], tables["positions"]), encoding="utf-8")
     for name, figure in dam_figures(tables, masks) if masks else ():
         run.figure(name, figure)
 

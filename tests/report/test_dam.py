@@ -11,7 +11,8 @@ import pandas as pd
 import pytest
 import torch
 
-from headlens.report.dam import CLASSES, DAM, dam_figures, importance_by_place, quality_by_sparsity, write_dam
+from headlens.report.dam import DAM, dam_figures, importance_by_place, quality_by_sparsity, write_dam
+from headlens.report.dam_results import CLASSES, dam_markdown
 from headlens.report.kinds import KINDS
 from headlens.report.mask_pictures import IMPORTANCE, KEPT, mask_picture
 from headlens.report.recorded import RecordedRun
@@ -42,7 +43,7 @@ def positions() -> pd.DataFrame:
     rows: list[dict[str, Any]] = []
     for penalty, p in ((0.1, 0.6), (1.0, 0.2)):
         for head in range(2):
-            own = {"penalty": penalty, "head": head}
+            own = {"mask": f"penalty-{penalty:g}", "penalty": penalty, "head": head, "kept": p > 0.5}
             rows += [{**own, "class": name, "offset": None, "p": p + 0.1 * head} for name in CLASSES]
             rows += [{**own, "class": "offset", "offset": k, "p": p / (1 + k)} for k in range(4)]
     return pd.DataFrame(rows)
@@ -115,7 +116,25 @@ def test_without_masks_tables_alone_are_written(tmp_path: Path) -> None:
         write_dam(run, {"sweep": sweep(), "positions": positions()}, [])
         run.finish({})
     assert (tmp_path / "run" / "sweep.csv").exists()
+    assert (tmp_path / "run" / "results.md").read_text(encoding="utf-8") == dam_markdown(sweep(), positions())
     assert not (tmp_path / "run" / "figures").exists()
+
+
+def test_markdown_has_a_line_for_every_run_and_p_by_class() -> None:
+    loss = sweep().assign(metric="loss", value=[2.0, 3.0, 4.0], ci_low=np.nan, ci_high=np.nan)
+    found = dam_markdown(pd.concat([sweep(), loss], ignore_index=True), positions()).splitlines()
+    assert found[2] == "## rte by m [95 % interval over examples]"
+    assert found[4:9] == [
+        "| run | masked, % | accuracy | loss |",
+        "| --- | ---: | ---: | ---: |",
+        "| plain | – | 0.900 [0.800, 1.000] | 2.000 |",
+        "| penalty-0.1 | 70.0 | 0.800 [0.700, 0.900] | 3.000 |",
+        "| penalty-1 | 95.0 | 0.600 [0.500, 0.700] | 4.000 |",
+    ]
+    assert found[-2:] == [
+        "| penalty-0.1 | 0.650 (100%) | 0.650 (100%) | 0.650 (100%) | 0.650 (100%) |",
+        "| penalty-1 | 0.250 (0%) | 0.250 (0%) | 0.250 (0%) | 0.250 (0%) |",
+    ]
 
 
 def test_the_overview_has_a_row_for_every_run() -> None:
