@@ -97,15 +97,19 @@ def prune_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """How sparse the masks are, and the task under them."""
     from headlens.report.console import summary_table
+    from headlens.report.dam_results import baseline_of
+    from headlens.report.texts import DIFFERENCE, difference_text
 
     shown = []
     for (model, task, metric), own in tables["sweep"].groupby(["model", "task", "metric"], sort=False):
+        minus = f"minus {baseline_of(own)}"
         rows = [
             {
                 "run": row["run"],
                 "masked": "" if math.isnan(row["penalty"]) else f"{row['sparsity']:.1%}",
                 str(metric): row["value"],
                 "95 % CI": _bounds(row, 3),
+                minus: "" if math.isnan(row["delta"]) else difference_text(*(row[name] for name in DIFFERENCE)),
             }
             for row in own.to_dict("records")
         ]
@@ -125,13 +129,13 @@ def sparsefinder_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 
 
 def _gated(row: Mapping[Hashable, Any], digits: int) -> dict[str, object]:
-    from headlens.report.gate_results import difference_text, interval_text
+    from headlens.report.gate_results import interval_text, minus_unpruned
 
     return {
         "run": row["run"],
         "heads": row["heads"],
         "from trained": interval_text(row, "trained", digits),
-        "minus unpruned": difference_text(row, "trained", digits),
+        "minus unpruned": minus_unpruned(row, "trained", digits),
         "from scratch": interval_text(row, "scratch", digits),
     }
 

@@ -16,16 +16,17 @@ from headlens.experiments.dam import DamOptions, Masked, learn_mask, trains_weig
 from headlens.experiments.dam_tables import LearnedMask
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.run import Run
-from headlens.experiments.trainings import MODELS, Record, Trainings, run_name
+from headlens.experiments.trainings import MODELS, Baseline, Record, Trainings, run_name
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.models.loading import LoadedModel
 from headlens.report.files import atomic_path, output_errors
+from headlens.report.texts import DIFFERENCE
 from headlens.training.options import TrainingOptions
 
 MASKS = "masks"  # folder of the mask files
 PLAIN, UNMASKED = "plain", "unmasked"
 SWEEP_COLUMNS = [
-    *("run", "penalty", "sparsity", "metric", "value", "ci_low", "ci_high"),
+    *("run", "penalty", "sparsity", "metric", "value", "ci_low", "ci_high", *DIFFERENCE),
     *("model", "task", "n", "mask", "checkpoint"),
 ]
 
@@ -44,6 +45,7 @@ class MaskOutcome:
         mask: the file of the mask, below the folder of the run.
         checkpoint: the folder of the model, there too.
         notes: what to know about the metrics.
+        records, keys: of a model without a mask, which others are compared with, see `Baseline`; empty for others.
     """
 
     run: str
@@ -54,6 +56,8 @@ class MaskOutcome:
     mask: str | None = None
     checkpoint: str | None = None
     notes: list[str] = field(default_factory=list)
+    records: list[list[float]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -82,11 +86,15 @@ class DamSweep:
         return Trainings(self.run, self.training, self.options.mask.longest)
 
     def outcomes(self) -> list[MaskOutcome]:
-        """The model as it was, the same training without a mask unless the mask alone is trained, then every run."""
+        """The model as it was, the same training without a mask unless the mask alone is trained, then every run.
+
+        Runs with a mask are compared with the last of those without one.
+        """
         found = [self.trainings.remembered(PLAIN, self._plain, MaskOutcome)]
         if trains_weights(self.loaded, self.lesson, self.options):
             found.append(self.trainings.remembered(UNMASKED, self._unmasked, MaskOutcome))
-        return found + [self._of(strength) for strength in dict.fromkeys(self.lambdas)]
+        baseline = Baseline(found[-1].records, found[-1].keys)
+        return found + [self._of(strength, baseline) for strength in dict.fromkeys(self.lambdas)]
 
     def tables(self, outcomes: list[MaskOutcome], window: int) -> dict[str, pd.DataFrame]:
         """`sweep`, `sparsity`, `positions` and `log`."""
@@ -108,26 +116,28 @@ class DamSweep:
         folder = (self.run.path / outcome.mask).parent
         return read_mask(folder, outcome.run, self.options)
 
-    def _of(self, strength: float) -> MaskOutcome:
+    def _of(self, strength: float, baseline: Baseline) -> MaskOutcome:
         name = run_name(strength)
-        return self.trainings.remembered(name, lambda: self._learned(name, strength), MaskOutcome)
+        return self.trainings.remembered(name, lambda: self._learned(name, strength, baseline), MaskOutcome)
 
     def _plain(self) -> MaskOutcome:
-        metrics, notes = self.trainings.measured(self.loaded, self.lesson, self.loaded.model)
-        return MaskOutcome(PLAIN, metrics=metrics, notes=notes)
+        own = self.trainings.compared(self.loaded, self.lesson, self.loaded.model)
+        return MaskOutcome(PLAIN, metrics=own.metrics, notes=own.notes, **vars(own.as_baseline))
 
     def _unmasked(self) -> MaskOutcome:
         with self.trainings.followed(UNMASKED, "no mask", self.lesson.data) as how:
             model = unmasked(self.loaded, self.lesson, self.options, self.training, how)
-        metrics, notes = self.trainings.measured(self.loaded, self.lesson, model)
+        own = self.trainings.compared(self.loaded, self.lesson, model)
         checkpoint = self.trainings.saved(self.loaded, model, UNMASKED)
-        return MaskOutcome(UNMASKED, metrics=metrics, checkpoint=checkpoint, notes=notes)
+        return MaskOutcome(
+            UNMASKED, metrics=own.metrics, checkpoint=checkpoint, notes=own.notes, **vars(own.as_baseline)
+        )
 
-    def _learned(self, name: str, strength: float) -> MaskOutcome:
+    def _learned(self, name: str, strength: float, baseline: Baseline) -> MaskOutcome:
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as how:
             found = learn_mask(self.loaded, self.lesson, strength, self.options, self.training, how)
         with found.hardened():
-            metrics, notes = self.trainings.measured(self.loaded, self.lesson, found.model)
+            own = self.trainings.compared(self.loaded, self.lesson, found.model, baseline)
         mask = f"{MASKS}/{name}/mask.safetensors"
         learned = LearnedMask.of(name, found.mask)
         if self.run.writes:
@@ -135,11 +145,12 @@ class DamSweep:
                 save_mask(self.run.path / mask, learned, found)
         checkpoint = self.trainings.saved(self.loaded, found.model, name)
         log: list[Any] = found.log.to_dict("records")
-        return MaskOutcome(name, strength, learned.sparsity, log, metrics, mask, checkpoint, notes)
+        return MaskOutcome(name, strength, learned.sparsity, log, own.metrics, mask, checkpoint, own.notes)
 
     def _measured(self, outcome: MaskOutcome) -> Iterator[Record]:
         for row in outcome.metrics:
             found = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", "model", "task")}
+            found |= {k: row[k] for k in DIFFERENCE if k in row}
             known = ("run", "penalty", "sparsity", "mask", "checkpoint")
             yield found | {k: getattr(outcome, k) for k in known}
 

@@ -10,8 +10,9 @@ import pandas as pd
 
 from headlens.attention.sites import Site
 from headlens.experiments.gate_outcome import UNPRUNED, Outcome
-from headlens.experiments.trainings import DIFFERENCE, Record
+from headlens.experiments.trainings import Record
 from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
+from headlens.report.texts import DIFFERENCE
 
 GATE_COLUMNS = ["run", "penalty", "step", *KEY_COLUMNS, "log_alpha", "p_open", "gate", "model"]
 SWEEP_COLUMNS = [

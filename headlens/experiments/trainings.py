@@ -26,6 +26,7 @@ from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.experiments.training_run import measure, save_checkpoint
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.report.files import atomic_path
+from headlens.report.texts import DIFFERENCE
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.reader import Reader
 from headlens.training.loop import Data
@@ -34,8 +35,6 @@ from headlens.training.options import TrainingOptions
 Record = dict[str, Any]
 Kept = TypeVar("Kept")
 MODELS = "models"  # folder of the checkpoints
-# Of a row that is compared with a baseline.
-DIFFERENCE = ("delta", "delta_low", "delta_high", "p_value")
 
 
 @dataclass(frozen=True)

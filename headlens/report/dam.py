@@ -11,7 +11,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from headlens.report.curves import draw_intervals, draw_level
-from headlens.report.dam_results import CLASSES, dam_markdown
+from headlens.report.dam_results import CLASSES, UNMASKED, dam_markdown
 from headlens.report.kind import Caption, Figures, Kind
 from headlens.report.mask_pictures import IMPORTANCE, KEPT, mask_picture
 from headlens.report.page_tables import PageTable, number_text, page_table
@@ -85,7 +85,7 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
         x, y = 100 * numbers(own, "sparsity"), numbers(own, "value")
         axes.plot(x, y, "o", color=colour, markersize=4, label=f"λ {penalty:g}")
         draw_intervals(axes, x, own, colour)
-    trained = others["run"] == "unmasked"
+    trained = others["run"] == UNMASKED
     draw_level(axes, others[~trained], "before" if trained.any() else "no mask", colour=_BEFORE)
     draw_level(axes, others[trained], "no mask")
     axes.legend(fontsize=TICK_SIZE, frameon=False)

@@ -7,15 +7,17 @@ from collections.abc import Iterator
 import pandas as pd
 
 from headlens.report.curves import VALUES
-from headlens.report.gate_results import escaped
-from headlens.report.mask_study import grid, value_text
 from headlens.report.panels import numbers
+from headlens.report.texts import DIFFERENCE, NOTHING, difference_text, escaped, markdown_lines, value_text
 
+PLAIN, UNMASKED = "plain", "unmasked"
 CLASSES = ("special", "diagonal", "neighbourhood", "rest")
 
 
 def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
     """Two tables: every mask with the share of masked positions and all metrics, and mean P by class of positions.
+
+    Metrics of runs with a mask have the difference from the run without one, paired by example.
 
     Args:
         sweep: rows of `sweep.csv`.
@@ -24,23 +26,34 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
     parts = ["# Learned masks"]
     for (model, task), own in sweep.groupby(["model", "task"], sort=False):
         parts += ["", f"## {escaped(str(task))} by {escaped(str(model))} [95 % interval over examples]", ""]
-        parts += grid(list(_runs(own)))
+        parts += markdown_lines(list(_runs(own)))
     if len(positions):
         parts += ["", "## Where attention is needed: mean P of all heads (share of the positions that stay)", ""]
-        parts += grid(list(_classes(positions)))
+        parts += markdown_lines(list(_classes(positions)))
     return "\n".join(parts) + "\n"
+
+
+def baseline_of(sweep: pd.DataFrame) -> str:
+    """What runs with a mask are compared with: `unmasked`, or `plain` where the mask alone was trained."""
+    return UNMASKED if (sweep["run"] == UNMASKED).any() else PLAIN
 
 
 def _runs(rows: pd.DataFrame) -> Iterator[list[str]]:
     metrics = list(dict.fromkeys(rows["metric"]))
-    yield ["run", "masked, %", *metrics]
-    yield ["---", *("---:" for _ in range(1 + len(metrics)))]
+    minus = f"minus {baseline_of(rows)} [paired]"
+    names = ["masked, %", *(name for metric in metrics for name in (metric, minus))]
+    yield ["run", *names]
+    yield ["---", *("---:" for _ in names)]
     for run, own in rows.groupby("run", sort=False):
-        masked = own["penalty"].notna().any()
-        line = [str(run), f"{100 * float(own['sparsity'].iloc[0]):.1f}" if masked else "–"]
+        masked = bool(own["penalty"].notna().any())
+        line = [str(run), f"{100 * float(own['sparsity'].iloc[0]):.1f}" if masked else NOTHING]
         for metric in metrics:
             there = own[own["metric"] == metric]
-            line.append(value_text(*(float(numbers(there, name)[0]) for name in VALUES)) if len(there) else "–")
+            if there.empty:
+                line += [NOTHING, NOTHING]
+                continue
+            values, difference = ([float(numbers(there, n)[0]) for n in own_] for own_ in (VALUES, DIFFERENCE))
+            line += [value_text(*values), difference_text(*difference)]
         yield line
 
 
@@ -51,4 +64,4 @@ def _classes(positions: pd.DataFrame) -> Iterator[list[str]]:
     means = positions.groupby(["mask", "class"], sort=False)[["p", "kept"]].mean()
     for mask in dict.fromkeys(positions["mask"]):
         cells = (means.loc[(mask, name)] if (mask, name) in means.index else None for name in known)
-        yield [str(mask), *("–" if own is None else f"{own['p']:.3f} ({own['kept']:.0%})" for own in cells)]
+        yield [str(mask), *(NOTHING if own is None else f"{own['p']:.3f} ({own['kept']:.0%})" for own in cells)]

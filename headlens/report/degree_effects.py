@@ -10,9 +10,8 @@ import numpy.typing as npt
 import pandas as pd
 from statsmodels.regression.linear_model import OLS
 
-from headlens.report.gate_results import escaped
-from headlens.report.mask_study import grid, unsigned, value_text
 from headlens.report.panels import numbers
+from headlens.report.texts import escaped, markdown_lines, unsigned, value_text
 
 KINDS = ("global", "random", "neighbour")
 EFFECTS_COLUMNS = [
@@ -59,7 +58,7 @@ def effects_markdown(effects: pd.DataFrame) -> str:
             words = [escaped(str(row[name])) for name in ("task", "layers", "kind")]
             spent = (f"{100 * row['density']:.2f}", f"{row['effect_per_percent']:.4f}")
             lines.append([*words, effect, p, *("–" if text == "nan" else unsigned(text) for text in spent)])
-        parts += [f"\n### {escaped(str(metric))} of {escaped(str(model))}", "", *grid(lines)]
+        parts += [f"\n### {escaped(str(metric))} of {escaped(str(model))}", "", *markdown_lines(lines)]
     return "\n".join(parts) + "\n"
 
 

@@ -10,14 +10,12 @@ import pandas as pd
 
 from headlens.report.gate_sweep import SCRATCH, TRAINED, architectures, heads_left, is_unpruned, sweep_stacks
 from headlens.report.panels import numbers
+from headlens.report.texts import DIFFERENCE, NOTHING, difference_text, escaped, markdown_lines, value_text
 
 _BLOCK = ["model", "task", "metric"]
 _SHORT = {"encoder": "e", "decoder": "d", "cross": "d-e"}
-_NOTHING = "–"
 _COLUMNS = (TRAINED, f"{TRAINED}_low", f"{TRAINED}_high", SCRATCH, f"{SCRATCH}_low", f"{SCRATCH}_high")
-_DIFFERENCE = ("delta", "delta_low", "delta_high", "p_value")
-_DIFFERENCES = tuple(f"{init}_{name}" for init in (TRAINED, SCRATCH) for name in _DIFFERENCE)
-_UNSAFE = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|~"})
+_DIFFERENCES = tuple(f"{init}_{name}" for init in (TRAINED, SCRATCH) for name in DIFFERENCE)
 
 
 def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
@@ -62,7 +60,7 @@ def _record(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
         own = rows[rows["init"] == init]
         for name, column in ((init, "value"), (f"{init}_low", "ci_low"), (f"{init}_high", "ci_high")):
             found[name] = float(numbers(own, column)[0]) if len(own) else np.nan
-        for column in _DIFFERENCE:
+        for column in DIFFERENCE:
             known = len(own) and column in own
             found[f"{init}_{column}"] = float(numbers(own, column)[0]) if known else np.nan
     return found | {"n": first.get("n", np.nan)}
@@ -88,15 +86,14 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
     for init in (TRAINED, SCRATCH):
         told += [f"{metric} from {init} [95 % interval]", *["minus unpruned [paired]"] * compared[init]]
     lines = [_line(row, compared, digits) for row in rows.to_dict("records")]
-    names, marks = tuple(told), ("---:",) * len(told)
-    grid = "\n".join("| " + " | ".join(line) + " |" for line in (names, marks, *lines))
+    grid = "\n".join(markdown_lines([told, ["---:"] * len(told), *lines]))
     return f"\n## {metric} of {model} on {task}\n\n{grid}"
 
 
 def _line(row: Mapping[Any, Any], compared: Mapping[str, bool], digits: int) -> tuple[str, ...]:
     cells = [row["heads"], _penalty(row)]
     for init in (TRAINED, SCRATCH):
-        cells += [interval_text(row, init, digits), *[difference_text(row, init, digits)] * compared[init]]
+        cells += [interval_text(row, init, digits), *[minus_unpruned(row, init, digits)] * compared[init]]
     return tuple(cells)
 
 
@@ -107,35 +104,23 @@ def result_digits(rows: pd.DataFrame) -> int:
 
 
 def interval_text(row: Mapping[Any, Any], init: str, digits: int) -> str:
-    """A number with its interval: `29.61 [29.02, 30.20]`; without it where that is not known."""
+    """A number with its interval: `29.61 [29.02, 30.20]`."""
     value, low, high = (float(row[name]) for name in (init, f"{init}_low", f"{init}_high"))
-    if np.isnan(value):
-        return _NOTHING
-    known = not (np.isnan(low) or np.isnan(high))
-    return f"{value:.{digits}f}" + (f" [{low:.{digits}f}, {high:.{digits}f}]" if known else "")
+    return value_text(value, low, high, digits=digits)
 
 
-def difference_text(row: Mapping[Any, Any], init: str, digits: int) -> str:
-    """What a model has more than the unpruned one: `-0.44 [-0.98, 0.10], p 0.11`."""
-    value, low, high, p_value = (float(row[f"{init}_{name}"]) for name in _DIFFERENCE)
-    if np.isnan(value):
-        return _NOTHING
-    interval = "" if np.isnan(low) or np.isnan(high) else f" [{low:.{digits}f}, {high:.{digits}f}]"
-    p_text = "" if np.isnan(p_value) else ", p < 0.001" if p_value < 0.001 else f", p {p_value:.2g}"
-    return f"{value:.{digits}f}{interval}{p_text}"
-
-
-def escaped(text: str) -> str:
-    """Text that Markdown shows as it stands, in one line."""
-    return " ".join(text.split()).translate(_UNSAFE)
+def minus_unpruned(row: Mapping[Any, Any], init: str, digits: int) -> str:
+    """What a model has more than the unpruned one."""
+    value, low, high, p_value = (float(row[f"{init}_{name}"]) for name in DIFFERENCE)
+    return difference_text(value, low, high, p_value, digits=digits)
 
 
 def _penalty(row: Mapping[Any, Any]) -> str:
-    return _NOTHING if np.isnan(row["penalty"]) else f"{row['penalty']:g}"
+    return NOTHING if np.isnan(row["penalty"]) else f"{row['penalty']:g}"
 
 
 def _count(number: float) -> str:
-    return _NOTHING if np.isnan(number) else f"{number:.0f}"
+    return NOTHING if np.isnan(number) else f"{number:.0f}"
 
 
 def _number(value: Any) -> float:

@@ -6,13 +6,11 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.report.curves import VALUES, draw_intervals, draw_level, legend_below
-from headlens.report.gate_results import escaped
 from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
 from headlens.report.style import (
@@ -27,6 +25,7 @@ from headlens.report.style import (
     new_figure,
     page_width,
 )
+from headlens.report.texts import escaped, markdown_lines, value_text
 
 FULL = "full"
 LEARNED = "degrees:mu="  # in front of μ
@@ -94,9 +93,9 @@ def _block(rows: pd.DataFrame) -> str:
     lines = [["task", *(CONTROLS[c] for c in controls)], ["---", *("---:" for _ in controls)]]
     for task, own in full.groupby("task", sort=False):
         lines.append([escaped(str(task)), *(_cell(own[own["control"] == c]) for c in controls)])
-    parts = [title, "", *grid(lines)]
+    parts = [title, "", *markdown_lines(lines)]
     if len(others):
-        parts += ["", *grid(list(_pattern_lines(others)))]
+        parts += ["", *markdown_lines(list(_pattern_lines(others)))]
     return "\n".join(parts)
 
 
@@ -116,24 +115,6 @@ def _cell(rows: pd.DataFrame) -> str:
         return "–"
     value, low, high = (float(numbers(rows, name)[0]) for name in VALUES)
     return value_text(value, low, high)
-
-
-def value_text(value: float, low: float, high: float) -> str:
-    """A value and its interval, as far as known, for a table."""
-    if np.isnan(value):
-        return "–"
-    shown, *ends = (unsigned(f"{number:.3f}") for number in (value, low, high))
-    return shown if np.isnan(low) else f"{shown} [{', '.join(ends)}]"
-
-
-def unsigned(number: str) -> str:
-    """A formatted number; what was rounded to zero has no sign."""
-    return number if number.strip("-0.") else number.lstrip("-")
-
-
-def grid(lines: list[list[str]]) -> list[str]:
-    """Lines of a Markdown table."""
-    return ["| " + " | ".join(line) + " |" for line in lines]
 
 
 def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:

@@ -11,11 +11,11 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.report.curves import VALUES
-from headlens.report.gate_results import escaped
-from headlens.report.mask_study import CONTROLS, FULL, grid, quality_figure, sparsity_column, value_text
+from headlens.report.mask_study import CONTROLS, FULL, quality_figure, sparsity_column
 from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
 from headlens.report.recorded import RecordedRun
+from headlens.report.texts import escaped, markdown_lines, value_text
 
 _ROW = ["model", "pattern", "layers", "control"]
 
@@ -110,7 +110,7 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str]) -> str:
             average = value_text(row["average"], row["ci_low"], row["ci_high"])
             words = attention_text({str(k): v for k, v in row.items()})
             lines.append([escaped(words), f"{100 * row['sparsity']:.1f}", *values, average])
-        parts += [f"\n## {escaped(str(model))}", "", *grid(lines)]
+        parts += [f"\n## {escaped(str(model))}", "", *markdown_lines(lines)]
     told = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
     parts.append(f"\nThe average is that of {told}.")
     return "\n".join(parts) + "\n"

@@ -19,7 +19,7 @@ from headlens.report.degree_effects import effects_markdown
 from headlens.report.degrees import learned_degrees, quality_by_degrees
 from headlens.report.kind import Caption, Drawings, Kind, Together
 from headlens.report.mask_layers import quality_by_layers
-from headlens.report.mask_study import BLOCK, FULL, means, quality_by_pattern, study_markdown, value_text
+from headlens.report.mask_study import BLOCK, FULL, means, quality_by_pattern, study_markdown
 from headlens.report.mask_tasks import (
     attention_text,
     average_by_pattern,
@@ -45,6 +45,7 @@ from headlens.report.style import (
     new_figure,
     page_width,
 )
+from headlens.report.texts import value_text
 
 # inches
 _LEFT, _GAP, _TOP, _BOTTOM, _LINE = 0.42, 0.16, 0.30, 0.36, 0.14

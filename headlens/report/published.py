@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from headlens.report.files import read_csv
-from headlens.report.gate_results import escaped
+from headlens.report.texts import escaped, markdown_lines
 
 COMPARISON_COLUMNS = ["table", "row", "column", "published", "ours", "ci_low", "ci_high"]
 _NOTHING = "–"
@@ -138,7 +138,7 @@ def comparison_markdown(tables: Sequence[tuple[str, Sequence[Mapping[str, str]]]
         names = list(lines[0])
         marks = ["---"] + ["---:"] * (len(names) - 1)
         rows = [names, marks, *([escaped(line[name]) for name in names] for line in lines)]
-        parts.append(f"## {escaped(title)}\n\n" + "\n".join("| " + " | ".join(row) + " |" for row in rows) + "\n")
+        parts.append(f"## {escaped(title)}\n\n" + "\n".join(markdown_lines(rows)) + "\n")
     return "\n".join(parts)
 
 

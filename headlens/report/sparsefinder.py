@@ -18,7 +18,6 @@ from headlens.report.curves import draw_intervals, draw_level, legend_below
 from headlens.report.head_facts import HeadFacts, HeadSeries
 from headlens.report.heatmaps import paired_maps
 from headlens.report.kind import Caption, Figures, Kind
-from headlens.report.mask_study import value_text
 from headlens.report.page_tables import Cell, PageTable, number_text, page_table
 from headlens.report.recorded import Columns, RecordedRun
 from headlens.report.runs import RunFolder
@@ -40,6 +39,7 @@ from headlens.report.style import (
     new_figure,
     page_width,
 )
+from headlens.report.texts import value_text
 
 # Sparsefinder's own are solid, what it is compared with dashed.
 LOOKS = {

@@ -62,6 +62,10 @@ def test_writes_tables_masks_models_and_figures(run: Headlens, headlens: Headlen
         assert own["layer"].iloc[:-1].nunique() == kept.shape[0] > 1
         assert package.load(f"run/{row['checkpoint']}").model.config.num_hidden_layers == kept.shape[0]
     assert sweep["sparsity"].is_monotonic_increasing
+    assert sweep["delta"].iloc[:2].isna().all()
+    assert sweep["delta"].iloc[2:].to_numpy() == pytest.approx(sweep["value"].iloc[2:] - sweep["value"].iloc[1])
+    assert (sweep["delta_low"].iloc[2:] <= sweep["delta"].iloc[2:]).all()
+    assert "minus unmasked" in done.out
     assert set(positions["class"]) == {"special", "diagonal", "neighbourhood", "rest", "offset"}
     assert log.groupby("run").size().to_dict() == dict.fromkeys(RUNS, 2)
     drawn = {path.stem for path in Path("run/figures").glob("*.png")}
@@ -98,7 +102,9 @@ def test_the_same_training_without_a_mask(run: Headlens, headlens: Headlens, mad
 
 def test_where_the_mask_alone_is_trained_the_model_is_its_own_comparison(run: Headlens) -> None:
     assert run("--freeze", "all", "--lambdas", 0.1, "--no-figures").code == 0
-    assert pd.read_csv("run/sweep.csv")["run"].tolist() == ["plain", "penalty-0.1"]
+    sweep = pd.read_csv("run/sweep.csv")
+    assert sweep["run"].tolist() == ["plain", "penalty-0.1"]
+    assert sweep["delta"].iloc[1] == pytest.approx(sweep["value"].iloc[1] - sweep["value"].iloc[0])
     assert not Path("run/models/unmasked").exists()
 
 

@@ -36,6 +36,11 @@ def sweep() -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=["run", "penalty", "sparsity", "value"])
     return frame.assign(
         ci_low=frame["value"] - 0.1, ci_high=frame["value"] + 0.1, metric="accuracy", task="rte", model="m"
+    ).assign(
+        delta=[np.nan, -0.1, -0.3],
+        delta_low=[np.nan, -0.2, -0.4],
+        delta_high=[np.nan, 0.0, -0.2],
+        p_value=[np.nan, 0.04, 0.0],
     )
 
 
@@ -121,15 +126,16 @@ def test_without_masks_tables_alone_are_written(tmp_path: Path) -> None:
 
 
 def test_markdown_has_a_line_for_every_run_and_p_by_class() -> None:
-    loss = sweep().assign(metric="loss", value=[2.0, 3.0, 4.0], ci_low=np.nan, ci_high=np.nan)
+    unknown = dict.fromkeys(("ci_low", "ci_high", "delta_low", "delta_high", "p_value"), np.nan)
+    loss = sweep().assign(metric="loss", value=[2.0, 3.0, 4.0], delta=[np.nan, 1.0, 2.0], **unknown)
     found = dam_markdown(pd.concat([sweep(), loss], ignore_index=True), positions()).splitlines()
     assert found[2] == "## rte by m [95 % interval over examples]"
     assert found[4:9] == [
-        "| run | masked, % | accuracy | loss |",
-        "| --- | ---: | ---: | ---: |",
-        "| plain | – | 0.900 [0.800, 1.000] | 2.000 |",
-        "| penalty-0.1 | 70.0 | 0.800 [0.700, 0.900] | 3.000 |",
-        "| penalty-1 | 95.0 | 0.600 [0.500, 0.700] | 4.000 |",
+        "| run | masked, % | accuracy | minus plain [paired] | loss | minus plain [paired] |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+        "| plain | – | 0.900 [0.800, 1.000] | – | 2.000 | – |",
+        "| penalty-0.1 | 70.0 | 0.800 [0.700, 0.900] | -0.100 [-0.200, 0.000], p 0.04 | 3.000 | 1.000 |",
+        "| penalty-1 | 95.0 | 0.600 [0.500, 0.700] | -0.300 [-0.400, -0.200], p < 0.001 | 4.000 | 2.000 |",
     ]
     assert found[-2:] == [
         "| penalty-0.1 | 0.650 (100%) | 0.650 (100%) | 0.650 (100%) | 0.650 (100%) |",

@@ -11,7 +11,8 @@ from scipy import stats
 
 from headlens.report.degree_effects import EFFECTS_COLUMNS, degree_effects, effects_markdown
 from headlens.report.degrees import learned_degrees, quality_by_degrees
-from headlens.report.mask_study import sparsity_column, value_text
+from headlens.report.mask_study import sparsity_column
+from headlens.report.texts import value_text
 
 
 def masks(noise: float = 0.0, layers: tuple[str, ...] = ("all",), seeds: int = 2) -> pd.DataFrame:
