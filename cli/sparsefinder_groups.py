@@ -46,6 +46,7 @@ class GraphGroup(Group):
     groups: s.GroupsOption = "2,4,6,8,10,12,14,16,18,20"
     top: s.TopOption = 1
     rounds: s.RoundsOption = 4
+    global_tokens: s.GlobalTokensOption = "0"
 
     def options(self) -> Grid:
         """As the package wants them."""
@@ -57,6 +58,7 @@ class GraphGroup(Group):
             o.whole_numbers("--groups", self.groups),
             self.top,
             self.rounds,
+            o.whole_numbers("--global-tokens", self.global_tokens),
         )
 
 

@@ -72,6 +72,14 @@ TopOption = Annotated[
     ),
 ]
 RoundsOption = Annotated[int, typer.Option(metavar="N", help="Rounds of hashing (Reformer).", rich_help_panel=GRAPHS)]
+GlobalTokensOption = Annotated[
+    str,
+    typer.Option(
+        metavar="LIST",
+        help="First tokens that are added to the graphs of methods by content: 0 for none, 0,1 to try both.",
+        rich_help_panel=GRAPHS,
+    ),
+]
 ClustersOption = Annotated[
     int | None,
     typer.Option(

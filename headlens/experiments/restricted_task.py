@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -56,7 +56,8 @@ class MetricOptions:
         if self.points < 1:
             raise OptionError(f"--points {self.points} is too few.", "Give 1 or more, or --task none.")
         if self.task in {"auto", "none"} and (self.data or self.columns or self.data_split):
-            raise OptionError("--data is given, but no task.", "Name it with --task.")
+            why = "no task" if self.task == "auto" else "--task none measures nothing"
+            raise OptionError(f"--data is given, but {why}.", "Name a task with --task.")
         if self.task not in {"auto", "none"}:
             find_task(self.task)
 
@@ -136,15 +137,19 @@ class Tried:
         sparsity: of attention while it was measured: of the graphs on its texts, with the own places of queries
             without a predicted key, in a model whose lower layers were restricted, too. A mean over texts, of those
             that the model writes as they are in the end.
+        samples: of the metric that is drawn, in bootstrap samples of the examples, the same ones at all points.
     """
 
     metrics: Mapping[str, Estimate]
     sparsity: float
+    samples: list[float] = field(default_factory=list)
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Tried:
         """From what `asdict` makes of one."""
-        return cls({name: Estimate(**own) for name, own in record["metrics"].items()}, record["sparsity"])
+        return cls(
+            {name: Estimate(**own) for name, own in record["metrics"].items()}, record["sparsity"], record["samples"]
+        )
 
 
 @dataclass(frozen=True)
@@ -200,8 +205,8 @@ class RestrictedTask:
                 options = replace(options, seen=lambda ids, batch: self._read_again(ids, batch, counting))
             else:
                 held.enter_context(counting())
-            found = evaluate(self.task, self.loaded, self.source, options).metrics
-        return Tried(found, counted.mean)
+            found = evaluate(self.task, self.loaded, self.source, options)
+        return Tried(found.metrics, counted.mean, found.samples(self.metric, options).tolist())
 
     def _read_again(self, ids: Tensor, batch: TaskBatch, counting: Callable[[], AbstractContextManager[None]]) -> None:
         """Read what was written once more, as the model read it while writing, and count that."""

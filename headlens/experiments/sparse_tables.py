@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -58,9 +58,10 @@ class Measured:
 
 
 def key_of(point: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """What tells a point from the others of a stack: method, value of its parameter, window."""
+    """What tells a point from the others of a stack: method, value of its parameter, window, global tokens."""
     value = point["value_of_parameter"]
-    return str(point["method"]), None if pd.isna(value) else float(value), int(point["window"])
+    numbers = None if pd.isna(value) else float(value), int(point["window"]), int(point["global_tokens"])
+    return str(point["method"]), *numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,19 +136,31 @@ class Findings:
         for stack, own in self._valued().groupby("stack", sort=False):
             found.append(areas(own, samples=self.swept.samples[str(stack)]).assign(stack=stack))
             if own["value"].notna().any():
-                whole = float(own.loc[own["method"] == GOLD, "value"].iloc[0])
-                ends = whole, self.measured.tried[str(stack), *key_of(NOTHING)].metrics[self.measured.metric].value
-                tried = areas(own, "value", ends, "task_sparsity")
-                found.append(tried.assign(stack=stack, quality=self.measured.metric))
+                found.append(self._metric_areas(str(stack), own))
         return pd.concat(found, ignore_index=True)[["stack", *AREAS_COLUMNS]]
 
+    def _metric_areas(self, stack: str, points: pd.DataFrame) -> pd.DataFrame:
+        """Areas under the curves of the metric; intervals are over examples, the sparsity being as it was counted."""
+        metric, found = self.measured.metric, self.measured.tried
+        tried = [found.get((stack, *key_of(point))) for point in points.to_dict("records")]
+        gold = points[points["method"] == GOLD].iloc[0].to_dict()
+        at_ends = found[stack, *key_of(gold)], found[stack, *key_of(NOTHING)]
+        samples = np.full((len(at_ends[0].samples), len(points), 2), np.nan)
+        for place, own in enumerate(tried):
+            if own is not None:
+                samples[:, place, 0], samples[:, place, 1] = own.samples, own.sparsity
+        whole, none = (end.metrics[metric].value for end in at_ends)
+        ends_in_samples = np.array(at_ends[0].samples), np.array(at_ends[1].samples)
+        table = areas(points, "value", (whole, none), "task_sparsity", samples, ends_in_samples)
+        return table.assign(stack=stack, quality=metric)
+
     def _examples(self, heads: pd.DataFrame) -> pd.DataFrame | None:
-        """Heads on a sentence, at the point of `distance` that finds most with half of the pairs or fewer."""
+        """Heads on a sentence, each at the point of `distance` that finds most with half of the pairs or fewer."""
         example = self.shown.example or shown_example(self.held, self.loaded)
         if example is None:
             return None
         chosen = parse_heads(self.shown.heads) or self._best(heads, example)
-        return pd.concat([self._shown(example, stack, chosen) for stack in dict.fromkeys(h.stack for h in chosen)])
+        return pd.concat([self._shown(example, head) for head in chosen], ignore_index=True)
 
     def _best(self, heads: pd.DataFrame, example: Example) -> list[Head]:
         """The heads, of different layers, where predictions are ahead of places by most.
@@ -161,16 +174,22 @@ class Findings:
         best = best.drop_duplicates(["stack", "layer"])
         return [Head(r["stack"], int(r["layer"]), int(r["head"])) for r in best.head(_EXAMPLES).to_dict("records")]
 
-    def _shown(self, example: Example, stack: str, chosen: Sequence[Head]) -> pd.DataFrame:
-        """The heads of a stack that were chosen, at the point that is best for this stack."""
-        own = self.points[(self.points["method"] == "distance") & (self.points["stack"] == stack)]
+    def _shown(self, example: Example, head: Head) -> pd.DataFrame:
+        rows = self.swept.heads
+        own = rows[(rows[KEY_COLUMNS] == list(head)).all(axis=1) & (rows["method"] == "distance")]
         own = own[own["sparsity"] >= min(_SPARSE, float(own["sparsity"].max()))]
-        point = own.sort_values("recall", ascending=False, kind="stable").iloc[0]
-        where = "distance", float(point["value_of_parameter"]), int(point["window"]), int(point["global_tokens"])
-        sites = {s: learned for s, learned in self.swept.fitted.items() if s.partition(".")[0] == stack}
-        predictors = {site: predictor_of(*where, self.grid, learned) for site, learned in sites.items()}
-        found = example_heads(self.loaded, example, predictors, [head for head in chosen if head.stack == stack])
-        return found.assign(method=where[0], value_of_parameter=where[1], window=where[2])
+        point = own.sort_values("recall", ascending=False, kind="stable").iloc[0].to_dict()
+        value, window, tokens = float(point["value_of_parameter"]), int(point["window"]), int(point["global_tokens"])
+        site = f"{head.stack}.{head.layer}"
+        predictor = predictor_of("distance", value, window, tokens, self.grid, self.swept.fitted[site])
+        return example_heads(self.loaded, example, {site: predictor}, [head]).assign(
+            method="distance",
+            value_of_parameter=value,
+            window=window,
+            global_tokens=tokens,
+            recall=point["recall"],
+            sparsity=point["sparsity"],
+        )
 
 
 def _with_model(table: pd.DataFrame, name: str) -> pd.DataFrame:

@@ -44,6 +44,7 @@ def areas(
     ends: tuple[float, float] = (1.0, 0.0),
     sparsity: str = "sparsity",
     samples: np.ndarray[Any, Any] | None = None,
+    sampled_ends: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None,
 ) -> pd.DataFrame:
     """The area under each method's curve, what share of the possible that is, and the quality at a sparsity of 0.9.
 
@@ -53,6 +54,7 @@ def areas(
         ends: the quality with all pairs and with none.
         sparsity: the column of the sparsity at which the quality was measured.
         samples: quality and sparsity of these points in bootstrap samples, (replicates, points, 2).
+        sampled_ends: the ends there, (replicates,) each, where they differ from sample to sample.
 
     Returns:
         Columns `AREAS_COLUMNS`. `share` is 0 for the ends alone, such as random graphs have, and 1 for `GOLD`, whose
@@ -61,20 +63,21 @@ def areas(
     """
     drawn = np.empty((0, len(points), 2)) if samples is None else samples.astype(np.float64)
     known = (points[quality].notna() & points[sparsity].notna()).to_numpy()
-    by_chance = sum(ends) / 2
+    drawn_ends = tuple(np.broadcast_to(end, len(drawn)) for end in sampled_ends or ends)
+    by_chance, by_chance_in_samples = sum(ends) / 2, sum(drawn_ends) / 2
     measured: dict[str, tuple[float, float]] = {}
     sampled: dict[str, np.ndarray[Any, Any]] = {}
     for method, own in points[known].groupby("method", sort=False):
         place, values = own[sparsity].to_numpy(np.float64), own[quality].to_numpy(np.float64)
         measured[str(method)] = float(area(place, values, ends)), float(np.interp(_SPARSE, *hull(place, values, ends)))
         rows = drawn[:, known & (points["method"] == method).to_numpy()]
-        sampled[str(method)] = area(rows[..., 1], rows[..., 0], ends)
+        sampled[str(method)] = area(rows[..., 1], rows[..., 0], (drawn_ends[0][:, None], drawn_ends[1][:, None]))
     nobody = np.nan, np.nan
     possible = _possible(measured.get(GOLD, nobody)[0], by_chance)
-    possible_in_samples = _possible(sampled.get(GOLD, np.full(len(drawn), np.nan)), by_chance)
+    possible_in_samples = _possible(sampled.get(GOLD, np.full(len(drawn), np.nan)), by_chance_in_samples)
     found = []
     for method, (own_area, at_90) in measured.items():
-        shares = (sampled[method] - by_chance) / possible_in_samples
+        shares = (sampled[method] - by_chance_in_samples) / possible_in_samples
         share = float((own_area - by_chance) / possible)
         row = (own_area, *_interval(sampled[method]), share, *_interval(shares), at_90)
         found.append((method, quality, *row))
@@ -86,7 +89,7 @@ def _interval(samples: np.ndarray[Any, Any]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _possible(gold: float | np.ndarray[Any, Any], by_chance: float) -> np.ndarray[Any, Any]:
+def _possible(gold: float | np.ndarray[Any, Any], by_chance: float | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """How much more area there is than by chance; NaN where that is next to nothing."""
     return np.where(gold - by_chance > _LEAST, gold - by_chance, np.nan)
 

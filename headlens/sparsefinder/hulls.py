@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+Ends = tuple[float, float] | tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]
 _NEXT_TO_NOTHING = 1e-12  # of sparsity
 
 
@@ -47,7 +48,7 @@ def hull(
 
 
 def area(
-    sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any], ends: tuple[float, float] = (1.0, 0.0)
+    sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any], ends: Ends = (1.0, 0.0)
 ) -> np.ndarray[Any, Any]:
     """The area under `hull`: more points never make it smaller.
 
@@ -58,14 +59,15 @@ def area(
     Args:
         sparsity: of every point, (..., points), any number of them.
         quality: recall, or a metric of which more is better.
-        ends: the quality with all pairs and with none.
+        ends: the quality with all pairs and with none; numbers, or (..., 1) each.
 
     Returns:
-        (...), NaN where a point is.
+        (...), NaN where a point or an end is.
     """
-    known = np.isfinite(sparsity + quality).all(axis=-1)
+    known = np.isfinite(sparsity + quality + np.add(*ends)).all(axis=-1)
     found = np.where(known, 0.0, np.nan)
-    corners = _corners(np.nan_to_num(sparsity), np.nan_to_num(quality), ends)
+    whole, none = (np.nan_to_num(end) for end in ends)
+    corners = _corners(np.nan_to_num(sparsity), np.nan_to_num(quality), (whole, none))
     x, y = next(corners)
     for next_x, next_y in corners:
         found = found + (next_x - x) * (next_y + y) / 2
@@ -74,7 +76,7 @@ def area(
 
 
 def _corners(
-    sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any], ends: tuple[float, float]
+    sparsity: np.ndarray[Any, Any], quality: np.ndarray[Any, Any], ends: Ends
 ) -> Iterator[tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]]:
     """Corners of hulls from the left to the right, (...); a hull that is done stays at its end until all are."""
     shape = (*sparsity.shape[:-1], 1)

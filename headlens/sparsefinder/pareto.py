@@ -49,6 +49,8 @@ class Grid:
             `random`, both of `bigbird`.
         top: how many clusters each query and key is in.
         rounds: of `lsh`.
+        global_tokens: first tokens that see all and are seen by all, added to the graphs of methods by content, which
+            are `distance`, `bucket`, `cluster`, `routing` and `lsh`; 0 for none.
 
     Raises:
         OptionError: if a number cannot be meant.
@@ -59,15 +61,14 @@ class Grid:
     groups: tuple[int, ...] = tuple(range(2, 21, 2))
     top: int = 1
     rounds: int = 4
+    global_tokens: tuple[int, ...] = (0,)
 
     def __post_init__(self) -> None:
-        if not (self.windows and self.thresholds and self.groups):
-            raise OptionError("--windows, --thresholds and --groups need a number each.", "0, 2 and 8 would do.")
-        for window in self.windows:
-            if window < 0 or (window and window % 2 == 0):
-                raise OptionError(
-                    f"--windows {window}: a window has the query's own place in its middle.", "Give odd numbers, or 0."
-                )
+        if not (self.windows and self.thresholds and self.groups and self.global_tokens):
+            raise OptionError(
+                "--windows, --thresholds, --groups and --global-tokens need a number each.", "0, 2, 8 and 0 would do."
+            )
+        self._check_places()
         for threshold in self.thresholds:
             if not 0 <= threshold < float("inf"):
                 raise OptionError(f"--thresholds {threshold:g} is no distance.", "Give numbers from 0 up.")
@@ -77,6 +78,16 @@ class Grid:
         for name in ("top", "rounds"):
             if getattr(self, name) < 1:
                 raise OptionError(f"--{name} {getattr(self, name)} is too few.", "Give 1 or more.")
+
+    def _check_places(self) -> None:
+        for window in self.windows:
+            if window < 0 or (window and window % 2 == 0):
+                raise OptionError(
+                    f"--windows {window}: a window has the query's own place in its middle.", "Give odd numbers, or 0."
+                )
+        for count in self.global_tokens:
+            if count < 0:
+                raise OptionError(f"--global-tokens {count} is no number of tokens.", "Give 0 for none, or more.")
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,17 +135,25 @@ def fit_site(
 
 def predictors(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, int, Predictor | None]]:
     """Method, name and value of its parameter, global tokens, and what predicts; None for no graph but a window."""
-    for threshold in grid.thresholds:
-        yield "distance", "threshold", threshold, 0, Near(fitted.projections, threshold)
+    for tokens in dict.fromkeys(grid.global_tokens):
+        for method, parameter, value, predictor in _by_content(grid, fitted):
+            yield method, parameter, value, tokens, predictor | Fixed(Global(tokens)) if tokens else predictor
     for count in grid.groups:
-        yield "bucket", "buckets", count, 0, Bucketed(fitted.projections, count)
-        yield "cluster", "clusters", count, 0, Clustered(fitted.centroids[count], fitted.projections, grid.top)
-        yield "routing", "clusters", count, 0, Clustered(fitted.routing[count], None, grid.top)
-        yield "lsh", "hashes", count, 0, Hashed(count, grid.rounds, fitted.seed)
         yield "longformer", "global_tokens", count, count, Fixed(Global(count))
         yield "random", "keys", count, 0, Drawn(count, fitted.seed)
         yield "bigbird", "keys", count, count, Fixed(Global(count)) | Drawn(count, fitted.seed)
     yield "window", "window", np.nan, 0, None
+
+
+def _by_content(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, Predictor]]:
+    """What looks at queries and keys."""
+    for threshold in grid.thresholds:
+        yield "distance", "threshold", threshold, Near(fitted.projections, threshold)
+    for count in grid.groups:
+        yield "bucket", "buckets", count, Bucketed(fitted.projections, count)
+        yield "cluster", "clusters", count, Clustered(fitted.centroids[count], fitted.projections, grid.top)
+        yield "routing", "clusters", count, Clustered(fitted.routing[count], None, grid.top)
+        yield "lsh", "hashes", count, Hashed(count, grid.rounds, fitted.seed)
 
 
 def predictor_of(method: str, value: float, window: int, tokens: int, grid: Grid, fitted: Fitted) -> Predictor:

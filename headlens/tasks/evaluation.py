@@ -85,6 +85,14 @@ class Evaluation:
         """The main metric."""
         return self.metrics[self.task.metrics[0]].value
 
+    def samples(self, name: str, options: EvaluationOptions | None = None) -> Floats:
+        """A metric in the bootstrap samples that its interval is of: (replicates,); none for few examples.
+
+        They are the same samples of examples for every model that answered the same ones.
+        """
+        options = options or EvaluationOptions()
+        return _samples(self.task, self.records, _draws(self.keys, options), name)
+
 
 def evaluate(
     task: Task, loaded: LoadedModel, source: TaskSource, options: EvaluationOptions | None = None
@@ -149,13 +157,20 @@ def estimates(
         options: of the bootstrap.
     """
     options = options or EvaluationOptions()
-    draws = Draws.of(keys, options.replicates if len(keys) >= FEWEST else 0, options.seed)
-    found = {}
+    draws, found = _draws(keys, options), {}
     for name, value in task.values(records).items():
-        replicates = [task.replicates(records, weights, name) for weights in draws.blocks()]
-        low, high = percentile_interval(np.concatenate([*replicates, np.empty(0)]))
+        low, high = percentile_interval(_samples(task, records, draws, name))
         found[name] = Estimate(value, float(low), float(high))
     return found
+
+
+def _draws(keys: Sequence[str], options: EvaluationOptions) -> Draws:
+    return Draws.of(keys, options.replicates if len(keys) >= FEWEST else 0, options.seed)
+
+
+def _samples(task: Task, records: Floats, draws: Draws, name: str) -> Floats:
+    replicates = [task.replicates(records, weights, name) for weights in draws.blocks()]
+    return np.concatenate([*replicates, np.empty(0)])
 
 
 def token_count(prepared: Sequence[Prepared]) -> int:

@@ -118,6 +118,10 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
     assert set(tried["method"]) == METHODS | {GOLD}
     assert tables["heads"]["sparsity"].mean() == pytest.approx(gold["sparsity"])
     assert set(tables["areas"]["quality"]) == {"recall", "accuracy"}
+    ranges = tables["areas"][tables["areas"]["quality"] == "accuracy"]
+    assert (ranges["ci_low"] <= ranges["area"]).all()
+    assert (ranges["area"] <= ranges["ci_high"]).all()
+    assert (ranges["ci_low"] < ranges["ci_high"]).any()
     assert {path.stem for path in Path("run/figures").glob("*.png")} == {"pareto", "heads", "clusters", "examples"}
     assert not Path("run/.resume").exists()
     record = json.loads(Path("run/run.json").read_text())
@@ -300,22 +304,24 @@ WRONG = {
     "clusters that are not tried": (("--clusters", 6), "--clusters 6 is none of --groups"),
     "an even window": (("--windows", "0,4"), "--windows 4: a window has the query's own place"),
     "an odd number of groups": (("--groups", "2,3"), "--groups 3: hashes come in pairs"),
+    "fewer tokens than none": (("--global-tokens", "0,-1"), "--global-tokens -1 is no number of tokens"),
     "no distance": (("--thresholds", "-1"), "--thresholds -1 is no distance"),
     "no list": (("--thresholds", "near"), "is no list of numbers"),
     "nothing": (("--windows", ","), "need a number each"),
     "no rounds": (("--rounds", 0), "--rounds 0 is too few"),
     "no dimensions": (("--dimensions", 0), "--dimensions 0 is too few"),
     "no margin": (("--margin", 0), "--margin 0.0 is not a positive number"),
-    "no points": (("--points", 0), "--points"),
+    "no points": (("--points", 0), "'--points': Input should be greater than or equal to 1"),
     "a share of all": (("--dev-share", 1), "--dev-share 1.0 is not above 0"),
     "a translation of no text": (("--target-text", "Die Katze."), "--target-text is the translation of --text"),
     "no words": (("--text", " "), "--text: a sentence has no words"),
     "a sentence beyond the model": (("--text", "cat " * 600), "is longer than the model's"),
     "no head": (("--heads", "encoder.9.0"), "There is no head encoder.9.0"),
-    "no head's name": (("--heads", "nine"), "nine"),
+    "no head's name": (("--heads", "nine"), "'nine' is not a head"),
     "a head of another stack": (("--heads", "cross.0.0"), "There is no head cross.0.0"),
     "translations of nothing": (("--dev-target", "b.txt"), "--dev-target names translations of --dev"),
     "data for no task": (("--data", "dev.tsv"), "--data is given, but no task"),
+    "data for none": (("--task", "none", "--data", "dev.tsv"), "but --task none measures nothing"),
     "no such task": (("--task", "nonsense"), "There is no task 'nonsense'"),
     "softmax": (("--attention", "softmax"), "softmax leaves no weight at exactly zero"),
     "no such attention": (("--attention", "soft"), "--attention 'soft' is none"),

@@ -81,6 +81,30 @@ def test_intervals_of_areas() -> None:
     assert areas(points)[["ci_low", "share_ci_high"]].isna().all(axis=None)
 
 
+def test_intervals_of_a_metric_whose_ends_are_sampled_too() -> None:
+    """Against the hull of each sample between its own ends."""
+    draw = np.random.default_rng(1)
+    points = pd.DataFrame({"method": [GOLD, *["distance"] * 3, "window"]})
+    points["sparsity"], points["bleu"] = [0.6, 0.2, 0.5, 0.9, 0.7], [30.0, 29.0, 25.0, np.nan, 12.0]
+    quality = points["bleu"].to_numpy() + draw.normal(0, 1, (50, 5))
+    samples = np.stack([quality, np.broadcast_to(points["sparsity"], quality.shape)], axis=-1)
+    nothing = 3.0 + draw.normal(0, 1, 50)
+    # Of a sample of examples that say nothing
+    unknown = np.append(quality[:, 0], np.nan), np.append(nothing, 3.0)
+    drawn = np.concatenate([samples, samples[:1]])
+    found = areas(points, "bleu", (30.0, 3.0), samples=drawn, sampled_ends=unknown)
+    found = found.set_index("method")
+    for method, rows in (("distance", [1, 2]), ("window", [4])):
+        shares = []
+        for one, low in zip(samples, nothing, strict=True):
+            ends = float(one[0, 0]), float(low)
+            own, best = (np.trapezoid(*hull(one[r, 1], one[r, 0], ends)[::-1]) for r in (rows, [0]))
+            shares.append((own - sum(ends) / 2) / (best - sum(ends) / 2))
+        expected = np.quantile(shares, [0.025, 0.975])
+        assert found.loc[method, ["share_ci_low", "share_ci_high"]].tolist() == pytest.approx(expected.tolist())
+        assert found.loc[method, "share_ci_low"] < found.loc[method, "share"] < found.loc[method, "share_ci_high"]
+
+
 def test_of_attention_that_is_all_but_dense_nothing_is_possible() -> None:
     drawn = pd.DataFrame({"method": [GOLD, "random"], "recall": [1.0, 0.5], "sparsity": [0.002, 0.5]})
     found = areas(drawn).set_index("method")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 
@@ -138,6 +140,25 @@ def test_all_methods_of_the_grid(fitted: Fitted) -> None:
     assert len(found) == len({(m, p, -1 if math.isnan(v) else v) for m, p, v in found})
     names = {"distance", "bucket", "cluster", "routing", "lsh", "longformer", "random", "bigbird", "window"}
     assert {method for method, _, _ in found} == names
+
+
+def test_global_tokens_are_added_to_methods_by_content(fitted: Fitted) -> None:
+    """By union: each predicts what it did, and the pairs of the first tokens."""
+    both = replace(SMALL, global_tokens=(0, 2))
+    (held,) = sentences(100)
+    own = {(m, v, t): p for m, _, v, t, p in predictors(both, fitted)}
+    for (method, value, tokens), predictor in own.items():
+        if method in {"distance", "bucket", "cluster", "routing", "lsh"} and tokens:
+            expected = own[method, value, 0].graph(held.vectors).clone()
+            expected[..., :2, :], expected[..., :, :2] = True, True
+            pairs = held.allowed.expand_as(expected)
+            assert torch.equal(predictor.graph(held.vectors)[pairs], expected[pairs]), method
+    table = pareto(lambda: sentences(100), both, fitted).table
+    for method in ("distance", "bucket", "cluster", "routing", "lsh"):
+        assert table[table["method"] == method].groupby("global_tokens").size().to_dict().keys() == {0, 2}
+    plain = pareto(lambda: sentences(100), SMALL, fitted).table
+    without = table[(table["global_tokens"] == 0) | table["method"].isin(["longformer", "bigbird"])]
+    pd.testing.assert_frame_equal(without.reset_index(drop=True), plain)
 
 
 def test_a_point_of_the_grid_by_name(fitted: Fitted) -> None:
