@@ -340,8 +340,9 @@ CAPTIONS = {
         "Every method with all its parameters and windows: the points that no other one of it beats. On the left the "
         "share of the pairs with weight that are found, the mean over sentences and heads; on the right, if a task was "
         "asked, its metric while attention looks only where is predicted, with 95 % intervals, over the sparsity that "
-        "attention had meanwhile. The upright line is the sparsity of entmax itself, the grey one from 1 to 0 what "
-        "graphs drawn at random find.",
+        "attention had meanwhile. Lines join points; areas in tables are under the hull of these, which may lie "
+        "above. The upright line is the sparsity of entmax itself, the grey one from 1 to 0 what graphs drawn at random "
+        "find.",
     ),
     "heads": Caption(
         "Sparse heads",

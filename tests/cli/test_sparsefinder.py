@@ -219,6 +219,7 @@ def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pyt
     for name in ("c.txt", "d.txt"):
         Path(name).write_text(text(2), encoding="utf-8")
     more = ("--dev", "c.txt", "--dev-target", "d.txt", "--task", task, "--points", 1, "--no-figures")
+    more = (*more, "--thresholds", "0,1000000")
     done = headlens("sparsefinder", "mt/model", *pair, *GRID, *more, "--out", "run")
     assert done.code == 0, done.err
     pareto = pd.read_csv("run/pareto.csv")
@@ -233,9 +234,10 @@ def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pyt
     told = headlens("sparsefinder", "mt/model", *pair, *GRID, "--text", "a", "--heads", "cross.0.0", "--out", "other")
     assert (told.code, Path("other").exists()) == (2, False)
     assert "cross.0.0 reads a translation.\nGive that of --text with --target-text." in told.err
-    # Causal attention allows a query the keys up to it: a window of all keys is all of these.
+    # Causal attention allows a query the keys up to it: what is near at any distance is all of these.
     own = pareto[(pareto["stack"] == "decoder") & (pareto["method"] == "distance") & pareto["head"].isna()]
-    assert own["sparsity"].between(0, 1).all()
+    assert (own.loc[own["value_of_parameter"] == 1e6, ["sparsity", "recall"]] == [0, 1]).all(axis=None)
+    assert (own.loc[(own["value_of_parameter"] == 0) & (own["window"] == 0), "sparsity"] > 0.9).all()
 
 
 def test_interrupted_and_gone_on_with(
