@@ -341,8 +341,8 @@ CAPTIONS = {
         "share of the pairs with weight that are found, the mean over sentences and heads; on the right, if a task was "
         "asked, its metric while attention looks only where is predicted, with 95 % intervals, over the sparsity that "
         "attention had meanwhile. Lines join points; areas in tables are under the hull of these, which may lie "
-        "above. The upright line is the sparsity of entmax itself, the grey one from 1 to 0 what graphs drawn at random "
-        "find.",
+        "above. The upright line is the sparsity of entmax itself, the grey one from 1 to 0 what graphs drawn at "
+        "random find.",
     ),
     "heads": Caption(
         "Sparse heads",
