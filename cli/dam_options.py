@@ -45,7 +45,7 @@ MaskDiagonalOption = Annotated[
 ]
 NoiseOption = Annotated[
     Literal["training", "always", "never"],
-    typer.Option(help="When M is drawn; never is soft importance.", rich_help_panel=MASK),
+    typer.Option(help="When M is drawn; never with --soft is soft importance.", rich_help_panel=MASK),
 ]
 TemperatureOption = Annotated[
     float, typer.Option(metavar="NUMBER", help="τ of the Gumbel-sigmoid.", rich_help_panel=MASK)

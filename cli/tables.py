@@ -107,6 +107,7 @@ def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
             {
                 "run": row["run"],
                 "masked": "" if math.isnan(row["penalty"]) else f"{row['sparsity']:.1%}",
+                "of texts": "" if math.isnan(row["penalty"]) else f"{row['sparsity_texts']:.1%}",
                 str(metric): row["value"],
                 "95 % CI": _bounds(row, 3),
                 minus: "" if math.isnan(row["delta"]) else difference_text(*(row[name] for name in DIFFERENCE)),

@@ -94,8 +94,16 @@ class Masked:
     def hardened(self) -> Iterator[None]:
         """Inside, the model runs under the mask in its final form: positions are masked or not, without noise.
 
-        What was added to the scores is the mask of a file then, as every other command takes it.
+        What was added to the scores is the mask of a file then, as every other command takes it. Where noise is drawn
+        `always`, every forward pass draws a mask, in the same way each time.
         """
+        if self.mask.options.noise == "always":
+            device = self.mask.alpha.device
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                torch.manual_seed(0)
+                with MaskedModel(self.task.network(self.model), self.mask).eval().opened():
+                    yield
+            return
         if self.mask.options.form != "multiplicative":
             with keeping(self.model, MaskEdit(LearnedMask.of("learned", self.mask).file)):
                 yield

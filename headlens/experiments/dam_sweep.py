@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from headlens.errors import OptionError, ResumeError
 from headlens.experiments.dam import DamOptions, Masked, learn_mask, trains_weights, unmasked
 from headlens.experiments.dam_tables import LearnedMask
+from headlens.experiments.fine_tune import TaskRows
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.run import Run
 from headlens.experiments.trainings import MODELS, Baseline, Record, Trainings, run_name
@@ -21,12 +23,13 @@ from headlens.interventions.attention_mask import AttentionMask
 from headlens.models.loading import LoadedModel
 from headlens.report.files import atomic_path, output_errors
 from headlens.report.texts import DIFFERENCE
+from headlens.training.loop import Data
 from headlens.training.options import TrainingOptions
 
 MASKS = "masks"  # folder of the mask files
 PLAIN, UNMASKED = "plain", "unmasked"
 SWEEP_COLUMNS = [
-    *("run", "penalty", "sparsity", "metric", "value", "ci_low", "ci_high", *DIFFERENCE),
+    *("run", "penalty", "sparsity", "sparsity_texts", "metric", "value", "ci_low", "ci_high", *DIFFERENCE),
     *("model", "task", "n", "mask", "checkpoint"),
 ]
 
@@ -39,7 +42,7 @@ class MaskOutcome:
         run: its name, such as `penalty-0.1`; `plain` for the model as it was, `unmasked` for the same training
             without a mask.
         penalty: λ; None without a mask.
-        sparsity: share of masked positions of all heads.
+        sparsity: share of masked positions of all heads, of the layers that are masked.
         log: rows of the training's log.
         metrics: of the model under its final mask on what was held out, a row each.
         mask: the file of the mask, below the folder of the run.
@@ -99,8 +102,11 @@ class DamSweep:
     def tables(self, outcomes: list[MaskOutcome], window: int) -> dict[str, pd.DataFrame]:
         """`sweep`, `sparsity`, `positions` and `log`."""
         masks = [(o, self.learned(o)) for o in outcomes if o.mask]
+        lengths = text_lengths(self.lesson.data)
+        of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}
+        sweep = [row | {"sparsity_texts": of_texts.get(o.run, 0.0)} for o in outcomes for row in self._measured(o)]
         return {
-            "sweep": pd.DataFrame([row for o in outcomes for row in self._measured(o)], columns=SWEEP_COLUMNS),
+            "sweep": pd.DataFrame(sweep, columns=SWEEP_COLUMNS),
             "sparsity": pd.concat([_with_penalty(o, m.sparsities()) for o, m in masks], ignore_index=True),
             "positions": pd.concat([_with_penalty(o, m.positions(window)) for o, m in masks], ignore_index=True),
             "log": pd.DataFrame([{"run": o.run, "penalty": o.penalty, **row} for o in outcomes for row in o.log]),
@@ -155,6 +161,13 @@ class DamSweep:
             yield found | {k: getattr(outcome, k) for k in known}
 
 
+def text_lengths(data: Data) -> Counter[int]:
+    """How many texts that are learned from there are of each number of tokens."""
+    if isinstance(data, TaskRows):
+        return Counter(p.length for p in data.prepared)
+    return Counter(data.lengths)
+
+
 def forget_masks(folder: Path) -> None:
     """Remove masks and models of an earlier sweep, whose penalties may have been others."""
     with output_errors(folder):
@@ -190,8 +203,9 @@ def read_mask(folder: Path, name: str, options: DamOptions) -> LearnedMask:
         ResumeError: if it cannot be read.
     """
     try:
-        kept = AttentionMask.load(folder).allowed
+        mask = AttentionMask.load(folder)
         probabilities = load_file(folder / "probabilities.safetensors")["p"]
     except (OptionError, OSError, KeyError, ValueError) as error:
         raise ResumeError(f"{folder} has lost its mask: {error}", "Start again with --overwrite.") from error
-    return LearnedMask(name, probabilities, kept, options.mask.diagonal, options.mask.structured)
+    rules = options.mask.diagonal, options.mask.structured
+    return LearnedMask(name, probabilities, mask.allowed, *rules, mask.layers)

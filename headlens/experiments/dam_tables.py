@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +31,7 @@ class LearnedMask:
         kept: the positions that stay, bool, of the same shape.
         diagonal: whether a token may look at itself.
         structured: whether the first and last row and column of every sentence are active.
+        layers: those that are masked, by number; None for all. Nothing of the others is told.
     """
 
     name: str
@@ -38,17 +39,20 @@ class LearnedMask:
     kept: Tensor
     diagonal: bool
     structured: bool
+    layers: tuple[int, ...] | None = None
 
     @classmethod
     def of(cls, name: str, mask: SoftMask) -> LearnedMask:
         """What a mask holds now."""
         options = mask.options
-        return cls(name, mask.probabilities().cpu(), mask.kept().cpu(), options.diagonal, options.structured)
+        shown = mask.probabilities().cpu(), mask.kept().cpu()
+        return cls(name, *shown, options.diagonal, options.structured, mask.layers)
 
     @property
     def file(self) -> AttentionMask:
         """What `--mask` takes: the positions that stay, and the rules for shorter sentences."""
-        return AttentionMask(self.kept, self.structured, self.diagonal, self.name, "encoder", {"n": str(self.n)})
+        about = {"n": str(self.n)}
+        return AttentionMask(self.kept, self.structured, self.diagonal, self.name, "encoder", about, self.layers)
 
     @property
     def n(self) -> int:
@@ -57,8 +61,21 @@ class LearnedMask:
 
     @property
     def sparsity(self) -> float:
-        """Share of masked positions of all heads."""
-        return sparsity(self.kept)
+        """Share of masked positions of all heads, of the layers that are masked."""
+        return sparsity(self.masked_part(self.kept))
+
+    def masked_part(self, values: Tensor) -> Tensor:
+        """Of what is told by layer, the layers that are masked."""
+        return values if self.layers is None else values[list(self.layers)]
+
+    def sparsity_of(self, lengths: Mapping[int, int]) -> float:
+        """The share of masked positions of texts, the mean over texts.
+
+        Args:
+            lengths: how many texts there are of each number of tokens.
+        """
+        shares = {n: sparsity(self.masked_part(self.file.block(n))) for n in lengths}
+        return sum(shares[n] * count for n, count in lengths.items()) / sum(lengths.values())
 
     def sparsities(self) -> pd.DataFrame:
         """The share of masked positions of every head, and in the last row, without layer and head, of all.
@@ -94,8 +111,8 @@ class LearnedMask:
     def _heads(self, values: Tensor, *, as_key: bool = False) -> Iterator[tuple[Any, Tensor]]:
         """Layer and head, and what belongs to them, of (layers or 1, heads, ...)."""
         shared = len(values) == 1
-        for layer, of_layer in enumerate(values):
-            for head, own in enumerate(of_layer):
+        for layer in range(len(values)) if self.layers is None else self.layers:
+            for head, own in enumerate(values[layer]):
                 key = {"layer": None if shared else layer, "head": head}
                 yield (tuple(key.values()) if as_key else key), own
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping
@@ -38,9 +39,12 @@ class Case:
 
     @property
     def name(self) -> str:
-        """Of its files, the same whenever the run is resumed."""
+        """Of its files, the same whenever the run is resumed, and no other case's."""
         words = (self.pattern, self.diagonal, self.layers or "all", f"seed{self.seed}")
-        return "-".join(re.sub(r"[^A-Za-z0-9=]+", "_", word) for word in words)
+        fit = [re.sub(r"[^A-Za-z0-9=]+", "_", word) for word in words]
+        # 0-2 and 0,2 read the same in a file's name.
+        mark = [] if fit == list(words) else [hashlib.sha256("\0".join(words).encode()).hexdigest()[:8]]
+        return "-".join([*fit, *mark])
 
     @property
     def graph(self) -> str | None:

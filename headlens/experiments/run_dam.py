@@ -10,10 +10,9 @@ import pandas as pd
 from headlens.corpora.sources import CorpusOptions, open_corpus
 from headlens.errors import OptionError
 from headlens.experiments.dam import DamOptions, made_mask
-from headlens.experiments.dam_sweep import DamSweep, MaskOutcome, forget_masks
+from headlens.experiments.dam_sweep import DamSweep, MaskOutcome, forget_masks, text_lengths
 from headlens.experiments.dam_tables import LearnedMask
 from headlens.experiments.facts import model_facts
-from headlens.experiments.fine_tune import TaskRows
 from headlens.experiments.how import How, check_strength
 from headlens.experiments.lesson_data import LessonData, Opened
 from headlens.experiments.new_models import is_new, made_new
@@ -26,8 +25,8 @@ from headlens.experiments.trainings import SweepRun, told_once
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
 from headlens.report.dam import write_dam
 from headlens.tasks.catalogue import DEFAULT_TASK
+from headlens.tasks.reader import Reader
 from headlens.training.architectures import PREFIX
-from headlens.training.loop import Data
 from headlens.training.options import LoopOptions, TrainingOptions
 
 _UNDECIDED = 0.1  # share of the numbers from which on a note is due
@@ -101,6 +100,7 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         lesson = replace(request.lesson, longest=request.dam.mask.longest)
         opened = lesson.open(run, _loaded(request, run), seed, offline=offline)
         # What is wrong with the mask is told before anything is measured.
+        _check_longest(request, opened)
         made_mask(opened.lesson.task.network(opened.loaded.model), request.resolved_dam)
         sweep = DamSweep(run, opened.loaded, opened.lesson, request.lambdas, request.resolved_dam, request.options)
         outcomes = sweep.outcomes()
@@ -132,9 +132,13 @@ def _updates(request: DamRequest, run: Run, opened: Opened) -> int:
     return How(processes=run.processes.count).updates(opened.lesson.data, request.options)
 
 
-def _longest(data: Data) -> int:
-    """Tokens of the longest text."""
-    return max(p.length for p in data.prepared) if isinstance(data, TaskRows) else max(data.lengths)
+def _check_longest(request: DamRequest, opened: Opened) -> None:
+    limit, longest = Reader.of(opened.loaded, opened.lesson.task.labels).limit, request.dam.mask.longest
+    if limit is not None and longest > limit:
+        raise OptionError(
+            f"--longest {longest} is more than the {limit} tokens that {opened.loaded.short_name} reads.",
+            f"Give {limit} or fewer.",
+        )
 
 
 def _notes(request: DamRequest, opened: Opened, tables: dict[str, pd.DataFrame], run: Run) -> list[str]:
@@ -143,11 +147,17 @@ def _notes(request: DamRequest, opened: Opened, tables: dict[str, pd.DataFrame],
     notes = [
         f"λ multiplies the {dam.penalty} of M over the {whole}, n = {dam.mask.longest}.",
         f"Each run has {updates} updates; α learns at {dam.rate(updates):.3g}.",
-        "Metrics are those of the model under its final mask, where P > 1/2 stays.",
+        "Metrics are those of the model under masks drawn anew for every batch."
+        if dam.mask.noise == "always"
+        else "Metrics are those of the model under its final mask, where P > 1/2 stays.",
     ]
+    if dam.mask.form == "multiplicative":
+        notes.append("Weights were multiplied by M; as a file for --mask it lets them sum to 1 again, which differs.")
+    if dam.layers is not None:
+        notes.append("What is masked is a share of the positions in the layers that a mask holds in.")
     if dam.freeze:
         notes.append(f"Frozen: {', '.join(dam.freeze)}.")
-    longest = _longest(opened.lesson.data)
+    longest = max(text_lengths(opened.lesson.data))
     if longest < dam.mask.longest:
         notes.append(f"No text has more than {longest} tokens: of positions beyond the penalty alone decides.")
     log = tables.get("log", pd.DataFrame())

@@ -160,7 +160,7 @@ class MasksRequest:
         grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
         others = self.study is not None and (self.study.graph or self.study.mask or self.study.degrees.patterns)
         wanted = (*self.pattern, *grid) or (() if others else tuple(PAPER))
-        return {text.strip(): parse_pattern(text) for text in wanted}
+        return {text: parse_pattern(text) for text in _named(wanted)}
 
 
 def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepRun:
@@ -181,7 +181,7 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
             notes += told + run.warnings
         if run.folder is not None:
             write_masks(run.folder, tables, figures=request.figures)
-            for name, pattern in zip(_files(request.pattern), patterns.values(), strict=False):
+            for name, pattern in zip(_files(_named(request.pattern)), patterns.values(), strict=False):
                 mask = PatternMask(pattern).of_length(request.length)
                 with run.file(name) as path:
                     (mask.without_diagonal() if request.no_diagonal else mask).save(path)
@@ -247,11 +247,16 @@ def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=SPARSITY_COLUMNS)
 
 
+def _named(texts: Sequence[str]) -> list[str]:
+    """Each pattern once, as it was written first."""
+    return list(dict.fromkeys(text.strip() for text in texts))
+
+
 def _files(texts: Sequence[str]) -> list[str]:
     """A file name for every pattern that was named: `mask.safetensors` of a single one."""
     if len(texts) < 2:
         return [FILE] * len(texts)
-    return [f"{re.sub(r'[^a-z0-9]+', '-', text.strip().lower())}.safetensors" for text in texts]
+    return [f"{re.sub(r'[^a-z0-9]+', '-', text.lower())}.safetensors" for text in texts]
 
 
 def _notes(table: pd.DataFrame) -> list[str]:

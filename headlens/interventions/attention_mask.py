@@ -94,6 +94,7 @@ class AttentionMask:
         name: what tables call it.
         stack: whose self-attention it is for; None for the encoder's, of a model without one the decoder's.
         metadata: what else is known of it, by name.
+        layers: in which layers the rules hold, `ends` and `diagonal`; None for all. Others are as `allowed` has them.
 
     Raises:
         OptionError: if `allowed` is no such tensor, or the stack has no self-attention.
@@ -105,6 +106,7 @@ class AttentionMask:
     name: str = "mask"
     stack: Stack | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
+    layers: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         shape = tuple(self.allowed.shape)
@@ -117,6 +119,8 @@ class AttentionMask:
             )
         if self.stack == "cross":
             raise OptionError(f"{self.name}: it is for cross-attention.", "Masks hold in self-attention.")
+        if self.layers is not None and not set(self.layers) <= set(range(shape[0])):
+            raise OptionError(f"{self.name}: its rules are for layers that it does not have.", _MEND)
 
     @property
     def length(self) -> int:
@@ -132,6 +136,7 @@ class AttentionMask:
     def sha256(self) -> str:
         """Of positions and rules; name and metadata do not count."""
         digest = hashlib.sha256(f"{tuple(self.allowed.shape)} {self.ends} {self.diagonal} {self.stack}".encode())
+        digest.update(b"" if self.layers is None else str(self.layers).encode())
         digest.update(self.allowed.cpu().contiguous().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
@@ -146,13 +151,17 @@ class AttentionMask:
                 f"The mask {self.name} is for {counted(self.length, 'token')}, but a sentence has {length}.",
                 "Take shorter sentences, a longer mask, or a pattern, which is made for any length.",
             )
-        found = self.allowed[:, :, :length, :length]
+        found = self.allowed[:, :, :length, :length].clone()
+        ruled = found if self.layers is None else found[list(self.layers)]
         if self.ends:
-            found = found.clone()
             for end in (0, length - 1):
-                found[:, :, end] = True
-                found[:, :, :, end] = True
-        return found if self.diagonal else found & ~torch.eye(length, dtype=torch.bool, device=found.device)
+                ruled[:, :, end] = True
+                ruled[:, :, :, end] = True
+        if not self.diagonal:
+            ruled &= ~torch.eye(length, dtype=torch.bool, device=found.device)
+        if self.layers is not None:
+            found[list(self.layers)] = ruled
+        return found
 
     @property
     def masked(self) -> Tensor:
@@ -166,7 +175,8 @@ class AttentionMask:
 
     def without_diagonal(self) -> AttentionMask:
         """The same, in which no token looks at itself."""
-        return replace(self, diagonal=False)
+        diagonal = torch.eye(self.length, dtype=torch.bool, device=self.allowed.device)
+        return replace(self, allowed=self.allowed & ~diagonal, diagonal=False)
 
     def __or__(self, other: AttentionMask) -> AttentionMask:
         """What either of two masks allows; of one length, with their rules applied at that length.
@@ -180,7 +190,7 @@ class AttentionMask:
                 f"The masks {self.name} and {other.name} do not go together.",
                 "They need the same length and stack, and the same numbers of layers and heads, or 1.",
             )
-        if (self.ends, self.diagonal) == (other.ends, other.diagonal):
+        if (self.ends, self.diagonal, self.layers) == (other.ends, other.diagonal, other.layers):
             return replace(self, allowed=self.allowed | other.allowed, name=f"{self.name}|{other.name}", metadata={})
         allowed = self.block(self.length) | other.block(other.length)
         return AttentionMask(allowed, name=f"{self.name}|{other.name}", stack=self.stack)
@@ -194,6 +204,7 @@ class AttentionMask:
         target = Path(path)
         fresh = target.with_name(f".{target.name}.tmp")
         rules = {"ends": self.ends, "diagonal": self.diagonal, "name": self.name, "stack": self.stack}
+        rules |= {} if self.layers is None else {"layers": list(self.layers)}
         header = {"format": _FORMAT, "mask": json.dumps(rules), "metadata": json.dumps(dict(self.metadata))}
         try:
             fresh.write_bytes(_ordered(save({_TENSOR: self.allowed.cpu().contiguous()}, header)))
@@ -235,12 +246,14 @@ class AttentionMask:
 def _checked(rules: Any, file: Path) -> dict[str, Any]:
     """The rules of a file, if they can be meant."""
     kinds: dict[str, type] = {"ends": bool, "diagonal": bool, "name": str}
-    whole = isinstance(rules, dict) and set(rules) == {*kinds, "stack"}
-    if not whole or not all(isinstance(rules[k], kind) for k, kind in kinds.items()):
+    whole = isinstance(rules, dict) and set(rules) - {"layers"} == {*kinds, "stack"}
+    layers = rules.get("layers", []) if whole else []
+    fits = isinstance(layers, list) and all(isinstance(layer, int) for layer in layers)
+    if not whole or not fits or not all(isinstance(rules[k], kind) for k, kind in kinds.items()):
         raise OptionError(f"{file} does not say how its mask is meant.", _MEND)
     if rules["stack"] not in (None, *STACKS):
         raise OptionError(f"{file}: there is no stack {rules['stack']!r}.", _MEND)
-    return dict(rules)
+    return dict(rules) | ({"layers": tuple(layers)} if "layers" in rules else {})
 
 
 @dataclass(frozen=True)

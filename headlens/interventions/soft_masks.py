@@ -187,6 +187,12 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
         total = (values * self._counts()).sum()
         return total if kind == "sum" else total / (self.alpha[..., 0].numel() * self._counted**2)
 
+    @property
+    def layers(self) -> tuple[int, ...] | None:
+        """By number those that are masked; None where `kept` and `probabilities` are the same for all."""
+        whole = not self.options.per_layer and self.scope.layers is None
+        return None if whole else tuple(s.layer for s in self.sites)
+
     def probabilities(self) -> Tensor:
         """P of every position: (layers or 1, heads or 1, n, n); 1 where it is always active."""
         with torch.no_grad():
@@ -226,10 +232,10 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
 
     def _by_number(self, whole: Tensor) -> Tensor:
         """In the place of every layer's number; layers without a mask, or without heads, have all positions."""
-        if not self.options.per_layer and self.scope.layers is None:
+        if self.layers is None:
             return whole
         found = whole.new_ones(self._all_layers, *whole.shape[1:])
-        found[[s.layer for s in self.sites]] = whole
+        found[list(self.layers)] = whole
         return found
 
     def _matrix(self, values: Tensor, length: int, lengths: Tensor) -> Tensor:

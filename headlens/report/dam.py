@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 
+from headlens.errors import InputError, OptionError
+from headlens.interventions.attention_mask import AttentionMask
 from headlens.report.curves import draw_intervals, draw_level
 from headlens.report.dam_results import CLASSES, UNMASKED, dam_markdown
-from headlens.report.kind import Caption, Figures, Kind
+from headlens.report.kind import Caption, Drawings, Figures, Kind
 from headlens.report.mask_pictures import IMPORTANCE, KEPT, mask_picture
 from headlens.report.page_tables import PageTable, number_text, page_table
 from headlens.report.panels import numbers
@@ -130,6 +135,40 @@ def _colours(penalties: pd.Series[float]) -> dict[float, Any]:
     return dict(zip(known, colormaps[SEQUENTIAL](np.linspace(0.0, 0.85, len(known))), strict=True))
 
 
+@dataclass(frozen=True)
+class _Saved:
+    """A mask from the files of a run."""
+
+    probabilities: Any
+    kept: Any
+
+
+def _masks(run: RecordedRun) -> Iterator[tuple[str, Mask]]:
+    """Those that still lie in the folder of a run.
+
+    Raises:
+        InputError: if one cannot be read.
+    """
+    rows = (
+        run.tables["sweep"].drop_duplicates("run") if "sweep" in run.tables else pd.DataFrame(columns=["run", "mask"])
+    )
+    for name, mask in zip(rows["run"], rows["mask"], strict=True):
+        place = run.folder / str(mask)
+        beside = place.with_name("probabilities.safetensors")
+        if isinstance(mask, str) and place.is_file() and beside.is_file():
+            try:
+                yield str(name), _Saved(load_file(beside)["p"], AttentionMask.load(place).allowed)
+            except (SafetensorError, OSError, KeyError, OptionError) as problem:
+                raise InputError(
+                    f"{place.parent} does not hold a mask: {problem}.", "Run the command again."
+                ) from problem
+
+
+def _draw(run: RecordedRun) -> Drawings:
+    tables = {name: table for name, table in run.tables.items() if name in ("sweep", "positions")}
+    return dam_figures(tables, list(_masks(run)))
+
+
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     records = [
         {"folder": run.folder.name, **{k: row[k] for k in ("run", "metric", "value", "ci_low", "ci_high", "sparsity")}}
@@ -184,8 +223,10 @@ DAM = Kind(
             words={"run": (), "model": (), "task": (), "metric": ()},
             identity=("run", "metric"),
         ),
+        "positions": Columns(numbers=("penalty", "offset", "p"), words={"class": (*CLASSES, "offset")}),
     },
     needed=("sweep", "sparsity", "positions"),
+    figures=_draw,
     captions=CAPTIONS,
     sources={"quality": ("sweep",), "importance": ("positions",)},
     overviews=_overviews,

@@ -41,12 +41,13 @@ def baseline_of(sweep: pd.DataFrame) -> str:
 def _runs(rows: pd.DataFrame) -> Iterator[list[str]]:
     metrics = list(dict.fromkeys(rows["metric"]))
     minus = f"minus {baseline_of(rows)} [paired]"
-    names = ["masked, %", *(name for metric in metrics for name in (metric, minus))]
+    names = ["masked, %", "of texts, %", *(name for metric in metrics for name in (metric, minus))]
     yield ["run", *names]
     yield ["---", *("---:" for _ in names)]
     for run, own in rows.groupby("run", sort=False):
         masked = bool(own["penalty"].notna().any())
-        line = [str(run), f"{100 * float(own['sparsity'].iloc[0]):.1f}" if masked else NOTHING]
+        shares = (100 * float(own[name].iloc[0]) for name in ("sparsity", "sparsity_texts"))
+        line = [str(run), *(f"{share:.1f}" if masked else NOTHING for share in shares)]
         for metric in metrics:
             there = own[own["metric"] == metric]
             if there.empty:

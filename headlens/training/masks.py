@@ -47,15 +47,16 @@ class Sparse:
 def log_columns(model: nn.Module) -> dict[str, float]:
     """What a training's log says of the mask: its sparsity, how sure it is, and the temperature of its noise.
 
-    `sparsity` is the share of all n x n positions of all heads that are masked in the end; `undecided` the share of
-    numbers with a P between 0.1 and 0.9, of which draws still go both ways.
+    `sparsity` is the share of all n x n positions of all heads that are masked in the end, in the layers that are;
+    `undecided` the share of numbers with a P between 0.1 and 0.9, of which draws still go both ways.
     """
     assert isinstance(model, MaskedModel)
     mask = model.mask
     with torch.no_grad():
         open_share = mask.law.probabilities(mask.alpha)
         undecided = ((open_share > 0.1) & (open_share < 0.9)).float().mean()
-    found = (sparsity(mask.kept()), float(undecided), float(mask.temperature))
+        kept = mask.kept() if mask.layers is None else mask.kept()[list(mask.layers)]
+    found = (sparsity(kept), float(undecided), float(mask.temperature))
     return dict(zip(("sparsity", "undecided", "temperature"), found, strict=True))
 
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSequenceClassification, AutoTokenizer
 
 from headlens.interventions.attention_mask import AttentionMask
-from headlens.interventions.patterns import Star
+from headlens.interventions.patterns import Star, Window
 
 TEXT = "The children's tricycle rusted."
 Headlens = Callable[..., Any]
@@ -73,6 +73,11 @@ def test_masks_writes_files_that_can_be_used(headlens: Headlens, tiny_bert: Path
     files = sorted(p.name for p in Path("two").glob("*.safetensors"))
     assert files == ["star.safetensors", "window-2-random-1.safetensors"]
     assert not AttentionMask.load("two/star.safetensors").block(9).diagonal(dim1=2, dim2=3).any()
+    # One that is named twice is one.
+    assert headlens("masks", *("--pattern", "star") * 2, "--pattern", "window:3", "--out", "three").code == 0
+    for name, pattern in (("star", Star()), ("window-3", Window(3))):
+        allowed = AttentionMask.load(f"three/{name}.safetensors").allowed[0, 0]
+        assert torch.equal(allowed, torch.tensor(pattern.allowed(128))), name
     for number, use in enumerate(("star", "one", "one/mask.safetensors")):
         assert headlens("attend", tiny_bert, "--text", TEXT, "--mask", use, "--out", f"run{number}").code == 0
     maps = [load_file(f"run{n}/attention.safetensors")["1.encoder"] for n in range(3)]

@@ -20,6 +20,7 @@ import headlens as package
 from headlens.errors import Interrupted
 from headlens.experiments.dam_sweep import SWEEP_COLUMNS
 from headlens.experiments.training_keeper import TrainingKeeper
+from headlens.interventions.attention_mask import AttentionMask
 
 Headlens = Callable[..., Any]
 BRIEF = ("--steps", 6, "--batch-tokens", 150, "--log-every", 3, "--longest", 40)
@@ -115,7 +116,9 @@ def test_masks_of_some_layers(run: Headlens, headlens: Headlens) -> None:
     assert len(kept) > 1
     assert bool(kept[:-1].all())
     assert not bool(kept[-1].all())
-    assert sweep["sparsity"]["penalty-0.1"] == pytest.approx(1 - float(kept.float().mean()), abs=1e-6)
+    assert sweep["sparsity"]["penalty-0.1"] == pytest.approx(1 - float(kept[-1].float().mean()), abs=1e-6)
+    positions, sparsity = pd.read_csv("run/positions.csv"), pd.read_csv("run/sparsity.csv")
+    assert set(positions["layer"]) == set(sparsity["layer"].dropna()) == {len(kept) - 1}
     again = headlens("train-dam", "--config", "run/run.json", "--out", "again", "-q")
     assert again.code == 0, again.err
     assert_same("run", "again")
@@ -123,6 +126,66 @@ def test_masks_of_some_layers(run: Headlens, headlens: Headlens) -> None:
     assert refused.code == 2
     assert "there is no layer 9 with heads in the encoder" in refused.err
     assert not Path("none").exists()
+
+
+def test_no_diagonal_in_some_layers_alone(run: Headlens, headlens: Headlens) -> None:
+    """The file leaves the others as they are, and is what the metrics were measured under."""
+    assert run("--layers", "last:1", "--no-diagonal", "--lambdas", "0.1", "--no-figures").code == 0
+    row = pd.read_csv("run/sweep.csv").iloc[-1]
+    mask = AttentionMask.load(f"run/{row['mask']}")
+    for n in (5, 40):
+        diagonals = mask.block(n).diagonal(dim1=2, dim2=3)
+        assert bool(diagonals[:-1].all())
+        assert not bool(diagonals[-1].any())
+        assert bool(mask.block(n)[:-1].all())
+    args = ("--task", "sst2", "--data", "dev.tsv", "--mask", f"run/{row['mask']}", "--no-figures", "--replicates", 50)
+    done = headlens("ablate", f"run/{row['checkpoint']}", *args, "--out", "under")
+    assert done.code == 0, done.err
+    assert pd.read_csv("under/ablation.csv")["baseline"].iloc[0] == pytest.approx(row["value"])
+    positions = pd.read_csv("run/positions.csv")
+    assert (positions.loc[positions["class"] == "diagonal", ["p", "kept"]] == 0).all(axis=None)
+
+
+def test_what_is_masked_of_the_texts(run: Headlens) -> None:
+    """A mask of 40 positions says nothing of texts of a few tokens: counted text by text."""
+    done = run("--lambdas", "0.1", "--no-figures")
+    assert "of texts" in done.out
+    row = pd.read_csv("run/sweep.csv").iloc[-1]
+    kept = load_file(f"run/{row['mask']}")["allowed"]
+    tokenizer = package.load(f"run/{row['checkpoint']}").tokenizer
+    assert tokenizer is not None
+    shares = []
+    for sentence in pd.read_csv("train.tsv", sep="\t")["sentence"]:
+        n = len(tokenizer(sentence)["input_ids"])
+        own = kept[:, :, :n, :n].clone()
+        own[:, :, [0, n - 1]] = True
+        own[:, :, :, [0, n - 1]] = True
+        shares.append(1 - float(own.double().mean()))
+    assert row["sparsity_texts"] == pytest.approx(np.mean(shares))
+    assert row["sparsity_texts"] < row["sparsity"]
+
+
+def test_masks_that_are_drawn_while_the_model_is_measured(run: Headlens) -> None:
+    """Beside the same training measured under its final mask; the same numbers again."""
+    more = ("--lambdas", "0", "--unstructured", "--no-figures", "--learning-rate", 2e-3)
+    done = run("--noise", "always", *more, out="noisy")
+    assert "under masks drawn anew for every batch" in " ".join(done.out.split())
+    for name in ("again", "plain"):
+        assert run("--noise", "always" if name == "again" else "training", *more, out=name).code == 0
+    noisy, again, plain = (pd.read_csv(f"{name}/sweep.csv") for name in ("noisy", "again", "plain"))
+    pd.testing.assert_frame_equal(noisy, again)
+    one, two = (load_file(f"{name}/models/penalty-0/model.safetensors") for name in ("noisy", "plain"))
+    assert all(torch.equal(one[name], two[name]) for name in one)
+    assert noisy["sparsity"].tolist() == plain["sparsity"].tolist()
+
+
+def test_a_report_draws_what_the_run_did_not(run: Headlens, headlens: Headlens) -> None:
+    assert run("--no-figures").code == 0
+    done = headlens("report", "run", "--out", "page")
+    assert done.code == 0, done.err
+    drawn = {path.stem.removeprefix("run_") for path in Path("page").rglob("*.png")}
+    expected = {"quality", "importance", *(f"{kind}_{name}" for kind in ("mask", "p") for name in RUNS)}
+    assert {name for name in expected if any(name in other for other in drawn)} == expected, drawn
 
 
 def test_other_commands_take_the_mask(run: Headlens, headlens: Headlens) -> None:
@@ -134,6 +197,13 @@ def test_other_commands_take_the_mask(run: Headlens, headlens: Headlens) -> None
     )
     assert done.code == 0, done.err
     assert pd.read_csv("under/ablation.csv")["baseline"].iloc[0] == pytest.approx(last["value"])
+
+
+def test_masks_for_more_than_the_model_reads(run: Headlens) -> None:
+    done = run("--longest", 4096, out="none")
+    assert done.code == 2
+    assert re.search(r"--longest 4096 is more than the \d+ tokens that judge reads", " ".join(done.err.split()))
+    assert not Path("none").exists()
 
 
 def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -> None:

@@ -88,7 +88,7 @@ def test_a_stronger_penalty_masks_more(wordpiece_tokenizer: PreTrainedTokenizerB
 @pytest.mark.parametrize("form", ["additive", "multiplicative"])
 def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, form: Any) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
-    options = DamOptions(SoftMaskOptions(40, form=form, noise="always"), GumbelSigmoid(2.0, straight_through=False))
+    options = DamOptions(SoftMaskOptions(40, form=form), GumbelSigmoid(2.0, straight_through=False))
     found = learn_mask(loaded, lesson, 0.0, options, SHORT)
     last = hard(found.mask)
     last.draw()
@@ -96,6 +96,20 @@ def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, 
     assert torch.equal(last.kept(), found.mask.kept())
     with found.hardened():
         assert torch.equal(outputs(found, lesson), outputs(found, lesson))
+
+
+def test_noise_that_is_always_drawn(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    """For every pass anew, and the same whenever the model is measured."""
+    loaded, lesson = taught(wordpiece_tokenizer)
+    found = learn_mask(loaded, lesson, 0.0, DamOptions(SoftMaskOptions(40, noise="always")), SHORT)
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    with found.hardened():
+        one, two = (outputs(found, lesson) for _ in range(2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert not torch.equal(one, two)
+    with found.hardened():
+        assert torch.equal(outputs(found, lesson), one)
 
 
 @pytest.mark.parametrize("kind", ["BertModel", "AlbertModel"])

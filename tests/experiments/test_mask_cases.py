@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from headlens.errors import OptionError
@@ -22,6 +24,19 @@ def test_everything_with_and_without_the_diagonal_for_every_seed() -> None:
     assert len({c.name for c in found}) == len(found)
     alone = cases(("star", "star"), (None,), (0,), controls=False)
     assert [(c.pattern, c.diagonal) for c in alone] == [("full", "kept"), ("star", "kept")]
+
+
+def test_cases_have_files_of_their_own() -> None:
+    """Whatever of their words cannot stand in a file's name."""
+    layers, patterns = (
+        ("0-2", "0,2", "0_2", None),
+        ("star", "runs/a-1/m", "runs/a/1/m", "window:1|star", "degrees:mu=0.1"),
+    )
+    found = cases(patterns, layers, (0, 1), controls=True)
+    names = {c.name for c in found}
+    assert len(names) == len(found) == len({name.lower() for name in names})
+    assert all(re.fullmatch(r"[A-Za-z0-9=_-]+", name) for name in names)
+    assert Case("star", seed=1).name == "star-kept-all-seed1"
 
 
 @pytest.mark.parametrize(

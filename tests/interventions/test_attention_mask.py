@@ -24,6 +24,7 @@ def drawn(layers: int = 2, heads: int = 3, n: int = 6, seed: int = 0) -> torch.T
 @st.composite
 def masks(draw: st.DrawFn) -> AttentionMask:
     shape = draw(st.integers(1, 2)), draw(st.integers(1, 3)), draw(st.integers(1, 7))
+    some = st.lists(st.integers(0, shape[0] - 1), unique=True).map(tuple)
     return AttentionMask(
         drawn(*shape, draw(st.integers(0, 99))),
         ends=draw(st.booleans()),
@@ -31,6 +32,7 @@ def masks(draw: st.DrawFn) -> AttentionMask:
         name=draw(st.sampled_from(["mask", "a|b", "ä"])),
         stack=draw(st.sampled_from([None, "encoder", "decoder"])),
         metadata=draw(st.dictionaries(st.sampled_from("xyz"), st.text(max_size=3))),
+        layers=draw(st.none() | some),
     )
 
 
@@ -40,12 +42,13 @@ def test_a_block_follows_the_rules_position_by_position(mask: AttentionMask, len
     found = mask.block(length)
     assert found.shape == (*mask.shape, length, length)
     for layer in range(mask.shape[0]):
+        ruled = mask.layers is None or layer in mask.layers
         for head in range(mask.shape[1]):
             for i in range(length):
                 for j in range(length):
                     own = bool(mask.allowed[layer, head, i, j])
-                    own |= mask.ends and (i in (0, length - 1) or j in (0, length - 1))
-                    own &= mask.diagonal or i != j
+                    own |= ruled and mask.ends and (i in (0, length - 1) or j in (0, length - 1))
+                    own &= mask.diagonal or i != j or not ruled
                     assert bool(found[layer, head, i, j]) is own
 
 
@@ -67,7 +70,7 @@ def test_files_hold_all_of_it(tmp_path_factory: Any, mask: AttentionMask) -> Non
         read = AttentionMask.load(place)
         assert torch.equal(read.allowed, mask.allowed)
         assert (read.ends, read.diagonal, read.name, read.stack) == (mask.ends, mask.diagonal, mask.name, mask.stack)
-        assert read.metadata == mask.metadata
+        assert (read.metadata, read.layers) == (mask.metadata, mask.layers)
         assert read.sha256 == mask.sha256
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
@@ -87,9 +90,21 @@ def test_the_hash_is_of_what_is_masked() -> None:
     mask = AttentionMask(drawn())
     flipped = mask.allowed.clone()
     flipped[1, 2, 5, 5] ^= True
-    other = [AttentionMask(flipped), AttentionMask(drawn(), ends=True), mask.without_diagonal()]
-    assert len({m.sha256 for m in [mask, *other]}) == 4
+    ended = AttentionMask(drawn(), ends=True), AttentionMask(drawn(), ends=True, layers=(1,))
+    other = [AttentionMask(flipped), *ended, mask.without_diagonal()]
+    assert len({m.sha256 for m in [mask, *other]}) == 5
     assert AttentionMask(drawn(), name="other", metadata={"a": "b"}).sha256 == mask.sha256
+
+
+@given(masks(), st.integers(1, 7))
+def test_without_diagonal_nothing_else_differs(mask: AttentionMask, length: int) -> None:
+    length = min(length, mask.length)
+    assert torch.equal(mask.without_diagonal().block(length), mask.block(length) & ~torch.eye(length, dtype=torch.bool))
+
+
+def test_rules_of_layers_that_are_not_there() -> None:
+    with pytest.raises(OptionError, match="its rules are for layers that it does not have"):
+        AttentionMask(drawn(2), layers=(0, 2))
 
 
 def test_without_diagonal_also_where_ends_are_open() -> None:

@@ -34,13 +34,15 @@ def made(layers: int = 1, heads: int = 3, n: int = 5) -> Made:
 def sweep() -> pd.DataFrame:
     rows = [("plain", None, 0.0, 0.9), ("penalty-0.1", 0.1, 0.7, 0.8), ("penalty-1", 1.0, 0.95, 0.6)]
     frame = pd.DataFrame(rows, columns=["run", "penalty", "sparsity", "value"])
-    return frame.assign(
-        ci_low=frame["value"] - 0.1, ci_high=frame["value"] + 0.1, metric="accuracy", task="rte", model="m"
-    ).assign(
-        delta=[np.nan, -0.1, -0.3],
-        delta_low=[np.nan, -0.2, -0.4],
-        delta_high=[np.nan, 0.0, -0.2],
-        p_value=[np.nan, 0.04, 0.0],
+    return (
+        frame.assign(sparsity_texts=frame["sparsity"] / 2)
+        .assign(ci_low=frame["value"] - 0.1, ci_high=frame["value"] + 0.1, metric="accuracy", task="rte", model="m")
+        .assign(
+            delta=[np.nan, -0.1, -0.3],
+            delta_low=[np.nan, -0.2, -0.4],
+            delta_high=[np.nan, 0.0, -0.2],
+            p_value=[np.nan, 0.04, 0.0],
+        )
     )
 
 
@@ -131,11 +133,11 @@ def test_markdown_has_a_line_for_every_run_and_p_by_class() -> None:
     found = dam_markdown(pd.concat([sweep(), loss], ignore_index=True), positions()).splitlines()
     assert found[2] == "## rte by m [95 % interval over examples]"
     assert found[4:9] == [
-        "| run | masked, % | accuracy | minus plain [paired] | loss | minus plain [paired] |",
-        "| --- | ---: | ---: | ---: | ---: | ---: |",
-        "| plain | – | 0.900 [0.800, 1.000] | – | 2.000 | – |",
-        "| penalty-0.1 | 70.0 | 0.800 [0.700, 0.900] | -0.100 [-0.200, 0.000], p 0.04 | 3.000 | 1.000 |",
-        "| penalty-1 | 95.0 | 0.600 [0.500, 0.700] | -0.300 [-0.400, -0.200], p < 0.001 | 4.000 | 2.000 |",
+        "| run | masked, % | of texts, % | accuracy | minus plain [paired] | loss | minus plain [paired] |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| plain | – | – | 0.900 [0.800, 1.000] | – | 2.000 | – |",
+        "| penalty-0.1 | 70.0 | 35.0 | 0.800 [0.700, 0.900] | -0.100 [-0.200, 0.000], p 0.04 | 3.000 | 1.000 |",
+        "| penalty-1 | 95.0 | 47.5 | 0.600 [0.500, 0.700] | -0.300 [-0.400, -0.200], p < 0.001 | 4.000 | 2.000 |",
     ]
     assert found[-2:] == [
         "| penalty-0.1 | 0.650 (100%) | 0.650 (100%) | 0.650 (100%) | 0.650 (100%) |",
