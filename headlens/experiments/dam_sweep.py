@@ -21,13 +21,13 @@ from headlens.experiments.run import Run
 from headlens.experiments.trainings import MODELS, Baseline, Record, Trainings, run_name
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.models.loading import LoadedModel
+from headlens.report.dam_results import PLAIN, UNMASKED
 from headlens.report.files import atomic_path, output_errors
 from headlens.report.texts import DIFFERENCE
 from headlens.training.loop import Data
 from headlens.training.options import TrainingOptions
 
 MASKS = "masks"  # folder of the mask files
-PLAIN, UNMASKED = "plain", "unmasked"
 SWEEP_COLUMNS = [
     *("run", "penalty", "sparsity", "sparsity_texts", "metric", "value", "ci_low", "ci_high", *DIFFERENCE),
     *("model", "task", "n", "mask", "checkpoint"),

@@ -12,11 +12,11 @@ from torch import Tensor
 
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.interventions.soft_masks import SoftMask
+from headlens.report.dam_results import CLASSES
 from headlens.training.masks import sparsity
 
 SPARSITY_COLUMNS = ["mask", "layer", "head", "diagonal", "n", "sparsity"]
 POSITION_COLUMNS = ["mask", "layer", "head", "class", "offset", "positions", "p", "kept"]
-CLASSES = ("special", "diagonal", "neighbourhood", "rest")
 OFFSET = "offset"
 _WHOLE = pd.Int64Dtype()
 

@@ -14,9 +14,10 @@ from headlens.experiments.degrees import strength_of
 from headlens.experiments.masked import read_layers, read_mask
 from headlens.interventions.attention_mask import AnyMaskSource, Controlled, MaskSource, PatternMask, WithoutDiagonal
 from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Pattern, Random, Star, Window, parts_of
+from headlens.report.mask_study import FULL
 
 Diagonal = Literal["kept", "dropped", "random"]
-FULL, GRAPH = "full", "graph:"
+GRAPH = "graph:"
 
 
 @dataclass(frozen=True)

@@ -230,7 +230,9 @@ class AttentionMask:
         """
         file = Path(path) / FILE if Path(path).is_dir() else Path(path)
         if not file.is_file():
-            raise OptionError(f"{path}: there is no such mask file.", _MEND)
+            others = sorted(str(other) for other in Path(path).glob("*.safetensors")) if Path(path).is_dir() else []
+            there = f"{path}: there is no {FILE} in this folder" if others else f"{path}: there is no such mask file"
+            raise OptionError(f"{there}.", f"Give one of: {', '.join(others)}." if others else _MEND)
         try:
             with safe_open(file, framework="pt") as content:
                 header = content.metadata() or {}

@@ -55,7 +55,7 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, M
     if "positions" in tables:
         yield "importance", importance_by_place(tables["positions"])
     for name, mask in masks:
-        yield f"mask_{name}", mask_picture(mask.kept.numpy().astype(float), f"Mask of {name}", KEPT)
+        yield f"mask_{name}", mask_picture(mask.kept.numpy().astype(float), f"Mask of {name} (white: attention)", KEPT)
         yield f"p_{name}", mask_picture(mask.probabilities.numpy(), f"Importance of positions, {name}", IMPORTANCE)
 
 

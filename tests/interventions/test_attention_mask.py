@@ -186,6 +186,14 @@ def test_files_that_are_none_are_refused(tmp_path: Path) -> None:
             AttentionMask.load(path)
 
 
+def test_a_folder_of_other_masks_tells_of_them(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        AttentionMask(drawn()).save(tmp_path / f"{name}.safetensors")
+    with pytest.raises(OptionError, match=r"there is no mask\.safetensors in this folder") as told:
+        AttentionMask.load(tmp_path)
+    assert f"Give one of: {tmp_path / 'a.safetensors'}, {tmp_path / 'b.safetensors'}." in str(told.value)
+
+
 def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(OutputError, match="Cannot write"):
