@@ -11,10 +11,9 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from safetensors import SafetensorError
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 
-from headlens.errors import InputError, OptionError
-from headlens.interventions.attention_mask import AttentionMask
+from headlens.errors import InputError
 from headlens.report.curves import draw_intervals, draw_level
 from headlens.report.dam_results import CLASSES, UNMASKED, dam_markdown
 from headlens.report.kind import Caption, Drawings, Figures, Kind
@@ -29,7 +28,7 @@ _BEFORE = "#999999"
 
 
 class Mask(Protocol):
-    """What is drawn of a learned mask: P and what stays, tensors (layers or 1, heads, n, n)."""
+    """What is drawn of a learned mask: P and what stays, arrays or tensors (layers or 1, heads, n, n)."""
 
     @property
     def probabilities(self) -> Any:
@@ -55,8 +54,9 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, M
     if "positions" in tables:
         yield "importance", importance_by_place(tables["positions"])
     for name, mask in masks:
-        yield f"mask_{name}", mask_picture(mask.kept.numpy().astype(float), f"Mask of {name} (white: attention)", KEPT)
-        yield f"p_{name}", mask_picture(mask.probabilities.numpy(), f"Importance of positions, {name}", IMPORTANCE)
+        kept, title = np.asarray(mask.kept, dtype=float), f"Mask of {name} (white: attention)"
+        yield f"mask_{name}", mask_picture(kept, title, KEPT)
+        yield f"p_{name}", mask_picture(np.asarray(mask.probabilities), f"Importance of positions, {name}", IMPORTANCE)
 
 
 def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, Mask]]) -> None:
@@ -149,16 +149,16 @@ def _masks(run: RecordedRun) -> Iterator[tuple[str, Mask]]:
     Raises:
         InputError: if one cannot be read.
     """
-    rows = (
-        run.tables["sweep"].drop_duplicates("run") if "sweep" in run.tables else pd.DataFrame(columns=["run", "mask"])
-    )
+    if "sweep" not in run.tables:
+        return
+    rows = run.tables["sweep"].drop_duplicates("run")
     for name, mask in zip(rows["run"], rows["mask"], strict=True):
         place = run.folder / str(mask)
         beside = place.with_name("probabilities.safetensors")
         if isinstance(mask, str) and place.is_file() and beside.is_file():
             try:
-                yield str(name), _Saved(load_file(beside)["p"], AttentionMask.load(place).allowed)
-            except (SafetensorError, OSError, KeyError, OptionError) as problem:
+                yield str(name), _Saved(load_file(beside)["p"], load_file(place)["allowed"])
+            except (SafetensorError, OSError, KeyError) as problem:
                 raise InputError(
                     f"{place.parent} does not hold a mask: {problem}.", "Run the command again."
                 ) from problem

@@ -186,6 +186,10 @@ def test_a_report_draws_what_the_run_did_not(run: Headlens, headlens: Headlens) 
     drawn = {path.stem.removeprefix("run_") for path in Path("page").rglob("*.png")}
     expected = {"quality", "importance", *(f"{kind}_{name}" for kind in ("mask", "p") for name in RUNS)}
     assert {name for name in expected if any(name in other for other in drawn)} == expected, drawn
+    Path("run/masks/penalty-0/mask.safetensors").write_bytes(b"none")
+    done = headlens("report", "run", "--out", "other")
+    assert done.code == 2
+    assert "penalty-0 does not hold a mask" in " ".join(done.err.split())
 
 
 def test_other_commands_take_the_mask(run: Headlens, headlens: Headlens) -> None:
