@@ -140,8 +140,7 @@ def learn_mask(
     """
     options, training, how = options or DamOptions(), training or TrainingOptions(), how or How()
     check_strength(strength)
-    model = copy.deepcopy(loaded.model)
-    freeze(model, options.freeze or ())
+    model = _frozen_copy(loaded, options)
     network = lesson.task.network(model)
     updates = how.updates(lesson.data, training)
     torch.manual_seed(training.seed)
@@ -160,8 +159,7 @@ def learn_mask(
             clip_apart=True,
         )
         state = trainer.fit(masked, lesson.data)
-    for parameter, before in zip(model.parameters(), loaded.model.parameters(), strict=True):
-        parameter.requires_grad_(before.requires_grad)
+    _release(model, loaded)
     return Masked(model.eval(), lesson.task, mask.eval(), pd.DataFrame(state.log))
 
 
@@ -182,21 +180,31 @@ def unmasked(
         how: progress, and what is kept for going on after an interruption.
     """
     options, training = options or DamOptions(), training or TrainingOptions()
-    model = copy.deepcopy(loaded.model)
-    freeze(model, options.freeze or ())
+    model = _frozen_copy(loaded, options)
     torch.manual_seed(training.seed)
     lesson.teach(model, training, how)
-    for parameter, before in zip(model.parameters(), loaded.model.parameters(), strict=True):
-        parameter.requires_grad_(before.requires_grad)
+    _release(model, loaded)
     return model
 
 
 def trains_weights(loaded: LoadedModel, lesson: Lesson, options: DamOptions) -> bool:
     """Whether any part of the model is trained beside the mask."""
-    model = copy.deepcopy(loaded.model)
-    freeze(model, options.freeze or ())
+    model = _frozen_copy(loaded, options)
     lesson.freeze_unused(model)
     return any(p.requires_grad for p in model.parameters())
+
+
+def _frozen_copy(loaded: LoadedModel, options: DamOptions) -> PreTrainedModel:
+    """To be trained, but for the parts that are frozen."""
+    model = copy.deepcopy(loaded.model)
+    freeze(model, options.freeze or ())
+    return model
+
+
+def _release(model: PreTrainedModel, loaded: LoadedModel) -> None:
+    """What was frozen for a training is so no more."""
+    for parameter, before in zip(model.parameters(), loaded.model.parameters(), strict=True):
+        parameter.requires_grad_(before.requires_grad)
 
 
 def made_mask(network: PreTrainedModel, options: DamOptions, scope: Scope | None = None, draws: int = 1) -> SoftMask:
