@@ -25,6 +25,7 @@ from headlens.report.files import output_errors
 from headlens.roles.labels import Thresholds
 from headlens.training.options import TrainingOptions
 
+LAMBDAS = (0.03, 0.1, 0.3)
 # λ between which --target-heads searches.
 LEAST, MOST = 1e-4, 1e2
 
@@ -35,15 +36,15 @@ class SweepOptions:
 
     Args:
         lambdas: strengths of the penalty, a run each.
-        target_heads: search for the λ that leaves so many gated heads, in place of `lambdas`.
+        target_heads: search for the λ that leaves so many gated heads; `lambdas` stays as it is then.
         most_runs: of that search.
         from_scratch: also train models of the same shapes from random weights.
 
     Raises:
-        OptionError: if a number is out of range.
+        OptionError: if a number is out of range, or both kinds of runs are asked for.
     """
 
-    lambdas: tuple[float, ...] = (0.03, 0.1, 0.3)
+    lambdas: tuple[float, ...] = LAMBDAS
     target_heads: int | None = None
     most_runs: int = 8
     from_scratch: bool = False
@@ -53,6 +54,8 @@ class SweepOptions:
             check_strength(strength)
         if not self.lambdas and self.target_heads is None:
             raise OptionError("No penalty is given.", "Name some with --lambdas, or give --target-heads.")
+        if self.target_heads is not None and self.lambdas not in (LAMBDAS, ()):
+            raise OptionError("--target-heads searches for λ itself; --lambdas names some.", "Give one of them.")
         if self.target_heads is not None and self.target_heads < 1:
             raise OptionError(f"--target-heads {self.target_heads} leaves no head.", "Give 1 or more.")
         if self.most_runs < 1:

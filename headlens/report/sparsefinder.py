@@ -196,7 +196,7 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
                 "of the possible": _share(row.to_dict()),
                 "recall at sparsity 0.9": f"{row['at_90']:.3f}",
                 **{
-                    f"area of {quality}": f"{table['area'].get(method):.3f}" if method in table.index else ""
+                    f"{quality}: of the possible": _share(table.loc[method].to_dict()) if method in table.index else ""
                     for quality, table in by_quality.items()
                 },
             }

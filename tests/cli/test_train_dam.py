@@ -258,6 +258,13 @@ def test_masked_tokens_of_text_from_random_weights(headlens: Headlens) -> None:
     assert sweep.loc[sweep["metric"] == "loss", "value"].to_numpy() == pytest.approx(np.log(100), rel=0.2)
 
 
+def test_text_that_nobody_named_is_told(headlens: Headlens) -> None:
+    options = ("--task", "mlm", "--limit", 60, "--vocabulary", 100, *SHORT)
+    done = headlens("train-dam", "new:bert-tiny", *options, "--out", "run", "--no-figures")
+    assert done.code == 0, done.err
+    assert "The text is that of the embedded treebank, 60 sentences: few to learn from." in " ".join(done.out.split())
+
+
 def test_examples_that_are_too_long_to_be_measured_on_are_told(run: Headlens) -> None:
     done = run("--longest", 6, "--no-figures")
     assert done.code == 0, done.err

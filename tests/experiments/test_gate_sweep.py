@@ -86,6 +86,7 @@ def test_of_two_as_near_the_one_with_more_heads() -> None:
         ({"lambdas": (0.1, -1.0)}, r"--lambdas -1\.0 is not a finite number of 0 or more"),
         ({"lambdas": ()}, r"No penalty is given\.\nName some with --lambdas"),
         ({"target_heads": 0}, "--target-heads 0 leaves no head"),
+        ({"target_heads": 4, "lambdas": (0.1,)}, r"--target-heads searches for λ itself; .*\nGive one of them\."),
         ({"most_runs": 0}, "--most-runs 0 is not a positive number"),
     ],
 )

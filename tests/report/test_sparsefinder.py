@@ -225,7 +225,7 @@ def test_methods_in_order() -> None:
         ("m", "all", "window", "recall", 0.6, np.nan, np.nan, 0.1),
         ("m", "all", "entmax", "recall", 0.8, 1.0, np.nan, 0.5),
         ("m", "all", "distance", "recall", 0.7, 0.4, 0.35, 0.2),
-        ("m", "all", "distance", "BLEU", 20.0, 0.5, np.nan, 1.0),
+        ("m", "all", "distance", "BLEU", 20.0, 0.44, 0.42, 1.0),
     ]
     columns = ["model", "stack", "method", "quality", "area", "share", "share_ci_low", "at_90"]
     areas = pd.DataFrame(rows, columns=columns).assign(share_ci_high=0.45)
@@ -234,7 +234,7 @@ def test_methods_in_order() -> None:
     assert [row["method"] for row in found] == ["entmax itself", "Sparsefinder, distance", "window"]
     assert [row["recall at sparsity 0.9"] for row in found] == ["0.500", "0.200", "0.100"]
     assert [row["of the possible"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", "–"]
-    assert [row["area of BLEU"] for row in found] == ["", "20.000", ""]
+    assert [row["BLEU: of the possible"] for row in found] == ["", "0.440 [0.420, 0.450]", ""]
     run = SimpleNamespace(tables={"areas": areas})
     (told,) = SPARSEFINDER.findings(run)
     assert told == (
