@@ -11,10 +11,10 @@ from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import DEMO as DEMO_CORPUS
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
 from headlens.corpora.summary import summarise
-from headlens.errors import CorpusError, OptionError, counted
+from headlens.errors import CorpusError, OptionError
 from headlens.experiments.fine_tune import TaskRows, hold_out
 from headlens.experiments.lesson import Lesson
-from headlens.experiments.notes import left_out_notes
+from headlens.experiments.notes import embedded_notes, left_out_notes
 from headlens.experiments.run import Run
 from headlens.experiments.seen_before import seen_notes
 from headlens.experiments.task_data import TaskData
@@ -180,9 +180,7 @@ class LessonData:
             corpus, held = split_corpus(corpus, self.share, sentences)
         else:
             held = open_corpus(self.dev, options.held_out(self.dev_target))
-        notes = []
-        if self.corpus == DEMO_CORPUS:
-            notes.append(f"The text is that of the embedded treebank, {counted(sentences, 'sentence')}: few to learn from.")
+        notes = embedded_notes(self.corpus, sentences)
         with run.reporter.status("tokenizing"):
             return Opened(loaded, Lesson.of_text(loaded, corpus, held, text, seed), notes)
 

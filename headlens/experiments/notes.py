@@ -9,6 +9,7 @@ import pandas as pd
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.bootstrap import FEWEST
 from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.sources import DEMO
 from headlens.errors import counted
 from headlens.experiments.feeding import Feed
 from headlens.experiments.relevance_feed import RelevanceFeed
@@ -71,6 +72,18 @@ def left_out_notes(number: int, name: str, limit: int | None) -> list[str]:
         return []
     why = "without anything to ask" if limit is None else f"too long for {limit} tokens or without anything to ask"
     return [f"Left out: {counted(number, 'example')} of {name}, {why}."]
+
+
+def embedded_notes(corpus: str, sentences: int) -> list[str]:
+    """What to know about text that a model learns from where nobody named any: one note, none if somebody did.
+
+    Args:
+        corpus: as it was named.
+        sentences: of it.
+    """
+    if corpus != DEMO:
+        return []
+    return [f"The text is that of the embedded treebank, {counted(sentences, 'sentence')}: few to learn from."]
 
 
 def cut_translations(task: Task, records: Floats) -> int:

@@ -14,6 +14,7 @@ from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
 from headlens.experiments.masked import MaskOptions, masked
 from headlens.experiments.new_models import is_new, made_new
+from headlens.experiments.notes import embedded_notes
 from headlens.experiments.reporter import Reporter
 from headlens.experiments.requests import Place
 from headlens.experiments.run import Run, open_run
@@ -106,6 +107,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
             measured = _translated(request, run, trainable, dev) if request.bleu and dev is not None else Measured()
+        notes = embedded_notes(request.corpus, summary.sentences) + notes
         notes += [*measured.notes, *attention_notes(trainable.model)]
         write_training(run, state, measured, figures=request.figures)
         save_checkpoint(run, trainable.model, trainable.tokenizer)

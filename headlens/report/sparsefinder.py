@@ -187,20 +187,23 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
     found = []
     for key, own in areas.groupby(["model", "stack"], sort=False):
         model, stack = key
-        by_quality = {str(quality): rows.set_index("method") for quality, rows in own.groupby("quality", sort=False)}
-        recall = by_quality.pop("recall").sort_values("area", ascending=False, kind="stable")
+        by_quality = {
+            str(quality): {str(row["method"]): row for row in rows.to_dict("records")}
+            for quality, rows in own.sort_values("area", ascending=False, kind="stable").groupby("quality", sort=False)
+        }
+        recall = by_quality.pop("recall")
         rows = [
             {
-                "method": _said(str(method)),
+                "method": _said(method),
                 "area": f"{row['area']:.3f}",
-                "of the possible": _share(row.to_dict()),
+                "of the possible": _share(row),
                 "recall at sparsity 0.9": f"{row['at_90']:.3f}",
                 **{
-                    f"{quality}: of the possible": _share(table.loc[method].to_dict()) if method in table.index else ""
-                    for quality, table in by_quality.items()
+                    f"{quality}: of the possible": _share(tried[method]) if method in tried else ""
+                    for quality, tried in by_quality.items()
                 },
             }
-            for method, row in recall.iterrows()
+            for method, row in recall.items()
         ]
         found.append(((str(model), str(stack)), rows))
     return found
