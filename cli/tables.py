@@ -236,7 +236,7 @@ def sparsity_tables(table: pd.DataFrame) -> list[Table]:
 def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """What models achieve that were trained under masks, over seeds; nothing where none was trained."""
     from headlens.report.console import summary_table
-    from headlens.report.mask_study import means
+    from headlens.report.mask_study import means, share_text
 
     if "masks" not in tables:
         return []
@@ -247,7 +247,8 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
                 "pattern": row["pattern"],
                 "layers": row["layers"],
                 "diagonal": row["control"],
-                "masked, %": f"{100 * row['sparsity']:.1f}",
+                "masked, %": share_text(row["sparsity"]),
+                "of texts, %": share_text(row["sparsity_texts"]),
                 str(metric): f"{row['value']:.4f}",
                 "95 % CI": _bounds(row, 4),
                 "seeds": row["seeds"],

@@ -92,7 +92,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         left = column * inside + 0.5
         axes = figure.add_axes((left / width, low / height, (inside - 0.65) / width, _PANEL / height))
         model, task, metric, layers = key
-        dress(axes, "masked positions, %", f"{metric} on {task}")
+        dress(axes, "masked positions of the texts, %", f"{metric} on {task}")
         said = [str(model)] * (len(set(shown["model"])) > 1) + [f"layers {layers}"] * (layers != "all")
         axes.set_title(", ".join(said), fontsize=TICK_SIZE, color=INK)
         level = full[(full[BLOCK] == list(key)[: len(BLOCK)]).all(axis=1)]
@@ -152,7 +152,7 @@ def _handle(**looks: Any) -> Line2D:
 def _points(axes: Axes, rows: pd.DataFrame, forms: _Forms) -> None:
     for row in rows.to_dict("records"):
         own = pd.DataFrame([row])
-        x = 100 * numbers(own, "sparsity")
+        x = 100 * numbers(own, "sparsity_texts")
         looks = forms.of(str(row["pattern"]))
         draw_intervals(axes, x, own, looks["color"])
         axes.plot(x, numbers(own, "value"), linestyle="none", markersize=4.5, zorder=3, **looks)
@@ -163,7 +163,7 @@ def _line(axes: Axes, rows: pd.DataFrame) -> None:
         return
     strengths = rows["pattern"].str.removeprefix(LEARNED).astype(float)
     rows = rows.loc[strengths.sort_values().index]
-    x, y = 100 * numbers(rows, "sparsity"), numbers(rows, "value")
+    x, y = 100 * numbers(rows, "sparsity_texts"), numbers(rows, "value")
     draw_intervals(axes, x, rows, VERMILION)
     axes.plot(x, y, "D-", color=VERMILION, markersize=4.5, linewidth=1, zorder=4)
     for place, value, strength in zip(x, y, sorted(strengths), strict=True):
@@ -173,7 +173,7 @@ def _line(axes: Axes, rows: pd.DataFrame) -> None:
 def _named(axes: Axes, rows: pd.DataFrame, looks: dict[str, str]) -> None:
     for row in rows.to_dict("records"):
         own = pd.DataFrame([row])
-        x = 100 * numbers(own, "sparsity")
+        x = 100 * numbers(own, "sparsity_texts")
         draw_intervals(axes, x, own, ORANGE)
         marker = looks[str(row["pattern"])]
         axes.plot(x, numbers(own, "value"), marker, color=ORANGE, markersize=5, zorder=3, linestyle="none")

@@ -25,7 +25,7 @@ from headlens.report.style import (
     new_figure,
     page_width,
 )
-from headlens.report.texts import escaped, markdown_lines, value_text
+from headlens.report.texts import NOTHING, escaped, markdown_lines, value_text
 
 FULL = "full"
 LEARNED = "degrees:mu="  # in front of μ
@@ -35,6 +35,8 @@ GRID = ["degree_global", "degree_random", "degree_neighbour"]
 _LEAST = 4  # combinations, from which on they are a grid
 CONTROLS = {"kept": "all", "random": "as many at random", "dropped": "no diagonal"}
 BLOCK = ["model", "task", "metric"]
+# Of masked positions: of n tokens, and of the texts as long as they are, which is what models do without.
+SHARES = ("sparsity", "sparsity_texts")
 # inches
 _TOP, _SLOT, _PANEL, _WORDS, _BOTTOM = 0.35, 2.75, 2.1, 0.5, 0.3
 _WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without it")}
@@ -47,21 +49,21 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         masks: rows of `masks.csv`.
 
     Returns:
-        Columns model, task, metric, pattern, layers, control, sparsity (see `sparsity_column`), value, ci_low, ci_high,
-        seeds. Intervals are
-        those of the examples for one seed, of Student's t over the seeds for several.
+        Columns model, task, metric, pattern, layers, control, sparsity of n tokens (NaN for graphs), sparsity_texts,
+        value, ci_low, ci_high, seeds. Intervals are those of the examples for one seed, of Student's t over the seeds
+        for several.
     """
-    keys, column = [*BLOCK, "pattern", "layers", "control"], sparsity_column(masks)
+    keys = [*BLOCK, "pattern", "layers", "control"]
     rows = [
-        dict(zip(keys, key, strict=True)) | {"sparsity": float(own[column].mean())} | _mean(own)
+        dict(zip(keys, key, strict=True)) | {name: float(own[name].mean()) for name in SHARES} | _mean(own)
         for key, own in masks.groupby(keys, sort=False)
     ]
-    return pd.DataFrame(rows, columns=[*keys, "sparsity", *VALUES, "seeds"])
+    return pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds"])
 
 
-def sparsity_column(masks: pd.DataFrame) -> str:
-    """Which sparsity masks are compared by: of n tokens, or where some are made for the texts, over these."""
-    return "sparsity_texts" if masks["pattern"].str.startswith(OF_TEXTS).any() else "sparsity"
+def share_text(share: float) -> str:
+    """A share of masked positions in per cent: `70.4`; of graphs, which n tokens do not have, nothing."""
+    return NOTHING if math.isnan(share) else f"{100 * share:.1f}"
 
 
 def _mean(rows: pd.DataFrame) -> dict[str, Any]:
@@ -100,19 +102,19 @@ def _block(rows: pd.DataFrame) -> str:
 
 
 def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
-    yield ["task", "pattern", "layers", "masked, %", "with the diagonal", "masked, %", "without it"]
-    yield ["---", "---", "---", "---:", "---:", "---:", "---:"]
+    yield ["task", "pattern", "layers", *("masked, %", "of texts, %", "with the diagonal", "of texts, %", "without it")]
+    yield ["---", "---", "---", *["---:"] * 5]
     for (task, pattern, layers), own in rows.groupby(["task", "pattern", "layers"], sort=False):
-        line = [escaped(str(task)), escaped(str(pattern)), str(layers)]
+        line = [escaped(str(task)), escaped(str(pattern)), str(layers), share_text(float(own["sparsity"].iloc[0]))]
         for way in _WAYS:
             there = own[own["control"] == way]
-            line += [f"{100 * float(there['sparsity'].iloc[0]):.1f}" if len(there) else "–", _cell(there)]
+            line += [share_text(float(there["sparsity_texts"].iloc[0])) if len(there) else NOTHING, _cell(there)]
         yield line
 
 
 def _cell(rows: pd.DataFrame) -> str:
     if rows.empty:
-        return "–"
+        return NOTHING
     value, low, high = (float(numbers(rows, name)[0]) for name in VALUES)
     return value_text(value, low, high)
 
@@ -157,7 +159,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         line, column = divmod(number, across)
         low = height - _TOP - (line + 1) * _SLOT + _WORDS
         axes = figure.add_axes(((column + 0.16) / across, low / height, 0.78 / across, _PANEL / height))
-        dress(axes, "masked positions, %", f"{metric} on {task}")
+        dress(axes, "masked positions of the texts, %", f"{metric} on {task}")
         if len(set(table["model"])) > 1:
             axes.set_title(str(model), fontsize=TICK_SIZE, color=INK)
         _panel(axes, rows)
@@ -178,7 +180,7 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     draw_level(axes, full[full["control"] == "kept"], "no mask")
     for way, (colour, label) in _WAYS.items():
         own = others[others["control"] == way]
-        x = 100 * numbers(own, "sparsity")
+        x = 100 * numbers(own, "sparsity_texts")
         axes.plot(x, numbers(own, "value"), "o", color=colour, markersize=3.5, label=label, zorder=3)
         draw_intervals(axes, x, own, colour)
     axes.margins(x=0.18)  # room for the names of the leftmost
@@ -188,7 +190,7 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
         where = "" if row["layers"] == "all" else f" {row['layers']}"
         axes.annotate(
             f"{names[str(row['pattern'])]}{where}",
-            (100 * row["sparsity"], row["value"]),
+            (100 * row["sparsity_texts"], row["value"]),
             # The same pattern without the diagonal stands a little to the right.
             xytext=(-4, 0),
             ha="right",

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.report.curves import VALUES
-from headlens.report.mask_study import CONTROLS, FULL, quality_figure, sparsity_column
+from headlens.report.mask_study import CONTROLS, FULL, SHARES, quality_figure, share_text
 from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
 from headlens.report.recorded import RecordedRun
@@ -31,8 +31,9 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
         runs: of `headlens masks --task`; where two have the same task, pattern and seed the first one counts.
 
     Returns:
-        Columns model, pattern, layers, control, sparsity, a column for each task, average, ci_low, ci_high, seeds. A
-        mask that not all tasks of a model were trained under has no average. Empty for fewer than two tasks.
+        Columns model, pattern, layers, control, sparsity, sparsity_texts (mean over the tasks), a column for each task,
+        average, ci_low, ci_high, seeds. A mask that not all tasks of a model were trained under has no average. Empty
+        for fewer than two tasks.
     """
     frames = [run.tables["masks"] for run in runs if "masks" in run.tables]
     table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["task"])
@@ -41,13 +42,13 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     table = table[table["metric"] == table.groupby(["model", "task"])["metric"].transform("first")]
     table = table.drop_duplicates([*_ROW, "task", "seed"])
     tasks = list(dict.fromkeys(table["task"]))
-    rows, column = [], sparsity_column(table)
+    rows = []
     for key, own in table.groupby(_ROW, sort=False):
         wanted = list(dict.fromkeys(table.loc[table["model"] == own["model"].iloc[0], "task"]))
         by_task = {task: float(rows_["value"].mean()) for task, rows_ in own.groupby("task", sort=False)}
         rows.append(
             dict(zip(_ROW, key, strict=True))
-            | {"sparsity": float(own[column].mean())}
+            | {name: float(own.groupby("task")[name].mean().mean()) for name in SHARES}
             | {task: by_task.get(task, np.nan) for task in tasks}
             | _average(own, wanted)
         )
@@ -81,7 +82,7 @@ def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
 def tasks_of(table: pd.DataFrame) -> list[str]:
     """The tasks that a table of `over_tasks` has columns for."""
     names = list(table.columns)
-    return names[names.index("sparsity") + 1 : names.index("average")]
+    return names[names.index(SHARES[-1]) + 1 : names.index("average")]
 
 
 def attention_text(row: dict[str, Any]) -> str:
@@ -103,13 +104,13 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str]) -> str:
     parts = ["# Models trained under attention masks, over tasks"]
     for model, rows in table.groupby("model", sort=False):
         own = [task for task in tasks if rows[task].notna().any()]
-        lines = [["attention", "masked, %", *map(escaped, own), "average [95 % interval]"]]
+        lines = [["attention", "masked, %", "of texts, %", *map(escaped, own), "average [95 % interval]"]]
         lines.append(["---", *("---:" for _ in lines[0][1:])])
         for row in rows.to_dict("records"):
             values = ["–" if np.isnan(row[task]) else f"{row[task]:.3f}" for task in own]
             average = value_text(row["average"], row["ci_low"], row["ci_high"])
             words = attention_text({str(k): v for k, v in row.items()})
-            lines.append([escaped(words), f"{100 * row['sparsity']:.1f}", *values, average])
+            lines.append([escaped(words), *(share_text(row[name]) for name in SHARES), *values, average])
         parts += [f"\n## {escaped(str(model))}", "", *markdown_lines(lines)]
     told = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
     parts.append(f"\nThe average is that of {told}.")

@@ -19,7 +19,7 @@ from headlens.report.degree_effects import effects_markdown
 from headlens.report.degrees import learned_degrees, quality_by_degrees
 from headlens.report.kind import Caption, Drawings, Kind, Together
 from headlens.report.mask_layers import quality_by_layers
-from headlens.report.mask_study import BLOCK, FULL, means, quality_by_pattern, study_markdown
+from headlens.report.mask_study import BLOCK, FULL, SHARES, means, quality_by_pattern, study_markdown
 from headlens.report.mask_tasks import (
     attention_text,
     average_by_pattern,
@@ -161,7 +161,7 @@ def _draw(run: RecordedRun) -> Drawings:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    names = ("model", "task", "metric", "pattern", "layers", "control", "sparsity", *VALUES, "seeds")
+    names = ("model", "task", "metric", "pattern", "layers", "control", *SHARES, *VALUES, "seeds")
     records = [
         {"folder": run.folder.name, **{k: row[k] for k in names}}
         for run in runs
@@ -198,7 +198,8 @@ def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
     several = len(set(table["model"])) > 1
     records = [
         ({"model": row["model"]} if several else {})
-        | {"attention": attention_text({str(k): v for k, v in row.items()}), "masked, %": 100 * row["sparsity"]}
+        | {"attention": attention_text({str(k): v for k, v in row.items()})}
+        | {"masked, %": 100 * row["sparsity"], "of texts, %": 100 * row["sparsity_texts"]}
         | {name: row[name] for name in (*tasks_of(table), "average", "ci_low", "ci_high", "seeds")}
         for row in table.to_dict("records")
     ]
@@ -236,7 +237,7 @@ def _findings(run: RecordedRun) -> list[str]:
             ends = [order.iloc[0]] if len(order) == 1 else [order.iloc[0], order.iloc[-1]]
             names = ("best", "worst") if len(ends) == 2 else ("",)
             told = [
-                f"{name} {row['pattern']} ({row['sparsity']:.0%} masked) {_told(row)}".strip()
+                f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of the texts masked) {_told(row)}".strip()
                 for name, row in zip(names, ends, strict=True)
             ]
             found.append(f"{model}: {task} under {counted(len(own), 'mask')} of {where}: {'; '.join(told)}.")
@@ -255,8 +256,9 @@ CAPTIONS = {
     ),
     "quality": Caption(
         "What models achieve under masks",
-        "Models that were trained and measured under each mask, over the share of positions that it masks, with 95 % "
-        "intervals: of the examples for one seed, of the means for several. The dashed line has no mask.",
+        "Models that were trained and measured under each mask, over the share of positions of the texts that it "
+        "masks, with 95 % intervals: of the examples for one seed, of the means for several. The dashed line has no "
+        "mask.",
     ),
     "layers": Caption(
         "What models achieve under masks, by layers",
@@ -289,7 +291,7 @@ MASKS = Kind(
             identity=("mask", "layer", "head", "diagonal", "n"),
         ),
         "masks": Columns(
-            numbers=("sparsity", "seed", "value", "ci_low", "ci_high"),
+            numbers=("sparsity", "sparsity_texts", "seed", "value", "ci_low", "ci_high"),
             words={"pattern": (), "layers": (), "task": (), "metric": (), "control": (), "model": ()},
             identity=("model", "task", "metric", "pattern", "layers", "control", "seed"),
         ),

@@ -153,13 +153,16 @@ def test_of_trainings_and_masks() -> None:
     ]
     rest = row | values | {"control": "kept", "seed": 0}
     masks = pd.DataFrame(
-        [rest | {"pattern": name, "layers": layers, "value": v, "sparsity": s} for name, layers, v, s in patterns]
+        [
+            rest | {"pattern": name, "layers": layers, "value": v, "sparsity": s, "sparsity_texts": s / 2}
+            for name, layers, v, s in patterns
+        ]
     )
     assert of("masks", masks=masks) == [
         "m: accuracy of sst2 without a mask 0.800 [0.700, 0.900].",
-        "m: sst2 under 2 masks of all layers: best window:1 (95% masked) 0.700 [0.700, 0.900]; worst star (90% masked) "
-        "0.600 [0.700, 0.900].",
-        "m: sst2 under 1 mask of layers 0: star (90% masked) 0.750 [0.700, 0.900].",
+        "m: sst2 under 2 masks of all layers: best window:1 (48% of the texts masked) 0.700 [0.700, 0.900]; "
+        "worst star (45% of the texts masked) 0.600 [0.700, 0.900].",
+        "m: sst2 under 1 mask of layers 0: star (45% of the texts masked) 0.750 [0.700, 0.900].",
     ]
 
 

@@ -18,6 +18,7 @@ def masks(seeds: int = 3, tasks: tuple[str, ...] = ("sst2",)) -> pd.DataFrame:
             "layers": "all",
             "control": control,
             "sparsity": sparsity,
+            "sparsity_texts": sparsity / 2,
             "task": task,
             "metric": "accuracy",
             "seed": seed,
@@ -47,10 +48,10 @@ def test_markdown_has_both_tables_of_the_paper() -> None:
     lines = study_markdown(masks(1, ("sst2", "rte"))).splitlines()
     assert "| task | all | as many at random | no diagonal |" in lines
     assert "| rte | 0.500 [0.400, 0.990] | 0.600 [0.400, 0.990] | 0.700 [0.400, 0.990] |" in lines
-    assert "| sst2 | star | all | 90.0 | 0.800 [0.400, 0.990] | 91.0 | 0.900 [0.400, 0.990] |" in lines
+    assert "| sst2 | star | all | 90.0 | 45.0 | 0.800 [0.400, 0.990] | 45.5 | 0.900 [0.400, 0.990] |" in lines
     only = masks(1)
     without = study_markdown(only[only["control"] == "kept"])
-    assert "| sst2 | star | all | 90.0 | 0.800 [0.400, 0.990] | – | – |" in without
+    assert "| sst2 | star | all | 90.0 | 45.0 | 0.800 [0.400, 0.990] | – | – |" in without
     assert "random" not in without
 
 
@@ -60,8 +61,8 @@ def test_the_figure_has_a_panel_per_task_and_a_point_per_mask() -> None:
     assert len(figure.axes) == 3
     for axes in figure.axes:
         points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_marker() == "o"}
-        assert points["with the diagonal"] == [[90.0, pytest.approx(0.8)]]
-        assert points["without it"] == [[91.0, pytest.approx(0.9)]]
+        assert points["with the diagonal"] == [[45.0, pytest.approx(0.8)]]
+        assert points["without it"] == [[45.5, pytest.approx(0.9)]]
         levels = [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"]
         assert levels == [0.5]
         assert [text.get_text() for text in axes.texts] == ["star"]

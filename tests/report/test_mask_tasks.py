@@ -23,6 +23,7 @@ def run(task: str, base: float, seeds: int = 3, metrics: tuple[str, ...] = ("acc
             "layers": "all",
             "control": control,
             "sparsity": sparsity,
+            "sparsity_texts": sparsity * (0.5 if task == "rte" else 0.25),
             "task": task,
             "metric": metric,
             "seed": seed,
@@ -80,10 +81,10 @@ def test_one_task_is_not_several() -> None:
 def test_markdown_names_what_is_masked() -> None:
     runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1, metrics=("f1", "accuracy"))]
     lines = tasks_markdown(over_tasks(runs), metrics_of(runs)).splitlines()
-    assert "| attention | masked, % | sst2 | rte | average [95 % interval] |" in lines
-    assert "| all | 0.0 | 0.500 | 0.300 | 0.400 [0.379, 0.428] |" in lines
-    assert "| no diagonal | 1.0 | 0.700 | 0.500 | 0.600 [0.579, 0.628] |" in lines
-    assert any(line.startswith("| star | 90.0 | 0.800 | 0.600 |") for line in lines)
+    assert "| attention | masked, % | of texts, % | sst2 | rte | average [95 % interval] |" in lines
+    assert "| all | 0.0 | 0.0 | 0.500 | 0.300 | 0.400 [0.379, 0.428] |" in lines
+    assert "| no diagonal | 1.0 | 0.4 | 0.700 | 0.500 | 0.600 [0.579, 0.628] |" in lines
+    assert any(line.startswith("| star | 90.0 | 33.8 | 0.800 | 0.600 |") for line in lines)
     assert lines[-1] == "The average is that of accuracy of sst2, f1 of rte."
 
 
@@ -97,4 +98,4 @@ def test_figure_and_page() -> None:
     assert axes.get_ylabel() == "average on 2 tasks"
     tables = MASKS.overviews(runs)
     assert [table.title for table in tables] == ["Over tasks", "Models trained under masks"]
-    assert [column.name for column in tables[0].columns][:4] == ["attention", "masked, %", "sst2", "rte"]
+    assert [column.name for column in tables[0].columns][:5] == ["attention", "masked, %", "of texts, %", "sst2", "rte"]
