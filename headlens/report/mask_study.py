@@ -15,6 +15,7 @@ from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
 from headlens.report.style import (
     BLUE,
+    FAINT,
     FULL_WIDTH,
     INK,
     TICK_SIZE,
@@ -122,6 +123,8 @@ def _cell(rows: pd.DataFrame) -> str:
 def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:
     """The metric over the share of masked positions, a panel per model and task, with and without the diagonal.
 
+    A faint line joins the two ways of a pattern.
+
     Args:
         masks: rows of `masks.csv`.
 
@@ -183,18 +186,22 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
         x = 100 * numbers(own, "sparsity_texts")
         axes.plot(x, numbers(own, "value"), "o", color=colour, markersize=3.5, label=label, zorder=3)
         draw_intervals(axes, x, own, colour)
-    axes.margins(x=0.18)  # room for the names of the leftmost
+    for _, pair in others[others["control"].isin(_WAYS)].groupby(["pattern", "layers"], sort=False):
+        ends = 100 * numbers(pair, "sparsity_texts"), numbers(pair, "value")
+        axes.plot(*ends, color=FAINT, linewidth=0.8, zorder=2)
+    axes.margins(x=0.12, y=0.1)  # room for the names
     patterns = list(dict.fromkeys(others["pattern"].astype(str)))
     names = dict(zip(patterns, short_names(patterns), strict=True))
     for row in others[others["control"] == "kept"].to_dict("records"):
         where = "" if row["layers"] == "all" else f" {row['layers']}"
+        top = row["value"] if math.isnan(row["ci_high"]) else row["ci_high"]
         axes.annotate(
             f"{names[str(row['pattern'])]}{where}",
-            (100 * row["sparsity_texts"], row["value"]),
-            # The same pattern without the diagonal stands a little to the right.
-            xytext=(-4, 0),
-            ha="right",
-            va="center",
+            (100 * row["sparsity_texts"], top),
+            # Above the interval: beside a point there are others.
+            xytext=(0, 2),
+            ha="center",
+            va="bottom",
             textcoords="offset points",
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4},
             fontsize=TICK_SIZE - 1,

@@ -257,8 +257,8 @@ CAPTIONS = {
     "quality": Caption(
         "What models achieve under masks",
         "Models that were trained and measured under each mask, over the share of positions of the texts that it "
-        "masks, with 95 % intervals: of the examples for one seed, of the means for several. The dashed line has no "
-        "mask.",
+        "masks, with 95 % intervals: of the examples for one seed, of the means for several. A faint line joins a "
+        "pattern with the diagonal and without it; the dashed line has no mask.",
     ),
     "layers": Caption(
         "What models achieve under masks, by layers",
