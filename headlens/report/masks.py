@@ -170,7 +170,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "Models trained and measured under each mask; `control` tells whether the diagonal was kept, dropped, or as "
-        "many random positions masked instead."
+        "many random positions masked instead. `sparsity` is the share of the positions of n tokens that is masked, "
+        "`sparsity_texts` that of the texts, each as long as it is."
     )
     found = [page_table("Models trained under masks", records, about)] if records else []
     return [*_over_tasks(runs), *found, *_effects(runs)]
@@ -205,7 +206,8 @@ def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
     about = (
         "The main metric of every task, mean over seeds, and the average over tasks with its 95 % interval: over the "
-        "seeds, or for one seed over the examples of all tasks."
+        "seeds, or for one seed over the examples of all tasks. What is masked is a share of the positions of n "
+        "tokens, and of the texts, mean over the tasks."
     )
     return [page_table("Over tasks", records, about)]
 
