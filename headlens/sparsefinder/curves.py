@@ -119,9 +119,10 @@ def with_curves(points: pd.DataFrame, by: Sequence[str] = ("stack",)) -> pd.Data
 
 
 def spread_out(points: pd.DataFrame, count: int) -> pd.DataFrame:
-    """A few points of each method's curve, as far apart in sparsity as can be, the sparsest and the densest among them.
+    """A few points of each method's curve, equally far apart along it, the sparsest the last.
 
-    What is tried on a task: a metric takes a pass over the data for each.
+    What is tried on a task: a metric takes a pass over the data for each. Curves begin with the graph of all pairs,
+    which is attention itself. Where recall falls steeply points are close in sparsity, and so does the metric fall.
 
     Args:
         points: of curves, see `curve`.
@@ -129,8 +130,11 @@ def spread_out(points: pd.DataFrame, count: int) -> pd.DataFrame:
     """
     found = []
     for _, own in points.groupby("method", sort=False):
-        sparsity = own["sparsity"].to_numpy(np.float64)
-        wanted = np.linspace(sparsity.min(), sparsity.max(), count)
-        places = sorted({int(np.abs(sparsity - value).argmin()) for value in wanted})
-        found.append(own.iloc[places])
+        sparsity, recall = (own[name].to_numpy(np.float64) for name in ("sparsity", "recall"))
+        along = np.hypot(np.diff(sparsity, prepend=0), np.diff(recall, prepend=1)).cumsum()
+        places: list[int] = []
+        for wanted in np.linspace(along[-1], 0, count, endpoint=False):
+            free = [place for place in np.abs(along - wanted).argsort(kind="stable") if place not in places]
+            places += [int(place) for place in free[:1]]
+        found.append(own.iloc[sorted(places)])
     return pd.concat(found, ignore_index=True) if found else points

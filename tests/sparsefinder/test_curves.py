@@ -129,13 +129,23 @@ def test_points_that_are_tried_are_of_the_curve(drawn: list[tuple[float, float]]
     points = pd.DataFrame(drawn, columns=["sparsity", "recall"]).assign(method="distance")
     best = curve(points)
     few = spread_out(best, count)
-    assert 1 <= len(few) <= max(count, 1)
-    assert set(map(tuple, few[["sparsity", "recall"]].to_numpy())) <= set(
-        map(tuple, best[["sparsity", "recall"]].to_numpy())
+    assert len(few) == min(count, len(best))
+    chosen = list(map(tuple, few[["sparsity", "recall"]].to_numpy()))
+    assert set(chosen) <= set(map(tuple, best[["sparsity", "recall"]].to_numpy()))
+    assert sorted(chosen) == chosen
+    assert few["sparsity"].max() == best["sparsity"].max()
+
+
+def test_points_are_close_where_recall_falls() -> None:
+    """A curve of three straight parts, each as long as the others."""
+    flat = [(x, 1 - x / 1e6) for x in np.linspace(0.01, 0.5, 50)]
+    steep = [(0.5 + (1 - y) / 1e6, y) for y in np.linspace(0.99, 0.5, 50)]
+    end = [(x, 0.5 - x / 1e6) for x in np.linspace(0.51, 1.0, 50)]
+    points = pd.DataFrame(flat + steep + end, columns=["sparsity", "recall"]).assign(method="distance")
+    found = spread_out(curve(points), 6)[["sparsity", "recall"]].to_numpy()
+    assert found == pytest.approx(
+        np.array([(0.25, 1), (0.5, 1), (0.5, 0.75), (0.5, 0.5), (0.75, 0.5), (1, 0.5)]), abs=0.006
     )
-    if count > 1:
-        assert few["sparsity"].min() == best["sparsity"].min()
-        assert few["sparsity"].max() == best["sparsity"].max()
 
 
 def test_nothing_is_nothing() -> None:
