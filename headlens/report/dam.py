@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
 from headlens.errors import InputError
-from headlens.report.curves import draw_intervals, draw_level
+from headlens.report.curves import VALUES, draw_intervals, draw_level
 from headlens.report.dam_results import CLASSES, UNMASKED, dam_markdown
 from headlens.report.kind import Caption, Drawings, Figures, Kind
 from headlens.report.mask_pictures import IMPORTANCE, KEPT, mask_picture
@@ -84,10 +84,10 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     figure = new_figure(FULL_WIDTH / 2, 2.6)
     headline(figure, "Quality by sparsity")
     axes = figure.add_axes((0.2, 0.17, 0.76, 0.66))
-    dress(axes, "masked positions, %", f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}")
+    dress(axes, "masked positions of the texts, %", f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}")
     for penalty, colour in _colours(masked["penalty"]).items():
         own = masked[masked["penalty"] == penalty]
-        x, y = 100 * numbers(own, "sparsity"), numbers(own, "value")
+        x, y = 100 * numbers(own, "sparsity_texts"), numbers(own, "value")
         axes.plot(x, y, "o", color=colour, markersize=4, label=f"λ {penalty:g}")
         draw_intervals(axes, x, own, colour)
     trained = others["run"] == UNMASKED
@@ -170,15 +170,17 @@ def _draw(run: RecordedRun) -> Drawings:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    names = ("run", "metric", *VALUES, "sparsity", "sparsity_texts")
     records = [
-        {"folder": run.folder.name, **{k: row[k] for k in ("run", "metric", "value", "ci_low", "ci_high", "sparsity")}}
+        {"folder": run.folder.name, **{k: row[k] for k in names}}
         for run in runs
         if "sweep" in run.tables
         for row in run.tables["sweep"].to_dict("records")
     ]
     about = (
         "The share of masked positions and the task under the final mask, by the penalty λ; `plain` is the model as it "
-        "was, `unmasked` the same training without a mask."
+        "was, `unmasked` the same training without a mask. `sparsity` is the share of n x n positions, "
+        "`sparsity_texts` that of the positions of the texts, each as long as it is."
     )
     return [page_table("Masks and what models achieve under them", records, about)] if records else []
 
@@ -187,18 +189,18 @@ def _findings(run: RecordedRun) -> list[str]:
     if "sweep" not in run.tables:
         return []
     return [
-        f"{row['model']}, {row['run']}: {float(row['sparsity']):.1%} of the positions masked, {row['metric']} of "
+        f"{row['model']}, {row['run']}: {float(row['sparsity_texts']):.1%} of the texts masked, {row['metric']} of "
         f"{row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, {number_text(row['ci_high'])}]."
         for row in run.tables["sweep"].to_dict("records")
-        if np.isfinite(float(row["sparsity"]))
+        if np.isfinite(float(row["sparsity_texts"]))
     ]
 
 
 CAPTIONS = {
     "quality": Caption(
         "Quality by sparsity",
-        "What the task is like under the final masks, with 95 % intervals, over the share of masked positions; the "
-        "dashed lines have no mask: grey the model before, black one that was trained likewise.",
+        "What the task is like under the final masks, with 95 % intervals, over the share of the texts' positions "
+        "that is masked; the dashed lines have no mask: grey the model before, black one that was trained likewise.",
     ),
     "importance": Caption(
         "Where attention is needed",
@@ -219,7 +221,7 @@ CAPTIONS = {
 DAM = Kind(
     tables={
         "sweep": Columns(
-            numbers=("penalty", "sparsity", "value", "ci_low", "ci_high"),
+            numbers=("penalty", "sparsity", "sparsity_texts", "value", "ci_low", "ci_high"),
             words={"run": (), "model": (), "task": (), "metric": ()},
             identity=("run", "metric"),
         ),

@@ -69,7 +69,7 @@ def test_quality_shows_the_masks_by_sparsity_and_the_plain_model() -> None:
     assert figure is not None
     (axes,) = figure.axes
     points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_label().startswith("λ")}
-    assert points == {"λ 0.1": [[70.0, 0.8]], "λ 1": [[95.0, 0.6]]}
+    assert points == {"λ 0.1": [[35.0, 0.8]], "λ 1": [[47.5, 0.6]]}
     assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [0.9]
 
 

@@ -140,10 +140,10 @@ def test_of_trainings_and_masks() -> None:
     metrics = pd.DataFrame([row | values])
     assert of("train", metrics=metrics) == ["m: accuracy of sst2 0.800 [0.700, 0.900] on 50 examples of dev."]
     sweep = pd.DataFrame(
-        [row | values | {"run": name, "sparsity": s} for name, s in (("plain", np.nan), ("penalty-1", 0.5))]
+        [row | values | {"run": name, "sparsity_texts": s} for name, s in (("plain", np.nan), ("penalty-1", 0.5))]
     )
     assert of("train-dam", sweep=sweep) == [
-        "m, penalty-1: 50.0% of the positions masked, accuracy of sst2 0.800 [0.700, 0.900]."
+        "m, penalty-1: 50.0% of the texts masked, accuracy of sst2 0.800 [0.700, 0.900]."
     ]
     patterns = [
         ("full", "all", 0.8, 0.0),
