@@ -40,7 +40,7 @@ class MetricOptions:
         data: files, or data sets of the hub; none for what is held out of the corpus, or the task's own.
         columns: columns by role, each `ROLE=NAME` or several with commas between them.
         data_split: of data sets; None for the task's own.
-        points: of each method's Pareto curve, a pass over the data each.
+        points: of each method's curve of the attention weight that is kept, a pass over the data each.
 
     Raises:
         OptionError: if a number is out of range, or data is given for no task.

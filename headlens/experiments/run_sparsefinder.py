@@ -261,7 +261,8 @@ def _measured(
     stacks = tuple(dict.fromkeys(site.partition(".")[0] for site in fitted))
     level = stacks[0] if len(stacks) == 1 else EVERY
     own = points[points["stack"] == level]
-    tried = spread_out(curve(own[own["method"] != GOLD]), request.metric.points)
+    # A task suffers from the weight that is lost, not from the number of pairs that had some.
+    tried = spread_out(curve(own[own["method"] != GOLD], "mass"), request.metric.points, "mass")
     tried = pd.concat([own[own["method"] == GOLD], tried, pd.DataFrame([NOTHING])], ignore_index=True)
     options = EvaluationOptions(request.batch_tokens, seed=request.fit.seed, warn=run.warn_once)
     restricted = RestrictedTask(loaded, task, source, request.grid, fitted, stacks, options)

@@ -19,16 +19,17 @@ from headlens.experiments.sparse_heads import head_table
 from headlens.experiments.sparsity_sweep import Swept
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.models.loading import LoadedModel
-from headlens.sparsefinder.curves import AREAS_COLUMNS, POINT, areas, with_curves
+from headlens.sparsefinder.curves import AREAS_COLUMNS, MEASURES, POINT, areas, with_curves
 from headlens.sparsefinder.pareto import GOLD, Grid, predictor_of
 from headlens.sparsefinder.store import SPECIAL, UNKNOWN
 
 PARETO_COLUMNS = [
     *("model", *KEY_COLUMNS, "method", "parameter", "value_of_parameter", "window", "global_tokens"),
-    *("recall", "sparsity", "exact", "on_curve", "task", "metric", "value", "ci_low", "ci_high", "task_sparsity"),
+    *MEASURES,
+    *("on_curve", "task", "metric", "value", "ci_low", "ci_high", "task_sparsity"),
 ]
 METRICS_COLUMNS = [
-    *("stack", *POINT, "recall", "sparsity", "exact"),
+    *("stack", *POINT, *MEASURES),
     *("task", "task_sparsity", "metric", "value", "ci_low", "ci_high"),
 ]
 # The point where no pair is predicted, so that queries look at their own places.

@@ -125,7 +125,7 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
     gold = points[points["method"] == GOLD]
     if curves.empty:
         return None
-    tried = curves[curves["value"].notna()]
+    tried = points[points["value"].notna() & (points["method"] != GOLD)]
     panels = [("recall", "recall", curves)]
     if len(tried):
         panels.append(("value", _asked(str(tried["metric"].iloc[0]), str(tried["task"].iloc[0])), tried))
@@ -372,7 +372,7 @@ _METHODS = (GOLD, *LOOKS)
 SPARSEFINDER = Kind(
     tables={
         "pareto": Columns(
-            numbers=("recall", "sparsity", "exact", "value", "ci_low", "ci_high", "task_sparsity"),
+            numbers=("recall", "sparsity", "exact", "mass", "value", "ci_low", "ci_high", "task_sparsity"),
             words={"model": (), "stack": ("all", *STACKS), "method": _METHODS, "on_curve": ()},
             identity=("model", *KEY_COLUMNS, "method", "value_of_parameter", "window", "global_tokens"),
         ),

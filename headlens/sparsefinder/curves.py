@@ -13,7 +13,7 @@ from headlens.sparsefinder.hulls import area, frontier, hull
 from headlens.sparsefinder.pareto import GOLD
 
 POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
-MEASURES = ["recall", "sparsity", "exact"]
+MEASURES = ["recall", "sparsity", "exact", "mass"]
 EVERY = "all"  # stacks
 AREAS_COLUMNS = ["method", "quality", "area", "ci_low", "ci_high", "share", "share_ci_low", "share_ci_high", "at_90"]
 _SPARSE = 0.9  # where methods are compared by a single number
@@ -21,7 +21,7 @@ _LEAST = 0.005  # of area above chance: attention that is all but dense leaves n
 
 
 def of_model(heads: pd.DataFrame) -> pd.DataFrame:
-    """Every point over all heads of all sites, which have equal weight: columns `POINT`, recall, sparsity, exact.
+    """Every point over all heads of all sites, which have equal weight: columns `POINT`, `MEASURES`.
 
     Args:
         heads: rows of `pareto` of all sites, one below the other. Heads without a gold pair have no recall.
@@ -118,20 +118,21 @@ def with_curves(points: pd.DataFrame, by: Sequence[str] = ("stack",)) -> pd.Data
     return points.assign(on_curve=found)
 
 
-def spread_out(points: pd.DataFrame, count: int) -> pd.DataFrame:
+def spread_out(points: pd.DataFrame, count: int, quality: str = "recall") -> pd.DataFrame:
     """A few points of each method's curve, equally far apart along it, the sparsest the last.
 
     What is tried on a task: a metric takes a pass over the data for each. Curves begin with the graph of all pairs,
-    which is attention itself. Where recall falls steeply points are close in sparsity, and so does the metric fall.
+    which is attention itself. Where the quality falls steeply points are close in sparsity.
 
     Args:
         points: of curves, see `curve`.
         count: how many of each method, at most all.
+        quality: that of the curves.
     """
     found = []
     for _, own in points.groupby("method", sort=False):
-        sparsity, recall = (own[name].to_numpy(np.float64) for name in ("sparsity", "recall"))
-        along = np.hypot(np.diff(sparsity, prepend=0), np.diff(recall, prepend=1)).cumsum()
+        sparsity, kept = (own[name].to_numpy(np.float64) for name in ("sparsity", quality))
+        along = np.hypot(np.diff(sparsity, prepend=0), np.diff(kept, prepend=1)).cumsum()
         places: list[int] = []
         for wanted in np.linspace(along[-1], 0, count, endpoint=False):
             free = [place for place in np.abs(along - wanted).argsort(kind="stable") if place not in places]

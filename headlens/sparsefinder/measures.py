@@ -1,4 +1,4 @@
-"""How well a predicted graph covers attention: recall, sparsity, exact queries (Treviso et al. 2022, section 5)."""
+"""How well a predicted graph covers attention: recall, sparsity and exact queries (Treviso et al. 2022), and weight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class GraphCounts:
-    """What is counted of each example and head, whole numbers: (batch, heads).
+    """What is counted of each example and head: (batch, heads), whole numbers but for `kept` and `weight`.
 
     Args:
         gold: pairs of a query and a key that have weight.
@@ -20,6 +20,8 @@ class GraphCounts:
         allowed: pairs of real tokens, under causal attention of a query and the keys up to it.
         exact: queries of which all gold keys were predicted: their attention over the graph is the full one.
         queries: real ones.
+        kept: the weight of predicted pairs.
+        weight: that of all pairs.
     """
 
     gold: Tensor
@@ -28,23 +30,27 @@ class GraphCounts:
     allowed: Tensor
     exact: Tensor
     queries: Tensor
+    kept: Tensor
+    weight: Tensor
 
     @classmethod
-    def of(cls, gold: Tensor, predicted: Tensor, allowed: Tensor) -> GraphCounts:
+    def of(cls, weights: Tensor, predicted: Tensor, allowed: Tensor) -> GraphCounts:
         """Count.
 
         Args:
-            gold: pairs with weight: bool, (batch, heads, query, key).
-            predicted: the same of a graph; what is not allowed does not count in either.
+            weights: of attention, (batch, heads, query, key); as bool all that there are count alike.
+            predicted: the pairs of a graph, bool; what is not allowed does not count in either.
             allowed: see `allowed_pairs`; bool, broadcastable to these.
         """
-        allowed = allowed.expand_as(gold)
-        gold, predicted = gold & allowed, predicted & allowed
+        allowed = allowed.expand_as(weights)
+        weights = weights * allowed
+        gold, predicted = weights > 0, predicted & allowed
         found = gold & predicted
         real = allowed.any(dim=-1)
         exact = (found == gold).all(dim=-1) & real
         golds, founds, predicteds, alloweds = (t.sum(dim=(2, 3)) for t in (gold, found, predicted, allowed))
-        return cls(golds, founds, predicteds, alloweds, exact.sum(dim=2), real.sum(dim=2))
+        kept, weight = ((weights * pairs).sum(dim=(2, 3), dtype=torch.float64) for pairs in (predicted, allowed))
+        return cls(golds, founds, predicteds, alloweds, exact.sum(dim=2), real.sum(dim=2), kept, weight)
 
     @property
     def recall(self) -> Tensor:
@@ -61,9 +67,14 @@ class GraphCounts:
         """The share of queries all of whose gold keys were predicted: (batch, heads), double."""
         return self.exact.double() / self.queries
 
+    @property
+    def mass(self) -> Tensor:
+        """The share of the weight that is on predicted pairs: (batch, heads), double; NaN where there is none."""
+        return self.kept / self.weight
+
 
 class Means:
-    """Recall, sparsity and exact share at some points, as sentences come; counts are not kept.
+    """Recall, sparsity, exact share and mass at some points, as sentences come; counts are not kept.
 
     As in the authors' code: pairs are counted together within an example and head, and examples have equal weight.
     Means over heads, and over layers, are what the paper prints. Examples without a real pair, or without a gold pair,
@@ -77,14 +88,14 @@ class Means:
 
     def add(self, points: Sequence[GraphCounts]) -> None:
         """Some more examples, with the graph of every point."""
-        shares = torch.stack([torch.stack([own.recall, own.sparsity, own.exact_share]) for own in points])
+        shares = torch.stack([torch.stack([own.recall, own.sparsity, own.exact_share, own.mass]) for own in points])
         self._sums = self._sums + shares.nansum(dim=2)
         self._counts = self._counts + (~shares.isnan()).sum(dim=2)
         self._sentences.append(shares[:, :2].nanmean(dim=3).permute(2, 0, 1))
 
     @property
     def heads(self) -> Tensor:
-        """Recall, sparsity and exact share of every head, each the mean over examples: (points, 3, heads), double."""
+        """Recall, sparsity, exact share and mass of every head, means over examples: (points, 4, heads), double."""
         return self._sums / self._counts
 
     @property
@@ -110,14 +121,15 @@ def allowed_pairs(queries: Tensor, keys: Tensor, *, causal: bool = False) -> Ten
     return found
 
 
-def counts_by_window(gold: Tensor, base: Tensor, allowed: Tensor, windows: Sequence[int]) -> list[GraphCounts]:
+def counts_by_window(weights: Tensor, base: Tensor, allowed: Tensor, windows: Sequence[int]) -> list[GraphCounts]:
     """What `GraphCounts.of` counts of a graph to which windows of several widths are added, for the price of one.
 
     What a window of width w adds are the pairs with |i - j| ≤ w that the graph does not have, so it is enough to know
-    how many pairs of each offset are missing, and for each query how far away its farthest missing gold key is.
+    how many pairs of each offset are missing, and how much weight they have, and for each query how far away its
+    farthest missing gold key is.
 
     Args:
-        gold: pairs with weight: bool, (batch, heads, query, key).
+        weights: of attention, (batch, heads, query, key).
         base: the graph without a window, broadcastable to these.
         allowed: see `allowed_pairs`.
         windows: widths; -1 adds nothing.
@@ -125,8 +137,9 @@ def counts_by_window(gold: Tensor, base: Tensor, allowed: Tensor, windows: Seque
     Returns:
         The counts with each window.
     """
-    allowed = allowed.expand_as(gold)
-    gold, base = gold & allowed, base & allowed
+    allowed = allowed.expand_as(weights)
+    weights, base = weights * allowed, base & allowed
+    gold = weights > 0
     n, m = gold.shape[2:]
     offset = (torch.arange(n)[:, None] - torch.arange(m)).abs().to(gold.device)
     missing = gold & ~base
@@ -137,15 +150,16 @@ def counts_by_window(gold: Tensor, base: Tensor, allowed: Tensor, windows: Seque
     more_found, more_predicted = (
         (pairs.flatten(2).float() @ near).long().cumsum(-1) for pairs in (missing, allowed & ~base)
     )
+    more_kept = ((weights * missing).flatten(2).float() @ near).double().cumsum(-1)
+    kept, weight = ((weights * pairs).sum(dim=(2, 3), dtype=torch.float64) for pairs in (base, allowed))
     farthest = torch.where(missing, offset, -1).amax(dim=-1)
     real = allowed.any(dim=-1)
     totals = [t.sum(dim=(2, 3)) for t in (gold, gold & base, base, allowed)]
     found = []
     for window in windows:
         place = min(window, reach)
-        more = [t[..., place] if window >= 0 else 0 for t in (more_found, more_predicted)]
+        more = [t[..., place] if window >= 0 else 0 for t in (more_found, more_predicted, more_kept)]
         exact = ((farthest <= window) & real).sum(dim=2)
-        found.append(
-            GraphCounts(totals[0], totals[1] + more[0], totals[2] + more[1], totals[3], exact, real.sum(dim=2))
-        )
+        counts = totals[0], totals[1] + more[0], totals[2] + more[1], totals[3], exact, real.sum(dim=2)
+        found.append(GraphCounts(*counts, kept + more[2], weight))
     return found

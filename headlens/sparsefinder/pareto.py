@@ -31,7 +31,7 @@ from headlens.sparsefinder.store import Pairs
 
 PARETO_COLUMNS = [
     *("method", "parameter", "value_of_parameter", "window", "global_tokens", "head"),
-    *("recall", "sparsity", "exact"),
+    *("recall", "sparsity", "exact", "mass"),
 ]
 OWN = ("distance", "bucket", "cluster")  # methods of Sparsefinder; the others it is compared with
 GOLD = "entmax"  # what attention itself leaves, as if it were a method
@@ -209,7 +209,7 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted, replicates: int = 0) ->
     """
     gold = Means()
     for own in batches():
-        gold.add([GraphCounts.of(own.gold, own.gold, own.allowed)])
+        gold.add([GraphCounts.of(own.weights, own.gold, own.allowed)])
     sentences = len(gold.examples)
     keys = [str(place) for place in range(sentences)]
     draws = Draws.of(keys, replicates if sentences >= FEWEST else 0, fitted.seed)
@@ -219,10 +219,10 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted, replicates: int = 0) ->
     for method, parameter, value, tokens, predictor in predictors(grid, fitted):
         means = Means()
         for own in batches():
-            base = torch.zeros_like(own.gold)
+            base = torch.zeros_like(own.weights, dtype=torch.bool)
             if predictor is not None:
-                base = predictor.graph(own.vectors).expand_as(own.gold)
-            means.add(counts_by_window(own.gold, base, own.allowed, widths))
+                base = predictor.graph(own.vectors).expand_as(own.weights)
+            means.add(counts_by_window(own.weights, base, own.allowed, widths))
         samples.append(_sampled(means.examples, draws))
         for window, shares in zip(grid.windows, means.heads, strict=True):
             about = (method, parameter, value if method != "window" else window, window, tokens)

@@ -1,4 +1,4 @@
-"""Queries, keys and the pairs that have weight, of many sentences: on disk, read a layer at a time."""
+"""Queries, keys and the weights of pairs, of many sentences: on disk, read a layer at a time."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from headlens.sparsefinder.predictors import Vectors
 
 NOTES = "notes.json"  # what was left out of a store
 SPECIAL, UNKNOWN = "special", "unknown"  # tags of tokens without a part of speech
+_LEAST_HALF = 2.0**-24  # the smallest number above 0
 _ROOM = 2**25  # bytes that are held back before a part of the store is written
 Bits = npt.NDArray[np.uint8]
 
@@ -35,7 +36,7 @@ class Pairs:
     Args:
         queries: (batch, heads, query, d), float32.
         keys: (batch, heads, key, d), float32.
-        gold: pairs with weight: bool, (batch, heads, query, key).
+        weights: of attention, float32, (batch, heads, query, key).
         real_queries: which are tokens, (batch, query).
         real_keys: the same, (batch, key).
         causal: whether a query looks at no key behind it.
@@ -43,10 +44,15 @@ class Pairs:
 
     queries: Tensor
     keys: Tensor
-    gold: Tensor
+    weights: Tensor
     real_queries: Tensor
     real_keys: Tensor
     causal: bool
+
+    @property
+    def gold(self) -> Tensor:
+        """Pairs with weight: bool, (batch, heads, query, key)."""
+        return self.weights > 0
 
     @property
     def vectors(self) -> Vectors:
@@ -61,24 +67,31 @@ class Pairs:
 
 @dataclass(frozen=True, eq=False)
 class _Sentence:
-    """Of one sentence at one site, without padding: (tokens, heads, d) twice, and the bits of (heads, query, key)."""
+    """Of one sentence at one site, without padding.
+
+    Args:
+        queries, keys: (tokens, heads, d).
+        gold: which pairs have weight, the bits of (heads, query, key).
+        weights: of these, one after the other.
+    """
 
     queries: Tensor
     keys: Tensor
     gold: Bits
+    weights: Tensor
 
     @property
     def size(self) -> int:
         """Bytes."""
-        return self.queries.nbytes + self.keys.nbytes + self.gold.nbytes
+        return self.queries.nbytes + self.keys.nbytes + self.gold.nbytes + self.weights.nbytes
 
 
 @dataclass
 class Collector(Observer):
     """Writes what attention has to do with queries and keys into a folder while a model runs.
 
-    Sentences stand without padding, vectors in half precision, pairs with weight as bits; what is not on disk yet is
-    bounded. Grouped keys are repeated for each head.
+    Sentences stand without padding, vectors and weights in half precision, which pairs have weight as bits; what is not
+    on disk yet is bounded. Grouped keys are repeated for each head.
 
     Args:
         folder: of the store; made, and empty.
@@ -126,8 +139,11 @@ class Collector(Observer):
 
 def _sentence(query: Tensor, key: Tensor, weights: Tensor, real_queries: Tensor, real_keys: Tensor) -> _Sentence:
     ours, theirs = real_queries.bool(), real_keys.bool()
-    gold = (weights > 0)[:, ours][:, :, theirs]
-    return _Sentence(_flat(query[:, ours]), _flat(key[:, theirs]), np.packbits(gold.cpu().numpy()))
+    own = weights.detach()[:, ours][:, :, theirs].float().cpu()
+    gold = own > 0
+    # The least weight stays one in half precision, too.
+    values = own[gold].clamp(min=_LEAST_HALF).to(torch.float16)
+    return _Sentence(_flat(query[:, ours]), _flat(key[:, theirs]), np.packbits(gold.numpy()), values)
 
 
 def _flat(vectors: Tensor) -> Tensor:
@@ -140,6 +156,7 @@ def _write(path: Path, sentences: list[_Sentence]) -> None:
         "queries": torch.cat([s.queries for s in sentences]),
         "keys": torch.cat([s.keys for s in sentences]),
         "gold": torch.from_numpy(np.concatenate([s.gold for s in sentences])),
+        "weights": torch.cat([s.weights for s in sentences]),
         "lengths": torch.tensor([[len(s.queries), len(s.keys)] for s in sentences]),
     }
     with output_errors(path.parent):
@@ -227,16 +244,19 @@ class Store:
 def _read(path: Path) -> Iterator[_Sentence]:
     try:
         parts = load_file(path)
-        queries, keys, gold, lengths = (parts[name] for name in ("queries", "keys", "gold", "lengths"))
+        names = ("queries", "keys", "gold", "weights", "lengths")
+        queries, keys, gold, weights, lengths = (parts[name] for name in names)
     except (OSError, KeyError, ValueError, SafetensorError) as error:
         raise OptionError(f"{path} cannot be read as queries and keys: {error}", "Collect them again.") from error
-    starts = [0, 0, 0]
+    starts, begun = [0, 0, 0], 0
     heads = queries.shape[1]
     for n, m in lengths.tolist():
         sizes = n, m, -(-heads * n * m // 8)
         own = (t[a : a + size] for t, a, size in zip((queries, keys, gold), starts, sizes, strict=True))
         ours, theirs, bits = own
-        yield _Sentence(ours, theirs, bits.numpy())
+        ended = begun + int(np.unpackbits(bits.numpy()).sum())
+        yield _Sentence(ours, theirs, bits.numpy(), weights[begun:ended])
+        begun = ended
         starts = [a + size for a, size in zip(starts, sizes, strict=True)]
 
 
@@ -244,12 +264,13 @@ def _padded(sentences: list[_Sentence], *, causal: bool) -> Pairs:
     batch, heads, size = len(sentences), sentences[0].queries.shape[1], sentences[0].queries.shape[2]
     n, m = max(len(s.queries) for s in sentences), max(len(s.keys) for s in sentences)
     queries, keys = torch.zeros(batch, heads, n, size), torch.zeros(batch, heads, m, size)
-    gold = torch.zeros(batch, heads, n, m, dtype=torch.bool)
+    weights = torch.zeros(batch, heads, n, m)
     real_queries, real_keys = (torch.zeros(batch, length, dtype=torch.bool) for length in (n, m))
     for row, own in enumerate(sentences):
         i, j = len(own.queries), len(own.keys)
         queries[row, :, :i], keys[row, :, :j] = own.queries.transpose(0, 1), own.keys.transpose(0, 1)
         bits = np.unpackbits(own.gold, count=heads * i * j).reshape(heads, i, j)
-        gold[row, :, :i, :j] = torch.from_numpy(bits.astype(bool))
+        gold = torch.from_numpy(bits.astype(bool))
+        weights[row, :, :i, :j] = torch.zeros(gold.shape).masked_scatter(gold, own.weights.float())
         real_queries[row, :i], real_keys[row, :j] = True, True
-    return Pairs(queries, keys, gold, real_queries, real_keys, causal)
+    return Pairs(queries, keys, weights, real_queries, real_keys, causal)

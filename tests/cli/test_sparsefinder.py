@@ -25,6 +25,7 @@ from headlens.errors import Interrupted
 from headlens.experiments import run_sparsefinder, sparsity_sweep
 from headlens.experiments.restricted_task import RestrictedTask
 from headlens.experiments.sparse_tables import PARETO_COLUMNS
+from headlens.sparsefinder.curves import MEASURES
 from headlens.sparsefinder.pareto import GOLD
 from headlens.tasks.translation import Translation
 
@@ -89,11 +90,13 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
     assert set(whole["method"]) == METHODS | {GOLD}
     # A head of a layer is a row at every point, and the whole model is their mean.
     assert len(heads) == 4 * len(whole)
-    keys, measures = ["method", "value_of_parameter", "window", "global_tokens"], ["recall", "sparsity", "exact"]
+    keys, measures = ["method", "value_of_parameter", "window", "global_tokens"], MEASURES
     means, own = (t.fillna({"value_of_parameter": 0}).groupby(keys)[measures].mean() for t in (heads, whole))
     pd.testing.assert_frame_equal(means, own)
     gold = whole[whole["method"] == GOLD].iloc[0]
-    assert (gold["recall"], gold["exact"]) == (1, 1)
+    assert (gold["recall"], gold["exact"], gold["mass"]) == (1, 1, 1)
+    least = whole[(whole["method"] == "window") & (whole["window"] == 0)].iloc[0]
+    assert (least["recall"], least["sparsity"], least["mass"]) == (0, 1, 0)
     assert 0.1 < gold["sparsity"] < 1
     # What the task is like without restriction, and in a window alone, other commands tell as well.
     for mask, row in (

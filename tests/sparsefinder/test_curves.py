@@ -8,24 +8,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.sparsefinder.curves import AREAS_COLUMNS, POINT, areas, curve, of_model, spread_out
+from headlens.sparsefinder.curves import AREAS_COLUMNS, MEASURES, POINT, areas, curve, of_model, spread_out
 from headlens.sparsefinder.hulls import area, hull
 from headlens.sparsefinder.pareto import GOLD
 
 
 def heads() -> pd.DataFrame:
     rows = [
-        ("distance", "threshold", t, w, 0, head, 0.1 * t + 0.2 * head, 1 - 0.1 * t - 0.01 * w, 0.5)
+        ("distance", "threshold", t, w, 0, head, 0.1 * t + 0.2 * head, 1 - 0.1 * t - 0.01 * w, 0.5, 0.7)
         for t in (1.0, 2.0)
         for w in (0, 3)
         for head in (0, 1)
     ]
     rows += [
-        ("window", "window", w, w, 0, head, np.nan if head else 0.3, 1 - 0.1 * w, 0.2)
+        ("window", "window", w, w, 0, head, np.nan if head else 0.3, 1 - 0.1 * w, 0.2, 0.3)
         for w in (0, 3)
         for head in (0, 1)
     ]
-    return pd.DataFrame(rows, columns=[*POINT, "head", "recall", "sparsity", "exact"])
+    return pd.DataFrame(rows, columns=[*POINT, "head", *MEASURES])
 
 
 def test_heads_have_equal_weight_and_those_without_gold_pairs_say_nothing() -> None:
@@ -41,7 +41,7 @@ def test_heads_have_equal_weight_and_those_without_gold_pairs_say_nothing() -> N
 
 def test_areas_by_method() -> None:
     points = of_model(heads())
-    gold = {"method": GOLD, "recall": 1.0, "sparsity": 0.8, "exact": 1.0}
+    gold = {"method": GOLD, "recall": 1.0, "sparsity": 0.8, "exact": 1.0, "mass": 1.0}
     found = areas(pd.concat([points, pd.DataFrame([gold])], ignore_index=True)).set_index("method")
     assert [*found.reset_index().columns] == AREAS_COLUMNS
     own = points[points["method"] == "distance"]

@@ -21,6 +21,11 @@ def graphs(seed: int, queries: int, keys: int) -> tuple[torch.Tensor, torch.Tens
     return gold < 0.3, predicted < 0.6
 
 
+def weighted(gold: torch.Tensor, seed: int) -> torch.Tensor:
+    """Some weight for each pair that has any."""
+    return gold * (0.01 + torch.rand(gold.shape, generator=torch.Generator().manual_seed(seed)))
+
+
 def lengths(seed: int, tokens: int) -> torch.Tensor:
     return torch.arange(tokens) < torch.tensor([[tokens], [1 + seed % tokens], [1 + (seed // 7) % tokens]])
 
@@ -30,8 +35,9 @@ def lengths(seed: int, tokens: int) -> torch.Tensor:
 def test_counts_one_by_one(seed: int, queries: int, keys: int, causal: bool) -> None:
     keys = queries if causal else keys
     gold, predicted = graphs(seed, queries, keys)
+    weights = weighted(gold, seed)
     rq, rk = lengths(seed, queries), lengths(seed if causal else seed + 1, keys)
-    found = GraphCounts.of(gold, predicted, allowed_pairs(rq, rk, causal=causal))
+    found = GraphCounts.of(weights, predicted, allowed_pairs(rq, rk, causal=causal))
     for b in range(3):
         for h in range(2):
             own = [
@@ -43,6 +49,9 @@ def test_counts_one_by_one(seed: int, queries: int, keys: int, causal: bool) -> 
             exact = [i for i in real if {p for p in golds if p[0] == i} <= guessed]
             assert float(found.sparsity[b, h]) == pytest.approx(1 - len(guessed) / len(own))
             assert float(found.exact_share[b, h]) == pytest.approx(len(exact) / len(real))
+            kept, whole = (sum(float(weights[b, h, i, j]) for i, j in pairs) for pairs in (golds & guessed, golds))
+            mass = float(found.mass[b, h])
+            assert math.isnan(mass) if not golds else mass == pytest.approx(kept / whole)
             recall = float(found.recall[b, h])
             assert math.isnan(recall) if not golds else recall == pytest.approx(len(golds & guessed) / len(golds))
 
@@ -56,7 +65,8 @@ def test_examples_have_equal_weight_and_empty_heads_do_not_count() -> None:
     predicted[1, 0] = True
     means = Means()
     means.add([GraphCounts.of(gold, predicted, torch.ones(2, 1, 2, 2, dtype=torch.bool))])
-    ((recall, sparsity, exact),) = means.heads
+    ((recall, sparsity, exact, mass),) = means.heads
+    assert torch.equal(mass.nan_to_num(-1), recall.nan_to_num(-1)), "pairs without weights count alike"
     assert float(recall[0]) == pytest.approx((1 / 4 + 1) / 2)
     assert math.isnan(float(recall[1]))
     assert sparsity.tolist() == pytest.approx([(3 / 4 + 0) / 2, 1.0])
@@ -70,14 +80,16 @@ def test_examples_have_equal_weight_and_empty_heads_do_not_count() -> None:
 def test_windows_are_counted_as_if_each_had_been_added(seed: int, queries: int, keys: int, causal: bool) -> None:
     keys = queries if causal else keys
     gold, base = graphs(seed, queries, keys)
+    weights = weighted(gold, seed)
     rq, rk = lengths(seed, queries), lengths(seed if causal else seed + 1, keys)
     allowed = allowed_pairs(rq, rk, causal=causal)
     offset = (torch.arange(queries)[:, None] - torch.arange(keys)).abs()
     for windows in ([-1, 0, 1, 2, 5, 9], [-1], [2, 0]):
-        for window, found in zip(windows, counts_by_window(gold, base, allowed, windows), strict=True):
-            expected = GraphCounts.of(gold, base | (offset <= window), allowed)
+        for window, found in zip(windows, counts_by_window(weights, base, allowed, windows), strict=True):
+            expected = GraphCounts.of(weights, base | (offset <= window), allowed)
             for name, values in vars(expected).items():
-                assert torch.equal(values, getattr(found, name)), (windows, window, name)
+                close = torch.allclose(values, getattr(found, name), rtol=1e-6, atol=1e-6 if name == "kept" else 0)
+                assert close, (windows, window, name)
 
 
 def test_batches_add_up() -> None:
@@ -87,7 +99,7 @@ def test_batches_add_up() -> None:
     for means, slices in ((whole, [slice(0, 3)]), (parts, [slice(0, 1), slice(1, 3)])):
         for s in slices:
             means.add(counts_by_window(gold[s], predicted[s], allowed[s], [-1, 1]))
-    assert whole.heads.shape == (2, 3, 2)
+    assert whole.heads.shape == (2, 4, 2)
     assert torch.allclose(whole.heads, parts.heads, atol=1e-12, rtol=0)
     assert torch.equal(whole.examples, parts.examples)
     assert whole.examples.shape == (3, 2, 2)

@@ -13,6 +13,7 @@ import torch
 
 from headlens.corpora.bootstrap import Draws
 from headlens.interventions.patterns import Global, Window
+from headlens.sparsefinder.curves import MEASURES
 from headlens.sparsefinder.fitting import FitOptions
 from headlens.sparsefinder.measures import GraphCounts
 from headlens.sparsefinder.pareto import (
@@ -37,15 +38,15 @@ def sentences(*seeds: int) -> Iterator[Pairs]:
         generator = torch.Generator().manual_seed(seed)
         real = torch.arange(10) < torch.tensor([[10], [3 + seed % 7]])
         q, k = (torch.randn(2, 3, 10, 8, generator=generator) for _ in range(2))
-        own = Pairs(q, k, torch.zeros(2, 3, 10, 10, dtype=torch.bool), real, real, causal=False)
+        own = Pairs(q, k, torch.zeros(2, 3, 10, 10), real, real, causal=False)
         scores = (q @ k.transpose(-1, -2)).masked_fill(~own.allowed, -1e9)
         gold = (scores > scores.amax(dim=-1, keepdim=True) - 1.0) & own.allowed
-        yield Pairs(q, k, gold, real, real, causal=False)
+        yield Pairs(q, k, gold * scores.softmax(dim=-1), real, real, causal=False)
 
 
 def averages(parts: Sequence[GraphCounts]) -> dict[str, torch.Tensor]:
     """Of every head the means over sentences that say something, as columns of the table are called."""
-    shares = {"recall": "recall", "sparsity": "sparsity", "exact": "exact_share"}
+    shares = {"recall": "recall", "sparsity": "sparsity", "exact": "exact_share", "mass": "mass"}
     return {name: torch.cat([getattr(part, own) for part in parts]).nanmean(dim=0) for name, own in shares.items()}
 
 
@@ -61,7 +62,7 @@ def test_samples_of_sentences() -> None:
     one_more = fit_site(lambda: sentences(*range(4)), small, FitOptions(3, epochs=1, seed=5))
     swept = pareto(lambda: held, small, one_more, replicates=30)
     draws = Draws.of([str(place) for place in range(6)], 30, seed=5).counts
-    points = list(swept.table.drop(columns=["head", "recall", "sparsity", "exact"]).drop_duplicates().itertuples())
+    points = list(swept.table.drop(columns=["head", *MEASURES]).drop_duplicates().itertuples())
     assert swept.samples.shape == (30, len(points), 2)
     for place, point in enumerate(points):
         if point.method not in {"distance", "lsh"}:
@@ -91,7 +92,7 @@ def test_every_combination_is_what_a_single_graph_gives(fitted: Fitted) -> None:
     assert set(OWN) <= set(table["method"])
     held = list(sentences(100, 101))
     gold = table[table["method"] == GOLD]
-    assert (gold[["recall", "exact"]] == 1).all(axis=None)
+    assert (gold[["recall", "exact", "mass"]] == 1).all(axis=None)
     density = torch.cat([(own.gold & own.allowed).sum((2, 3)) / own.allowed.sum((2, 3)) for own in held])
     assert gold["sparsity"].to_numpy() == pytest.approx(1 - density.double().mean(0).numpy(), abs=1e-6)
     for method, value, tokens, window, predictor in (
@@ -102,7 +103,7 @@ def test_every_combination_is_what_a_single_graph_gives(fitted: Fitted) -> None:
     ):
         parts = [
             GraphCounts.of(
-                own.gold,
+                own.weights,
                 predictor.graph(own.vectors).expand_as(own.gold),
                 own.allowed,
             )
@@ -168,7 +169,7 @@ def test_a_point_of_the_grid_by_name(fitted: Fitted) -> None:
     for key, rows in table.groupby(["method", "value_of_parameter", "window", "global_tokens"]):
         predictor = predictor_of(*key, SMALL, fitted)
         graph = predictor.graph(held.vectors)
-        expected = averages([GraphCounts.of(held.gold, graph.expand_as(held.gold), held.allowed)])
+        expected = averages([GraphCounts.of(held.weights, graph.expand_as(held.gold), held.allowed)])
         for name, values in expected.items():
             assert rows.sort_values("head")[name].to_numpy() == pytest.approx(values.numpy()), key
     with pytest.raises(KeyError, match="the grid has no distance of 7"):

@@ -59,6 +59,8 @@ def test_sentences_come_back_without_their_padding(
             keys = call.key.repeat_interleave(groups, dim=1)[row][:, theirs]
             assert torch.allclose(pairs.keys[0], keys, atol=1e-3, rtol=1e-3)
             assert torch.equal(pairs.gold[0], (call.weights[row] > 0)[:, ours][:, :, theirs])
+            own = call.weights[row][:, ours][:, :, theirs]
+            assert torch.allclose(pairs.weights[0], own, atol=1e-7, rtol=1e-3)
             assert pairs.causal == (site.startswith("decoder"))
             # Nothing has weight that is not allowed.
             assert not (pairs.gold & ~pairs.allowed).any()
@@ -76,11 +78,22 @@ def test_batches_are_the_sentences_padded(tmp_path: Path) -> None:
         for one, (pairs, row) in zip(single, rows, strict=True):
             ours, theirs = pairs.real_queries[row], pairs.real_keys[row]
             assert torch.equal(one.queries[0], pairs.queries[row][:, ours])
-            assert torch.equal(one.gold[0], pairs.gold[row][:, ours][:, :, theirs])
+            assert torch.equal(one.weights[0], pairs.weights[row][:, ours][:, :, theirs])
             alone = GraphCounts.of(one.gold, one.gold, one.allowed)
             padded = GraphCounts.of(pairs.gold, pairs.gold, pairs.allowed)
             assert torch.equal(alone.sparsity[0], padded.sparsity[row])
             assert torch.equal(alone.queries[0], padded.queries[row])
+
+
+def test_the_least_weight_is_one(tmp_path: Path) -> None:
+    """Half precision knows no number between 0 and 6e-8."""
+    weights = torch.tensor([[[1 - 1e-12, 1e-12], [0.0, 1.0]]])
+    real = torch.ones(2, dtype=torch.bool)
+    sentences = [module._sentence(torch.ones(1, 2, 3), torch.ones(1, 2, 3), weights, real, real)] * 2
+    module._write(tmp_path / "encoder.0" / "00000.safetensors", sentences)
+    (pairs,) = Store(tmp_path).batches("encoder.0")
+    assert pairs.gold[:, 0].tolist() == [[[True, True], [False, True]]] * 2
+    assert pairs.weights[:, 0].numpy() == pytest.approx(weights.expand(2, 2, 2).numpy(), abs=1e-7)
 
 
 def test_what_is_held_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
