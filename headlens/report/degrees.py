@@ -17,7 +17,8 @@ from matplotlib.ticker import MaxNLocator
 from headlens.errors import counted
 from headlens.report.curves import draw_intervals, draw_level
 from headlens.report.labels import FAMILY
-from headlens.report.mask_study import BLOCK, FULL, GRID, LEARNED, means, short_names
+from headlens.report.mask_points import short_names
+from headlens.report.mask_study import BLOCK, FULL, GRID, LEARNED, means
 from headlens.report.panels import numbers
 from headlens.report.style import (
     FAINT,

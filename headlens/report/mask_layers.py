@@ -9,7 +9,8 @@ from matplotlib.figure import Figure
 
 from headlens.report.curves import draw_intervals, draw_level, legend_below
 from headlens.report.labels import FAMILY
-from headlens.report.mask_study import BLOCK, FULL, means, short_names
+from headlens.report.mask_points import short_names
+from headlens.report.mask_study import BLOCK, FULL, means
 from headlens.report.panels import numbers
 from headlens.report.style import (
     BLUE,

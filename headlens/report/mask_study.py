@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.report.curves import VALUES, draw_intervals, draw_level, legend_below
+from headlens.report.curves import VALUES, draw_level, legend_below
+from headlens.report.mask_points import WAYS, count_curves, draw_masks, short_names
 from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
 from headlens.report.style import (
-    BLUE,
-    FAINT,
     FULL_WIDTH,
     INK,
     TICK_SIZE,
-    VERMILION,
     dress,
     headline,
     in_column,
@@ -39,8 +37,7 @@ BLOCK = ["model", "task", "metric"]
 # Of masked positions: of n tokens, and of the texts as long as they are, which is what models do without.
 SHARES = ("sparsity", "sparsity_texts")
 # inches
-_TOP, _SLOT, _PANEL, _WORDS, _BOTTOM = 0.35, 2.75, 2.1, 0.5, 0.3
-_WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without it")}
+_TOP, _SLOT, _PANEL, _WORDS, _BOTTOM, _LINE = 0.35, 2.75, 2.1, 0.5, 0.3, 0.17
 
 
 def means(masks: pd.DataFrame) -> pd.DataFrame:
@@ -105,9 +102,16 @@ def _block(rows: pd.DataFrame) -> str:
 def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
     yield ["task", "pattern", "layers", *("masked, %", "of texts, %", "with the diagonal", "of texts, %", "without it")]
     yield ["---", "---", "---", *["---:"] * 5]
+    patterns = list(dict.fromkeys(rows["pattern"].astype(str)))
+    names = dict(zip(patterns, short_names(patterns), strict=True))
     for (task, pattern, layers), own in rows.groupby(["task", "pattern", "layers"], sort=False):
-        line = [escaped(str(task)), escaped(str(pattern)), str(layers), share_text(float(own["sparsity"].iloc[0]))]
-        for way in _WAYS:
+        line = [
+            escaped(str(task)),
+            escaped(names[str(pattern)]),
+            str(layers),
+            share_text(float(own["sparsity"].iloc[0])),
+        ]
+        for way in WAYS:
             there = own[own["control"] == way]
             line += [share_text(float(there["sparsity_texts"].iloc[0])) if len(there) else NOTHING, _cell(there)]
         yield line
@@ -123,7 +127,7 @@ def _cell(rows: pd.DataFrame) -> str:
 def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:
     """The metric over the share of masked positions, a panel per model and task, with and without the diagonal.
 
-    A faint line joins the two ways of a pattern.
+    See `draw_masks`.
 
     Args:
         masks: rows of `masks.csv`.
@@ -154,7 +158,11 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         return None
     blocks = list(table.groupby(BLOCK, sort=False))
     across = 1 if in_column() else min(2, len(blocks))
-    height = _TOP + -(-len(blocks) // across) * _SLOT + _BOTTOM
+    curves = max(count_curves(rows) for _, rows in blocks)
+    # entries of the legend, beside each other below a panel
+    abreast = across * (2 if curves else 3)
+    lines = -(-(1 + len(WAYS) + curves) // abreast)
+    height = _TOP + -(-len(blocks) // across) * _SLOT + _BOTTOM + (lines - 1) * _LINE
     figure = new_figure(min(page_width(), FULL_WIDTH * across / 2), height)
     headline(figure, "What models achieve under masks")
     drawn = []
@@ -167,43 +175,11 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
             axes.set_title(str(model), fontsize=TICK_SIZE, color=INK)
         _panel(axes, rows)
         drawn.append(axes)
-    legend_below(figure, drawn)
+    legend_below(figure, drawn, lines)
     return figure
-
-
-def short_names(patterns: Sequence[str]) -> list[str]:
-    """Mask files by the end of their paths, as much of it as tells them apart."""
-    paths = [[part for part in name.split("/") if part not in {"mask.safetensors", "masks"}] for name in patterns]
-    parts = next((n for n in range(1, 9) if len({tuple(path[-n:]) for path in paths}) == len(paths)), 9)
-    return ["/".join(path[-parts:]) for path in paths]
 
 
 def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
     draw_level(axes, full[full["control"] == "kept"], "no mask")
-    for way, (colour, label) in _WAYS.items():
-        own = others[others["control"] == way]
-        x = 100 * numbers(own, "sparsity_texts")
-        axes.plot(x, numbers(own, "value"), "o", color=colour, markersize=3.5, label=label, zorder=3)
-        draw_intervals(axes, x, own, colour)
-    for _, pair in others[others["control"].isin(_WAYS)].groupby(["pattern", "layers"], sort=False):
-        ends = 100 * numbers(pair, "sparsity_texts"), numbers(pair, "value")
-        axes.plot(*ends, color=FAINT, linewidth=0.8, zorder=2)
-    axes.margins(x=0.12, y=0.1)  # room for the names
-    patterns = list(dict.fromkeys(others["pattern"].astype(str)))
-    names = dict(zip(patterns, short_names(patterns), strict=True))
-    for row in others[others["control"] == "kept"].to_dict("records"):
-        where = "" if row["layers"] == "all" else f" {row['layers']}"
-        top = row["value"] if math.isnan(row["ci_high"]) else row["ci_high"]
-        axes.annotate(
-            f"{names[str(row['pattern'])]}{where}",
-            (100 * row["sparsity_texts"], top),
-            # Above the interval: beside a point there are others.
-            xytext=(0, 2),
-            ha="center",
-            va="bottom",
-            textcoords="offset points",
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4},
-            fontsize=TICK_SIZE - 1,
-            color=INK,
-        )
+    draw_masks(axes, others)

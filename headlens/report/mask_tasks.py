@@ -11,7 +11,8 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.report.curves import VALUES
-from headlens.report.mask_study import CONTROLS, FULL, SHARES, quality_figure, share_text
+from headlens.report.mask_points import short_names
+from headlens.report.mask_study import CONTROLS, FULL, SHARES, quality_by_pattern, quality_figure, share_text
 from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
 from headlens.report.recorded import RecordedRun
@@ -35,12 +36,9 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
         average, ci_low, ci_high, seeds. A mask that not all tasks of a model were trained under has no average. Empty
         for fewer than two tasks.
     """
-    frames = [run.tables["masks"] for run in runs if "masks" in run.tables]
-    table = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["task"])
-    if table["task"].nunique() < 2:
+    table = _main_metrics(runs)
+    if table.empty or table["task"].nunique() < 2:
         return pd.DataFrame()
-    table = table[table["metric"] == table.groupby(["model", "task"])["metric"].transform("first")]
-    table = table.drop_duplicates([*_ROW, "task", "seed"])
     tasks = list(dict.fromkeys(table["task"]))
     rows = []
     for key, own in table.groupby(_ROW, sort=False):
@@ -53,6 +51,30 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
             | _average(own, wanted)
         )
     return pd.DataFrame(rows)
+
+
+def _main_metrics(runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """Rows of `masks.csv` of all runs: the main metric of every task, each training once."""
+    frames = [run.tables["masks"] for run in runs if "masks" in run.tables]
+    if not frames:
+        return pd.DataFrame()
+    table = pd.concat(frames, ignore_index=True)
+    table = table[table["metric"] == table.groupby(["model", "task"])["metric"].transform("first")]
+    return table.drop_duplicates([*_ROW, "task", "seed"])
+
+
+def quality_of_runs(runs: Sequence[RecordedRun]) -> Figure | None:
+    """The main metric of every task over the share of masked positions, with the masks of all runs.
+
+    Args:
+        runs: of `headlens masks --task`.
+
+    Returns:
+        The figure; None for fewer than two runs, or where nothing was trained under a mask.
+    """
+    if sum("masks" in run.tables for run in runs) < 2:
+        return None
+    return quality_by_pattern(_main_metrics(runs))
 
 
 def metrics_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
@@ -100,7 +122,8 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str]) -> str:
         table: see `over_tasks`.
         metrics: of the tasks, see `metrics_of`.
     """
-    tasks = tasks_of(table)
+    tasks, patterns = tasks_of(table), list(dict.fromkeys(table["pattern"].astype(str)))
+    table = table.replace({"pattern": dict(zip(patterns, short_names(patterns), strict=True))})
     parts = ["# Models trained under attention masks, over tasks"]
     for model, rows in table.groupby("model", sort=False):
         own = [task for task in tasks if rows[task].notna().any()]

@@ -25,6 +25,7 @@ from headlens.report.mask_tasks import (
     average_by_pattern,
     metrics_of,
     over_tasks,
+    quality_of_runs,
     tasks_markdown,
     tasks_of,
 )
@@ -213,7 +214,9 @@ def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 
 def _together(runs: Sequence[RecordedRun]) -> Together:
-    """What runs on several tasks give together."""
+    """What several runs give together, and those on several tasks."""
+    if (figure := quality_of_runs(runs)) is not None:
+        yield "together", figure
     table = over_tasks(runs)
     if table.empty:
         return
@@ -260,7 +263,8 @@ CAPTIONS = {
         "What models achieve under masks",
         "Models that were trained and measured under each mask, over the share of positions of the texts that it "
         "masks, with 95 % intervals: of the examples for one seed, of the means for several. A faint line joins a "
-        "pattern with the diagonal and without it; the dashed line has no mask.",
+        "pattern with the diagonal and without it, one in colour the masks that a sweep of train-dam learned, told by "
+        "λ; the dashed line has no mask.",
     ),
     "layers": Caption(
         "What models achieve under masks, by layers",
@@ -278,6 +282,11 @@ CAPTIONS = {
     "learned": Caption(
         "Degrees of neighbours that were learned",
         "How many heads of each layer look how far to each side, in the end of a training under each penalty μ.",
+    ),
+    "together": Caption(
+        "What models achieve under the masks of all runs",
+        "The main metric of every task over the share of positions of the texts that a mask hides, with 95 % "
+        "intervals. The masks of a sweep of train-dam are joined, their points told by λ.",
     ),
     "average": Caption(
         "What models achieve under masks on average over tasks",

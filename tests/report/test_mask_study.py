@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from headlens.report.mask_study import GRID, is_grid, means, quality_by_pattern, short_names, study_markdown
+from headlens.report.mask_points import short_names, sweeps
+from headlens.report.mask_study import GRID, is_grid, means, quality_by_pattern, study_markdown
 
 
 def masks(seeds: int = 3, tasks: tuple[str, ...] = ("sst2",)) -> pd.DataFrame:
@@ -75,6 +76,43 @@ def test_the_figure_has_a_panel_per_task_and_a_point_per_mask() -> None:
 def test_without_patterns_there_is_no_figure() -> None:
     table = masks()
     assert quality_by_pattern(table[table["pattern"] == "full"]) is None
+
+
+def learned(runs: tuple[str, ...] = ("runs/dam-s", "runs/dam-u"), seeds: int = 1) -> pd.DataFrame:
+    star = masks(seeds).query("pattern == 'star'")
+    found = [
+        star.assign(
+            pattern=f"{run}/masks/penalty-{strength}/mask.safetensors",
+            sparsity_texts=star["sparsity_texts"] - 0.3 + 0.1 * number,
+        )
+        for run in runs
+        for number, strength in enumerate(("0.01", "0.1"))
+    ]
+    return pd.concat(found, ignore_index=True)
+
+
+def test_masks_that_a_sweep_learned_are_a_curve() -> None:
+    figure = quality_by_pattern(pd.concat([masks(1), learned()], ignore_index=True))
+    assert figure is not None
+    (axes,) = figure.axes
+    curves = {line.get_label(): line.get_xydata().round(6).tolist() for line in axes.lines if "λ" in line.get_label()}
+    assert curves == {name: [[15.0, 0.8], [25.0, 0.8]] for name in ("dam-s, by λ", "dam-u, by λ")}
+    open_ = [line for line in axes.lines if line.get_marker() == "D" and line.get_markerfacecolor() == "white"]
+    assert [line.get_xydata().round(6).tolist() for line in open_] == [[[15.5, 0.9], [25.5, 0.9]]] * 2
+    assert [text.get_text() for text in axes.texts] == ["star", *("0.01", "0.1") * 2]
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    extent = legend.get_window_extent()
+    assert extent.x0 >= 0
+    assert extent.x1 <= figure.bbox.x1
+    assert not extent.overlaps(axes.get_tightbbox())
+
+
+def test_which_masks_are_of_a_sweep() -> None:
+    own = {"d/masks/penalty-1/mask.safetensors": "1", "d/masks/penalty-1e-05": "1e-05"}
+    assert sweeps([*own, "star", "e/masks/penalty-1/mask.safetensors", "f/penalty.safetensors"]) == {"d": own}
+    lines = study_markdown(pd.concat([masks(1), learned()], ignore_index=True))
+    assert "| sst2 | dam-s/penalty-0.01 | all | 90.0 | 15.0 | 0.800 [0.400, 0.990] | 15.5 | 0.900" in lines
 
 
 def test_a_grid_of_degrees_is_left_to_its_own_figure() -> None:

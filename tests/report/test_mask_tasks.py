@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 from headlens.report.mask_tasks import average_by_pattern, metrics_of, over_tasks, tasks_markdown, tasks_of
@@ -73,7 +74,7 @@ def test_what_a_task_lacks_has_no_average() -> None:
 def test_one_task_is_not_several() -> None:
     assert over_tasks([run("sst2", 0.5)]).empty
     assert over_tasks([]).empty
-    assert list(MASKS.together([run("sst2", 0.5), run("sst2", 0.6)])) == []
+    assert list(MASKS.together([run("sst2", 0.5)])) == []
     twice = over_tasks([run("sst2", 0.5), run("sst2", 0.9), run("rte", 0.3)])
     assert twice.iloc[0]["sst2"] == pytest.approx(0.52), "the first of two runs counts"
 
@@ -88,10 +89,23 @@ def test_markdown_names_what_is_masked() -> None:
     assert lines[-1] == "The average is that of accuracy of sst2, f1 of rte."
 
 
+def test_runs_on_one_task_are_drawn_together() -> None:
+    """Of what both have the first run counts, once."""
+    one, two = run("sst2", 0.5), run("sst2", 0.6)
+    other = two.tables["masks"].replace({"pattern": {"star": "window:3"}})
+    two = RecordedRun(two.folder, "sst2", two.record, {"masks": other})
+    ((name, figure),) = MASKS.together([one, two])
+    assert name == "together"
+    assert isinstance(figure, Figure)
+    (axes,) = figure.axes
+    assert [text.get_text() for text in axes.texts] == ["star", "window:3"]
+    assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [pytest.approx(0.52)]
+
+
 def test_figure_and_page() -> None:
     runs = [run("sst2", 0.5), run("rte", 0.3)]
     made = dict.fromkeys(name for name, _ in MASKS.together(runs))
-    assert list(made) == ["over_tasks", "average"]
+    assert list(made) == ["together", "over_tasks", "average"]
     figure = average_by_pattern(over_tasks(runs))
     assert figure is not None
     (axes,) = figure.axes

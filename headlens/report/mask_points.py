@@ -1,0 +1,118 @@
+"""Masks as points: what models achieve under each over the share of the texts that it masks, learned ones as curves."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+from matplotlib.axes import Axes
+
+from headlens.report.curves import draw_intervals
+from headlens.report.panels import numbers
+from headlens.report.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, TICK_SIZE, VERMILION
+
+WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without it")}
+_CURVES = (ORANGE, GREEN, PURPLE, SKY)
+# A mask of a sweep of train-dam: the run, and λ.
+_LEARNED = re.compile(r"(?P<run>.+?)(?:/masks)?/penalty-(?P<strength>[^/]+?)(?:/mask\.safetensors)?")
+
+
+def short_names(patterns: Sequence[str]) -> list[str]:
+    """Mask files by the end of their paths, as much of it as tells them apart."""
+    paths = [[part for part in name.split("/") if part not in {"mask.safetensors", "masks"}] for name in patterns]
+    parts = next((n for n in range(1, 9) if len({tuple(path[-n:]) for path in paths}) == len(paths)), 9)
+    return ["/".join(path[-parts:]) for path in paths]
+
+
+def sweeps(patterns: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Masks that one run of `train-dam` learned, two at least: λ by pattern, by the name of the run."""
+    found: dict[str, dict[str, str]] = {}
+    for pattern in dict.fromkeys(patterns):
+        if match := _LEARNED.fullmatch(pattern):
+            found.setdefault(match["run"], {})[pattern] = match["strength"]
+    found = {run: own for run, own in found.items() if len(own) > 1}
+    return dict(zip(short_names(list(found)), found.values(), strict=True))
+
+
+def count_curves(rows: pd.DataFrame) -> int:
+    """How many curves `draw_masks` would draw."""
+    learned = sweeps([str(pattern) for pattern in rows["pattern"]])
+    return sum(rows.loc[rows["pattern"].isin(list(own)), "layers"].nunique() for own in learned.values())
+
+
+def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
+    """Draw masks with their intervals.
+
+    Fixed patterns and single files have their names above them and a faint line to what becomes of them without the
+    diagonal. The masks of a sweep are a curve, whose points are told by λ; without the diagonal they are open.
+
+    Args:
+        axes: where.
+        rows: see `headlens.report.mask_study.means`, of a model, task and metric, no row without a mask.
+    """
+    learned = sweeps([str(pattern) for pattern in rows["pattern"]])
+    curves = {pattern for own in learned.values() for pattern in own}
+    in_curve = rows["pattern"].isin(list(curves))
+    _patterns(axes, rows[~in_curve])
+    for number, (name, strengths) in enumerate(learned.items()):
+        own = rows[rows["pattern"].isin(list(strengths))]
+        for layers, part in own.groupby("layers", sort=False):
+            where = "" if layers == "all" else f", layers {layers}"
+            _curve(axes, part, strengths, f"{name}{where}, by λ", _CURVES[number % len(_CURVES)])
+    axes.margins(x=0.12, y=0.1)  # room for the names
+
+
+def _patterns(axes: Axes, rows: pd.DataFrame) -> None:
+    for way, (colour, label) in WAYS.items():
+        own = rows[rows["control"] == way]
+        if len(own):
+            x = 100 * numbers(own, "sparsity_texts")
+            axes.plot(x, numbers(own, "value"), "o", color=colour, markersize=3.5, label=label, zorder=3)
+            draw_intervals(axes, x, own, colour)
+    for _, pair in rows[rows["control"].isin(WAYS)].groupby(["pattern", "layers"], sort=False):
+        ends = 100 * numbers(pair, "sparsity_texts"), numbers(pair, "value")
+        axes.plot(*ends, color=FAINT, linewidth=0.8, zorder=2)
+    patterns = list(dict.fromkeys(rows["pattern"].astype(str)))
+    names = dict(zip(patterns, short_names(patterns), strict=True))
+    for row in rows[rows["control"] == "kept"].to_dict("records"):
+        where = "" if row["layers"] == "all" else f" {row['layers']}"
+        top = row["value"] if math.isnan(row["ci_high"]) else row["ci_high"]
+        axes.annotate(
+            f"{names[str(row['pattern'])]}{where}",
+            (100 * row["sparsity_texts"], top),
+            # Above the interval: beside a point there are others.
+            xytext=(0, 2),
+            ha="center",
+            va="bottom",
+            textcoords="offset points",
+            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4},
+            fontsize=TICK_SIZE - 1,
+            color=INK,
+        )
+
+
+def _curve(axes: Axes, rows: pd.DataFrame, strengths: dict[str, str], label: str, colour: str) -> None:
+    for way in WAYS:
+        own = rows[rows["control"] == way].sort_values("sparsity_texts")
+        if own.empty:
+            continue
+        kept = way == "kept"
+        x, y = 100 * numbers(own, "sparsity_texts"), numbers(own, "value")
+        looks: dict[str, Any] = (
+            {"label": label, "linestyle": "-"} if kept else {"markerfacecolor": "white", "linestyle": "none"}
+        )
+        axes.plot(x, y, "D", color=colour, markersize=3, linewidth=1, zorder=4, **looks)
+        draw_intervals(axes, x, own, colour)
+        for number, pattern in enumerate(own["pattern"] if kept else ()):
+            axes.annotate(
+                strengths[str(pattern)],
+                (x[number], y[number]),
+                xytext=(3, -7 if number % 2 else 2),  # neighbours are close to each other
+                textcoords="offset points",
+                fontsize=TICK_SIZE - 2,
+                color=INK,
+                zorder=5,
+            )
