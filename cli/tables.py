@@ -236,7 +236,8 @@ def sparsity_tables(table: pd.DataFrame) -> list[Table]:
 def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """What models achieve that were trained under masks, over seeds; nothing where none was trained."""
     from headlens.report.console import summary_table
-    from headlens.report.mask_study import means, share_text
+    from headlens.report.mask_study import means
+    from headlens.report.texts import share_text
 
     if "masks" not in tables:
         return []

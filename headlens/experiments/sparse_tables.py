@@ -19,7 +19,8 @@ from headlens.experiments.sparse_heads import head_table
 from headlens.experiments.sparsity_sweep import Swept
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.models.loading import LoadedModel
-from headlens.sparsefinder.curves import AREAS_COLUMNS, MEASURES, POINT, areas, with_curves
+from headlens.sparsefinder.curves import AREAS_COLUMNS, POINT, areas, with_curves
+from headlens.sparsefinder.measures import MEASURES
 from headlens.sparsefinder.pareto import GOLD, Grid, predictor_of
 from headlens.sparsefinder.store import SPECIAL, UNKNOWN
 

@@ -18,6 +18,7 @@ from headlens.report.curves import VALUES, draw_intervals, draw_level
 from headlens.report.dam_results import CLASSES, UNMASKED, dam_markdown
 from headlens.report.kind import Caption, Drawings, Figures, Kind
 from headlens.report.mask_pictures import IMPORTANCE, KEPT, mask_picture
+from headlens.report.mask_points import SHARE_LABEL
 from headlens.report.page_tables import PageTable, number_text, page_table
 from headlens.report.panels import numbers
 from headlens.report.recorded import Columns, RecordedRun
@@ -84,7 +85,7 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     figure = new_figure(FULL_WIDTH / 2, 2.6)
     headline(figure, "Quality by sparsity")
     axes = figure.add_axes((0.2, 0.17, 0.76, 0.66))
-    dress(axes, "masked positions of the texts, %", f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}")
+    dress(axes, SHARE_LABEL, f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}")
     for penalty, colour in _colours(masked["penalty"]).items():
         own = masked[masked["penalty"] == penalty]
         x, y = 100 * numbers(own, "sparsity_texts"), numbers(own, "value")

@@ -8,7 +8,7 @@ import pandas as pd
 
 from headlens.report.curves import VALUES
 from headlens.report.panels import numbers
-from headlens.report.texts import DIFFERENCE, NOTHING, difference_text, escaped, markdown_lines, value_text
+from headlens.report.texts import DIFFERENCE, NOTHING, difference_text, escaped, markdown_lines, share_text, value_text
 
 PLAIN, UNMASKED = "plain", "unmasked"
 CLASSES = ("special", "diagonal", "neighbourhood", "rest")
@@ -46,8 +46,8 @@ def _runs(rows: pd.DataFrame) -> Iterator[list[str]]:
     yield ["---", *("---:" for _ in names)]
     for run, own in rows.groupby("run", sort=False):
         masked = bool(own["penalty"].notna().any())
-        shares = (100 * float(own[name].iloc[0]) for name in ("sparsity", "sparsity_texts"))
-        line = [str(run), *(f"{share:.1f}" if masked else NOTHING for share in shares)]
+        shares = (float(own[name].iloc[0]) for name in ("sparsity", "sparsity_texts"))
+        line = [str(run), *(share_text(share) if masked else NOTHING for share in shares)]
         for metric in metrics:
             there = own[own["metric"] == metric]
             if there.empty:

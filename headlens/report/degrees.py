@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from headlens.errors import counted
 from headlens.report.curves import draw_intervals, draw_level
 from headlens.report.labels import FAMILY
-from headlens.report.mask_points import short_names
+from headlens.report.mask_points import SHARE_LABEL, short_names
 from headlens.report.mask_study import BLOCK, FULL, GRID, LEARNED, means
 from headlens.report.panels import numbers
 from headlens.report.style import (
@@ -74,7 +74,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     forms = _Forms(degrees.loc[sorted(grid)])
     legend = list(forms.legend()) if grid else []
     legend += [_handle(color=VERMILION, marker="D", linestyle="-", label="learned degrees, by μ")] * bool(learned.any())
-    labels = dict(zip(names, short_names(names), strict=True))
+    labels = short_names(names)
     legend += [_handle(color=ORANGE, marker=named[name], label=labels[name]) for name in names]
     legend.append(_handle(color=INK, linestyle="--", label="no mask"))
     across = 1 if in_column() else min(2, len(blocks))
@@ -93,7 +93,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         left = column * inside + 0.5
         axes = figure.add_axes((left / width, low / height, (inside - 0.65) / width, _PANEL / height))
         model, task, metric, layers = key
-        dress(axes, "masked positions of the texts, %", f"{metric} on {task}")
+        dress(axes, SHARE_LABEL, f"{metric} on {task}")
         said = [str(model)] * (len(set(shown["model"])) > 1) + [f"layers {layers}"] * (layers != "all")
         axes.set_title(", ".join(said), fontsize=TICK_SIZE, color=INK)
         level = full[(full[BLOCK] == list(key)[: len(BLOCK)]).all(axis=1)]

@@ -56,7 +56,7 @@ def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
     ranges = list(dict.fromkeys(others["layers"].astype(str)))
     blocks = list(table.groupby(BLOCK, sort=False))
     heights = [_ROW * (rows["pattern"].nunique() - 1) * max(1.0, 0.6 * len(ranges)) + _WORDS for _, rows in blocks]
-    longest = max(map(len, short_names(list(dict.fromkeys(others["pattern"].astype(str))))))
+    longest = max(map(len, short_names(others["pattern"]).values()))
     names = min(max(_NAMES, _LETTER * longest), 3.0)
     page = page_width(_LETTER * longest + 0.15 + _NARROW)
     if page < FULL_WIDTH:
@@ -93,5 +93,7 @@ def _panel(axes: Axes, rows: pd.DataFrame, ranges: list[str]) -> None:
         draw_intervals(axes, at, own, colour, sideways=True)
         label = "all layers" if layers == "all" else f"layers {layers}"
         axes.plot(numbers(own, "value"), at, "o", color=colour, markersize=3.5, label=label, zorder=3)
-    axes.set_yticks(range(len(names)), short_names(names), fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
+    axes.set_yticks(
+        range(len(names)), list(short_names(names).values()), fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY
+    )
     axes.set_ylim(len(names) - 0.5, -0.5)

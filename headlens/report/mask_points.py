@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -20,26 +20,32 @@ _CURVES = (ORANGE, GREEN, PURPLE, SKY)
 _LEARNED = re.compile(r"(?P<run>.+?)(?:/masks)?/penalty-(?P<strength>[^/]+?)(?:/mask\.safetensors)?")
 
 
-def short_names(patterns: Sequence[str]) -> list[str]:
-    """Mask files by the end of their paths, as much of it as tells them apart."""
-    paths = [[part for part in name.split("/") if part not in {"mask.safetensors", "masks"}] for name in patterns]
+# What is masked is told of the texts: a share of 128 tokens says little of ten.
+SHARE_LABEL = "masked positions of the texts, %"
+
+
+def short_names(patterns: Iterable[object]) -> dict[str, str]:
+    """Patterns, each once, by name; mask files by the end of their paths, as much of it as tells them apart."""
+    names = list(dict.fromkeys(map(str, patterns)))
+    paths = [[part for part in name.split("/") if part not in {"mask.safetensors", "masks"}] for name in names]
     parts = next((n for n in range(1, 9) if len({tuple(path[-n:]) for path in paths}) == len(paths)), 9)
-    return ["/".join(path[-parts:]) for path in paths]
+    return {name: "/".join(path[-parts:]) for name, path in zip(names, paths, strict=True)}
 
 
-def sweeps(patterns: Sequence[str]) -> dict[str, dict[str, str]]:
+def sweeps(patterns: Iterable[object]) -> dict[str, dict[str, str]]:
     """Masks that one run of `train-dam` learned, two at least: λ by pattern, by the name of the run."""
     found: dict[str, dict[str, str]] = {}
-    for pattern in dict.fromkeys(patterns):
+    for pattern in map(str, patterns):
         if match := _LEARNED.fullmatch(pattern):
             found.setdefault(match["run"], {})[pattern] = match["strength"]
     found = {run: own for run, own in found.items() if len(own) > 1}
-    return dict(zip(short_names(list(found)), found.values(), strict=True))
+    names = short_names(found)
+    return {names[run]: own for run, own in found.items()}
 
 
 def count_curves(rows: pd.DataFrame) -> int:
     """How many curves `draw_masks` would draw."""
-    learned = sweeps([str(pattern) for pattern in rows["pattern"]])
+    learned = sweeps(rows["pattern"])
     return sum(rows.loc[rows["pattern"].isin(list(own)), "layers"].nunique() for own in learned.values())
 
 
@@ -53,7 +59,7 @@ def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
         axes: where.
         rows: see `headlens.report.mask_study.means`, of a model, task and metric, no row without a mask.
     """
-    learned = sweeps([str(pattern) for pattern in rows["pattern"]])
+    learned = sweeps(rows["pattern"])
     curves = {pattern for own in learned.values() for pattern in own}
     in_curve = rows["pattern"].isin(list(curves))
     _patterns(axes, rows[~in_curve])
@@ -75,8 +81,7 @@ def _patterns(axes: Axes, rows: pd.DataFrame) -> None:
     for _, pair in rows[rows["control"].isin(WAYS)].groupby(["pattern", "layers"], sort=False):
         ends = 100 * numbers(pair, "sparsity_texts"), numbers(pair, "value")
         axes.plot(*ends, color=FAINT, linewidth=0.8, zorder=2)
-    patterns = list(dict.fromkeys(rows["pattern"].astype(str)))
-    names = dict(zip(patterns, short_names(patterns), strict=True))
+    names = short_names(rows["pattern"])
     for row in rows[rows["control"] == "kept"].to_dict("records"):
         where = "" if row["layers"] == "all" else f" {row['layers']}"
         top = row["value"] if math.isnan(row["ci_high"]) else row["ci_high"]

@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.report.curves import VALUES, draw_level, legend_below
-from headlens.report.mask_points import WAYS, count_curves, draw_masks, short_names
+from headlens.report.mask_points import SHARE_LABEL, WAYS, count_curves, draw_masks, short_names
 from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
 from headlens.report.style import (
@@ -24,7 +24,7 @@ from headlens.report.style import (
     new_figure,
     page_width,
 )
-from headlens.report.texts import NOTHING, escaped, markdown_lines, value_text
+from headlens.report.texts import NOTHING, escaped, markdown_lines, share_text, value_text
 
 FULL = "full"
 LEARNED = "degrees:mu="  # in front of μ
@@ -57,11 +57,6 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         for key, own in masks.groupby(keys, sort=False)
     ]
     return pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds"])
-
-
-def share_text(share: float) -> str:
-    """A share of masked positions in per cent: `70.4`; of graphs, which n tokens do not have, nothing."""
-    return NOTHING if math.isnan(share) else f"{100 * share:.1f}"
 
 
 def _mean(rows: pd.DataFrame) -> dict[str, Any]:
@@ -102,8 +97,7 @@ def _block(rows: pd.DataFrame) -> str:
 def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
     yield ["task", "pattern", "layers", *("masked, %", "of texts, %", "with the diagonal", "of texts, %", "without it")]
     yield ["---", "---", "---", *["---:"] * 5]
-    patterns = list(dict.fromkeys(rows["pattern"].astype(str)))
-    names = dict(zip(patterns, short_names(patterns), strict=True))
+    names = short_names(rows["pattern"])
     for (task, pattern, layers), own in rows.groupby(["task", "pattern", "layers"], sort=False):
         line = [
             escaped(str(task)),
@@ -170,7 +164,7 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         line, column = divmod(number, across)
         low = height - _TOP - (line + 1) * _SLOT + _WORDS
         axes = figure.add_axes(((column + 0.16) / across, low / height, 0.78 / across, _PANEL / height))
-        dress(axes, "masked positions of the texts, %", f"{metric} on {task}")
+        dress(axes, SHARE_LABEL, f"{metric} on {task}")
         if len(set(table["model"])) > 1:
             axes.set_title(str(model), fontsize=TICK_SIZE, color=INK)
         _panel(axes, rows)

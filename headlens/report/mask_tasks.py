@@ -12,11 +12,11 @@ from matplotlib.figure import Figure
 
 from headlens.report.curves import VALUES
 from headlens.report.mask_points import short_names
-from headlens.report.mask_study import CONTROLS, FULL, SHARES, quality_by_pattern, quality_figure, share_text
+from headlens.report.mask_study import CONTROLS, FULL, SHARES, quality_by_pattern, quality_figure
 from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
 from headlens.report.recorded import RecordedRun
-from headlens.report.texts import escaped, markdown_lines, value_text
+from headlens.report.texts import escaped, markdown_lines, share_text, value_text
 
 _ROW = ["model", "pattern", "layers", "control"]
 
@@ -122,8 +122,8 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str]) -> str:
         table: see `over_tasks`.
         metrics: of the tasks, see `metrics_of`.
     """
-    tasks, patterns = tasks_of(table), list(dict.fromkeys(table["pattern"].astype(str)))
-    table = table.replace({"pattern": dict(zip(patterns, short_names(patterns), strict=True))})
+    tasks = tasks_of(table)
+    table = table.replace({"pattern": short_names(table["pattern"])})
     parts = ["# Models trained under attention masks, over tasks"]
     for model, rows in table.groupby("model", sort=False):
         own = [task for task in tasks if rows[task].notna().any()]

@@ -38,6 +38,11 @@ def difference_text(value: float, low: float, high: float, p_value: float, *, di
     return value_text(value, low, high, digits=digits) + p_text
 
 
+def share_text(share: float) -> str:
+    """A share in per cent: `70.4`."""
+    return NOTHING if np.isnan(share) else f"{100 * share:.1f}"
+
+
 def unsigned(number: str) -> str:
     """A formatted number; what was rounded to zero has no sign."""
     return number if number.strip("-0.") else number.lstrip("-")

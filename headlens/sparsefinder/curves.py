@@ -10,10 +10,10 @@ import pandas as pd
 
 from headlens.corpora.bootstrap import percentile_interval
 from headlens.sparsefinder.hulls import area, frontier, hull
+from headlens.sparsefinder.measures import MEASURES
 from headlens.sparsefinder.pareto import GOLD
 
 POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
-MEASURES = ["recall", "sparsity", "exact", "mass"]
 EVERY = "all"  # stacks
 AREAS_COLUMNS = ["method", "quality", "area", "ci_low", "ci_high", "share", "share_ci_low", "share_ci_high", "at_90"]
 _SPARSE = 0.9  # where methods are compared by a single number
@@ -26,7 +26,7 @@ def of_model(heads: pd.DataFrame) -> pd.DataFrame:
     Args:
         heads: rows of `pareto` of all sites, one below the other. Heads without a gold pair have no recall.
     """
-    grouped = heads.groupby(POINT, sort=False, dropna=False)[MEASURES].mean()
+    grouped = heads.groupby(POINT, sort=False, dropna=False)[list(MEASURES)].mean()
     return grouped.reset_index()
 
 

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+# What `Means` tells of every head, in this order.
+MEASURES = ("recall", "sparsity", "exact", "mass")
+
 
 @dataclass(frozen=True, eq=False)
 class GraphCounts:

@@ -14,7 +14,7 @@ from headlens.corpora.bootstrap import FEWEST, Draws
 from headlens.errors import OptionError
 from headlens.interventions.patterns import Global, Window
 from headlens.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
-from headlens.sparsefinder.measures import GraphCounts, Means, counts_by_window
+from headlens.sparsefinder.measures import MEASURES, GraphCounts, Means, counts_by_window
 from headlens.sparsefinder.predictors import (
     Bucketed,
     Clustered,
@@ -31,7 +31,7 @@ from headlens.sparsefinder.store import Pairs
 
 PARETO_COLUMNS = [
     *("method", "parameter", "value_of_parameter", "window", "global_tokens", "head"),
-    *("recall", "sparsity", "exact", "mass"),
+    *MEASURES,
 ]
 OWN = ("distance", "bucket", "cluster")  # methods of Sparsefinder; the others it is compared with
 GOLD = "entmax"  # what attention itself leaves, as if it were a method

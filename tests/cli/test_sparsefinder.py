@@ -25,7 +25,7 @@ from headlens.errors import Interrupted
 from headlens.experiments import run_sparsefinder, sparsity_sweep
 from headlens.experiments.restricted_task import RestrictedTask
 from headlens.experiments.sparse_tables import PARETO_COLUMNS
-from headlens.sparsefinder.curves import MEASURES
+from headlens.sparsefinder.measures import MEASURES
 from headlens.sparsefinder.pareto import GOLD
 from headlens.tasks.translation import Translation
 
@@ -90,7 +90,7 @@ def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sent
     assert set(whole["method"]) == METHODS | {GOLD}
     # A head of a layer is a row at every point, and the whole model is their mean.
     assert len(heads) == 4 * len(whole)
-    keys, measures = ["method", "value_of_parameter", "window", "global_tokens"], MEASURES
+    keys, measures = ["method", "value_of_parameter", "window", "global_tokens"], list(MEASURES)
     means, own = (t.fillna({"value_of_parameter": 0}).groupby(keys)[measures].mean() for t in (heads, whole))
     pd.testing.assert_frame_equal(means, own)
     gold = whole[whole["method"] == GOLD].iloc[0]

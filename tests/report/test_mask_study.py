@@ -136,8 +136,9 @@ def test_a_grid_of_degrees_is_left_to_its_own_figure() -> None:
 
 def test_mask_files_by_what_tells_them_apart() -> None:
     names = ["runs/a/masks/penalty-1/mask.safetensors", "runs/a/masks/penalty-2/mask.safetensors", "star"]
-    assert short_names(names) == ["penalty-1", "penalty-2", "star"]
-    assert short_names(["a/x/mask.safetensors", "b/x/mask.safetensors"]) == ["a/x", "b/x"]
+    assert list(short_names(names).values()) == ["penalty-1", "penalty-2", "star"]
+    files = ["a/x/mask.safetensors", "b/x/mask.safetensors"]
+    assert short_names([*files, *files]) == dict(zip(files, ["a/x", "b/x"], strict=True))
     table = masks().replace({"pattern": {"star": names[0]}})
     figure = quality_by_pattern(table)
     assert figure is not None

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.sparsefinder.curves import AREAS_COLUMNS, MEASURES, POINT, areas, curve, of_model, spread_out
+from headlens.sparsefinder.curves import AREAS_COLUMNS, POINT, areas, curve, of_model, spread_out
 from headlens.sparsefinder.hulls import area, hull
+from headlens.sparsefinder.measures import MEASURES
 from headlens.sparsefinder.pareto import GOLD
 
 

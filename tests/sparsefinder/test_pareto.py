@@ -13,9 +13,8 @@ import torch
 
 from headlens.corpora.bootstrap import Draws
 from headlens.interventions.patterns import Global, Window
-from headlens.sparsefinder.curves import MEASURES
 from headlens.sparsefinder.fitting import FitOptions
-from headlens.sparsefinder.measures import GraphCounts
+from headlens.sparsefinder.measures import MEASURES, GraphCounts
 from headlens.sparsefinder.pareto import (
     GOLD,
     OWN,
