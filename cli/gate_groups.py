@@ -48,7 +48,7 @@ class LessonGroup(TaskGroup):
 class GateGroup(Group):
     """Which heads have gates, and how strongly these are to close."""
 
-    lambdas: g.LambdasOption = "0.03,0.1,0.3"
+    lambdas: g.LambdasOption = None
     target_heads: g.TargetHeadsOption = None
     most_runs: g.MostRunsOption = 8
     gates: g.GatesOption = None
@@ -71,7 +71,7 @@ class GateGroup(Group):
         """Of the sweep."""
         from headlens.experiments.gate_sweep import SweepOptions
 
-        strengths = g.numbers("--lambdas", self.lambdas)
+        strengths = None if self.lambdas is None else g.numbers("--lambdas", self.lambdas)
         return SweepOptions(strengths, self.target_heads, self.most_runs, self.from_scratch)
 
 

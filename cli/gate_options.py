@@ -12,8 +12,13 @@ GATES = "Gates"
 SCRATCH = "From scratch"
 
 LambdasOption = Annotated[
-    str,
-    typer.Option(metavar="NUMBERS", help="Strengths λ of the penalty, a run each.", rich_help_panel=GATES),
+    str | None,
+    typer.Option(
+        metavar="NUMBERS",
+        help="Strengths λ of the penalty, a run each.",
+        show_default="0.03,0.1,0.3",
+        rich_help_panel=GATES,
+    ),
 ]
 TargetHeadsOption = Annotated[
     int | None,

@@ -35,8 +35,8 @@ class SweepOptions:
     """Which penalties, and what is made of each.
 
     Args:
-        lambdas: strengths of the penalty, a run each.
-        target_heads: search for the λ that leaves so many gated heads; `lambdas` stays as it is then.
+        lambdas: strengths of the penalty, a run each; None with `target_heads`, or for `LAMBDAS`.
+        target_heads: search for the λ that leaves so many gated heads.
         most_runs: of that search.
         from_scratch: also train models of the same shapes from random weights.
 
@@ -44,22 +44,29 @@ class SweepOptions:
         OptionError: if a number is out of range, or both kinds of runs are asked for.
     """
 
-    lambdas: tuple[float, ...] = LAMBDAS
+    lambdas: tuple[float, ...] | None = None
     target_heads: int | None = None
     most_runs: int = 8
     from_scratch: bool = False
 
     def __post_init__(self) -> None:
-        for strength in self.lambdas:
+        for strength in self.strengths:
             check_strength(strength)
-        if not self.lambdas and self.target_heads is None:
+        if self.lambdas == ():
             raise OptionError("No penalty is given.", "Name some with --lambdas, or give --target-heads.")
-        if self.target_heads is not None and self.lambdas not in (LAMBDAS, ()):
+        if self.target_heads is not None and self.lambdas is not None:
             raise OptionError("--target-heads searches for λ itself; --lambdas names some.", "Give one of them.")
         if self.target_heads is not None and self.target_heads < 1:
             raise OptionError(f"--target-heads {self.target_heads} leaves no head.", "Give 1 or more.")
         if self.most_runs < 1:
             raise OptionError(f"--most-runs {self.most_runs} is not a positive number.", "8 suits most.")
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """The penalties of the runs, each once; without `lambdas` `LAMBDAS`, and none where they are searched for."""
+        if self.target_heads is not None:
+            return ()
+        return LAMBDAS if self.lambdas is None else tuple(dict.fromkeys(self.lambdas))
 
 
 @dataclass(frozen=True)
@@ -122,7 +129,7 @@ class GateSweep:
             return self._of(strength, baseline)
 
         if target is None:
-            found = [of(strength) for strength in dict.fromkeys(self.options.lambdas)]
+            found = [of(strength) for strength in self.options.strengths]
             wanted = found
         else:
             found = search(of, lambda o: gated - len(o.removed), target, self.options.most_runs)

@@ -107,7 +107,7 @@ def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
     loop = _Loop.of(request.training, learned)
     if request.gates.freeze:
         planner.notes.append("What is frozen is trained more quickly than this says.")
-    runs = len(request.sweep.lambdas)
+    runs = len(request.sweep.strengths)
     if request.sweep.target_heads is not None:
         runs = request.sweep.most_runs
         planner.notes.append(f"--target-heads {request.sweep.target_heads} may need fewer than {runs} trainings.")

@@ -14,7 +14,7 @@ from saved import build
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, ResumeError
 from headlens.experiments.gate_outcome import UNPRUNED, Outcome
-from headlens.experiments.gate_sweep import LEAST, MOST, SweepOptions, nearest, search
+from headlens.experiments.gate_sweep import LAMBDAS, LEAST, MOST, SweepOptions, nearest, search
 from headlens.experiments.gate_tables import ROLE_COLUMNS, SWEEP_COLUMNS, GateTables
 from headlens.experiments.lesson_data import LessonData
 from headlens.experiments.processes import ALONE
@@ -87,12 +87,19 @@ def test_of_two_as_near_the_one_with_more_heads() -> None:
         ({"lambdas": ()}, r"No penalty is given\.\nName some with --lambdas"),
         ({"target_heads": 0}, "--target-heads 0 leaves no head"),
         ({"target_heads": 4, "lambdas": (0.1,)}, r"--target-heads searches for λ itself; .*\nGive one of them\."),
+        ({"target_heads": 4, "lambdas": LAMBDAS}, "--target-heads searches for λ itself"),
         ({"most_runs": 0}, "--most-runs 0 is not a positive number"),
     ],
 )
 def test_sweeps_that_cannot_be(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
         SweepOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_penalties_of_a_sweep() -> None:
+    assert SweepOptions().strengths == LAMBDAS
+    assert SweepOptions(lambdas=(0.2, 0.1, 0.2)).strengths == (0.2, 0.1)
+    assert SweepOptions(target_heads=4).strengths == ()
 
 
 def test_trainings_that_cannot_be() -> None:
