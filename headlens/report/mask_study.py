@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,7 +25,7 @@ from headlens.report.style import (
     new_figure,
     page_width,
 )
-from headlens.report.texts import NOTHING, escaped, markdown_lines, share_text, value_text
+from headlens.report.texts import DELTA, NOTHING, escaped, markdown_lines, share_text, value_text
 
 FULL = "full"
 LEARNED = "degrees:mu="  # in front of μ
@@ -48,15 +49,48 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns model, task, metric, pattern, layers, control, sparsity of n tokens (NaN for graphs), sparsity_texts,
-        value, ci_low, ci_high, seeds. Intervals are those of the examples for one seed, of Student's t over the seeds
-        for several.
+        value, ci_low, ci_high, seeds, delta, delta_low, delta_high. Intervals are those of the examples for one seed,
+        of Student's t over the seeds for several. The delta is what is achieved less what the same seeds achieve
+        without a mask; it is NaN for these themselves, and where there are not two of both.
     """
     keys = [*BLOCK, "pattern", "layers", "control"]
+    whole = {key: by_seed(own) for key, own in without_mask(masks).groupby(BLOCK, sort=False)}
     rows = [
-        dict(zip(keys, key, strict=True)) | {name: float(own[name].mean()) for name in SHARES} | _mean(own)
+        dict(zip(keys, key, strict=True))
+        | {name: float(own[name].mean()) for name in SHARES}
+        | _mean(own)
+        | delta(by_seed(own), whole.get(key[: len(BLOCK)]))
         for key, own in masks.groupby(keys, sort=False)
     ]
-    return pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds"])
+    table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA])
+    table.loc[without_mask(table).index, list(DELTA)] = np.nan
+    return table
+
+
+def without_mask(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those that tell of a model that sees all positions."""
+    return rows[(rows["pattern"] == FULL) & (rows["control"] == "kept")]
+
+
+def by_seed(rows: pd.DataFrame) -> pd.Series:
+    """What one mask achieves, by seed."""
+    return rows.set_index("seed")["value"]
+
+
+def delta(values: pd.Series, whole: pd.Series | None) -> dict[str, float]:
+    """What is achieved under a mask less what is without one, in pairs of one seed.
+
+    Seeds draw what is not pretrained and the order of the examples, so the two of a pair begin alike.
+
+    Args:
+        values: by seed.
+        whole: those without a mask, by seed.
+
+    Returns:
+        `DELTA`: the mean, and its 95 % interval by Student's t; NaN for fewer than two pairs.
+    """
+    pairs = pd.Series(dtype=np.float64) if whole is None else (values - whole).dropna()
+    return dict(zip(DELTA, mean_interval(pairs) if len(pairs) > 1 else [math.nan] * 3, strict=True))
 
 
 def _mean(rows: pd.DataFrame) -> dict[str, Any]:
@@ -64,6 +98,11 @@ def _mean(rows: pd.DataFrame) -> dict[str, Any]:
     if len(found) == 1:
         return {name: float(numbers(rows, name)[0]) for name in VALUES} | {"seeds": 1}
     return dict(zip(VALUES, mean_interval(found), strict=True)) | {"seeds": len(found)}
+
+
+def has_delta(table: pd.DataFrame) -> bool:
+    """Whether anything in a table has a delta."""
+    return bool(table["delta"].notna().any())
 
 
 def study_markdown(masks: pd.DataFrame) -> str:
@@ -85,9 +124,13 @@ def _block(rows: pd.DataFrame) -> str:
     title = f"\n## {escaped(str(first['metric']))} of {escaped(str(first['model']))} [95 % interval over {how}]"
     full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
     controls = [c for c in CONTROLS if c in set(full["control"])]
-    lines = [["task", *(CONTROLS[c] for c in controls)], ["---", *("---:" for _ in controls)]]
+    # What a control is compared with stands first.
+    compared = [c for c in controls if has_delta(full[full["control"] == c])]
+    names = [name for c in controls for name in (CONTROLS[c], *(["less all"] if c in compared else []))]
+    lines = [["task", *names], ["---", *("---:" for _ in names)]]
     for task, own in full.groupby("task", sort=False):
-        lines.append([escaped(str(task)), *(_cell(own[own["control"] == c]) for c in controls)])
+        cells = [_cell(own[own["control"] == c], v) for c in controls for v in (VALUES, DELTA)[: 1 + (c in compared)]]
+        lines.append([escaped(str(task)), *cells])
     parts = [title, "", *markdown_lines(lines)]
     if len(others):
         parts += ["", *markdown_lines(list(_pattern_lines(others)))]
@@ -111,10 +154,10 @@ def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
         yield line
 
 
-def _cell(rows: pd.DataFrame) -> str:
+def _cell(rows: pd.DataFrame, names: Sequence[str] = VALUES) -> str:
     if rows.empty:
         return NOTHING
-    value, low, high = (float(numbers(rows, name)[0]) for name in VALUES)
+    value, low, high = (float(numbers(rows, name)[0]) for name in names)
     return value_text(value, low, high)
 
 

@@ -6,19 +6,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.report.curves import VALUES
 from headlens.report.mask_points import short_names
-from headlens.report.mask_study import CONTROLS, FULL, SHARES, quality_by_pattern, quality_figure
+from headlens.report.mask_study import (
+    CONTROLS,
+    FULL,
+    SHARES,
+    delta,
+    has_delta,
+    quality_by_pattern,
+    quality_figure,
+    without_mask,
+)
 from headlens.report.means import mean_interval
 from headlens.report.panels import numbers
 from headlens.report.recorded import RecordedRun
-from headlens.report.texts import escaped, markdown_lines, share_text, value_text
+from headlens.report.texts import DELTA, escaped, markdown_lines, share_text, value_text
 
 _ROW = ["model", "pattern", "layers", "control"]
+_LESS = "less all"
 
 
 def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -33,24 +42,31 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
 
     Returns:
         Columns model, pattern, layers, control, sparsity, sparsity_texts (mean over the tasks), a column for each task,
-        average, ci_low, ci_high, seeds. A mask that not all tasks of a model were trained under has no average. Empty
-        for fewer than two tasks.
+        average, ci_low, ci_high, seeds, delta, delta_low, delta_high: the average less that without a mask, see
+        `headlens.report.mask_study.delta`. A mask that not all tasks of a model were trained under has no average.
+        Empty for fewer than two tasks.
     """
     table = _main_metrics(runs)
     if table.empty or table["task"].nunique() < 2:
         return pd.DataFrame()
     tasks = list(dict.fromkeys(table["task"]))
+    tasks_by_model = {model: list(dict.fromkeys(own["task"])) for model, own in table.groupby("model", sort=False)}
+    whole = {model: _averages(own, tasks_by_model[model]) for model, own in without_mask(table).groupby("model")}
     rows = []
     for key, own in table.groupby(_ROW, sort=False):
-        wanted = list(dict.fromkeys(table.loc[table["model"] == own["model"].iloc[0], "task"]))
+        model = str(own["model"].iloc[0])
+        wanted = tasks_by_model[model]
         by_task = {task: float(rows_["value"].mean()) for task, rows_ in own.groupby("task", sort=False)}
         rows.append(
             dict(zip(_ROW, key, strict=True))
             | {name: float(own.groupby("task")[name].mean().mean()) for name in SHARES}
             | {task: by_task.get(task, np.nan) for task in tasks}
             | _average(own, wanted)
+            | delta(_averages(own, wanted), whole.get(model))
         )
-    return pd.DataFrame(rows)
+    found = pd.DataFrame(rows)
+    found.loc[without_mask(found).index, list(DELTA)] = np.nan
+    return found
 
 
 def _main_metrics(runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -86,16 +102,21 @@ def metrics_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
     return found
 
 
+def _averages(rows: pd.DataFrame, tasks: Sequence[str]) -> pd.Series:
+    """Over the tasks, of every seed that all of them have."""
+    values = rows.pivot_table(index="seed", columns="task", values="value").reindex(columns=list(tasks)).dropna()
+    return values.mean(axis=1)
+
+
 def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
     names = ("average", "ci_low", "ci_high", "seeds")
-    values = rows.pivot_table(index="seed", columns="task", values="value").reindex(columns=list(tasks)).dropna()
-    if values.empty:
+    found = _averages(rows, tasks)
+    if found.empty:
         return dict(zip(names, (np.nan, np.nan, np.nan, 0), strict=True))
-    found: npt.NDArray[np.float64] = values.to_numpy(np.float64).mean(axis=1)
     mean, *ends = mean_interval(found)
     if len(found) > 1:
         return dict(zip(names, (mean, *ends, len(found)), strict=True))
-    own = rows[rows["seed"] == values.index[0]]
+    own = rows[rows["seed"] == found.index[0]]
     value = numbers(own, "value")
     low, high = (float(np.linalg.norm(numbers(own, name) - value)) / len(tasks) for name in ("ci_low", "ci_high"))
     return dict(zip(names, (mean, mean - low, mean + high, 1), strict=True))
@@ -127,16 +148,20 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str]) -> str:
     parts = ["# Models trained under attention masks, over tasks"]
     for model, rows in table.groupby("model", sort=False):
         own = [task for task in tasks if rows[task].notna().any()]
-        lines = [["attention", "masked, %", "of texts, %", *map(escaped, own), "average [95 % interval]"]]
+        more = [_LESS] if has_delta(rows) else []
+        lines = [["attention", "masked, %", "of texts, %", *map(escaped, own), "average [95 % interval]", *more]]
         lines.append(["---", *("---:" for _ in lines[0][1:])])
         for row in rows.to_dict("records"):
             values = ["–" if np.isnan(row[task]) else f"{row[task]:.3f}" for task in own]
             average = value_text(row["average"], row["ci_low"], row["ci_high"])
             words = attention_text({str(k): v for k, v in row.items()})
-            lines.append([escaped(words), *(share_text(row[name]) for name in SHARES), *values, average])
+            less = [value_text(*(row[name] for name in DELTA))] if more else []
+            lines.append([escaped(words), *(share_text(row[name]) for name in SHARES), *values, average, *less])
         parts += [f"\n## {escaped(str(model))}", "", *markdown_lines(lines)]
     told = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
     parts.append(f"\nThe average is that of {told}.")
+    if has_delta(table):
+        parts[-1] += f" `{_LESS}` is paired by seed."
     return "\n".join(parts) + "\n"
 
 

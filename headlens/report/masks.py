@@ -19,7 +19,7 @@ from headlens.report.degree_effects import effects_markdown
 from headlens.report.degrees import learned_degrees, quality_by_degrees
 from headlens.report.kind import Caption, Drawings, Kind, Together
 from headlens.report.mask_layers import quality_by_layers
-from headlens.report.mask_study import BLOCK, FULL, SHARES, means, quality_by_pattern, study_markdown
+from headlens.report.mask_study import BLOCK, FULL, SHARES, has_delta, means, quality_by_pattern, study_markdown
 from headlens.report.mask_tasks import (
     attention_text,
     average_by_pattern,
@@ -46,7 +46,7 @@ from headlens.report.style import (
     new_figure,
     page_width,
 )
-from headlens.report.texts import value_text
+from headlens.report.texts import DELTA, value_text
 
 # inches
 _LEFT, _GAP, _TOP, _BOTTOM, _LINE = 0.42, 0.16, 0.30, 0.36, 0.14
@@ -162,17 +162,19 @@ def _draw(run: RecordedRun) -> Drawings:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    names = ("model", "task", "metric", "pattern", "layers", "control", *SHARES, *VALUES, "seeds")
+    tables = {run.folder.name: means(run.tables["masks"]) for run in runs if "masks" in run.tables}
+    more = DELTA if any(has_delta(table) for table in tables.values()) else ()
+    names = ("model", "task", "metric", "pattern", "layers", "control", *SHARES, *VALUES, "seeds", *more)
     records = [
-        {"folder": run.folder.name, **{k: row[k] for k in names}}
-        for run in runs
-        if "masks" in run.tables
-        for row in means(run.tables["masks"]).to_dict("records")
+        {"folder": name, **{k: row[k] for k in names}}
+        for name, table in tables.items()
+        for row in table.to_dict("records")
     ]
     about = (
         "Models trained and measured under each mask; `control` tells whether the diagonal was kept, dropped, or as "
         "many random positions masked instead. `sparsity` is the share of the positions of n tokens that is masked, "
         "`sparsity_texts` that of the texts, each as long as it is."
+        + (" `delta` is what is achieved less what the same seeds achieve without a mask." if more else "")
     )
     found = [page_table("Models trained under masks", records, about)] if records else []
     return [*_over_tasks(runs), *found, *_effects(runs)]
@@ -197,18 +199,19 @@ def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
     table = over_tasks(runs)
     if table.empty:
         return []
-    several = len(set(table["model"])) > 1
+    several, more = len(set(table["model"])) > 1, DELTA if has_delta(table) else ()
     records = [
         ({"model": row["model"]} if several else {})
         | {"attention": attention_text({str(k): v for k, v in row.items()})}
         | {"masked, %": 100 * row["sparsity"], "of texts, %": 100 * row["sparsity_texts"]}
-        | {name: row[name] for name in (*tasks_of(table), "average", "ci_low", "ci_high", "seeds")}
+        | {name: row[name] for name in (*tasks_of(table), "average", "ci_low", "ci_high", "seeds", *more)}
         for row in table.to_dict("records")
     ]
     about = (
         "The main metric of every task, mean over seeds, and the average over tasks with its 95 % interval: over the "
         "seeds, or for one seed over the examples of all tasks. What is masked is a share of the positions of n "
         "tokens, and of the texts, mean over the tasks."
+        + (" `delta` is the average less that of the same seeds without a mask." if more else "")
     )
     return [page_table("Over tasks", records, about)]
 

@@ -8,7 +8,8 @@ import numpy as np
 
 NOTHING = "–"
 # Columns of what a metric is more than that of a model that it is compared with.
-DIFFERENCE = ("delta", "delta_low", "delta_high", "p_value")
+DELTA = ("delta", "delta_low", "delta_high")
+DIFFERENCE = (*DELTA, "p_value")
 _UNSAFE = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|~"})
 
 

@@ -45,6 +45,26 @@ def test_intervals_are_those_of_seeds_where_there_are_several() -> None:
     assert alone[["value", "ci_low", "ci_high", "seeds"]].tolist() == [0.5, 0.4, 0.99, 1]
 
 
+def test_deltas_are_paired_by_seed() -> None:
+    table = masks()
+    dropped = (table["pattern"] == "full") & (table["control"] == "dropped")
+    table.loc[dropped, "value"] = [0.52, 0.50, 0.56]  # all positions: .50, .51, .52
+    table = table[~((table["pattern"] == "star") & (table["control"] == "kept") & (table["seed"] > 0))]
+    whole, _, without, star, _ = means(table)[["delta", "delta_low", "delta_high"]].to_numpy()
+    low, high = stats.t.interval(0.95, 2, 0.05 / 3, stats.sem([0.02, -0.01, 0.04]))
+    assert without.tolist() == pytest.approx([0.05 / 3, low, high])
+    assert np.isnan([whole, star]).all(), "nothing to compare with, and one seed alone"
+    lines = study_markdown(table).splitlines()
+    assert "| task | all | as many at random | less all | no diagonal | less all |" in lines
+    (shown,) = (line for line in lines if line.startswith("| sst2 | 0.510"))
+    assert shown.split(" | ")[3] == "0.100 [0.100, 0.100]"
+    assert shown.endswith(f"| 0.017 [{low:.3f}, {high:.3f}] |")
+    reordered = means(table.iloc[::-1])
+    assert reordered.loc[reordered["control"] == "dropped", "delta"].iloc[-1] == pytest.approx(0.05 / 3)
+    assert means(table[table["pattern"] == "star"])["delta"].isna().all(), "the model without a mask is not among these"
+    assert means(masks(1))["delta"].isna().all()
+
+
 def test_markdown_has_both_tables_of_the_paper() -> None:
     lines = study_markdown(masks(1, ("sst2", "rte"))).splitlines()
     assert "| task | all | as many at random | no diagonal |" in lines

@@ -52,6 +52,23 @@ def test_averages_are_those_of_the_tasks_of_each_seed() -> None:
     assert star[["average", "ci_low", "ci_high", "seeds"]].tolist() == pytest.approx([means.mean(), low, high, 3])
 
 
+def test_deltas_of_averages_are_paired_by_seed() -> None:
+    whole, part = run("sst2", 0.5), run("rte", 0.3)
+    table = over_tasks([whole, part])
+    # of case k .1 k + .02 k seed more than without a mask, in both tasks
+    more = np.array([0.3 + 0.06 * seed for seed in range(3)])
+    low, high = stats.t.interval(0.95, 2, more.mean(), stats.sem(more))
+    assert table.iloc[3][["delta", "delta_low", "delta_high"]].tolist() == pytest.approx([more.mean(), low, high])
+    assert np.isnan(table.iloc[0]["delta"])
+    lines = tasks_markdown(table, metrics_of([whole, part])).splitlines()
+    assert lines[4].endswith("| average [95 % interval] | less all |")
+    assert lines[-3].endswith(f"| 0.360 [{low:.3f}, {high:.3f}] |")
+    assert lines[-1].endswith("`less all` is paired by seed.")
+    alone = [run("sst2", 0.5, 1), run("rte", 0.3, 1)]
+    assert over_tasks(alone)["delta"].isna().all()
+    assert "less all" not in tasks_markdown(over_tasks(alone), metrics_of(alone))
+
+
 def test_of_one_seed_the_intervals_of_tasks_are_combined() -> None:
     """As independent ones: the variance of a mean of k is the sum of the variances over k squared."""
     row = over_tasks([run("sst2", 0.5, 1), run("rte", 0.3, 1)]).iloc[0]
