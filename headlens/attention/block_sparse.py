@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from headlens.attention.contract import CallContext
+from headlens.attention.interface import uses_sdpa
 from headlens.attention.normalizers import unknown_arguments
-from headlens.attention.sites import sdpa_function
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -158,4 +157,4 @@ def serves(module: nn.Module, context: CallContext, mask: Tensor, kwargs: Mappin
     if dropped or grouped or torch.is_autocast_enabled(context.query.device.type):
         return False
     extra = unknown_arguments(kwargs) or kwargs.get("position_bias") is not None
-    return not extra and sdpa_function(module) is sdpa_attention_forward
+    return not extra and uses_sdpa(module)

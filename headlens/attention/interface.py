@@ -6,6 +6,7 @@ lose their padding and causal masks in silence.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Literal
@@ -13,8 +14,10 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
+from headlens.attention import headless
 from headlens.attention.sites import OWN, eager_function, sdpa_function
 from headlens.errors import SelfCheckError
 
@@ -34,6 +37,11 @@ Attend = Callable[..., tuple[Tensor, Tensor | None]]
 def own_attention(kernel: Kernel, module: nn.Module) -> Attend:
     """The function the model itself computes this module's attention with."""
     return sdpa_function(module) if kernel == "sdpa" else eager_function(module)
+
+
+def uses_sdpa(module: nn.Module) -> bool:
+    """Whether the sdpa attention of this module is transformers' own, as that of most models."""
+    return inspect.unwrap(sdpa_function(module)) is sdpa_attention_forward
 
 
 def _attention(kernel: Kernel, module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
@@ -57,6 +65,7 @@ def register() -> None:
     """Make the names known to transformers; doing it twice changes nothing."""
     AttentionInterface.register(EAGER, partial(_attention, "eager"))
     AttentionMaskInterface.register(EAGER, eager_mask)
+    headless.register()
     AttentionInterface.register(SDPA, partial(_attention, "sdpa"))
     AttentionMaskInterface.register(SDPA, sdpa_mask)
     AttentionInterface.register(SWITCHED, _switched)

@@ -14,11 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from headlens.attention.contract import CallContext
+from headlens.attention.interface import uses_sdpa
 from headlens.attention.normalizers import unknown_arguments
-from headlens.attention.sites import sdpa_function
 
 # Scores of a block: with their gradients they fit into the cache of one core.
 BLOCK = 2**18
@@ -33,7 +32,7 @@ def serves(module: nn.Module, context: CallContext, mask: Tensor, kwargs: Mappin
     if dropped or grouped or torch.is_autocast_enabled("cpu") or mask.dtype != context.query.dtype:
         return False
     extra = unknown_arguments(kwargs) or kwargs.get("position_bias") is not None
-    return not extra and sdpa_function(module) is sdpa_attention_forward
+    return not extra and uses_sdpa(module)
 
 
 def attend(context: CallContext, mask: Tensor, scaling: float | None) -> Tensor:
