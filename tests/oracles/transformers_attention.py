@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from naive_samples import Seq
+from transformers import PreTrainedModel
 
 Weights = npt.NDArray[np.float32]
 
@@ -53,7 +54,10 @@ def eager_attention(
 def run_eagerly(model: Any, inputs: dict[str, torch.Tensor]) -> Any:
     """The outputs of a float32 copy of the model that computes attention with its own eager function."""
     eager = copy.deepcopy(model).cpu().float().eval()
-    eager.set_attn_implementation("eager")
+    for module in eager.modules():
+        # Each part, as in older transformers the whole of a T5 tells its two stacks nothing.
+        if isinstance(module, PreTrainedModel):
+            module.set_attn_implementation("eager")
     with torch.no_grad():
         return eager(**inputs, output_attentions=True, use_cache=False)
 
