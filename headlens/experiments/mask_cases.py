@@ -48,6 +48,11 @@ class Case:
         return "-".join([*fit, *mark])
 
     @property
+    def whole(self) -> bool:
+        """Whether nothing is masked, which the others of the seed are compared with."""
+        return self.pattern == FULL and self.diagonal == "kept"
+
+    @property
     def graph(self) -> str | None:
         """The graph in words; None for other masks."""
         return self.pattern.removeprefix(GRAPH) if self.pattern.startswith(GRAPH) else None
@@ -64,7 +69,7 @@ class Case:
         Raises:
             OptionError: if there is no such pattern or file.
         """
-        if self._made or (self.pattern == FULL and self.diagonal == "kept"):
+        if self._made or self.whole:
             return None
         found = PatternMask(Full()) if self.pattern == FULL else read_mask(self.pattern)
         if self.diagonal == "kept":
@@ -129,6 +134,8 @@ def cases(
     patterns: tuple[str, ...], layers: tuple[str | None, ...], seeds: tuple[int, ...], *, controls: bool
 ) -> list[Case]:
     """All trainings: no mask, every pattern in every range of layers, each without the diagonal, too.
+
+    Of each seed that without a mask comes first, as the others are compared with it.
 
     Args:
         patterns: see `Case`.

@@ -25,15 +25,16 @@ from headlens.experiments.lesson_data import Opened
 from headlens.experiments.mask_cases import Case
 from headlens.experiments.masked import mask_edit
 from headlens.experiments.run import Run
-from headlens.experiments.trainings import Record, Trainings, told_of_trainings
+from headlens.experiments.trainings import Baseline, Record, Trainings, told_of_trainings
 from headlens.interventions.attention_mask import FILE, AttentionMask
 from headlens.interventions.soft_masks import Scope
 from headlens.models.loading import LoadedModel
+from headlens.report.texts import DIFFERENCE
 from headlens.training.options import TrainingOptions
 
 MASKS_COLUMNS = [
     *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),
-    *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts"),
+    *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts", *DIFFERENCE),
 ]
 _DEGREES = (
     "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean of the texts. Models "
@@ -84,10 +85,13 @@ class CaseOutcome:
 
     Args:
         run: its name.
-        metrics: of the model under its mask on what was held out, a row each.
+        metrics: of the model under its mask on what was held out, a row each, with `DIFFERENCE` from the model
+            without one of the same seed.
         notes: what to know about them.
         mask: the file of a mask that was learned, below the folder of the run.
         degrees: of the heads of that mask, see `degree_rows`.
+        records: without a mask, of every example.
+        keys: of these examples.
     """
 
     run: str
@@ -95,6 +99,8 @@ class CaseOutcome:
     notes: list[str] = field(default_factory=list)
     mask: str | None = None
     degrees: list[Record] = field(default_factory=list)
+    records: list[list[float]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -132,17 +138,20 @@ class MaskStudy:
         """
         rows, opened, seed = [], None, None
         texts = None
+        baseline: Baseline | None = None
         degrees: list[Record] = []
         notes: list[str] = []
         told: list[tuple[str, list[str]]] = []
         for case in wanted:
             if opened is None or texts is None or case.seed != seed:
-                opened, seed = self.opened(case.seed), case.seed
+                opened, seed, baseline = self.opened(case.seed), case.seed, None
                 # The texts are the same for all seeds.
                 texts = texts or study_texts(self.run, opened, {c.graph for c in wanted if c.graph}, self.parser)
                 self._check(opened, wanted, texts)
                 notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
-            outcome = self._of(opened, case, texts)
+            outcome = self._of(opened, case, texts, baseline)
+            if case.whole:
+                baseline = Baseline(outcome.records, outcome.keys)
             told.append((case.name, outcome.notes))
             rows += self._rows(case, outcome, texts)
             about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
@@ -180,17 +189,19 @@ class MaskStudy:
             with under(opened.loaded.model, case, texts.books):
                 pass
 
-    def _of(self, opened: Opened, case: Case, texts: StudyTexts) -> CaseOutcome:
+    def _of(self, opened: Opened, case: Case, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
         train = self._trained if case.strength is None else self._learned
-        return self.trainings.remembered(case.name, lambda: train(opened, case, texts), CaseOutcome)
+        return self.trainings.remembered(case.name, lambda: train(opened, case, texts, baseline), CaseOutcome)
 
-    def _trained(self, opened: Opened, case: Case, texts: StudyTexts) -> CaseOutcome:
+    def _trained(self, opened: Opened, case: Case, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
         with self.trainings.followed(case.name, case.name, opened.lesson.data) as how:
             model = fine_tuned(opened.loaded, opened.lesson, case, self.training, how, texts.books)
         with under(model, case, texts.books):
-            return CaseOutcome(case.name, *self.trainings.measured(opened.loaded, opened.lesson, model))
+            own = self.trainings.compared(opened.loaded, opened.lesson, model, baseline)
+        compared_with = vars(own.as_baseline) if case.whole else {}
+        return CaseOutcome(case.name, own.metrics, own.notes, **compared_with)
 
-    def _learned(self, opened: Opened, case: Case, texts: StudyTexts) -> CaseOutcome:
+    def _learned(self, opened: Opened, case: Case, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
         """Model and degrees learned together, and measured under the mask that is left."""
         assert case.strength is not None
         training = replace(self.training, seed=case.seed)
@@ -198,11 +209,11 @@ class MaskStudy:
             dam, scope = self._dam(case, texts)
             found = learn_mask(opened.loaded, opened.lesson, case.strength, dam, training, how, scope)
         with found.hardened():
-            metrics, notes = self.trainings.measured(opened.loaded, opened.lesson, found.model)
+            own = self.trainings.compared(opened.loaded, opened.lesson, found.model, baseline)
         place = f"{MASKS}/{case.name}/{FILE}"
         if self.run.writes:
             save_mask(self.run.path / place, LearnedMask.of(case.name, found.mask), found)
-        return CaseOutcome(case.name, metrics, notes, place, degree_rows(found.mask))
+        return CaseOutcome(case.name, own.metrics, own.notes, place, degree_rows(found.mask))
 
     def _dam(self, case: Case, texts: StudyTexts) -> tuple[DamOptions, Scope]:
         longest = max(self.n, texts.longest)
@@ -220,7 +231,10 @@ class MaskStudy:
             "control": case.diagonal,
         }
         names = ("task", "metric", "value", "ci_low", "ci_high", "n", "model")
-        return [_key(case) | degrees | masked | {k: row[k] for k in names} for row in outcome.metrics]
+        return [
+            _key(case) | degrees | masked | {k: row[k] for k in names} | {k: row[k] for k in DIFFERENCE if k in row}
+            for row in outcome.metrics
+        ]
 
 
 def _settling(case: Case, outcome: CaseOutcome) -> list[str]:

@@ -49,9 +49,9 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns model, task, metric, pattern, layers, control, sparsity of n tokens (NaN for graphs), sparsity_texts,
-        value, ci_low, ci_high, seeds, delta, delta_low, delta_high. Intervals are those of the examples for one seed,
-        of Student's t over the seeds for several. The delta is what is achieved less what the same seeds achieve
-        without a mask; it is NaN for these themselves, and where there are not two of both.
+        value, ci_low, ci_high, seeds, delta, delta_low, delta_high. The delta is what is achieved less what the same
+        seeds achieve without a mask; it is NaN for these themselves. Intervals are those of the examples for one seed,
+        of Student's t over the seeds for several; of differences they are paired.
     """
     keys = [*BLOCK, "pattern", "layers", "control"]
     whole = {key: by_seed(own) for key, own in without_mask(masks).groupby(BLOCK, sort=False)}
@@ -59,7 +59,7 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         dict(zip(keys, key, strict=True))
         | {name: float(own[name].mean()) for name in SHARES}
         | _mean(own)
-        | delta(by_seed(own), whole.get(key[: len(BLOCK)]))
+        | (_of_examples(own) if len(own) == 1 else delta(by_seed(own), whole.get(key[: len(BLOCK)])))
         for key, own in masks.groupby(keys, sort=False)
     ]
     table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA])
@@ -70,6 +70,12 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
 def without_mask(rows: pd.DataFrame) -> pd.DataFrame:
     """Those that tell of a model that sees all positions."""
     return rows[(rows["pattern"] == FULL) & (rows["control"] == "kept")]
+
+
+def _of_examples(rows: pd.DataFrame) -> dict[str, float]:
+    """`DELTA` of a single training, as measured; NaN in tables that were written without."""
+    (values,) = rows.reindex(columns=list(DELTA)).to_numpy(np.float64)
+    return dict(zip(DELTA, values.tolist(), strict=True))
 
 
 def by_seed(rows: pd.DataFrame) -> pd.Series:
@@ -138,8 +144,10 @@ def _block(rows: pd.DataFrame) -> str:
 
 
 def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
-    yield ["task", "pattern", "layers", *("masked, %", "of texts, %", "with the diagonal", "of texts, %", "without it")]
-    yield ["---", "---", "---", *["---:"] * 5]
+    less = [["less all"] if has_delta(rows[rows["control"] == way]) else [] for way in WAYS]
+    with_it, without = ([words, *more] for words, more in zip(("with the diagonal", "without it"), less, strict=True))
+    yield ["task", "pattern", "layers", "masked, %", "of texts, %", *with_it, "of texts, %", *without]
+    yield ["---", "---", "---", *["---:"] * (3 + len(with_it) + len(without))]
     names = short_names(rows["pattern"])
     for (task, pattern, layers), own in rows.groupby(["task", "pattern", "layers"], sort=False):
         line = [
@@ -148,9 +156,10 @@ def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
             str(layers),
             share_text(float(own["sparsity"].iloc[0])),
         ]
-        for way in WAYS:
+        for way, more in zip(WAYS, less, strict=True):
             there = own[own["control"] == way]
             line += [share_text(float(there["sparsity_texts"].iloc[0])) if len(there) else NOTHING, _cell(there)]
+            line += [_cell(there, DELTA) for _ in more]
         yield line
 
 

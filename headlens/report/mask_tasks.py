@@ -62,7 +62,7 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
             | {name: float(own.groupby("task")[name].mean().mean()) for name in SHARES}
             | {task: by_task.get(task, np.nan) for task in tasks}
             | _average(own, wanted)
-            | delta(_averages(own, wanted), whole.get(model))
+            | _delta(own, wanted, whole.get(model))
         )
     found = pd.DataFrame(rows)
     found.loc[without_mask(found).index, list(DELTA)] = np.nan
@@ -116,10 +116,27 @@ def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
     mean, *ends = mean_interval(found)
     if len(found) > 1:
         return dict(zip(names, (mean, *ends, len(found)), strict=True))
-    own = rows[rows["seed"] == found.index[0]]
-    value = numbers(own, "value")
-    low, high = (float(np.linalg.norm(numbers(own, name) - value)) / len(tasks) for name in ("ci_low", "ci_high"))
-    return dict(zip(names, (mean, mean - low, mean + high, 1), strict=True))
+    return dict(zip(names, (*_independent(rows[rows["seed"] == found.index[0]], VALUES), 1), strict=True))
+
+
+def _delta(rows: pd.DataFrame, tasks: Sequence[str], whole: pd.Series | None) -> dict[str, float]:
+    found = _averages(rows, tasks)
+    if len(found) == 1 and set(DELTA) <= set(rows):
+        return dict(zip(DELTA, _independent(rows[rows["seed"] == found.index[0]], DELTA), strict=True))
+    return delta(found, whole)
+
+
+def _independent(rows: pd.DataFrame, names: Sequence[str]) -> tuple[float, float, float]:
+    """The mean over tasks of a value, and its interval from theirs, as of independent tasks.
+
+    Args:
+        rows: one for each task.
+        names: of the columns with the value and the ends of its interval.
+    """
+    value, *ends = (numbers(rows, name) for name in names)
+    low, high = (float(np.linalg.norm(end - value)) / len(rows) for end in ends)
+    mean = float(value.mean())
+    return mean, mean - low, mean + high
 
 
 def tasks_of(table: pd.DataFrame) -> list[str]:

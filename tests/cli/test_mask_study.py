@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
+import torch
 from made_tasks import text
+from transformers import PreTrainedModel
 
 from headlens.corpora.conllu import read_conllu, write_conllu
 from headlens.corpora.parsers import SpacyParser
 from headlens.corpora.sentence import Sentence
 from headlens.errors import Interrupted
+from headlens.experiments.lesson import Lesson
+from headlens.experiments.mask_cases import Case
 from headlens.experiments.mask_study import MASKS_COLUMNS
 from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.interventions.attention_mask import AttentionMask
+from headlens.models.loading import LoadedModel
+from headlens.report.texts import DIFFERENCE
 
 Headlens = Callable[..., Any]
 SHORT = ("--steps", 4, "--batch-tokens", 150, "--learning-rate", "1e-3")
@@ -47,7 +55,8 @@ def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
     assert full["sparsity"].eq(0).all()
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {"patterns", "quality", "layers"}
     words = Path("run/results.md").read_text(encoding="utf-8")
-    for part in ("| task | all | as many at random | no diagonal |", "| sst2 | star | 0 |", "means of seeds"):
+    table = "| task | all | as many at random | less all | no diagonal | less all |"
+    for part in (table, "| sst2 | star | 0 |", "means of seeds"):
         assert part in words
     assert "window:1\\|global:1" in words
     assert "masked, %" in done.out
@@ -79,6 +88,37 @@ def test_a_case_is_what_train_gives_under_the_mask(run: Headlens, more: tuple[st
         alone = pd.read_csv(f"alone-{number}/metrics.csv").set_index("metric").loc["accuracy"]
         columns = ["value", "ci_low", "ci_high"]
         assert rows.loc[case, columns].tolist() == pytest.approx(alone[columns].tolist()), case
+
+
+def test_every_mask_is_compared_with_none_example_by_example(run: Headlens, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under one mask the model says "positive" of all, else "negative"; what is hidden makes no difference."""
+
+    def taught(loaded: LoadedModel, _: Lesson, case: Case, *more: object) -> PreTrainedModel:
+        del more
+        model: Any = copy.deepcopy(loaded.model)
+        with torch.no_grad():
+            model.classifier.weight.zero_()
+            model.classifier.bias.copy_(torch.tensor([0.0, 1.0 if case.pattern == "star" else -1.0]))
+        return model
+
+    monkeypatch.setattr("headlens.experiments.mask_study.fine_tuned", taught)
+    done = run("--pattern", "window", "--pattern", "star", "--seeds", 2, "--no-figures")
+    assert done.code == 0, done.err
+    labels = pd.read_csv("dev.tsv", sep="\t")["label"].to_numpy()
+    rows = pd.read_csv("run/masks.csv").set_index(["pattern", "control", "seed"])
+    draws = np.random.default_rng(0).integers(len(labels), size=(10_000, len(labels)))
+    gained = (2 * labels - 1)[draws].mean(axis=1)
+    for seed in (0, 1):
+        assert rows.loc["full", "kept", seed][[*DIFFERENCE]].isna().all()
+        for case in (("full", "dropped"), ("full", "random"), ("window", "kept"), ("window", "dropped")):
+            assert rows.loc[*case, seed][[*DIFFERENCE]].tolist() == [0, 0, 0, 1]
+        for control in ("kept", "dropped"):
+            star = rows.loc["star", control, seed]
+            assert star["delta"] == pytest.approx((2 * labels - 1).mean())
+            # Means of 13 examples come in steps of 2 / 13, so that other draws may be one away.
+            low_high = np.quantile(gained, (0.025, 0.975))
+            assert star[["delta_low", "delta_high"]].to_numpy(float) == pytest.approx(low_high, abs=2 / 13 + 1e-9)
+            assert 0 < star["p_value"] < 1
 
 
 def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) -> None:

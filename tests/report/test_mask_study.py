@@ -63,6 +63,12 @@ def test_deltas_are_paired_by_seed() -> None:
     assert reordered.loc[reordered["control"] == "dropped", "delta"].iloc[-1] == pytest.approx(0.05 / 3)
     assert means(table[table["pattern"] == "star"])["delta"].isna().all(), "the model without a mask is not among these"
     assert means(masks(1))["delta"].isna().all()
+    alone = masks(1).assign(delta=0.2, delta_low=0.1, delta_high=0.4)
+    assert means(alone)[["delta", "delta_low", "delta_high"]].iloc[3].tolist() == [0.2, 0.1, 0.4], "that of examples"
+    assert "| 0.800 [0.400, 0.990] | 0.200 [0.100, 0.400] | 45.5 |" in study_markdown(alone)
+    assert "| masked, % | of texts, % | with the diagonal | less all | of texts, % | without it | less all |" in (
+        study_markdown(alone)
+    )
 
 
 def test_markdown_has_both_tables_of_the_paper() -> None:

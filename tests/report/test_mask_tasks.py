@@ -65,8 +65,24 @@ def test_deltas_of_averages_are_paired_by_seed() -> None:
     assert lines[-3].endswith(f"| 0.360 [{low:.3f}, {high:.3f}] |")
     assert lines[-1].endswith("`less all` is paired by seed.")
     alone = [run("sst2", 0.5, 1), run("rte", 0.3, 1)]
-    assert over_tasks(alone)["delta"].isna().all()
+    assert over_tasks(alone)["delta"].isna().all(), "as runs wrote it that compared nothing"
     assert "less all" not in tasks_markdown(over_tasks(alone), metrics_of(alone))
+
+
+def test_of_one_seed_deltas_are_those_of_examples() -> None:
+    runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1)]
+    for number, own in enumerate(runs):
+        rows = own.tables["masks"]
+        masked = rows["pattern"] == "star"
+        rows.loc[masked, ["delta", "delta_low", "delta_high"]] = [
+            0.1 * number,
+            0.1 * number - 0.04,
+            0.1 * number + 0.03,
+        ]
+    star = over_tasks(runs).iloc[3]
+    found = star[["delta", "delta_low", "delta_high"]].tolist()
+    assert found == pytest.approx([0.05, 0.05 - np.sqrt(2) * 0.04 / 2, 0.05 + np.sqrt(2) * 0.03 / 2])
+    assert over_tasks(runs)["delta"].isna().tolist() == [True, True, True, False]
 
 
 def test_of_one_seed_the_intervals_of_tasks_are_combined() -> None:
