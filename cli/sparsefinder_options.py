@@ -104,7 +104,7 @@ ShownHeadsOption = Annotated[
     typer.Option(
         metavar="HEADS",
         help="Heads to draw, comma-separated: STACK.LAYER.HEAD, from 0.",
-        show_default="three that windows and global tokens know least of",
+        show_default="up to three of different layers, of which distance knows most beyond windows and global tokens",
         rich_help_panel=EXAMPLES,
     ),
 ]

@@ -19,7 +19,7 @@ from headlens.experiments.notes import reading_notes
 from headlens.experiments.tally import Tally
 from headlens.models.loading import LoadedModel
 from headlens.report.files import write_json
-from headlens.sparsefinder.store import NOTES, SPECIAL, UNKNOWN, Collector, Store, write_tags
+from headlens.sparsefinder.store import RECORD, SPECIAL, UNKNOWN, Collector, Store, write_tags
 
 
 def collect(
@@ -70,7 +70,8 @@ def collect(
     collector.flush()
     if not tally.encoding.sentences:
         raise CorpusError("the model can read no sentence.", "Give shorter ones.", path=corpus.name)
-    write_json({"notes": reading_notes(feed, tally.encoding)}, folder / NOTES)
+    record = {"sentences": tally.encoding.sentences, "notes": reading_notes(feed, tally.encoding)}
+    write_json(record, folder / RECORD)
     return Store(folder)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from headlens.errors import ResumeError
 from headlens.metrics.totals import Array
 from headlens.report.files import atomic_path
+from headlens.report.runs import check_unchanged
 
 _RECORD = "record"
 IDENTITY = "identity"
@@ -87,10 +88,5 @@ class Keeper:
             found = unpacked(content)[0][IDENTITY]
         except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise ResumeError(f"{self.path} cannot be read: {error}.", "Start again with --overwrite.") from error
-        differing = [name for name, value in self.identity.items() if found.get(name) != value]
-        if differing:
-            raise ResumeError(
-                f"{' and '.join(differing)} changed since the run was interrupted.",
-                "Resume with what it began with, or start again with --overwrite.",
-            )
+        check_unchanged(found, self.identity)
         kept.take(content)

@@ -23,6 +23,7 @@ from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import DEFAULT_TASK
 from headlens.tasks.heads import with_task_head
 from headlens.tasks.sources import SourceCounts, gather
+from headlens.tasks.summary import fingerprint
 
 TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
 
@@ -35,12 +36,14 @@ class Opened:
         loaded: the model, with the head that the task needs.
         lesson: what it is taught.
         notes: what to know about the data.
+        sha256: over the content of what is learned from.
         fresh: parts of the model that began random.
     """
 
     loaded: LoadedModel
     lesson: Lesson
     notes: list[str] = field(default_factory=list)
+    sha256: str = ""
     fresh: tuple[str, ...] = ()
 
     @property
@@ -135,6 +138,8 @@ class LessonData:
             raise CorpusError(
                 "too few examples to hold some out.", "Name some with --dev-data or --dev.", path=self._source
             )
+        held = {"what is held out": fingerprint(opened.lesson.held.examples)}
+        run.depend_on(loaded, {"the data": opened.sha256, **held})
         return opened
 
     @property
@@ -158,7 +163,7 @@ class LessonData:
         summary = lesson.data.summary
         notes = left_out_notes(summary.too_long, summary.name, lesson.data.asker.reader.limit)
         notes += seen_notes(train, held)
-        return Opened(loaded, lesson, notes, tuple(headed.fresh))
+        return Opened(loaded, lesson, notes, summary.sha256, tuple(headed.fresh))
 
     def _text(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> Opened:
         kind = next(name for name in TEXT if name == self.data.task)
@@ -174,15 +179,15 @@ class LessonData:
         options = self.corpus_options(offline=offline)
         corpus = open_corpus(self.corpus, options)
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
-            sentences = summarise(corpus, advance).sentences
+            whole = summarise(corpus, advance)
         held: Corpus | None = None
         if self.dev is None:
-            corpus, held = split_corpus(corpus, self.share, sentences)
+            corpus, held = split_corpus(corpus, self.share, whole.sentences)
         else:
             held = open_corpus(self.dev, options.held_out(self.dev_target))
-        notes = embedded_notes(self.corpus, sentences)
+        notes = embedded_notes(self.corpus, whole.sentences)
         with run.reporter.status("tokenizing"):
-            return Opened(loaded, Lesson.of_text(loaded, corpus, held, text, seed), notes)
+            return Opened(loaded, Lesson.of_text(loaded, corpus, held, text, seed), notes, whole.sha256)
 
 
 def _refuse(task: str, given: Mapping[str, object], instead: str) -> None:

@@ -70,6 +70,20 @@ class Run:
         common = {"the weights of the model": loaded.weight_hash, "the number of processes": str(self.processes.count)}
         return Keeper(self.kept(f"{name}-{self.processes.rank}.npz"), {**common, **identity})
 
+    def depend_on(self, loaded: LoadedModel | None, parts: Mapping[str, str]) -> None:
+        """Refuse to go on with another model or other data than the run began with; for what no `keeper` keeps.
+
+        Args:
+            loaded: the model; None where its weights are kept, too.
+            parts: what else the results come from, in words fit for a message ("the corpus" -> its hash).
+
+        Raises:
+            ResumeError: if something changed since the run was interrupted.
+        """
+        if self.folder is not None:
+            weights = {} if loaded is None else {"the weights of the model": loaded.weight_hash}
+            self.folder.depend_on({**weights, **parts})
+
     def load(self, name: str, options: ModelOptions) -> LoadedModel:
         """Load a model, and say so."""
         with self.reporter.status(f"loading {name}"):

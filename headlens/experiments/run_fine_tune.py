@@ -115,6 +115,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         with run.reporter.status("tokenizing"):
             rows = TaskRows.of(asker, parts.train, parts.counts[0])
             held = None if parts.dev is None else TaskRows.of(asker, parts.dev, parts.counts[1])
+        run.depend_on(None, {"the data": rows.summary.sha256})
         with run.masked(loaded, request.mask):
             state, notes = fit(run, _recipe(request, loaded, rows, held), request.training)
             notes = [*_notes(headed, rows, held), *seen_notes(parts.train, parts.dev), *notes]

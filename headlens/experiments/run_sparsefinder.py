@@ -117,6 +117,7 @@ class _Parts:
     held: Corpus
     summary: CorpusSummary
     held_sentences: int
+    held_sha256: str
     pairs: bool
 
 
@@ -135,7 +136,9 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         parts = _parts(request, run)
         # What is wrong with the task is told before anything is learned.
         request.shown.check(loaded, next(iter(parts.held)))
-        opened = _opened(request, loaded, parts)
+        opened, examples = _opened(request, loaded, parts)
+        hashes = {"the corpus": parts.summary.sha256, "what is held out": parts.held_sha256, **examples}
+        run.depend_on(loaded, hashes)
         sweep = SparsitySweep(
             _collected(request, run, loaded, parts.train, "train", parts.summary.sentences),
             _collected(request, run, loaded, parts.held, "held", parts.held_sentences),
@@ -151,7 +154,8 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         about = (loaded, parts.held, request.grid, request.counted_clusters)
         tables = Findings(*about, swept, points, measured, contents, request.shown).tables()
         left_out = [*sweep.train.notes, *(f"Held out: {note}" for note in sweep.held.notes)]
-        notes += [*measured.notes, *_notes(tables, parts, request.dev), *left_out, *run.warnings]
+        dev = parts.held.name if request.dev else None
+        notes += [*measured.notes, *_notes(tables, sweep.held.sentences, dev), *left_out, *run.warnings]
         assert run.folder is not None
         with run.file("projections.safetensors") as path:
             save_fitted(path, swept.fitted)
@@ -160,7 +164,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         facts = {
             "models": [model_facts(loaded, loaded.short_name)],
             "corpus": asdict(parts.summary),
-            "held_out": parts.held_sentences,
+            "held_out": sweep.held.sentences,
             "store_bytes": {"train": sweep.train.size, "held": sweep.held.size},
             "losses": {site: own.losses for site, own in swept.fitted.items()},
             "restricted": list(measured.stacks),
@@ -210,10 +214,10 @@ def _parts(request: SparsefinderRequest, run: Run) -> _Parts:
                 "Name some with --dev.",
                 path=corpus.name,
             )
-        count = sum(1 for _ in held)
-        return _Parts(train, held, summary, count, first.target is not None)
-    held = open_corpus(request.dev, options.held_out(request.dev_target))
-    return _Parts(corpus, held, summary, summarise(held).sentences, first.target is not None)
+    else:
+        train, held = corpus, open_corpus(request.dev, options.held_out(request.dev_target))
+    own = summarise(held)
+    return _Parts(train, held, summary, own.sentences, own.sha256, first.target is not None)
 
 
 def _collected(
@@ -236,14 +240,18 @@ def _collected(
     return Store(folder)
 
 
-def _opened(request: SparsefinderRequest, loaded: LoadedModel, parts: _Parts) -> tuple[Task, GivenExamples] | None:
-    """The task and its examples, one of which the model was asked."""
+def _opened(
+    request: SparsefinderRequest, loaded: LoadedModel, parts: _Parts
+) -> tuple[tuple[Task, GivenExamples] | None, dict[str, str]]:
+    """The task and its examples, one of which the model was asked, and their hash."""
     opened = opened_task(request.metric, loaded, parts.held, pairs=parts.pairs, offline=request.model_options.offline)
-    if opened is not None:
-        task, source = opened
-        check_head(loaded, task)
-        Examples.of(task, source, loaded).ask_shortest(loaded.model)
-    return opened
+    if opened is None:
+        return None, {}
+    task, source = opened
+    check_head(loaded, task)
+    examples = Examples.of(task, source, loaded)
+    examples.ask_shortest(loaded.model)
+    return opened, {"the data of the task": examples.summary.sha256}
 
 
 def _measured(
@@ -279,14 +287,20 @@ def _measured(
     return Measured(task.name, restricted.metric, found, stacks)
 
 
-def _notes(tables: Mapping[str, pd.DataFrame], parts: _Parts, dev: str | None) -> list[str]:
+def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) -> list[str]:
     gold = tables["heads"].groupby("stack", sort=False)["sparsity"].mean()
     told = ", ".join(f"{stack} {value:.3f}" for stack, value in gold.items())
     notes = [
-        f"Measured on {counted(parts.held_sentences, 'sentence')} "
-        + (f"of {parts.held.name}." if dev else "that nothing was learned from."),
+        f"Measured on {counted(sentences, 'sentence')} " + (f"of {dev}." if dev else "that were held out."),
         f"Sparsity of entmax itself: {told}.",
     ]
+    areas = tables["areas"]
+    for quality, own in areas[areas["quality"] != "recall"].groupby("quality", sort=False):
+        if own["share"].isna().all():
+            notes.append(
+                f"Without any predicted pair the model has nearly the same {quality} as with all of them: nothing can "
+                f"be told of what methods reach of the possible. metrics.csv has what they have."
+            )
     if "examples" not in tables:
         notes.append("No sentence held out is of a length that can be drawn: there is no figure of heads on one.")
     if "clusters" not in tables:

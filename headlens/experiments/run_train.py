@@ -100,6 +100,7 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
         corpus, dev = _held_out(request, corpus, summary)
+        run.depend_on(None, {"the corpus": summary.sha256})
         trainable = _trainable(request, run, corpus)
         switch_as_asked(trainable.model, request.attention)
         with masked(trainable.model, request.mask, run.tell):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -116,12 +117,21 @@ def _of_the_files(name: str, asked: Asked, kinds: set[type[BaseException]], text
             f"{name}: the pickle checkpoint holds more than weights, or is damaged.",
             "headlens unpickles weights only. Save the model anew, as safetensors.",
         )
-    if "does not recognize this architecture" in text or "Unrecognized model" in text:
+    if "does not recognize this architecture" in text or "Unrecognized model" in text or _no_object(name):
         return ModelError(
             f"{name}: its config.json names no model_type that transformers {transformers.__version__} knows.",
             f"Known to work: {', '.join(f.title for f in FAMILIES)}; `headlens models --all` lists every type.",
         )
     return None
+
+
+def _no_object(name: str) -> bool:
+    """Whether a folder's config.json is JSON without names; what transformers says of that depends on its version."""
+    try:
+        found = json.loads((Path(name).expanduser() / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return not isinstance(found, dict)
 
 
 def _without_safe_weights(name: str) -> ModelError:

@@ -14,10 +14,12 @@ from headlens.report.cells import Scale, add_bar
 from headlens.report.labels import FAMILY, token_label
 from headlens.report.style import (
     FULL_WIDTH,
+    HEADING_LINE,
     MISSING,
     PALE,
     dress,
     heading,
+    heading_lines,
     headline,
     new_figure,
     tick_step,
@@ -74,9 +76,10 @@ def attention_maps(
     queries, keys = [token_label(t) for t in query_labels], [token_label(t) for t in key_labels]
     plan = _plan(len(titles), queries, keys, across)
     box = plan.cell * len(keys), plan.cell * len(queries)
+    above = _TITLE + (max(heading_lines(text, box[0]) for text in titles) - 1) * HEADING_LINE
     size = (
         max(2.2, plan.margins[0] + plan.columns * (box[0] + _GAP) + _SIDE),
-        max(2.2, _TOP + plan.lines * (box[1] + _TITLE) + plan.margins[1]),
+        max(2.2, _TOP + plan.lines * (box[1] + above) + plan.margins[1]),
     )
     figure = new_figure(*size)
     headline(figure, title)
@@ -84,7 +87,7 @@ def attention_maps(
     for number, matrix in enumerate(weights):
         line, column = divmod(number, plan.columns)
         left = plan.margins[0] + column * (box[0] + _GAP)
-        low = size[1] - _TOP - (line + 1) * (box[1] + _TITLE)
+        low = size[1] - _TOP - (line + 1) * (box[1] + above)
         axes = figure.add_axes((left / size[0], low / size[1], box[0] / size[0], box[1] / size[1]))
         _map(axes, matrix, scale)
         heading(axes, titles[number], box[0])

@@ -135,6 +135,20 @@ class RunFolder:
         self._record.update({**around, **info, "directory": Path.cwd(), "status": "running"})
         self._write()
 
+    def depend_on(self, parts: Mapping[str, str]) -> None:
+        """Record what the results come from beside the options, and refuse to go on with anything else.
+
+        Args:
+            parts: in words fit for a message ("the corpus" -> its hash).
+
+        Raises:
+            ResumeError: if the run that is resumed began with another part.
+        """
+        before = self._record.setdefault("depends_on", {})
+        check_unchanged({name: before.get(name, value) for name, value in parts.items()}, parts)
+        before.update(parts)
+        self._write()
+
     def table(self, name: str, frame: pd.DataFrame) -> Path:
         """Write `<name>.csv`."""
         return self._add(write_csv(frame, self._place(f"{name}.csv")))
@@ -213,7 +227,7 @@ class RunFolder:
         record = read_run(self.path) or {}
         if record.get("status") == "finished":  # by another process, between the first look and the lock
             raise _nothing_left(self.path)
-        known = ("started", "resumed", "arguments", "processes", "command_line")
+        known = ("started", "resumed", "arguments", "processes", "command_line", "depends_on")
         self._record.update({k: record[k] for k in known if k in record})
         with output_errors(self.path):
             (self.path / PAGE).unlink(missing_ok=True)  # it tells of an interrupted run
@@ -315,6 +329,20 @@ def _check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         changes = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
         raise ResumeError(
             f"The run began with other options: {changes}.", "--resume takes options from the folder: leave them out."
+        )
+
+
+def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Compare what a run began with and what it has now, by names such as "the corpus".
+
+    Raises:
+        ResumeError: if something differs.
+    """
+    differing = [name for name, value in now.items() if before.get(name) != value]
+    if differing:
+        raise ResumeError(
+            f"{' and '.join(differing)} changed since the run was interrupted.",
+            "Resume with what it began with, or start again with --overwrite.",
         )
 
 

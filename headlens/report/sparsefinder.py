@@ -212,7 +212,7 @@ def method_areas(areas: pd.DataFrame) -> list[tuple[tuple[str, str], list[dict[s
 def _share(row: Mapping[Any, Any]) -> str:
     """The share of the possible and its interval, which entmax itself does not need."""
     value, low, high = (float(row[name]) for name in ("share", "share_ci_low", "share_ci_high"))
-    return value_text(value, low if low < high else np.nan, high)
+    return value_text(value, np.nan if row["method"] == GOLD else low, high)
 
 
 def _said(method: str) -> str:

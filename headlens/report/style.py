@@ -28,6 +28,7 @@ _PAGE: ContextVar[float] = ContextVar("page", default=FULL_WIDTH)
 # points
 TITLE_SIZE = 9.0
 HEADING_SIZE = 8.0
+HEADING_LINE = 1.2 * HEADING_SIZE / 72  # inches
 LABEL_SIZE = 8.0
 TICK_SIZE = 7.0
 SMALLEST_SIZE = 3.2
@@ -104,6 +105,11 @@ def heading(axes: Axes, text: str, width: float, shift: float = 0.0) -> None:
         pad=3,
         x=-shift / inches,
     )
+
+
+def heading_lines(text: str, width: float) -> int:
+    """How many lines `heading` breaks a title into."""
+    return fold(text, width, HEADING_SIZE).count("\n") + 1
 
 
 def headline(figure: Figure, text: str) -> None:

@@ -104,7 +104,9 @@ def curve(points: pd.DataFrame, quality: str = "recall") -> pd.DataFrame:
 
 
 def with_curves(points: pd.DataFrame, by: Sequence[str] = ("stack",)) -> pd.DataFrame:
-    """With a column `on_curve`: whether no other point of the method has more recall at as much sparsity.
+    """With a column `on_curve`: whether no other point of the method has as much recall at as much sparsity.
+
+    Of points that are the same one is.
 
     Args:
         points: of several stacks, or heads.

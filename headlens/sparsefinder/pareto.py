@@ -40,7 +40,7 @@ Batches = Callable[[], Iterable[Pairs]]
 
 @dataclass(frozen=True)
 class Grid:
-    """Which parameters are tried (Treviso et al. 2022, section 5).
+    """Which parameters are tried (Treviso et al. 2022, section 5), each once however often it is named.
 
     Args:
         windows: keys in the window, the query's own among them; 0 for no window, else odd.
@@ -138,7 +138,7 @@ def predictors(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, in
     for tokens in dict.fromkeys(grid.global_tokens):
         for method, parameter, value, predictor in _by_content(grid, fitted):
             yield method, parameter, value, tokens, predictor | Fixed(Global(tokens)) if tokens else predictor
-    for count in grid.groups:
+    for count in dict.fromkeys(grid.groups):
         yield "longformer", "global_tokens", count, count, Fixed(Global(count))
         yield "random", "keys", count, 0, Drawn(count, fitted.seed)
         yield "bigbird", "keys", count, count, Fixed(Global(count)) | Drawn(count, fitted.seed)
@@ -147,9 +147,9 @@ def predictors(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, in
 
 def _by_content(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, Predictor]]:
     """What looks at queries and keys."""
-    for threshold in grid.thresholds:
+    for threshold in dict.fromkeys(grid.thresholds):
         yield "distance", "threshold", threshold, Near(fitted.projections, threshold)
-    for count in grid.groups:
+    for count in dict.fromkeys(grid.groups):
         yield "bucket", "buckets", count, Bucketed(fitted.projections, count)
         yield "cluster", "clusters", count, Clustered(fitted.centroids[count], fitted.projections, grid.top)
         yield "routing", "clusters", count, Clustered(fitted.routing[count], None, grid.top)
@@ -215,7 +215,8 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted, replicates: int = 0) ->
     draws = Draws.of(keys, replicates if sentences >= FEWEST else 0, fitted.seed)
     rows: list[dict[str, Any]] = _rows((GOLD, "none", np.nan, 0, 0), gold.heads[0])
     samples = [_sampled(gold.examples, draws)]
-    widths = [radius(window) for window in grid.windows]
+    windows = list(dict.fromkeys(grid.windows))
+    widths = [radius(window) for window in windows]
     for method, parameter, value, tokens, predictor in predictors(grid, fitted):
         means = Means()
         for own in batches():
@@ -224,7 +225,7 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted, replicates: int = 0) ->
                 base = predictor.graph(own.vectors).expand_as(own.weights)
             means.add(counts_by_window(own.weights, base, own.allowed, widths))
         samples.append(_sampled(means.examples, draws))
-        for window, shares in zip(grid.windows, means.heads, strict=True):
+        for window, shares in zip(windows, means.heads, strict=True):
             about = (method, parameter, value if method != "window" else window, window, tokens)
             rows += _rows(about, shares)
     return SitePoints(pd.DataFrame(rows, columns=PARETO_COLUMNS), np.concatenate(samples, axis=1))

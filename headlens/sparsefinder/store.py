@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,7 @@ from headlens.report.files import atomic_path, output_errors
 from headlens.sparsefinder.measures import allowed_pairs
 from headlens.sparsefinder.predictors import Vectors
 
-NOTES = "notes.json"  # what was left out of a store
+RECORD = "record.json"  # what was read, and what was left out
 SPECIAL, UNKNOWN = "special", "unknown"  # tags of tokens without a part of speech
 _LEAST_HALF = 2.0**-24  # the smallest number above 0
 _ROOM = 2**25  # bytes that are held back before a part of the store is written
@@ -207,8 +208,17 @@ class Store:
     @property
     def notes(self) -> list[str]:
         """What became of sentences that could not be read."""
-        path = self.folder / NOTES
-        return list(json.loads(path.read_text(encoding="utf-8"))["notes"]) if path.is_file() else []
+        return list(self._record["notes"])
+
+    @property
+    def sentences(self) -> int:
+        """How many were read; of those that were cut into windows each window."""
+        return int(self._record["sentences"])
+
+    @property
+    def _record(self) -> dict[str, Any]:
+        path = self.folder / RECORD
+        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {"sentences": 0, "notes": []}
 
     def tags(self, site: str) -> Iterator[tuple[list[str], list[str]]]:
         """What the queries and the keys of every sentence at a site are, see `write_tags`; nothing without any."""

@@ -22,10 +22,10 @@ from headlens.corpora.sentence import Sentence
 from headlens.errors import Interrupted
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.mask_cases import Case
-from headlens.experiments.mask_study import MASKS_COLUMNS
+from headlens.experiments.mask_study import MASKS_COLUMNS, fine_tuned
 from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.interventions.attention_mask import AttentionMask
-from headlens.models.loading import LoadedModel
+from headlens.models.loading import LoadedModel, load
 from headlens.report.texts import DIFFERENCE
 
 Headlens = Callable[..., Any]
@@ -119,6 +119,35 @@ def test_every_mask_is_compared_with_none_example_by_example(run: Headlens, monk
             low_high = np.quantile(gained, (0.025, 0.975))
             assert star[["delta_low", "delta_high"]].to_numpy(float) == pytest.approx(low_high, abs=2 / 13 + 1e-9)
             assert 0 < star["p_value"] < 1
+
+
+@pytest.mark.parametrize("changed", ["the weights of the model", "the data", "what is held out"])
+def test_nothing_else_is_gone_on_with(
+    run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    calls = iter([fine_tuned])
+
+    def once(*arguments: Any) -> PreTrainedModel:
+        if (own := next(calls, None)) is None:
+            raise Interrupted(signal.SIGTERM)
+        return own(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headlens.experiments.mask_study.fine_tuned", once)
+        assert run("--pattern", "star", "--no-figures").code == 143
+    if changed == "the weights of the model":
+        loaded = load(json.loads(Path("run/run.json").read_text(encoding="utf-8"))["arguments"]["model"])
+        with torch.no_grad():
+            next(iter(loaded.model.parameters())).mul_(2)
+        monkeypatch.setattr("headlens.experiments.run.load", lambda *_: loaded)
+    else:
+        path = Path({"the data": "train.tsv", "what is held out": "dev.tsv"}[changed])
+        path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")
+    kept = sorted(Path("run/.resume").iterdir())
+    done = headlens("masks", "--resume", "run")
+    assert done.code == 2
+    assert f"{changed} changed since the run was interrupted." in done.err
+    assert sorted(Path("run/.resume").iterdir()) == kept
 
 
 def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -270,6 +271,72 @@ def test_interrupted_and_gone_on_with(
         assert Path(f"run/{name}.csv").read_bytes() == Path(f"whole/{name}.csv").read_bytes(), name
 
 
+@pytest.mark.parametrize(
+    "changed", ["the weights of the model", "the corpus", "what is held out", "the data of the task"]
+)
+def test_nothing_else_is_gone_on_with(
+    headlens: Headlens, judge: str, sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    shutil.copytree(judge, "model")
+    for name, start in (("a.txt", 0), ("b.txt", 5)):
+        Path(name).write_text("".join(f"{text(n)} {text(n, 3)}\n" for n in range(start, start + 20)), encoding="utf-8")
+    options = ("--corpus", "a.txt", "--dev", "b.txt", *GRID, "--task", "sst2", "--data", "dev.tsv", "--points", 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(RestrictedTask, "measured", raising(Interrupted(signal.SIGTERM)))
+        assert headlens("sparsefinder", "model", *options, "--no-figures", "--out", "run").code == 143
+    before = {path: path.read_bytes() for path in Path("run").rglob("*") if path.is_file() and path.name != "run.json"}
+    if changed == "the weights of the model":
+        loaded = package.load("model")
+        with torch.no_grad():
+            next(iter(loaded.model.parameters())).mul_(2)
+        save(loaded.model, Path("model"), loaded.tokenizer)
+    else:
+        path = Path({"the corpus": "a.txt", "what is held out": "b.txt", "the data of the task": "dev.tsv"}[changed])
+        lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+        path.write_text("".join(lines[:-1]), encoding="utf-8")
+    for _ in range(2):
+        done = headlens("sparsefinder", "--resume", "run")
+        assert done.code == 2
+        assert f"{changed} changed since the run was interrupted." in done.err
+        assert "start again with --overwrite" in done.err
+    assert {path: path.read_bytes() for path in before} == before
+    assert headlens("sparsefinder", "model", *options, "--no-figures", "--out", "run", "--overwrite").code == 0
+    assert set(json.loads(Path("run/run.json").read_text())["depends_on"]) >= {changed}
+
+
+def raising(error: BaseException) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        raise error
+
+    return call
+
+
+def test_numbers_that_are_named_twice_count_once(headlens: Headlens, judge: str) -> None:
+    grid = ("--windows", "0,3", "--groups", "2,02", "--thresholds", "1,1.0,.5", "--global-tokens", "0,00")
+    run = ("sparsefinder", judge, "--limit", 25, "--task", "none", "--no-figures")
+    assert headlens(*run, *grid, "--out", "twice").code == 0
+    once = ("--windows", "0,3", "--groups", 2, "--thresholds", "1,.5")
+    assert headlens(*run, *once, "--out", "once").code == 0
+    for name in ("pareto", "areas", "heads"):
+        assert Path(f"twice/{name}.csv").read_bytes() == Path(f"once/{name}.csv").read_bytes()
+
+
+def test_a_metric_that_attention_does_not_matter_to(headlens: Headlens, judge: str, sentiment: tuple[str, ...]) -> None:
+    loaded = package.load(judge)
+    model: Any = loaded.model
+    with torch.no_grad():
+        model.classifier.weight.zero_()
+    save(model, Path("deaf"), loaded.tokenizer)
+    options = ("--limit", 25, *GRID, "--task", "sst2", "--data", "dev.tsv", "--points", 1, "--no-figures")
+    done = headlens("sparsefinder", "deaf", *options, "--out", "run")
+    assert done.code == 0, done.err
+    areas = pd.read_csv("run/areas.csv")
+    assert areas.loc[areas["quality"] == "accuracy", "share"].isna().all()
+    assert "Without any predicted pair the model has nearly the same accuracy as with all of them" in " ".join(
+        done.out.split()
+    )
+
+
 def test_a_task_that_the_model_cannot_do_is_told_first(
     headlens: Headlens, judge: str, sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,6 +370,8 @@ def test_sentences_that_cannot_be_read_are_counted(headlens: Headlens, judge: st
     told = " ".join(done.out.split())
     assert "note: 1 sentence longer than 40 tokens was left out." in told
     assert "Held out: 1 sentence longer than 40 tokens was left out." in told
+    assert "Measured on 3 sentences that were held out." in told
+    assert json.loads(Path("run/run.json").read_text())["held_out"] == 3
 
 
 WRONG = {

@@ -111,7 +111,7 @@ def test_folder_without_config(tmp_path: Path) -> None:
     assert "saved Hugging Face model" in error.advice
 
 
-@pytest.mark.parametrize("text", ["[]", "{}", '{"model_type": "nonsense"}'])
+@pytest.mark.parametrize("text", ["[]", "3", "null", "{}", '{"model_type": "nonsense"}'])
 def test_unknown_kind_of_model(bert: str, text: str) -> None:
     (Path(bert) / "config.json").write_text(text)
     error = refused(bert)
