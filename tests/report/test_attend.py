@@ -85,3 +85,15 @@ def test_nothing_to_draw() -> None:
 def test_labels_must_fit_the_weights() -> None:
     with pytest.raises(ValueError, match=r"weights \(1, 2, 2\) do not fit titles, query and key labels \(1, 2, 3\)"):
         attention_maps(np.ones((1, 2, 2)), ["a", "b"], ["a", "b", "c"], ["h"])
+
+
+def test_titles_of_several_lines_have_their_room() -> None:
+    titles = ["a", "predicted: recall 0.70, sparsity 0.51", "b"] * 2
+    figure = attention_maps(np.full((6, 12, 12), 0.5), list("abcdefghijkl"), list("abcdefghijkl"), titles, across=3)
+    assert figure is not None
+    figure.canvas.draw()
+    maps = [axes for axes in figure.axes if axes.get_title(loc="left")]
+    words = [axes._left_title.get_window_extent() for axes in maps]
+    assert any("\n" in axes.get_title(loc="left") for axes in maps)
+    assert not any(w.overlaps(axes.get_window_extent()) for w in words for axes in maps)
+    assert all(w.y1 <= figure.bbox.y1 for w in words)
