@@ -48,6 +48,15 @@ class Case:
         return "-".join([*fit, *mark])
 
     @property
+    def words(self) -> str:
+        """It, for a reader."""
+        how = {"kept": "no mask", "dropped": "no diagonal", "random": "as many at random as the diagonal"}
+        parts = [] if self.pattern == FULL else [self.pattern]
+        parts += [how[self.diagonal]] if self.pattern == FULL or self.diagonal != "kept" else []
+        parts += [] if self.layers is None else [f"layers {self.layers}"]
+        return ", ".join([*parts, f"seed {self.seed}"])
+
+    @property
     def whole(self) -> bool:
         """Whether nothing is masked, which the others of the seed are compared with."""
         return self.pattern == FULL and self.diagonal == "kept"

@@ -152,7 +152,7 @@ class MaskStudy:
             outcome = self._of(opened, case, texts, baseline)
             if case.whole:
                 baseline = Baseline(outcome.records, outcome.keys)
-            told.append((case.name, outcome.notes))
+            told.append((case.words, outcome.notes))
             rows += self._rows(case, outcome, texts)
             about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
             degrees += [about | row for row in outcome.degrees]
@@ -194,7 +194,7 @@ class MaskStudy:
         return self.trainings.remembered(case.name, lambda: train(opened, case, texts, baseline), CaseOutcome)
 
     def _trained(self, opened: Opened, case: Case, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
-        with self.trainings.followed(case.name, case.name, opened.lesson.data) as how:
+        with self.trainings.followed(case.name, case.words, opened.lesson.data) as how:
             model = fine_tuned(opened.loaded, opened.lesson, case, self.training, how, texts.books)
         with under(model, case, texts.books):
             own = self.trainings.compared(opened.loaded, opened.lesson, model, baseline)
@@ -205,7 +205,7 @@ class MaskStudy:
         """Model and degrees learned together, and measured under the mask that is left."""
         assert case.strength is not None
         training = replace(self.training, seed=case.seed)
-        with self.trainings.followed(case.name, case.name, opened.lesson.data) as how:
+        with self.trainings.followed(case.name, case.words, opened.lesson.data) as how:
             dam, scope = self._dam(case, texts)
             found = learn_mask(opened.loaded, opened.lesson, case.strength, dam, training, how, scope)
         with found.hardened():
@@ -241,9 +241,7 @@ def _settling(case: Case, outcome: CaseOutcome) -> list[str]:
     share = unsettled(outcome.degrees) if outcome.degrees else 0.0
     if share <= _UNSETTLED:
         return []
-    where = "" if case.layers is None else f" in layers {case.layers}"
-    what = f"{case.pattern}{where}, seed {case.seed}"
-    return [f"{what}: {share:.0%} of the heads have not settled on a degree; more updates let them."]
+    return [f"{case.words}: {share:.0%} of the heads have not settled on a degree; more updates let them."]
 
 
 def _key(case: Case) -> Record:

@@ -37,6 +37,9 @@ def test_cases_have_files_of_their_own() -> None:
     assert len(names) == len(found) == len({name.lower() for name in names})
     assert all(re.fullmatch(r"[A-Za-z0-9=_-]+", name) for name in names)
     assert Case("star", seed=1).name == "star-kept-all-seed1"
+    assert Case("star", "dropped", "0-2", 1).words == "star, no diagonal, layers 0-2, seed 1"
+    told = [Case("full", diagonal).words for diagonal in ("kept", "dropped", "random")]
+    assert told == ["no mask, seed 0", "no diagonal, seed 0", "as many at random as the diagonal, seed 0"]
 
 
 @pytest.mark.parametrize(
