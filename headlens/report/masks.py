@@ -162,12 +162,13 @@ def _draw(run: RecordedRun) -> Drawings:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    tables = {run.folder.name: means(run.tables["masks"]) for run in runs if "masks" in run.tables}
-    more = DELTA if any(has_delta(table) for table in tables.values()) else ()
+    # Runs of several folders may be called alike.
+    tables = [(run.folder.name, means(run.tables["masks"])) for run in runs if "masks" in run.tables]
+    more = DELTA if any(has_delta(table) for _, table in tables) else ()
     names = ("model", "task", "metric", "pattern", "layers", "control", *SHARES, *VALUES, "seeds", *more)
     records = [
         {"folder": name, **{k: row[k] for k in names}}
-        for name, table in tables.items()
+        for name, table in tables
         for row in table.to_dict("records")
     ]
     about = (

@@ -135,6 +135,13 @@ def test_runs_on_one_task_are_drawn_together() -> None:
     assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [pytest.approx(0.52)]
 
 
+def test_runs_whose_folders_are_called_alike_are_both_told() -> None:
+    one, two = run("sst2", 0.5), run("sst2", 0.6)
+    two = RecordedRun(Path("elsewhere") / one.folder.name, "sst2", two.record, two.tables)
+    (table,) = MASKS.overviews([one, two])
+    assert len(table.rows) == 2 * len(CASES)
+
+
 def test_figure_and_page() -> None:
     runs = [run("sst2", 0.5), run("rte", 0.3)]
     made = dict.fromkeys(name for name, _ in MASKS.together(runs))
