@@ -74,7 +74,7 @@ class Run:
         """Refuse to go on with another model or other data than the run began with; for what no `keeper` keeps.
 
         Args:
-            loaded: the model; None where its weights are kept, too.
+            loaded: the model as it was loaded; None for one that is made anew.
             parts: what else the results come from, in words fit for a message ("the corpus" -> its hash).
 
         Raises:

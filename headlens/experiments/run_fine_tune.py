@@ -33,6 +33,7 @@ from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.examples import TaskExample, texts_of
 from headlens.tasks.heads import Headed, with_task_head
 from headlens.tasks.sources import GivenExamples, SourceCounts, gather
+from headlens.tasks.summary import fingerprint
 from headlens.training.architectures import PREFIX, masked_model
 from headlens.training.options import TrainingOptions
 from headlens.training.state import TrainingState
@@ -108,6 +109,8 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         with run.reporter.status("reading data"):
             task, parts = _read(request)
         loaded = _load(request, run, parts.train)
+        held_out = {} if parts.dev is None else {"what is held out": fingerprint(parts.dev.examples)}
+        run.depend_on(loaded, {"the data": fingerprint(parts.train.examples), **held_out})
         headed = with_task_head(loaded, task, request.training.seed)
         loaded = replace(loaded, model=headed.model)
         switch_as_asked(loaded.model, request.attention)
@@ -115,7 +118,6 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         with run.reporter.status("tokenizing"):
             rows = TaskRows.of(asker, parts.train, parts.counts[0])
             held = None if parts.dev is None else TaskRows.of(asker, parts.dev, parts.counts[1])
-        run.depend_on(None, {"the data": rows.summary.sha256})
         with run.masked(loaded, request.mask):
             state, notes = fit(run, _recipe(request, loaded, rows, held), request.training)
             notes = [*_notes(headed, rows, held), *seen_notes(parts.train, parts.dev), *notes]

@@ -224,8 +224,8 @@ def _collected(
     request: SparsefinderRequest, run: Run, loaded: LoadedModel, corpus: Corpus, name: str, total: int
 ) -> Store:
     """Queries and keys of a corpus; what an interrupted pass left is thrown away."""
-    folder, done = run.kept(name), run.kept(f"{name}.done")
-    if not done.is_file():
+    folder = run.kept(name)
+    if not Store(folder).whole:
         shutil.rmtree(folder, ignore_errors=True)
         with run.reporter.progress(f"queries and keys ({name})", total) as advance:
             collect(
@@ -236,7 +236,6 @@ def _collected(
                 long_sentences=request.long_sentences,
                 how=CorpusPass(advance, run.warn),
             )
-        done.touch()
     return Store(folder)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 
@@ -100,8 +101,8 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
         corpus, dev = _held_out(request, corpus, summary)
-        run.depend_on(None, {"the corpus": summary.sha256})
-        trainable = _trainable(request, run, corpus)
+        held = {} if dev is None else {"what is held out": summarise(dev).sha256}
+        trainable = _trainable(request, run, corpus, {"the corpus": summary.sha256, **held})
         switch_as_asked(trainable.model, request.attention)
         with masked(trainable.model, request.mask, run.tell):
             state, notes = _train(request, run, trainable, corpus, dev)
@@ -124,11 +125,13 @@ def _held_out(request: TrainRequest, corpus: Corpus, summary: CorpusSummary) -> 
     return corpus, open_corpus(request.dev, request.corpus_options.held_out(request.dev_target))
 
 
-def _trainable(request: TrainRequest, run: Run, corpus: Corpus) -> Trainable:
+def _trainable(request: TrainRequest, run: Run, corpus: Corpus, hashes: Mapping[str, str]) -> Trainable:
     seed = request.training.seed
-    if is_new(request.model):
+    loaded = None if is_new(request.model) else run.load(request.model, request.model_options)
+    run.depend_on(loaded, hashes)
+    if loaded is None:
         return made_new(run, request.model, corpus, request.text, seed, request.model_options.device)
-    return loaded_model(run.load(request.model, request.model_options), request.text, seed)
+    return loaded_model(loaded, request.text, seed)
 
 
 def _train(

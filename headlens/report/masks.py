@@ -167,9 +167,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     more = DELTA if any(has_delta(table) for _, table in tables) else ()
     names = ("model", "task", "metric", "pattern", "layers", "control", *SHARES, *VALUES, "seeds", *more)
     records = [
-        {"folder": name, **{k: row[k] for k in names}}
-        for name, table in tables
-        for row in table.to_dict("records")
+        {"folder": name, **{k: row[k] for k in names}} for name, table in tables for row in table.to_dict("records")
     ]
     about = (
         "Models trained and measured under each mask; `control` tells whether the diagonal was kept, dropped, or as "

@@ -23,7 +23,7 @@ from headlens.report.files import atomic_path, output_errors
 from headlens.sparsefinder.measures import allowed_pairs
 from headlens.sparsefinder.predictors import Vectors
 
-RECORD = "record.json"  # what was read, and what was left out
+RECORD = "record.json"  # what was read, and what was left out; written last
 SPECIAL, UNKNOWN = "special", "unknown"  # tags of tokens without a part of speech
 _LEAST_HALF = 2.0**-24  # the smallest number above 0
 _ROOM = 2**25  # bytes that are held back before a part of the store is written
@@ -206,6 +206,11 @@ class Store:
         return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
 
     @property
+    def whole(self) -> bool:
+        """Whether the pass that collected it came to its end."""
+        return (self.folder / RECORD).is_file()
+
+    @property
     def notes(self) -> list[str]:
         """What became of sentences that could not be read."""
         return list(self._record["notes"])
@@ -217,8 +222,7 @@ class Store:
 
     @property
     def _record(self) -> dict[str, Any]:
-        path = self.folder / RECORD
-        return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {"sentences": 0, "notes": []}
+        return dict(json.loads((self.folder / RECORD).read_text(encoding="utf-8")))
 
     def tags(self, site: str) -> Iterator[tuple[list[str], list[str]]]:
         """What the queries and the keys of every sentence at a site are, see `write_tags`; nothing without any."""
