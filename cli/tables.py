@@ -236,8 +236,9 @@ def sparsity_tables(table: pd.DataFrame) -> list[Table]:
 def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """What models achieve that were trained under masks, over seeds; nothing where none was trained."""
     from headlens.report.console import summary_table
-    from headlens.report.mask_study import means
-    from headlens.report.texts import share_text
+    from headlens.report.curves import VALUES
+    from headlens.report.mask_study import has_delta, means
+    from headlens.report.texts import DELTA, share_text, value_text
 
     if "masks" not in tables:
         return []
@@ -250,9 +251,9 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
                 "diagonal": row["control"],
                 "masked, %": share_text(row["sparsity"]),
                 "of texts, %": share_text(row["sparsity_texts"]),
-                str(metric): f"{row['value']:.4f}",
-                "95 % CI": _bounds(row, 4),
-                "seeds": row["seeds"],
+                f"{metric} [95 % CI]": value_text(*(row[name] for name in VALUES)),
+                **({"less all": value_text(*(row[name] for name in DELTA))} if has_delta(rows) else {}),
+                **({"seeds": row["seeds"]} if (rows["seeds"] > 1).any() else {}),
             }
             for row in rows.to_dict("records")
         ]

@@ -27,6 +27,7 @@ from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.models.loading import LoadedModel, load
 from headlens.report.texts import DIFFERENCE
+from headlens_cli.tables import study_tables
 
 Headlens = Callable[..., Any]
 SHORT = ("--steps", 4, "--batch-tokens", 150, "--learning-rate", "1e-3")
@@ -68,6 +69,23 @@ def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
     page = Path("run/report.html").read_text(encoding="utf-8")
     assert "Models trained under masks" in page
     assert "What models achieve under masks" in page
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_what_is_shown_tells_the_difference_from_no_mask(count: int) -> None:
+    rows = [
+        {"model": "m", "task": "sst2", "metric": "accuracy", "pattern": pattern, "layers": "all", "control": "kept"}
+        | {"seed": seed, "sparsity": 0.0, "sparsity_texts": 0.0, "value": 0.7 + loss + seed / 100}
+        | {"ci_low": 0.6, "ci_high": 0.9, "delta": loss, "delta_low": -0.25, "delta_high": 0.25}
+        for pattern, loss in (("full", 0.0), ("star", -0.125))
+        for seed in range(count)
+    ]
+    (table,) = study_tables({"masks": pd.DataFrame(rows)})
+    shown = {str(column.header): [str(cell) for cell in column.cells] for column in table.columns}
+    assert shown["pattern"] == ["full", "star"]
+    assert shown["less all"] == ["–", "-0.125 [-0.250, 0.250]" if count == 1 else "-0.125 [-0.125, -0.125]"]
+    assert shown["accuracy [95 % CI]"][0] == ("0.700 [0.600, 0.900]" if count == 1 else "0.710 [0.685, 0.735]")
+    assert shown.get("seeds") == (None if count == 1 else ["3", "3"])
 
 
 @pytest.mark.parametrize("more", [(), ("--layers", "1")])

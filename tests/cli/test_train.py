@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,10 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from transformers import AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
+import torch
+from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
+
+from headlens.errors import Interrupted
 
 Headlens = Callable[..., Any]
 SMALL = ("--steps", 6, "--batch-tokens", 300, "--longest", 32, "--log-every", 2, "--evaluate-every", 3)
@@ -180,3 +184,40 @@ def test_killed_and_resumed(headlens: Headlens, tmp_path: Path, options: list[st
     for name in (*tables, "model/model.safetensors"):
         assert Path("run", name).read_bytes() == Path("whole", name).read_bytes(), name
     assert not Path("run/.resume").exists()
+
+
+@pytest.mark.parametrize("kind", ["text", "task"])
+@pytest.mark.parametrize("changed", ["the weights of the model", "the data", "what is held out"])
+def test_nothing_else_is_gone_on_with(
+    headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch, kind: str, changed: str
+) -> None:
+    shutil.copytree(tiny_bert, "model")
+    train, dev = (Path(name).with_suffix(".txt" if kind == "text" else ".tsv") for name in ("train", "dev"))
+    for path, count in ((train, 12), (dev, 6)):
+        rows = [t if kind == "text" else f"{t}\t{i % 2}" for i, t in enumerate(LINES[:count])]
+        path.write_text("\n".join([*([] if kind == "text" else ["sentence\tlabel"]), *rows]) + "\n")
+    data = (
+        ("--corpus", train, "--dev", dev) if kind == "text" else ("--task", "sst2", "--data", train, "--dev-data", dev)
+    )
+
+    def interrupted(run: Any, model: Any, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        raise Interrupted(signal.SIGTERM)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headlens.experiments.training_run._keep_best", interrupted)
+        assert headlens("train", "model", *data, "--steps", 6, "--evaluate-every", 3, "--out", "run").code == 143
+    if changed == "the weights of the model":
+        model = AutoModel.from_pretrained("model")
+        with torch.no_grad():
+            next(iter(model.parameters())).mul_(2)
+        model.save_pretrained("model")
+    else:
+        path = train if changed == "the data" else dev
+        path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    said = "the corpus" if (kind, changed) == ("text", "the data") else changed
+    for _ in range(2):
+        done = headlens("train", "--resume", "run")
+        assert done.code == 2
+        assert f"{said} changed since the run was interrupted." in done.err
+    assert headlens("train", "model", *data, "--steps", 6, "--out", "run", "--overwrite", "--no-figures").code == 0
