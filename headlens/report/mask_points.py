@@ -18,8 +18,6 @@ WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without it"
 _CURVES = (ORANGE, GREEN, PURPLE, SKY)
 # A mask of a sweep of train-dam: the run, and λ.
 _LEARNED = re.compile(r"(?P<run>.+?)(?:/masks)?/penalty-(?P<strength>[^/]+?)(?:/mask\.safetensors)?")
-
-
 # What is masked is told of the texts: a share of 128 tokens says little of ten.
 SHARE_LABEL = "masked positions of the texts, %"
 
