@@ -52,7 +52,9 @@ def record_notes(task: Task, records: Floats) -> list[str]:
     """
     notes, said = [], _column(task, records, "predicted")
     if (chance := task.chance(records)) is not None:
-        notes.append(f"Guessing without reading has an {task.metrics[0]} of {chance:.3f}.")
+        metric = task.metrics[0]
+        article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
+        notes.append(f"Guessing without reading has {article} {metric} of {chance:.3f}.")
     if task.labels and said is not None and len(said) > 1 and (said == said[0]).all():
         notes.append(f"The model says {task.labels[int(said[0])]!r} of every example.")
     if cut := cut_translations(task, records):

@@ -140,7 +140,7 @@ class Task(ABC):
         return None
 
     def chance(self, records: Floats) -> float | None:
-        """The main metric of who guesses without reading; None where it is no share of right examples."""
+        """The main metric of who guesses without reading; None where nobody can."""
         del records
         return None
 

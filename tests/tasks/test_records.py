@@ -11,6 +11,7 @@ from headlens.errors import OptionError
 from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE, find_task
 from headlens.tasks.choice import Chosen
+from headlens.tasks.classification import Classification
 
 TASKS = {name: entry.task for name, entry in CATALOGUE.items()}
 
@@ -93,7 +94,7 @@ def test_chance_is_what_the_best_constant_answer_gives(name: str) -> None:
     records = random_records(task, 40, 1)
     if isinstance(task, Chosen):
         assert task.chance(records) == pytest.approx({"paraphrase": 0.5, "swag": 0.25}[name])
-    elif task.metrics[0] == "accuracy" and task.labels:
+    elif isinstance(task, Classification):
         always = [
             np.column_stack([records[:, 0], np.full(40, said), records[:, 2]]) for said in range(len(task.labels))
         ]
