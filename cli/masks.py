@@ -45,5 +45,5 @@ def masks(
     screen.show(*sparsity_tables(run.tables["sparsity"]), *study_tables(run.tables))
     screen.notes(run.notes)
     use = request.pattern[0] if request.pattern else "star"
-    after = ["report", str(run.folder)] if study else ["ablate", "--mask", use]
+    after = ["report", str(run.folder)] if study else ["ablate", "--mask", use, *["--no-diagonal"] * no_diagonal]
     screen.finish(run.summary(), run.files, shlex.join(["headlens", *after]))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from safetensors.torch import load_file, save_file
 from headlens.errors import OptionError, ResumeError
 from headlens.experiments.dam import DamOptions, Masked, learn_mask, trains_weights, unmasked
 from headlens.experiments.dam_tables import LearnedMask
-from headlens.experiments.fine_tune import TaskRows
 from headlens.experiments.lesson import Lesson
 from headlens.experiments.run import Run
 from headlens.experiments.trainings import MODELS, Baseline, Record, Trainings, run_name
@@ -24,7 +22,6 @@ from headlens.models.loading import LoadedModel
 from headlens.report.dam_results import PLAIN, UNMASKED
 from headlens.report.files import atomic_path, output_errors
 from headlens.report.texts import DIFFERENCE
-from headlens.training.loop import Data
 from headlens.training.options import TrainingOptions
 
 MASKS = "masks"  # folder of the mask files
@@ -102,7 +99,7 @@ class DamSweep:
     def tables(self, outcomes: list[MaskOutcome], window: int) -> dict[str, pd.DataFrame]:
         """`sweep`, `sparsity`, `positions` and `log`."""
         masks = [(o, self.learned(o)) for o in outcomes if o.mask]
-        lengths = text_lengths(self.lesson.data)
+        lengths = self.lesson.text_lengths()
         of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}
         sweep = [row | {"sparsity_texts": of_texts.get(o.run, 0.0)} for o in outcomes for row in self._measured(o)]
         return {
@@ -159,13 +156,6 @@ class DamSweep:
             found |= {k: row[k] for k in DIFFERENCE if k in row}
             known = ("run", "penalty", "sparsity", "mask", "checkpoint")
             yield found | {k: getattr(outcome, k) for k in known}
-
-
-def text_lengths(data: Data) -> Counter[int]:
-    """How many texts that are learned from there are of each number of tokens."""
-    if isinstance(data, TaskRows):
-        return Counter(p.length for p in data.prepared)
-    return Counter(data.lengths)
 
 
 def forget_masks(folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -20,16 +19,12 @@ from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import split_words
 from headlens.corpora.word_graphs import Floats, GraphOptions, Words, form_means, parse_graph, word_graph
 from headlens.errors import CorpusError, OptionError
-from headlens.experiments.fine_tune import TaskRows
-from headlens.experiments.lesson import Lesson
 from headlens.experiments.lesson_data import Opened
 from headlens.experiments.run import Run
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.report.files import atomic_path
 from headlens.tasks.base import Prepared
 from headlens.tasks.examples import TextExample
-from headlens.tasks.feeding import prepare_all
-from headlens.tasks.sources import SourceCounts
 
 TREES = "parsed.conllu"
 _BATCH = 256  # examples that are parsed together
@@ -78,23 +73,14 @@ def study_texts(run: Run, opened: Opened, graphs: Iterable[str], parser: Parser 
         OptionError: if graphs cannot be made of what the task shows.
     """
     wanted = {name: parse_graph(name) for name in sorted(graphs)}
-    prepared = list(_prepared(opened.lesson))
     # Each text once, as in the books.
-    lengths = Counter(map(len, {row.ids for own in prepared for row in own.rows}))
-    lengths = lengths or Counter(opened.lesson.data.lengths)
+    lengths = opened.lesson.text_lengths()
     if not wanted:
         return StudyTexts(lengths, {})
+    prepared = list(opened.lesson.prepared())
     if not prepared:
         raise OptionError("Graphs need a task with labelled examples.", "Choose one such as sst2, rte or snli.")
     return StudyTexts(lengths, _kept_books(run, opened.loaded, prepared, wanted, parser))
-
-
-def _prepared(lesson: Lesson) -> Iterator[Prepared]:
-    """The examples of both parts as the model reads them; none of running text."""
-    if isinstance(lesson.data, TaskRows):
-        yield from lesson.data.prepared
-        if lesson.held is not None:
-            yield from prepare_all(lesson.task, lesson.held, lesson.data.asker.reader, SourceCounts())
 
 
 def _kept_books(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -15,8 +16,9 @@ from headlens.experiments.fine_tune import Asker, TaskLoss, TaskRows, freeze_unu
 from headlens.experiments.how import How
 from headlens.experiments.train import TextOptions, Trainable, objective_of, read_data
 from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.tasks.base import Task
+from headlens.tasks.base import Prepared, Task
 from headlens.tasks.examples import TextExample
+from headlens.tasks.feeding import prepare_all
 from headlens.tasks.masked import MaskedLM
 from headlens.tasks.reader import Reader
 from headlens.tasks.sources import GivenExamples, SourceCounts, TaskSource, gather
@@ -106,6 +108,18 @@ class Lesson:
         else:
             examples = given_pairs(held) if two_sided else given_texts(held, loaded, options.longest)
         return cls(task, data, objective_of(options), examples, {"corpus": corpus.name, "examples": len(data.lengths)})
+
+    def prepared(self) -> Iterator[Prepared]:
+        """The examples that are learned, then those that are measured on, as the model reads them; none of text."""
+        if isinstance(self.data, TaskRows):
+            yield from self.data.prepared
+            if self.held is not None:
+                yield from prepare_all(self.task, self.held, self.data.asker.reader, SourceCounts())
+
+    def text_lengths(self) -> Counter[int]:
+        """How many different texts of these examples have how many tokens; of text, how many of what is learned."""
+        texts = {row.ids for own in self.prepared() for row in own.rows}
+        return Counter(map(len, texts)) or Counter(self.data.lengths)
 
     def teach(self, model: PreTrainedModel, training: TrainingOptions, how: How | None = None) -> None:
         """Train a model itself, what of it is not frozen and the loss depends on; its last state counts.

@@ -12,12 +12,20 @@ from typing import Literal
 from headlens.corpora.graph_book import GraphBook
 from headlens.experiments.degrees import strength_of
 from headlens.experiments.masked import read_layers, read_mask
-from headlens.interventions.attention_mask import AnyMaskSource, Controlled, MaskSource, PatternMask, WithoutDiagonal
+from headlens.interventions.attention_mask import (
+    AnyMaskSource,
+    AttentionMask,
+    Controlled,
+    MaskSource,
+    PatternMask,
+    WithoutDiagonal,
+)
 from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Pattern, Random, Star, Window, parts_of
 from headlens.report.mask_study import FULL
 
 Diagonal = Literal["kept", "dropped", "random"]
 GRAPH = "graph:"
+_FEW = 8  # tokens, of which any mask with a diagonal shows it
 
 
 @dataclass(frozen=True)
@@ -84,6 +92,19 @@ class Case:
         if self.diagonal == "kept":
             return found
         return Controlled(found) if self.diagonal == "dropped" else Controlled(found, "random", self.seed)
+
+    @property
+    def has_diagonal(self) -> bool:
+        """Whether its pattern or file lets some token look at itself, as random keys alone do not.
+
+        Raises:
+            OptionError: if there is no such pattern or file.
+        """
+        if self._made or self.pattern == FULL:
+            return True
+        source = read_mask(self.pattern)
+        length = min(_FEW, source.length) if isinstance(source, AttentionMask) else _FEW
+        return bool(source.block(length).diagonal(dim1=-2, dim2=-1).any())
 
     @property
     def _made(self) -> bool:

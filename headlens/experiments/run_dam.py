@@ -10,7 +10,7 @@ import pandas as pd
 from headlens.corpora.sources import CorpusOptions, open_corpus
 from headlens.errors import OptionError
 from headlens.experiments.dam import DamOptions, made_mask
-from headlens.experiments.dam_sweep import DamSweep, MaskOutcome, forget_masks, text_lengths
+from headlens.experiments.dam_sweep import DamSweep, MaskOutcome, forget_masks
 from headlens.experiments.dam_tables import LearnedMask
 from headlens.experiments.facts import model_facts
 from headlens.experiments.how import How, check_strength
@@ -157,7 +157,7 @@ def _notes(request: DamRequest, opened: Opened, tables: dict[str, pd.DataFrame],
         notes.append("What is masked is a share of the positions in the layers that a mask holds in.")
     if dam.freeze:
         notes.append(f"Frozen: {', '.join(dam.freeze)}.")
-    longest = max(text_lengths(opened.lesson.data))
+    longest = max(opened.lesson.text_lengths())
     if longest < dam.mask.longest:
         notes.append(f"No text has more than {longest} tokens: of positions beyond the penalty alone decides.")
     log = tables.get("log", pd.DataFrame())

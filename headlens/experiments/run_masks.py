@@ -104,7 +104,7 @@ class StudyRequest:
         make_parser(self.parser, keep_words=False)
 
     def cases(self, patterns: Sequence[str]) -> list[Case]:
-        """All trainings.
+        """All trainings; without the diagonal only what has one.
 
         Args:
             patterns: in words; none for those of the SparseBERT paper, unless there is something else to train under.
@@ -114,7 +114,8 @@ class StudyRequest:
         grid = parse_grid(self.grid) if self.grid is not None else ()
         graphs = (f"{GRAPH}{text.strip()}" for text in self.graph)
         wanted = (*patterns, *grid, *self.mask, *graphs, *self.degrees.patterns) or tuple(PAPER)
-        return cases(wanted, self.layers or (None,), seeds, controls=self.controls)
+        found = cases(wanted, self.layers or (None,), seeds, controls=self.controls)
+        return [case for case in found if case.diagonal == "kept" or case.has_diagonal]
 
     @property
     def options(self) -> TrainingOptions:
@@ -256,7 +257,10 @@ def _files(texts: Sequence[str]) -> list[str]:
     """A file name for every pattern that was named: `mask.safetensors` of a single one."""
     if len(texts) < 2:
         return [FILE] * len(texts)
-    return [f"{re.sub(r'[^a-z0-9]+', '-', text.lower())}.safetensors" for text in texts]
+    names = [re.sub(r"[^a-z0-9]+", "-", text.lower()) for text in texts]
+    # "window:1|global:1" and "window:1 | global:1" read the same in a file's name.
+    counts = [names[:place].count(name) for place, name in enumerate(names)]
+    return [f"{name}{f'-{n + 1}' if n else ''}.safetensors" for name, n in zip(names, counts, strict=True)]
 
 
 def _notes(table: pd.DataFrame) -> list[str]:

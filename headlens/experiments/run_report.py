@@ -28,6 +28,7 @@ _ENDS = {
     "failed": "This run failed: below is what it had written by then.",
     "running": "This run has not ended, or was killed: below is what it had written when this page was made.",
 }
+_ALL = "all runs"
 _OTHER_END = "This run does not say that it finished: below is what lies in its folder."
 
 
@@ -90,7 +91,7 @@ class ReportRun:
                 "model": ", ".join(own.run.models),
                 "status": own.run.status,
                 "tables": len(own.run.tables),
-                "figures": len(own.pictures),
+                "figures": sum(picture.run != _ALL for picture in own.pictures),
             }
             for own in self.shown
         ]
@@ -235,14 +236,17 @@ def _together(shown: Sequence[Shown], folder: RunFolder, formats: Sequence[str])
         places = [n for n, own in enumerate(shown) if own.run.command == command]
         if len(places) < 2:
             continue
-        for name, made in kind_of(command).together([shown[n].run for n in places]):
+        kind, runs = kind_of(command), [shown[n].run for n in places]
+        first = found[places[0]]
+        found[places[0]] = replace(first, remarks=[*first.remarks, *kind.left_out(runs)])
+        for name, made in kind.together(runs):
             if isinstance(made, pd.DataFrame):
                 folder.table(name, made)
             elif isinstance(made, str):
                 with folder.file(f"{name}.md") as path:
                     path.write_text(made, encoding="utf-8")
             elif made is not None:
-                drawn = picture(folder.figure(name, made, formats)[0], name, "all runs")
+                drawn = picture(folder.figure(name, made, formats)[0], name, _ALL)
                 first = found[places[0]]
                 found[places[0]] = replace(first, pictures=[*first.pictures, *([drawn] if drawn else [])])
     return found, [path for path in folder.files if path not in before]

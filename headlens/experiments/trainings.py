@@ -182,7 +182,8 @@ def _read(path: Path, kind: type[Kept]) -> Kept:
 
 def run_name(strength: float) -> str:
     """What a run with this λ is called."""
-    return f"penalty-{strength:.10g}"
+    short = f"{strength:.10g}"
+    return f"penalty-{short if float(short) == strength else repr(strength)}"
 
 
 def told_once(known: Iterable[str], notes: Iterable[tuple[str, Iterable[str]]]) -> list[str]:

@@ -230,7 +230,8 @@ class AttentionMask:
         """
         file = Path(path) / FILE if Path(path).is_dir() else Path(path)
         if not file.is_file():
-            others = sorted(str(other) for other in Path(path).glob("*.safetensors")) if Path(path).is_dir() else []
+            inside = (own for form in ("*.safetensors", f"*/{FILE}") for own in Path(path).glob(form))
+            others = sorted(map(str, inside)) if Path(path).is_dir() else []
             there = f"{path}: there is no {FILE} in this folder" if others else f"{path}: there is no such mask file"
             raise OptionError(f"{there}.", f"Give one of: {', '.join(others)}." if others else _MEND)
         try:
@@ -321,8 +322,8 @@ class Controlled(_Derived):
         source: the mask.
         drop: `diagonal` masks i = j everywhere. `random` masks as many other allowed positions as the source allows on
             the diagonal, of every sentence length by itself and the same in every sentence of that length, for each
-            layer and head that the source tells apart. Whether they should be symmetric the paper leaves open: they
-            are not.
+            layer and head that the source tells apart; all others where there are fewer, as none in a sentence of one
+            token. Whether they should be symmetric the paper leaves open: they are not.
         seed: of the draw.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields
 from difflib import get_close_matches
 from typing import Any
@@ -83,10 +84,10 @@ def _parameters(kind: type[Pattern], text: str) -> dict[str, int]:
 
 
 def _whole(kind: type[Pattern], name: str, value: str) -> int:
-    try:
-        return int(value)
-    except ValueError as error:
-        raise OptionError(f"{kind.name}: {name} is {value!r}, which is no whole number.", _FORM) from error
+    # int() also takes 3_0 and digits of other scripts.
+    if not re.fullmatch(r"-?[0-9]+", value):
+        raise OptionError(f"{kind.name}: {name} is {value!r}, which is no whole number.", _FORM)
+    return int(value)
 
 
 def _has(kind: type[Pattern], names: list[str]) -> str:

@@ -53,6 +53,12 @@ def no_findings(run: RecordedRun) -> list[str]:
 Together = Iterator[tuple[str, Figure | pd.DataFrame | str | None]]
 
 
+def nothing_left_out(runs: Sequence[RecordedRun]) -> list[str]:
+    """For kinds of which several runs leave nothing out."""
+    del runs
+    return []
+
+
 def nothing_together(runs: Sequence[RecordedRun]) -> Together:
     """Each run stands alone."""
     del runs
@@ -76,6 +82,7 @@ class Kind:
         first: of tables too long for a page, the column whose smallest values are shown.
         together: what several runs of the command give together: by name figures, tables, and texts in Markdown, which
             are written where the report goes.
+        left_out: what of several runs does not count in these, a sentence each.
     """
 
     tables: Mapping[str, Columns] = field(default_factory=dict)
@@ -88,6 +95,7 @@ class Kind:
     findings: Callable[[RecordedRun], list[str]] = no_findings
     first: Mapping[str, str] = field(default_factory=dict)
     together: Callable[[Sequence[RecordedRun]], Together] = nothing_together
+    left_out: Callable[[Sequence[RecordedRun]], list[str]] = nothing_left_out
 
     @property
     def draws(self) -> bool:

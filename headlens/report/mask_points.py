@@ -18,6 +18,7 @@ WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without it"
 _CURVES = (ORANGE, GREEN, PURPLE, SKY)
 # A mask of a sweep of train-dam: the run, and λ.
 _LEARNED = re.compile(r"(?P<run>.+?)(?:/masks)?/penalty-(?P<strength>[^/]+?)(?:/mask\.safetensors)?")
+_EDGE = 0.08  # of the width that points fill
 # What is masked is told of the texts: a share of 128 tokens says little of ten.
 SHARE_LABEL = "masked positions of the texts, %"
 
@@ -60,7 +61,8 @@ def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
     learned = sweeps(rows["pattern"])
     curves = {pattern for own in learned.values() for pattern in own}
     in_curve = rows["pattern"].isin(list(curves))
-    _patterns(axes, rows[~in_curve])
+    shares = 100 * numbers(rows, "sparsity_texts")
+    _patterns(axes, rows[~in_curve], float(shares.min()), float(shares.max()))
     for number, (name, strengths) in enumerate(learned.items()):
         own = rows[rows["pattern"].isin(list(strengths))]
         for layers, part in own.groupby("layers", sort=False):
@@ -69,7 +71,7 @@ def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
     axes.margins(x=0.12, y=0.1)  # room for the names
 
 
-def _patterns(axes: Axes, rows: pd.DataFrame) -> None:
+def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> None:
     for way, (colour, label) in WAYS.items():
         own = rows[rows["control"] == way]
         if len(own):
@@ -79,22 +81,38 @@ def _patterns(axes: Axes, rows: pd.DataFrame) -> None:
     for _, pair in rows[rows["control"].isin(WAYS)].groupby(["pattern", "layers"], sort=False):
         ends = 100 * numbers(pair, "sparsity_texts"), numbers(pair, "value")
         axes.plot(*ends, color=FAINT, linewidth=0.8, zorder=2)
-    names = short_names(rows["pattern"])
-    for row in rows[rows["control"] == "kept"].to_dict("records"):
-        where = "" if row["layers"] == "all" else f" {row['layers']}"
-        top = row["value"] if math.isnan(row["ci_high"]) else row["ci_high"]
+    for (share, top), names in _names(rows[rows["control"] == "kept"]).items():
         axes.annotate(
-            f"{names[str(row['pattern'])]}{where}",
-            (100 * row["sparsity_texts"], top),
+            ", ".join(names),
+            (share, top),
             # Above the interval: beside a point there are others.
             xytext=(0, 2),
-            ha="center",
+            ha=_side(share, left, right),
             va="bottom",
             textcoords="offset points",
             bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4},
             fontsize=TICK_SIZE - 1,
             color=INK,
         )
+
+
+def _names(rows: pd.DataFrame) -> dict[tuple[float, float], list[str]]:
+    """What stands above each interval, by the end of it: masks that come out alike share a place."""
+    short = short_names(rows["pattern"])
+    found: dict[tuple[float, float], list[str]] = {}
+    for row in rows.to_dict("records"):
+        where = "" if row["layers"] == "all" else f" {row['layers']}"
+        top = row["value"] if math.isnan(row["ci_high"]) else row["ci_high"]
+        place = round(100 * row["sparsity_texts"], 6), round(top, 9)
+        found.setdefault(place, []).append(f"{short[str(row['pattern'])]}{where}")
+    return found
+
+
+def _side(x: float, left: float, right: float) -> str:
+    """Where a name begins so that it does not run out of the panel, of which the points fill left to right."""
+    if right - left > 0 and (x - left) / (right - left) < _EDGE:
+        return "left"
+    return "right" if right - left > 0 and (right - x) / (right - left) < _EDGE else "center"
 
 
 def _curve(axes: Axes, rows: pd.DataFrame, strengths: dict[str, str], label: str, colour: str) -> None:

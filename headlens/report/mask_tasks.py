@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from headlens.errors import counted
 from headlens.report.curves import VALUES
 from headlens.report.mask_points import short_names
 from headlens.report.mask_study import (
@@ -27,6 +28,8 @@ from headlens.report.recorded import RecordedRun
 from headlens.report.texts import DELTA, escaped, markdown_lines, share_text, value_text
 
 _ROW = ["model", "pattern", "layers", "control"]
+_TRAINING = [*_ROW, "task", "seed"]
+_RUN = "run"
 _LESS = "less all"
 
 
@@ -38,7 +41,8 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     tasks: half its width is the root of the sum of squares of theirs, divided by their number.
 
     Args:
-        runs: of `headlens masks --task`; where two have the same task, pattern and seed the first one counts.
+        runs: of `headlens masks --task`; where two have the same model, task, pattern and seed the first one counts,
+            see `left_out`. Models that are called alike are told apart by the hash of their weights.
 
     Returns:
         Columns model, pattern, layers, control, sparsity, sparsity_texts (mean over the tasks), a column for each task,
@@ -71,12 +75,45 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
 
 def _main_metrics(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     """Rows of `masks.csv` of all runs: the main metric of every task, each training once."""
-    frames = [run.tables["masks"] for run in runs if "masks" in run.tables]
-    if not frames:
+    table = _all_trainings(runs)
+    return table if table.empty else table.drop_duplicates(_TRAINING).drop(columns=_RUN)
+
+
+def _all_trainings(runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """The main metric of every task, with the label of the run in the column `_RUN`."""
+    studies = [run for run in runs if "masks" in run.tables]
+    if not studies:
         return pd.DataFrame()
+    # by the short name of a model: the label of the first run that has one with these weights, by their hash
+    alike: dict[str, dict[str, str]] = {}
+    for run in studies:
+        for model in run.models:
+            alike.setdefault(model, {}).setdefault(run.weights_of(model), run.label)
+    frames = []
+    for run in studies:
+        known = {model: alike[model][run.weights_of(model)] for model in run.models if len(alike[model]) > 1}
+        rows = run.tables["masks"].assign(**{_RUN: run.label})
+        frames.append(rows.assign(model=[f"{m} ({known[m]})" if m in known else m for m in rows["model"]]))
     table = pd.concat(frames, ignore_index=True)
-    table = table[table["metric"] == table.groupby(["model", "task"])["metric"].transform("first")]
-    return table.drop_duplicates([*_ROW, "task", "seed"])
+    return table[table["metric"] == table.groupby(["model", "task"])["metric"].transform("first")]
+
+
+def left_out(runs: Sequence[RecordedRun]) -> list[str]:
+    """What does not count, as an earlier run has the same trainings with other results; a sentence for each such run.
+
+    Args:
+        runs: of `headlens masks --task`.
+    """
+    table = _all_trainings(runs)
+    if table.empty:
+        return []
+    first = table.groupby(_TRAINING, sort=False)[["value", _RUN]].transform("first")
+    other = table.assign(before=first[_RUN])[(first["value"] - table["value"]).abs() > 1e-9]
+    return [
+        f"{counted(len(own), 'training')} of {run} left out over all runs: {before} has the same model, task, mask and "
+        "seed with another result."
+        for (run, before), own in other.groupby([_RUN, "before"], sort=False)
+    ]
 
 
 def quality_of_runs(runs: Sequence[RecordedRun]) -> Figure | None:
@@ -178,7 +215,8 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str]) -> str:
     told = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
     parts.append(f"\nThe average is that of {told}.")
     if has_delta(table):
-        parts[-1] += f" `{_LESS}` is paired by seed."
+        pairs = "by seed" if (table["seeds"] > 1).any() else "over the examples of each task"
+        parts[-1] += f" `{_LESS}` is paired {pairs}."
     return "\n".join(parts) + "\n"
 
 

@@ -23,6 +23,7 @@ from headlens.report.mask_study import BLOCK, FULL, SHARES, has_delta, means, qu
 from headlens.report.mask_tasks import (
     attention_text,
     average_by_pattern,
+    left_out,
     metrics_of,
     over_tasks,
     quality_of_runs,
@@ -332,4 +333,5 @@ MASKS = Kind(
     overviews=_overviews,
     findings=_findings,
     together=_together,
+    left_out=left_out,
 )

@@ -174,6 +174,11 @@ class RecordedRun:
         own = next((m for m in map(mapping, _list(self.record.get("models"))) if m.get("model") == model), {})
         return frozenset(map(str, _list(own.get("heads_removed"))))
 
+    def weights_of(self, model: str) -> str:
+        """The hash of a model's weights, for a model that has any."""
+        own = next((m for m in map(mapping, _list(self.record.get("models"))) if m.get("model") == model), {})
+        return str(own.get("weight_hash") or "")
+
     @property
     def pictures(self) -> list[Path]:
         """The PNG files of its folder of figures, by name."""

@@ -168,6 +168,12 @@ def test_nothing_else_is_gone_on_with(
     assert sorted(Path("run/.resume").iterdir()) == kept
 
 
+def test_what_has_no_diagonal_is_not_trained_without_it(run: Headlens) -> None:
+    assert run("--pattern", "random:2", "--pattern", "random:2|window:1", "--no-figures").code == 0
+    trained = pd.read_csv("run/masks.csv")[["pattern", "control"]].apply(tuple, axis=1).tolist()
+    assert trained[3:] == [("random:2", "kept"), ("random:2|window:1", "kept"), ("random:2|window:1", "dropped")]
+
+
 def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) -> None:
     assert headlens("masks", "--pattern", "strided:2", "--length", 40, "--out", "made", "--no-figures").code == 0
     options = ("--mask", "made/mask.safetensors", "--length", 40, "--no-controls", "--no-figures")

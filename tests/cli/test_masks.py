@@ -75,6 +75,12 @@ def test_masks_writes_files_that_can_be_used(headlens: Headlens, tiny_bert: Path
     files = sorted(p.name for p in Path("two").glob("*.safetensors"))
     assert files == ["star.safetensors", "window-2-random-1.safetensors"]
     assert not AttentionMask.load("two/star.safetensors").block(9).diagonal(dim1=2, dim2=3).any()
+    assert "headlens ablate --mask star --no-diagonal" in done.out
+    both = ("--pattern", "window:1|star", "--pattern", "window:1 | star")
+    assert headlens("masks", *both, "--out", "alike", "--no-figures").code == 0
+    assert {p.name for p in Path("alike").glob("*.safetensors")} == {
+        f"window-1-star{n}.safetensors" for n in ("", "-2")
+    }
     # One that is named twice is one.
     assert headlens("masks", *("--pattern", "star") * 2, "--pattern", "window:3", "--out", "three").code == 0
     for name, pattern in (("star", Star()), ("window-3", Window(3))):

@@ -146,8 +146,13 @@ def test_no_diagonal_in_some_layers_alone(run: Headlens, headlens: Headlens) -> 
     assert (positions.loc[positions["class"] == "diagonal", ["p", "kept"]] == 0).all(axis=None)
 
 
-def test_what_is_masked_of_the_texts(run: Headlens) -> None:
-    """A mask of 40 positions says nothing of texts of a few tokens: counted text by text."""
+def test_what_is_masked_of_the_texts(
+    run: Headlens, headlens: Headlens, made: Callable[..., str], sentiment: tuple[str, ...]
+) -> None:
+    """A mask of 40 positions says nothing of texts of a few tokens: counted text by text, as `masks` does."""
+    for name in ("train.tsv", "dev.tsv"):
+        lines = Path(name).read_text(encoding="utf-8").splitlines(keepends=True)
+        Path(name).write_text("".join([*lines, *lines[-3:]]), encoding="utf-8")  # a text counts once
     done = run("--lambdas", "0.1", "--no-figures")
     assert "of texts" in done.out
     row = pd.read_csv("run/sweep.csv").iloc[-1]
@@ -155,7 +160,7 @@ def test_what_is_masked_of_the_texts(run: Headlens) -> None:
     tokenizer = package.load(f"run/{row['checkpoint']}").tokenizer
     assert tokenizer is not None
     shares = []
-    for sentence in pd.read_csv("train.tsv", sep="\t")["sentence"]:
+    for sentence in {s for name in ("train", "dev") for s in pd.read_csv(f"{name}.tsv", sep="\t")["sentence"]}:
         n = len(tokenizer(sentence)["input_ids"])
         own = kept[:, :, :n, :n].clone()
         own[:, :, [0, n - 1]] = True
@@ -163,6 +168,14 @@ def test_what_is_masked_of_the_texts(run: Headlens) -> None:
         shares.append(1 - float(own.double().mean()))
     assert row["sparsity_texts"] == pytest.approx(np.mean(shares))
     assert row["sparsity_texts"] < row["sparsity"]
+    under = ("--mask", f"run/{row['mask']}", "--no-controls", "--length", 40, "--no-figures", "--out", "under")
+    assert headlens("masks", made("judge"), *sentiment, "--steps", 1, *under).code == 0
+    assert pd.read_csv("under/masks.csv")["sparsity_texts"].iloc[-1] == pytest.approx(row["sparsity_texts"])
+
+
+def test_penalties_that_differ_little_are_runs_of_their_own(run: Headlens) -> None:
+    assert run("--lambdas", "0.1,0.10000000000001", "--no-figures").code == 0
+    assert pd.read_csv("run/sweep.csv")["run"].tolist()[2:] == ["penalty-0.1", "penalty-0.10000000000001"]
 
 
 def test_masks_that_are_drawn_while_the_model_is_measured(run: Headlens) -> None:

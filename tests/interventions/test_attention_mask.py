@@ -192,6 +192,12 @@ def test_a_folder_of_other_masks_tells_of_them(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"there is no mask\.safetensors in this folder") as told:
         AttentionMask.load(tmp_path)
     assert f"Give one of: {tmp_path / 'a.safetensors'}, {tmp_path / 'b.safetensors'}." in str(told.value)
+    sweep = tmp_path / "masks"
+    (sweep / "penalty-0.1").mkdir(parents=True)
+    AttentionMask(drawn()).save(sweep / "penalty-0.1" / "mask.safetensors")
+    with pytest.raises(OptionError) as told:
+        AttentionMask.load(sweep)
+    assert str(told.value).endswith(f"Give one of: {sweep / 'penalty-0.1' / 'mask.safetensors'}.")
 
 
 def test_what_cannot_be_written_is_told(tmp_path: Path) -> None:

@@ -178,6 +178,7 @@ def test_short_forms(text: str, expected: Pattern) -> None:
         ("star:1", "star: '1' is one parameter too many.\nIt has none."),
         ("window:x", "window: width is 'x', which is no whole number"),
         ("window:1.5", "no whole number"),
+        ("window:3_0", "window: width is '3_0', which is no whole number"),
         ("window:-1", "window: width is -1.\nGive 0 or more."),
         ("strided:0", "strided: stride is 0.\nGive 1 or more."),
         ("fixed:4,5", "a block of 4 tokens has no 5 to look at.\nsummary can be 0 to 4."),

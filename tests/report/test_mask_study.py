@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
-from headlens.report.mask_points import short_names, sweeps
+from headlens.report.mask_points import draw_masks, short_names, sweeps
 from headlens.report.mask_study import GRID, is_grid, means, quality_by_pattern, study_markdown
 
 
@@ -169,3 +170,21 @@ def test_mask_files_by_what_tells_them_apart() -> None:
     figure = quality_by_pattern(table)
     assert figure is not None
     assert [text.get_text() for text in figure.axes[0].texts] == ["penalty-1"]
+
+
+def test_names_stay_in_the_panel_and_apart() -> None:
+    """Masks that come out alike share a place; names at the ends run inwards."""
+    rows = means(masks(1))
+    star = rows[(rows["pattern"] == "star") & (rows["control"] == "kept")]
+    table = pd.concat([star.assign(pattern=name) for name in ("star", "window:1|global:1", "left", "middle")])
+    table["sparsity_texts"] = [0.9, 0.9, 0.1, 0.5]
+    axes = Figure().add_subplot()
+    draw_masks(axes, table)
+    assert {t.get_text(): t.get_ha() for t in axes.texts} == {
+        "star, window:1|global:1": "right",
+        "left": "left",
+        "middle": "center",
+    }
+    axes = Figure().add_subplot()
+    draw_masks(axes, star)
+    assert [t.get_ha() for t in axes.texts] == ["center"]

@@ -112,6 +112,37 @@ def test_one_task_is_not_several() -> None:
     assert twice.iloc[0]["sst2"] == pytest.approx(0.52), "the first of two runs counts"
 
 
+def test_models_called_alike_are_told_apart_by_their_weights() -> None:
+    def of(own: RecordedRun, label: str, weights: str) -> RecordedRun:
+        record = {"command": "masks", "models": [{"model": "m", "weight_hash": weights}]}
+        return RecordedRun(own.folder, label, record, own.tables)
+
+    runs = [of(run("sst2", 0.5), "a", "x"), of(run("rte", 0.3), "b", "y"), of(run("rte", 0.4), "c", "x")]
+    table = over_tasks(runs)
+    assert list(dict.fromkeys(table["model"])) == ["m (a)", "m (b)"]
+    first = table.groupby("model").first()
+    assert first.loc["m (a)", ["sst2", "rte"]].tolist() == pytest.approx([0.52, 0.42])
+    assert first.loc["m (b)", "rte"] == pytest.approx(0.32)
+    assert MASKS.left_out(runs) == []
+
+
+def test_what_does_not_count_is_told() -> None:
+    one, again, other = run("sst2", 0.5), run("sst2", 0.5), run("sst2", 0.6, 2)
+    runs = [RecordedRun(own.folder, label, own.record, own.tables) for own, label in zip((one, again, other), "abc")]
+    told = "8 trainings of c left out over all runs: a has the same model, task, mask and seed with another result."
+    assert MASKS.left_out([*runs, run("rte", 0.3)]) == [told]
+    assert MASKS.left_out([]) == []
+
+
+def test_of_one_seed_nothing_is_paired_by_seed() -> None:
+    runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1)]
+    for own in runs:
+        own.tables["masks"][["delta", "delta_low", "delta_high"]] = [0.1, 0.0, 0.2]
+    assert tasks_markdown(over_tasks(runs), metrics_of(runs)).endswith(
+        "`less all` is paired over the examples of each task.\n"
+    )
+
+
 def test_markdown_names_what_is_masked() -> None:
     runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1, metrics=("f1", "accuracy"))]
     lines = tasks_markdown(over_tasks(runs), metrics_of(runs)).splitlines()
