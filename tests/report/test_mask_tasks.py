@@ -128,7 +128,10 @@ def test_models_called_alike_are_told_apart_by_their_weights() -> None:
 
 def test_what_does_not_count_is_told() -> None:
     one, again, other = run("sst2", 0.5), run("sst2", 0.5), run("sst2", 0.6, 2)
-    runs = [RecordedRun(own.folder, label, own.record, own.tables) for own, label in zip((one, again, other), "abc")]
+    runs = [
+        RecordedRun(own.folder, label, own.record, own.tables)
+        for own, label in zip((one, again, other), "abc", strict=True)
+    ]
     told = "8 trainings of c left out over all runs: a has the same model, task, mask and seed with another result."
     assert MASKS.left_out([*runs, run("rte", 0.3)]) == [told]
     assert MASKS.left_out([]) == []
