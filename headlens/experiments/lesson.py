@@ -116,6 +116,11 @@ class Lesson:
             if self.held is not None:
                 yield from prepare_all(self.task, self.held, self.data.asker.reader, SourceCounts())
 
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text that is learned."""
+        return max((p.length for p in self.data.prepared) if isinstance(self.data, TaskRows) else self.data.lengths)
+
     def text_lengths(self) -> Counter[int]:
         """How many different texts of these examples have how many tokens; of text, how many of what is learned."""
         texts = {row.ids for own in self.prepared() for row in own.rows}

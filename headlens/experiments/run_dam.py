@@ -157,9 +157,9 @@ def _notes(request: DamRequest, opened: Opened, tables: dict[str, pd.DataFrame],
         notes.append("What is masked is a share of the positions in the layers that a mask holds in.")
     if dam.freeze:
         notes.append(f"Frozen: {', '.join(dam.freeze)}.")
-    longest = max(opened.lesson.text_lengths())
+    longest = opened.lesson.longest
     if longest < dam.mask.longest:
-        notes.append(f"No text has more than {longest} tokens: of positions beyond the penalty alone decides.")
+        notes.append(f"No text to learn from has more than {longest} tokens: of positions beyond, the penalty alone decides.")
     log = tables.get("log", pd.DataFrame())
     last = log.groupby("run", sort=False).tail(1) if len(log) else log
     undecided = [row for row in last.to_dict("records") if row["undecided"] > _UNDECIDED]
