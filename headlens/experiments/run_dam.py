@@ -159,7 +159,8 @@ def _notes(request: DamRequest, opened: Opened, tables: dict[str, pd.DataFrame],
         notes.append(f"Frozen: {', '.join(dam.freeze)}.")
     longest = opened.lesson.longest
     if longest < dam.mask.longest:
-        notes.append(f"No text to learn from has more than {longest} tokens: of positions beyond, the penalty alone decides.")
+        beyond = "of positions beyond, the penalty alone decides."
+        notes.append(f"No text to learn from has more than {longest} tokens: {beyond}")
     log = tables.get("log", pd.DataFrame())
     last = log.groupby("run", sort=False).tail(1) if len(log) else log
     undecided = [row for row in last.to_dict("records") if row["undecided"] > _UNDECIDED]
