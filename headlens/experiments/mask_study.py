@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import pandas as pd
 import torch
 from transformers import PreTrainedModel
@@ -30,11 +31,12 @@ from headlens.interventions.attention_mask import FILE, AttentionMask
 from headlens.interventions.soft_masks import Scope
 from headlens.models.loading import LoadedModel
 from headlens.report.texts import DIFFERENCE
+from headlens.tasks.base import Task
 from headlens.training.options import TrainingOptions
 
 MASKS_COLUMNS = [
     *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),
-    *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts", *DIFFERENCE),
+    *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts", *DIFFERENCE, "chance"),
 ]
 _DEGREES = (
     "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean of the texts. Models "
@@ -153,7 +155,8 @@ class MaskStudy:
             if case.whole:
                 baseline = Baseline(outcome.records, outcome.keys)
             told.append((case.words, outcome.notes))
-            rows += self._rows(case, outcome, texts)
+            chance = _chance(opened.lesson.task, baseline)
+            rows += [row | {"chance": chance.get(row["metric"])} for row in self._rows(case, outcome, texts)]
             about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
             degrees += [about | row for row in outcome.degrees]
             notes += _settling(case, outcome)
@@ -235,6 +238,12 @@ class MaskStudy:
             _key(case) | degrees | masked | {k: row[k] for k in names} | {k: row[k] for k in DIFFERENCE if k in row}
             for row in outcome.metrics
         ]
+
+
+def _chance(task: Task, baseline: Baseline | None) -> dict[str, float | None]:
+    """What guessing without reading gives, by metric, as far as known."""
+    known = baseline is not None and len(baseline.records) > 0
+    return {task.metrics[0]: task.chance(np.array(baseline.records, np.float64))} if baseline and known else {}
 
 
 def _settling(case: Case, outcome: CaseOutcome) -> list[str]:

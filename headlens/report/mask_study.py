@@ -37,6 +37,7 @@ CONTROLS = {"kept": "all", "random": "as many at random", "dropped": "no diagona
 BLOCK = ["model", "task", "metric"]
 # Of masked positions: of n tokens, and of the texts as long as they are, which is what models do without.
 SHARES = ("sparsity", "sparsity_texts")
+CHANCE = "chance"  # what guessing without reading gives
 # inches
 _TOP, _SLOT, _PANEL, _WORDS, _BOTTOM, _LINE = 0.35, 2.75, 2.1, 0.5, 0.3, 0.17
 
@@ -49,9 +50,9 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
 
     Returns:
         Columns model, task, metric, pattern, layers, control, sparsity of n tokens (NaN for graphs), sparsity_texts,
-        value, ci_low, ci_high, seeds, delta, delta_low, delta_high. The delta is what is achieved less what the same
-        seeds achieve without a mask; it is NaN for these themselves. Intervals are those of the examples for one seed,
-        of Student's t over the seeds for several; of differences they are paired.
+        value, ci_low, ci_high, seeds, delta, delta_low, delta_high, chance (NaN where unknown). The delta is what is
+        achieved less what the same seeds achieve without a mask; it is NaN for these themselves. Intervals are those of
+        the examples for one seed, of Student's t over the seeds for several; of differences they are paired.
     """
     keys = [*BLOCK, "pattern", "layers", "control"]
     whole = {key: by_seed(own) for key, own in without_mask(masks).groupby(BLOCK, sort=False)}
@@ -59,10 +60,11 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         dict(zip(keys, key, strict=True))
         | {name: float(own[name].mean()) for name in SHARES}
         | _mean(own)
+        | {CHANCE: float(own[CHANCE].mean()) if CHANCE in own else math.nan}
         | (_of_examples(own) if len(own) == 1 else delta(by_seed(own), whole.get(key[: len(BLOCK)])))
         for key, own in masks.groupby(keys, sort=False)
     ]
-    table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA])
+    table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA, CHANCE])
     table.loc[without_mask(table).index, list(DELTA)] = np.nan
     return table
 
@@ -140,7 +142,25 @@ def _block(rows: pd.DataFrame) -> str:
     parts = [title, "", *markdown_lines(lines)]
     if len(others):
         parts += ["", *markdown_lines(list(_pattern_lines(others)))]
+    if told := chance_text(full):
+        parts += ["", told]
     return "\n".join(parts)
+
+
+def chance_text(rows: pd.DataFrame) -> str:
+    """What guessing without reading gives of every task, as far as known.
+
+    Args:
+        rows: of `means` or of `masks.csv`.
+    """
+    if CHANCE not in rows:
+        return ""
+    known = rows.dropna(subset=[CHANCE])
+    each = [
+        f"{own[CHANCE].mean():.3f} ({own['metric'].iloc[0]} of {escaped(str(own['task'].iloc[0]))})"
+        for _, own in known.groupby(["task", "metric"], sort=False)
+    ]
+    return f"Guessing without reading has {', '.join(each)}." if each else ""
 
 
 def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
@@ -229,3 +249,12 @@ def _panel(axes: Axes, rows: pd.DataFrame) -> None:
     full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
     draw_level(axes, full[full["control"] == "kept"], "no mask")
     draw_masks(axes, others)
+    _draw_chance(axes, full)
+
+
+def _draw_chance(axes: Axes, rows: pd.DataFrame) -> None:
+    """Where guessing is near what models achieve; far below it would only take their room."""
+    low, high = axes.get_ylim()
+    level = float(rows[CHANCE].mean()) if CHANCE in rows else math.nan
+    if low <= level <= high:
+        axes.axhline(level, color=INK, linewidth=0.8, linestyle=":", label="guessing", zorder=1)

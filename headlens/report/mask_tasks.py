@@ -16,6 +16,7 @@ from headlens.report.mask_study import (
     CONTROLS,
     FULL,
     SHARES,
+    chance_text,
     delta,
     has_delta,
     quality_by_pattern,
@@ -190,12 +191,13 @@ def attention_text(row: dict[str, Any]) -> str:
     return f"{row['pattern']}{where}" + (f", {CONTROLS[row['control']]}" if row["control"] != "kept" else "")
 
 
-def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str]) -> str:
+def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str], after: Sequence[str] = ()) -> str:
     """A table for each model: its attention, how much of it is masked, every task, the average.
 
     Args:
         table: see `over_tasks`.
         metrics: of the tasks, see `metrics_of`.
+        after: sentences that follow; empty ones do not.
     """
     tasks = tasks_of(table)
     table = table.replace({"pattern": short_names(table["pattern"])})
@@ -217,7 +219,12 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str]) -> str:
     if has_delta(table):
         pairs = "by seed" if (table["seeds"] > 1).any() else "over the examples of each task"
         parts[-1] += f" `{_LESS}` is paired {pairs}."
-    return "\n".join(parts) + "\n"
+    return "\n".join([*parts, *(f"\n{text}" for text in after if text)]) + "\n"
+
+
+def guessing(runs: Sequence[RecordedRun]) -> str:
+    """What guessing without reading gives of every task, see `chance_text`; empty where unknown."""
+    return chance_text(_main_metrics(runs))
 
 
 def average_by_pattern(table: pd.DataFrame) -> Figure | None:

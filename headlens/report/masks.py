@@ -23,6 +23,7 @@ from headlens.report.mask_study import BLOCK, FULL, SHARES, has_delta, means, qu
 from headlens.report.mask_tasks import (
     attention_text,
     average_by_pattern,
+    guessing,
     left_out,
     metrics_of,
     over_tasks,
@@ -224,7 +225,7 @@ def _together(runs: Sequence[RecordedRun]) -> Together:
     if table.empty:
         return
     yield "over_tasks", table
-    yield "over_tasks", tasks_markdown(table, metrics_of(runs))
+    yield "over_tasks", tasks_markdown(table, metrics_of(runs), [guessing(runs), *left_out(runs)])
     yield "average", average_by_pattern(table)
 
 

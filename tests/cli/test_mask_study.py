@@ -57,8 +57,14 @@ def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
     assert {p.stem for p in Path("run/figures").glob("*.png")} == {"patterns", "quality", "layers"}
     words = Path("run/results.md").read_text(encoding="utf-8")
     table = "| task | all | as many at random | less all | no diagonal | less all |"
-    for part in (table, "| sst2 | star | 0 |", "means of seeds"):
+    for part in (
+        table,
+        "| sst2 | star | 0 |",
+        "means of seeds",
+        "Guessing without reading has 0.692 (accuracy of sst2).",
+    ):
         assert part in words
+    assert rows["chance"].tolist() == pytest.approx([9 / 13] * len(rows))
     assert "window:1\\|global:1" in words
     assert "masked, %" in done.out
     assert "share of the positions in the layers that a mask holds in" in " ".join(done.out.split())

@@ -172,6 +172,16 @@ def test_mask_files_by_what_tells_them_apart() -> None:
     assert [text.get_text() for text in figure.axes[0].texts] == ["penalty-1"]
 
 
+@pytest.mark.parametrize(("chance", "drawn"), [(0.45, True), (0.1, False), (np.nan, False)])
+def test_guessing_is_drawn_where_it_is_near(chance: float, drawn: bool) -> None:
+    table = masks(1).assign(chance=chance)
+    figure = quality_by_pattern(table)
+    assert figure is not None
+    dotted = [line.get_ydata()[0] for line in figure.axes[0].lines if line.get_linestyle() == ":"]
+    assert dotted == ([chance] if drawn else [])
+    assert ("Guessing without reading" in study_markdown(table)) == bool(np.isfinite(chance))
+
+
 def test_names_stay_in_the_panel_and_apart() -> None:
     """Masks that come out alike share a place; names at the ends run inwards."""
     rows = means(masks(1))

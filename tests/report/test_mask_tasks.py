@@ -146,6 +146,13 @@ def test_of_one_seed_nothing_is_paired_by_seed() -> None:
     )
 
 
+def test_what_guessing_gives_is_told() -> None:
+    runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1, metrics=("f1", "accuracy"))]
+    runs[0].tables["masks"]["chance"] = 0.55
+    (told,) = (made for name, made in MASKS.together(runs) if isinstance(made, str))
+    assert told.endswith("\n\nGuessing without reading has 0.550 (accuracy of sst2).\n")
+
+
 def test_markdown_names_what_is_masked() -> None:
     runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1, metrics=("f1", "accuracy"))]
     lines = tasks_markdown(over_tasks(runs), metrics_of(runs)).splitlines()
