@@ -26,6 +26,15 @@ def test_everything_with_and_without_the_diagonal_for_every_seed() -> None:
     assert [(c.pattern, c.diagonal) for c in alone] == [("full", "kept"), ("star", "kept")]
 
 
+@pytest.mark.parametrize(
+    ("pattern", "has"),
+    [("full", True), ("star", True), ("window:0", True), ("random:2", False), ("not/made/yet/mask.safetensors", True)],
+)
+def test_which_have_a_diagonal_to_drop(pattern: str, has: bool) -> None:
+    assert Case(pattern).has_diagonal == has
+    assert Case(pattern, "dropped").has_diagonal == has
+
+
 def test_cases_have_files_of_their_own() -> None:
     """Whatever of their words cannot stand in a file's name."""
     layers, patterns = (
