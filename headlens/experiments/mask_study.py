@@ -242,8 +242,9 @@ class MaskStudy:
 
 def _chance(task: Task, baseline: Baseline | None) -> dict[str, float | None]:
     """What guessing without reading gives, by metric, as far as known."""
-    known = baseline is not None and len(baseline.records) > 0
-    return {task.metrics[0]: task.chance(np.array(baseline.records, np.float64))} if baseline and known else {}
+    if baseline is None or not baseline.records:
+        return {}
+    return {task.metrics[0]: task.chance(np.array(baseline.records, np.float64))}
 
 
 def _settling(case: Case, outcome: CaseOutcome) -> list[str]:
