@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from headlens.errors import counted
 from headlens.report.curves import VALUES
+from headlens.report.mask_diagonal import worth_of_diagonal
 from headlens.report.mask_points import short_names
 from headlens.report.mask_study import (
     CONTROLS,
@@ -129,6 +130,15 @@ def quality_of_runs(runs: Sequence[RecordedRun]) -> Figure | None:
     if sum("masks" in run.tables for run in runs) < 2:
         return None
     return quality_by_pattern(_main_metrics(runs))
+
+
+def diagonal_of_runs(runs: Sequence[RecordedRun]) -> Figure | None:
+    """What the diagonal is worth in the main metric of every task, see `worth_of_diagonal`.
+
+    Args:
+        runs: of `headlens masks --task`.
+    """
+    return worth_of_diagonal(_main_metrics(runs))
 
 
 def metrics_of(runs: Sequence[RecordedRun]) -> dict[str, str]:

@@ -18,11 +18,13 @@ from headlens.report.curves import VALUES
 from headlens.report.degree_effects import effects_markdown
 from headlens.report.degrees import learned_degrees, quality_by_degrees
 from headlens.report.kind import Caption, Drawings, Kind, Together
+from headlens.report.mask_diagonal import worth_of_diagonal
 from headlens.report.mask_layers import quality_by_layers
 from headlens.report.mask_study import BLOCK, FULL, SHARES, has_delta, means, quality_by_pattern, study_markdown
 from headlens.report.mask_tasks import (
     attention_text,
     average_by_pattern,
+    diagonal_of_runs,
     guessing,
     left_out,
     metrics_of,
@@ -69,6 +71,7 @@ def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
         yield "patterns", pattern_pictures(tables["sparsity"])
     if "masks" in tables:
         yield "quality", quality_by_pattern(tables["masks"])
+        yield "diagonal", worth_of_diagonal(tables["masks"])
         yield "layers", quality_by_layers(tables["masks"])
         yield "degrees", quality_by_degrees(tables["masks"])
     if "degrees" in tables:
@@ -227,6 +230,7 @@ def _together(runs: Sequence[RecordedRun]) -> Together:
     yield "over_tasks", table
     yield "over_tasks", tasks_markdown(table, metrics_of(runs), [guessing(runs), *left_out(runs)])
     yield "average", average_by_pattern(table)
+    yield "diagonal_over_tasks", diagonal_of_runs(runs)
 
 
 def _findings(run: RecordedRun) -> list[str]:
@@ -270,6 +274,12 @@ CAPTIONS = {
         "pattern with the diagonal and without it, one in colour the masks that a sweep of train-dam learned, told by "
         "λ; the dashed line has no mask.",
     ),
+    "diagonal": Caption(
+        "What the diagonal is worth",
+        "What a model loses or wins that is trained and measured without the diagonal, where no token looks at itself, "
+        "and with as many random positions masked instead. Differences from all positions with 95 % intervals, paired: "
+        "over the examples for one seed, by seed for several.",
+    ),
     "layers": Caption(
         "What models achieve under masks, by layers",
         "Models that were trained and measured under each mask, with the diagonal, in each range of layers, with 95 % "
@@ -295,6 +305,11 @@ CAPTIONS = {
     "average": Caption(
         "What models achieve under masks on average over tasks",
         "The mean of the main metrics of all tasks, over the share of positions that a mask hides.",
+    ),
+    "diagonal_over_tasks": Caption(
+        "What the diagonal is worth, task by task",
+        "The main metric of every task without the diagonal, and with as many random positions masked instead, less "
+        "that with all positions, with 95 % intervals, paired: over the examples for one seed, by seed for several.",
     ),
 }
 
@@ -327,6 +342,7 @@ MASKS = Kind(
     sources={
         "patterns": ("sparsity",),
         "quality": ("masks",),
+        "diagonal": ("masks",),
         "layers": ("masks",),
         "degrees": ("masks",),
         "learned": ("degrees",),

@@ -54,7 +54,7 @@ def test_tables_and_figures(run: Headlens, headlens: Headlens) -> None:
     # seeds are trainings of their own
     full = rows[(rows["pattern"] == "full") & (rows["control"] == "kept")]
     assert full["sparsity"].eq(0).all()
-    assert {p.stem for p in Path("run/figures").glob("*.png")} == {"patterns", "quality", "layers"}
+    assert {p.stem for p in Path("run/figures").glob("*.png")} == {"patterns", "quality", "diagonal", "layers"}
     words = Path("run/results.md").read_text(encoding="utf-8")
     table = "| task | all | as many at random | less all | no diagonal | less all |"
     for part in (

@@ -186,7 +186,7 @@ def test_runs_whose_folders_are_called_alike_are_both_told() -> None:
 def test_figure_and_page() -> None:
     runs = [run("sst2", 0.5), run("rte", 0.3)]
     made = dict.fromkeys(name for name, _ in MASKS.together(runs))
-    assert list(made) == ["together", "over_tasks", "average"]
+    assert list(made) == ["together", "over_tasks", "average", "diagonal_over_tasks"]
     figure = average_by_pattern(over_tasks(runs))
     assert figure is not None
     (axes,) = figure.axes
