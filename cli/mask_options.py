@@ -45,7 +45,8 @@ PatternOption = Annotated[
     list[str] | None,
     typer.Option(
         metavar="PATTERN",
-        help="A pattern such as 'window:3|global:1' or bigbird:keys=3, also written as a file; can be given again.",
+        help="A pattern such as 'window:3|global:1' or bigbird:keys=3, also written as a file; can be given again. "
+        "full masks nothing: with --task the diagonal alone is tried.",
         show_default="those of the SparseBERT paper, without files",
         rich_help_panel=o.MASK,
     ),

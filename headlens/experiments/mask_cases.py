@@ -26,6 +26,7 @@ from headlens.report.mask_study import FULL
 
 Diagonal = Literal["kept", "dropped", "random"]
 GRAPH = "graph:"
+_WHOLE: tuple[str, Diagonal] = (FULL, "kept")
 _FEW = 8  # tokens, of which any mask with a diagonal shows it
 
 
@@ -68,7 +69,7 @@ class Case:
     @property
     def whole(self) -> bool:
         """Whether nothing is masked, which the others of the seed are compared with."""
-        return self.pattern == FULL and self.diagonal == "kept"
+        return (self.pattern, self.diagonal) == _WHOLE
 
     @property
     def graph(self) -> str | None:
@@ -166,9 +167,10 @@ class Case:
 def cases(
     patterns: tuple[str, ...], layers: tuple[str | None, ...], seeds: tuple[int, ...], *, controls: bool
 ) -> list[Case]:
-    """All trainings: no mask, every pattern in every range of layers, each without the diagonal, too.
+    """All trainings, each once: no mask, every pattern in every range of layers, each without the diagonal, too.
 
-    Of each seed that without a mask comes first, as the others are compared with it.
+    Of each seed that without a mask comes first, as the others are compared with it. The pattern `full` adds nothing to
+    it but the diagonal dropped in the ranges.
 
     Args:
         patterns: see `Case`.
@@ -182,8 +184,8 @@ def cases(
         found += [Case(FULL, diagonal, None, seed) for diagonal in whole]
         for pattern in dict.fromkeys(patterns):
             for own in dict.fromkeys(layers):
-                found += [Case(pattern, diagonal, own, seed) for diagonal in whole[:2]]
-    return found
+                found += [Case(pattern, diagonal, own, seed) for diagonal in whole[:2] if (pattern, diagonal) != _WHOLE]
+    return list(dict.fromkeys(found))
 
 
 def _degrees(pattern: Pattern) -> Iterator[tuple[str, int]]:

@@ -26,6 +26,16 @@ def test_everything_with_and_without_the_diagonal_for_every_seed() -> None:
     assert [(c.pattern, c.diagonal) for c in alone] == [("full", "kept"), ("star", "kept")]
 
 
+def test_full_asks_for_the_controls_alone() -> None:
+    """Attention without a mask is trained once, however it is named."""
+    plain = cases(("full",), (None,), (0, 1), controls=True)
+    assert [(c.diagonal, c.seed) for c in plain] == [(d, s) for s in (0, 1) for d in ("kept", "dropped", "random")]
+    ranges = cases(("full",), ("0-2", "3-5"), (0,), controls=True)
+    assert [(c.diagonal, c.layers) for c in ranges[3:]] == [("dropped", "0-2"), ("dropped", "3-5")]
+    assert sum(c.whole for c in ranges) == 1
+    assert [c.diagonal for c in cases(("full",), ("0-2",), (0,), controls=False)] == ["kept"]
+
+
 @pytest.mark.parametrize(
     ("pattern", "has"),
     [("full", True), ("star", True), ("window:0", True), ("random:2", False), ("not/made/yet/mask.safetensors", True)],
