@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from headlens.report.curves import draw_intervals, draw_level, legend_below
 from headlens.report.labels import FAMILY
@@ -93,6 +94,7 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
 
 def _draw(axes: Axes, panel: PointPanel) -> None:
     draw_level(axes, panel.level, panel.level_name, sideways=True)
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))  # small differences have long numbers
     names = list(panel.names)
     for number, group in enumerate(panel.groups):
         at = np.array([names.index(name) for name in group.names], dtype=np.float64)
