@@ -12,6 +12,8 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from headlens import __version__
+
 from . import (
     ablate,
     attend,
@@ -62,9 +64,7 @@ app.add_typer(models.app, name="models", rich_help_panel="Models")
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        typer.echo(f"headlens {version('headlens')}")
+        typer.echo(f"headlens {__version__}")
         raise typer.Exit
 
 

@@ -6,6 +6,8 @@ Names are resolved when they are first used: `import headlens` alone loads neith
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.2.0.dev0"
+
 if TYPE_CHECKING:
     from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
     from headlens.attention.kept import keeping

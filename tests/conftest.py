@@ -37,6 +37,12 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)  # `pytest -p no:xdist` does not know it
+def pytest_xdist_auto_num_workers() -> int:
+    """`pytest -n auto`: a process per core, but no more than eight, each of which loads torch."""
+    return min(8, os.cpu_count() or 1)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip, with the reason, what this machine cannot run; begin with what takes longest, so that no process waits."""
     items.sort(key=lambda item: item.path.name not in _LONG)

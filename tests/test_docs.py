@@ -5,8 +5,49 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+PAGES = (ROOT / "README.md", *sorted(DOCS.rglob("*.md")))
+
+
+def prose(page: Path) -> list[str]:
+    """The lines of a page outside its fenced blocks."""
+    lines: list[str] = []
+    fence = ""
+    for line in page.read_text(encoding="utf-8").splitlines():
+        mark = re.match(r" *(```+|~~~+)", line)
+        if fence:
+            fence = "" if mark and mark[1].startswith(fence) else fence
+        elif mark:
+            fence = mark[1]
+        else:
+            lines.append(line)
+    return lines
+
+
+def links(page: Path) -> list[str]:
+    """Where the links and pictures of a page go, without those to the web."""
+    text = re.sub(r"`(?:[^`\n]|\n(?!\s*\n))*`", "", "\n".join(prose(page)))  # code may go on in the next line
+    targets = re.findall(r"\]\(\s*<?([^)>\s]+)", text)
+    targets += re.findall(r"^ {0,3}\[[^\]]+\]:\s*<?([^>\s]+)", text, flags=re.MULTILINE)
+    targets += re.findall(r"<(?:img|a)\b[^>]*\b(?:src|href)=\"([^\"]+)\"", text)
+    return [target for target in targets if not re.match(r"[a-z]+:", target)]
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors that GitHub gives to the headings of a page: small letters, digits, hyphens and underscores stay."""
+    found: set[str] = set()
+    for line in prose(page):
+        heading = re.match(r" {0,3}#{1,6}\s+(.*?)(?:\s+#+)?\s*$", line)
+        if heading is None:
+            continue
+        words = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", heading[1])
+        slug = re.sub(r"[^\w\- ]", "", words.lower()).replace(" ", "-")
+        repeated = sum(re.fullmatch(re.escape(slug) + r"(-\d+)?", name) is not None for name in found)
+        found.add(f"{slug}-{repeated}" if slug in found else slug)
+    return found
 
 
 def test_numbers_are_columns_that_are_written() -> None:
@@ -25,7 +66,32 @@ def test_numbers_are_columns_that_are_written() -> None:
     assert [name for name in modules if not (ROOT / "headlens" / name).is_file()] == []
 
 
-def test_pictures_of_documents_are_there() -> None:
-    for path in (ROOT / "README.md", *DOCS.glob("*.md")):
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)", path.read_text(encoding="utf-8")):
-            assert (path.parent / target).is_file(), f"{path.name}: {target}"
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_pictures_and_links_of_documents_are_there(page: Path) -> None:
+    missing: list[str] = []
+    for target in links(page):
+        name, _, anchor = target.partition("#")
+        path = (page.parent / name).resolve() if name else page
+        if not path.is_file() or ROOT not in path.parents or (anchor and anchor not in anchors(path)):
+            missing.append(target)
+    assert missing == []
+
+
+def test_every_picture_of_the_documents_is_shown() -> None:
+    pictures = {*DOCS.rglob("*.png"), *(ROOT / ".github" / "readme").glob("*.png")}
+    shown = {(page.parent / target).resolve() for page in PAGES for target in links(page)}
+    assert pictures - shown == set()
+
+
+def test_readme_is_short_and_has_its_two_commands() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 200
+    for mark in ("first result", "tests"):
+        block = re.findall(rf"^<!-- command: {mark} -->\n```bash\n(.+?)\n```$", text, flags=re.MULTILINE | re.DOTALL)
+        assert len(block) == 1, mark
+
+
+def test_index_links_every_page() -> None:
+    index = DOCS / "index.md"
+    linked = {(DOCS / target.partition("#")[0]).resolve() for target in links(index)}
+    assert set(DOCS.rglob("*.md")) - linked - {index} == set()

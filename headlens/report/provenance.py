@@ -13,8 +13,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from headlens import __version__
+
 PACKAGES = (
-    "headlens",
     "torch",
     "transformers",
     "numpy",
@@ -35,7 +36,7 @@ PACKAGES = (
 
 def versions() -> dict[str, str]:
     """Python's version and those of the packages that can change a number; absent packages are left out."""
-    found = {"python": platform.python_version()}
+    found = {"python": platform.python_version(), "headlens": __version__}
     for name in PACKAGES:
         try:
             found[name] = metadata.version(name)

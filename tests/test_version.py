@@ -1,0 +1,22 @@
+"""One version: the package's, the changelog's and the citation's agree."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from pathlib import Path
+
+import headlens
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def test_versions_agree() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    entries = re.findall(r"^## (\d+\.\d+\.\d+) \((unreleased|\d{4}-\d\d-\d\d)\)$", changelog, re.MULTILINE)
+    assert len(entries) == changelog.count("\n## "), "every heading is a version with its date"
+    version, when = entries[0]
+    assert headlens.__version__ == (f"{version}.dev0" if when == "unreleased" else version)
+    released = next(number for number, date in entries if date != "unreleased")
+    assert f"\nversion: {released}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert metadata.version("headlens") == headlens.__version__, "install again: the version has changed"
