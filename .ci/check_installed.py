@@ -49,7 +49,11 @@ _STEPS = ["--task", "paraphrase", "--steps", "2", *_FEW]
 COMMANDS: dict[str, tuple[list[str] | None, list[str], str]] = {
     "classify": ([], ["--limit", "30", "--out", "classify"], "classify/heads.csv"),
     "relevance": ([], ["--limit", "6", "--replicates", "20", "--out", "relevance"], "relevance/relevance.csv"),
-    "attend": ([], ["demo", "--text", "The cat sleeps.", "--layer", "2", "--out", "attend"], "attend/attention.safetensors"),
+    "attend": (
+        [],
+        ["demo", "--text", "The cat sleeps.", "--layer", "2", "--out", "attend"],
+        "attend/attention.safetensors",
+    ),
     "ablate": ([], ["--replicates", "20", *_FEW, "--out", "ablate"], "ablate/ablation.csv"),
     "masks": ([], ["--length", "32", "--out", "masks"], "masks/sparsity.csv"),
     "sparsefinder": ([], ["--epochs", "1", "--clusters", "2", *_FEW, "--out", "sf"], "sf/pareto.csv"),

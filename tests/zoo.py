@@ -183,6 +183,8 @@ ZOO: dict[str, Entry] = {
 if not hasattr(modeling_t5, "ALL_ATTENTION_FUNCTIONS"):
     # T5 computed its attention itself before transformers 5.15.
     del ZOO["t5"]
+# One of each kind of model; the default tier of tests tries these, the slow tier all.
+REPRESENTATIVES = ("bert", "albert", "bert-cross-decoder", "gpt2", "llama", "gemma2", "marian", "vit", "whisper")
 SHARED = [n for n in ZOO if n in ("albert", "albert-groups", "albert-inner", "albert-mlm")]
 # Their attention is more than a softmax of scaled scores, which another normaliser cannot stand in for.
 MORE_THAN_SOFTMAX = ["gemma2", "gpt-oss"]

@@ -6,6 +6,7 @@ import torch
 import zoo
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiers import rest_slow
 from transformers import PreTrainedModel
 from watching import AddToMask, Watch, run
 
@@ -45,7 +46,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("padding", [True, False])
-@pytest.mark.parametrize("name", zoo.ZOO)
+@pytest.mark.parametrize("name", rest_slow(zoo.ZOO, zoo.REPRESENTATIVES))
 def test_the_fast_kernel_is_eager_attention(name: str, padding: bool) -> None:
     entry = zoo.ZOO[name]
     model = entry.build()

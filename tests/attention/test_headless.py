@@ -47,6 +47,7 @@ def test_it_is_used_where_torch_needs_it_alone(version: str, monkeypatch: pytest
     assert uses_sdpa(module)
 
 
+@pytest.mark.slow
 def test_a_process_survives_a_layer_without_heads() -> None:
     """In a process of its own, as torch would end it."""
     program = """

@@ -5,6 +5,7 @@ from typing import Any, Never
 import pytest
 import torch
 import zoo
+from tiers import rest_slow
 from transformers import AutoModel, BertConfig, BertModel, PreTrainedModel
 from watching import AddToMask, Watch, run
 
@@ -27,7 +28,7 @@ def state(model: PreTrainedModel) -> Any:
 
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
-@pytest.mark.parametrize("name", zoo.ZOO)
+@pytest.mark.parametrize("name", rest_slow(zoo.ZOO, zoo.REPRESENTATIVES))
 def test_everything_is_undone_after_a_normal_exit(name: str, kernel: str) -> None:
     if kernel == "sdpa" and name in zoo.MORE_THAN_SOFTMAX:
         pytest.skip("this architecture has no sdpa attention")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 import zoo
+from tiers import rest_slow
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -24,6 +25,7 @@ from headlens.interventions.gates import HeadGates
 from headlens.models.depth_masks import silent_heads
 
 KERNELS = ["eager", "sdpa"]
+ALBERTS = ["albert", "albert-groups", "albert-inner", "AlbertForSequenceClassification"]
 FAMILIES = ["bert", "bert-classifier", "roberta", "distilbert", "electra", "bart", "marian", "m2m100"]
 
 
@@ -65,8 +67,8 @@ def compare(
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("mode", ["zero", "keep-only"])
-@pytest.mark.parametrize("layer", [0, 1, 2])
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("layer", rest_slow([0, 1, 2], [1]))
+@pytest.mark.parametrize("name", rest_slow(FAMILIES, zoo.REPRESENTATIVES))
 def test_heads_of_compacted_models(name: str, layer: int, mode: Mode, kernel: str) -> None:
     model, inputs = doubled(name, kernel)
     small, gone = copy.deepcopy(model), lost(model, layer)
@@ -77,7 +79,7 @@ def test_heads_of_compacted_models(name: str, layer: int, mode: Mode, kernel: st
 
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize("mode", ["zero", "keep-only"])
-@pytest.mark.parametrize("name", ["albert", "albert-groups", "albert-inner", "AlbertForSequenceClassification"])
+@pytest.mark.parametrize("name", rest_slow(ALBERTS, ["albert", "albert-inner"]))
 def test_heads_that_shared_weights_mask_at_their_depth(name: str, mode: Mode, kernel: str) -> None:
     entry = zoo.ZOO.get(name) or zoo.Entry(name, "AlbertConfig", "encoder", zoo.ALBERT)
     model, inputs = entry.build(kernel).double(), zoo.padded(entry)

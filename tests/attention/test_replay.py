@@ -8,6 +8,7 @@ import pytest
 import torch
 import zoo
 from relevance_neurons import SINGLE, model_and_inputs
+from tiers import rest_slow
 from torch import Tensor
 from transformers import PreTrainedModel
 
@@ -114,7 +115,7 @@ def compare(model: PreTrainedModel, inputs: dict[str, Any], mode: Mode, toleranc
     assert met == list(by_head)
 
 
-@pytest.mark.parametrize("name", [n for n in zoo.ZOO if n not in FAMILIES])
+@pytest.mark.parametrize("name", rest_slow([n for n in zoo.ZOO if n not in FAMILIES], zoo.REPRESENTATIVES))
 def test_every_architecture_gives_what_full_passes_give(name: str) -> None:
     if name in (*SINGLE, "gemma2", "gpt-oss"):
         compare(zoo.ZOO[name].build(), zoo.padded(zoo.ZOO[name]), "zero", 1e-5)
@@ -124,7 +125,7 @@ def test_every_architecture_gives_what_full_passes_give(name: str) -> None:
 
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", rest_slow(FAMILIES, zoo.REPRESENTATIVES))
 def test_every_mode_gives_what_full_passes_give(name: str, mode: Mode, kernel: str) -> None:
     compare(*model_and_inputs(name, kernel=kernel), mode, 1e-10)
 

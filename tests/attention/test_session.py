@@ -6,6 +6,7 @@ from typing import Never
 import pytest
 import torch
 import zoo
+from tiers import rest_slow
 from torch import nn
 from transformers import PreTrainedModel
 from watching import AddToMask, Watch, run
@@ -22,7 +23,7 @@ WRITERS = ["gpt2", "opt", "llama", "mistral", "gemma2", "gpt-oss", "bart", "mari
 WRITERS += ["pegasus", "bert-to-bert", "whisper", *(["t5"] if "t5" in zoo.ZOO else [])]
 
 
-@pytest.mark.parametrize("name", zoo.ZOO)
+@pytest.mark.parametrize("name", rest_slow(zoo.ZOO, zoo.REPRESENTATIVES))
 def test_a_watched_model_computes_what_its_own_eager_attention_does(name: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)
@@ -41,7 +42,7 @@ def test_a_watched_model_computes_what_its_own_eager_attention_does(name: str) -
         assert weights.shape[1] == site.n_heads
 
 
-@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("name", rest_slow(PADDED, zoo.REPRESENTATIVES))
 def test_attention_only_registration_would_fail_here_padded_batches_equal_single_sentences(name: str) -> None:
     entry = zoo.ZOO[name]
     model = entry.build()
@@ -356,7 +357,7 @@ def test_an_output_edit_changes_what_the_model_goes_on_with() -> None:
     assert torch.allclose(edited, run(model, inputs), atol=1e-6)
 
 
-@pytest.mark.parametrize("name", zoo.ZOO)
+@pytest.mark.parametrize("name", rest_slow(zoo.ZOO, zoo.REPRESENTATIVES))
 def test_mask_and_output_edits_see_the_site_and_its_tokens(name: str) -> None:
     entry = zoo.ZOO[name]
     model, declared, watch = entry.build(), zoo.batch_tokens(entry), Watch()

@@ -2,6 +2,7 @@ import pytest
 import torch
 import transformers
 import zoo
+from tiers import rest_slow
 from torch import nn
 
 from headlens.attention.session import AttentionSession
@@ -13,7 +14,7 @@ from headlens.models.shrinking import shrink
 TINY = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
 
 
-@pytest.mark.parametrize("name", zoo.ZOO)
+@pytest.mark.parametrize("name", rest_slow(zoo.ZOO, zoo.REPRESENTATIVES))
 def test_every_zoo_model_has_the_stacks_it_should_have_numbered_from_0(name: str) -> None:
     entry = zoo.ZOO[name]
     sites = find_sites(entry.build())

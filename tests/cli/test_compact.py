@@ -82,6 +82,7 @@ def test_a_smaller_model_that_every_command_reads(headlens: Headlens, tiny_bert:
     assert "Choose 0, 2; both count from 0." in wrong.err
 
 
+@pytest.mark.slow
 def test_the_page_shows_a_model_before_and_after(headlens: Headlens, tiny_bert: Path) -> None:
     assert headlens("compact", tiny_bert, "--heads", HEADS, *FAST, "--out", "small").code == 0
     assert headlens("classify", tiny_bert, "small", "--limit", 20, "--no-figures", "--out", "c").code == 0

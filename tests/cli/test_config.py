@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import typer
+from tiers import rest_slow
 
 from headlens.experiments.requests import arguments
 from headlens.experiments.run_ablate import AblateRequest
@@ -143,7 +144,7 @@ def test_every_option_of_a_command_is_recorded(command: str) -> None:
     assert options - printed == all_arguments(command)
 
 
-@pytest.mark.parametrize("command", ["classify", "relevance", "train", "ablate"])
+@pytest.mark.parametrize("command", rest_slow(["classify", "relevance", "train", "ablate"]))
 def test_defaults_of_the_command_line_are_those_of_the_package(headlens: Headlens, command: str) -> None:
     done = headlens(command, "--limit", 3, "--out", "run", "--quiet", "--no-figures")
     assert done.code == 0, done.err

@@ -11,30 +11,27 @@ from typing import Any
 import pytest
 import typer
 
+from headlens import __version__
 from headlens_cli.app import app
+
+from .conftest import Headlens
 
 CLI = Path(__file__).resolve().parents[2] / "cli"
 HEAVY = ("torch", "transformers", "numpy", "pandas", "matplotlib", "spacy", "stanza")
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "headlens_cli", *arguments], capture_output=True, text=True, check=False
-    )
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         ["--help"],
-        ["classify", "--help"],
-        ["relevance", "--help"],
-        ["attend", "-h"],
-        ["compact", "-h"],
-        ["ablate", "--help"],
-        ["prune", "--help"],
-        ["train-dam", "--help"],
-        ["models", "--help"],
+        pytest.param(["classify", "--help"], marks=pytest.mark.slow),
+        pytest.param(["relevance", "--help"], marks=pytest.mark.slow),
+        pytest.param(["attend", "-h"], marks=pytest.mark.slow),
+        pytest.param(["compact", "-h"], marks=pytest.mark.slow),
+        pytest.param(["ablate", "--help"], marks=pytest.mark.slow),
+        pytest.param(["prune", "--help"], marks=pytest.mark.slow),
+        pytest.param(["train-dam", "--help"], marks=pytest.mark.slow),
+        pytest.param(["models", "--help"], marks=pytest.mark.slow),
     ],
 )
 def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
@@ -50,12 +47,12 @@ def test_help_loads_nothing_heavy(arguments: list[str]) -> None:
     assert done.stdout.strip().endswith("loaded: []")
 
 
-def test_version() -> None:
-    assert re.fullmatch(r"headlens \d+\.\d+\.\d+\n", run("--version").stdout)
+def test_version(headlens: Headlens) -> None:
+    assert headlens("--version").out == f"headlens {__version__}\n"
 
 
-def test_no_arguments_shows_help() -> None:
-    assert "classify" in run().stdout
+def test_no_arguments_shows_help(headlens: Headlens) -> None:
+    assert "classify" in headlens().out
 
 
 def commands() -> list[tuple[str, Any]]:
@@ -82,6 +79,7 @@ def test_command_files_import_nothing_heavy_at_the_top(file: str) -> None:
     assert not [line for line in top if line.split()[1].split(".")[0] in {*HEAVY, "headlens"}]
 
 
+@pytest.mark.slow
 def test_shell_completion_knows_the_commands() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "headlens_cli"],

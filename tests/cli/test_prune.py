@@ -17,6 +17,7 @@ import pytest
 import torch
 from made_tasks import sentiment_table, text
 from scipy import stats
+from tiers import rest_slow
 from transformers import AutoModelForSequenceClassification
 
 import headlens as package
@@ -137,7 +138,7 @@ def stop_at(call: int, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(TrainingKeeper, "obey", obey)
 
 
-@pytest.mark.parametrize("call", [3, 12, 25], ids=["first run", "second run", "from scratch"])
+@pytest.mark.parametrize("call", rest_slow([3, 12, 25], [12]), ids=["first run", "second run", "from scratch"])
 def test_interrupted_and_gone_on_with(
     run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:
@@ -219,6 +220,7 @@ def test_a_number_of_heads(run: Headlens) -> None:
     assert ("2 heads with gates left by" if reached == 0 else "the nearest") in done.out
 
 
+@pytest.mark.slow
 def test_figures_and_a_page(run: Headlens, headlens: Headlens) -> None:
     done = run(*STRONG, "--figures")
     assert done.code == 0, done.err
@@ -242,6 +244,7 @@ def test_roles_before_and_after(run: Headlens) -> None:
     assert "--roles-corpus" not in done.out
 
 
+@pytest.mark.slow
 def test_thresholds_of_roles_are_those_of_classify(run: Headlens, headlens: Headlens) -> None:
     Path("some.txt").write_text("\n".join(["The cat sat on the mat.", "She liked it very much."] * 20))
     own = ("--broad", "0", "--positional", "0.2")
@@ -257,6 +260,7 @@ def test_thresholds_of_roles_are_those_of_classify(run: Headlens, headlens: Head
         assert rows.set_index(["layer", "head"])["roles"].to_dict() == expected.to_dict()
 
 
+@pytest.mark.slow
 def test_an_encoder_that_loses_all_its_heads_has_no_roles_left(headlens: Headlens, tiny_marian: Path) -> None:
     for name in ("a.txt", "b.txt"):
         Path(name).write_text("".join(f"{text(n)}\n" for n in range(24)))
@@ -282,6 +286,7 @@ def test_an_encoder_that_loses_all_its_heads_has_no_roles_left(headlens: Headlen
     assert found["role_pruned"].isna().all()
 
 
+@pytest.mark.slow
 def test_a_translation_model(headlens: Headlens, tiny_marian: Path) -> None:
     for name in ("a.txt", "b.txt"):
         Path(name).write_text("".join(f"{text(n)}\n" for n in range(24)))
@@ -314,6 +319,7 @@ def test_without_arguments_it_learns_gates_alone(headlens: Headlens) -> None:
     assert pd.read_csv("run/sweep.csv")["n"].unique().tolist() == [111]
 
 
+@pytest.mark.slow
 def test_two_processes(run: Headlens, made: Callable[..., str], sentiment: tuple[str, ...], tmp_path: Path) -> None:
     assert run(*STRONG, out="one").code == 0
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "headlens_cli", "prune"]

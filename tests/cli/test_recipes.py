@@ -18,6 +18,7 @@ from made_tasks import sentiment_table
 
 from .conftest import Headlens
 
+pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 # Stands in for the program: notes what it is asked and how many layers its model has, and leaves a model behind.
 SHIM = """#!/usr/bin/env bash

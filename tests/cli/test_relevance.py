@@ -126,6 +126,7 @@ def test_translations_given_and_written(headlens: Headlens, translator: str) -> 
         assert ("what the model itself writes" in done.out) == (name == "written")
 
 
+@pytest.mark.slow
 def test_classify_takes_relevance_along(headlens: Headlens, classifier: str) -> None:
     plain = headlens("classify", classifier, "--limit", 30, "--out", "plain", "--quiet")
     assert plain.code == 0, plain.err
@@ -148,6 +149,7 @@ def test_classify_takes_relevance_along(headlens: Headlens, classifier: str) -> 
     assert not Path("plain/figures/confidence_relevance.png").exists()
 
 
+@pytest.mark.slow
 def test_two_models_and_a_report(headlens: Headlens, classifier: str, tiny_bert: Path) -> None:
     done = headlens(
         "classify", classifier, tiny_bert, "--limit", 12, "--relevance", "--out", "both", "--quiet", "--no-figures"

@@ -131,6 +131,7 @@ def test_bad_input(headlens: Headlens, run: Path, arguments: list[str], message:
     assert not (run / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_a_report_needs_no_torch(run: Path) -> None:
     code = (
         "import sys\n"
@@ -144,6 +145,7 @@ def test_a_report_needs_no_torch(run: Path) -> None:
     assert (run / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_for_a_paper(headlens: Headlens, run: Path) -> None:
     done = headlens("report", "run", "--format", "pdf", "--latex")
     assert done.code == 0, done.err
@@ -164,6 +166,7 @@ def test_for_a_paper(headlens: Headlens, run: Path) -> None:
     assert json.loads(Path("third/run.json").read_text())["arguments"]["latex"] is True
 
 
+@pytest.mark.slow
 def test_for_a_column(headlens: Headlens, run: Path) -> None:
     done = headlens("report", "run", "--width", "column", "--out", "narrow")
     assert done.code == 0, done.err

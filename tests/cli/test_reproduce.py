@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
+from tiers import rest_slow
 from transformers import BertConfig
 
 from headlens.plans import known, models
@@ -74,7 +75,7 @@ def test_a_recipe_of_every_paper() -> None:
 
 
 @pytest.mark.parametrize("paper", PAPERS)
-@pytest.mark.parametrize("small", [False, True], ids=["whole", "small"])
+@pytest.mark.parametrize("small", rest_slow([False, True], [True]), ids=["whole", "small"])
 def test_every_step_can_be_planned(
     paper: str, small: bool, headlens: Headlens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -125,6 +126,7 @@ def test_numbers_of_papers_are_those_of_their_tables() -> None:
     assert cells("sparsebert2021", 2, "GLUE") == [80.9, 80.3, 79.8, 79.6]
 
 
+@pytest.mark.slow
 def test_steps_follow_each_other_also_after_one_that_failed(headlens: Headlens, recipe: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     recipe.write_text(OWN.replace("limit = 10", 'limit = 10\nrelations = "nosuch"'), encoding="utf-8")

@@ -126,6 +126,7 @@ def leftovers(folder: Path) -> list[str]:
     return [p.name for p in folder.rglob(".*")]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.parametrize("attempt", range(KILLS))
 def test_a_killed_run_is_resumed(
@@ -151,6 +152,7 @@ def test_a_killed_run_is_resumed(
     assert leftovers(folder) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_a_run_killed_again_and_again_comes_to_its_end(
     forks: Forks, options: list[object], expected: tuple[Path, float], tmp_path: Path
@@ -177,6 +179,7 @@ def test_a_run_killed_again_and_again_comes_to_its_end(
     assert len(found["resumed"]) >= 1
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_signals_end_a_run_that_can_be_resumed(
@@ -200,6 +203,7 @@ def test_signals_end_a_run_that_can_be_resumed(
     assert leftovers(folder) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_two_runs_into_one_folder_refuse_each_other(
     forks: Forks, options: list[object], headlens: Headlens, tmp_path: Path
@@ -222,6 +226,7 @@ def test_two_runs_into_one_folder_refuse_each_other(
     assert forks.wait() == 0
 
 
+@pytest.mark.slow
 def test_what_cannot_be_resumed(headlens: Headlens, tiny_bert: Path) -> None:
     assert headlens("classify", tiny_bert, "--limit", 20, "--out", "done", "--quiet").code == 0
     assert headlens("attend", tiny_bert, "--out", "other", "--quiet").code == 0
@@ -263,6 +268,7 @@ def torchrun(folder: Path, *arguments: object) -> subprocess.CompletedProcess[st
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [1, 257], ids=["an empty shard", "uneven shards"])
 def test_two_processes_give_the_tables_of_one(headlens: Headlens, tiny_bert: Path, tmp_path: Path, limit: int) -> None:
     options = ["classify", tiny_bert, "--limit", limit, "--batch-tokens", 500]
@@ -286,6 +292,7 @@ def test_two_processes_give_the_tables_of_one(headlens: Headlens, tiny_bert: Pat
     assert (record["processes"], record["models"][0]["encoding"]["sentences"]) == (2, limit)
 
 
+@pytest.mark.slow
 def test_an_error_in_two_processes_is_said_once(tiny_bert: Path, tmp_path: Path) -> None:
     done = torchrun(tmp_path, "classify", tiny_bert, "--corpus", "nowhere.txt")
     assert done.returncode != 0
@@ -293,6 +300,7 @@ def test_an_error_in_two_processes_is_said_once(tiny_bert: Path, tmp_path: Path)
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.slow
 def test_as_many_processes_resume_as_began(headlens: Headlens, tiny_bert: Path, tmp_path: Path) -> None:
     options = ["classify", tiny_bert, "--limit", 30, "--out", tmp_path / "run"]
     assert headlens(*options, "--quiet").code == 0

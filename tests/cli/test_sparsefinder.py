@@ -15,6 +15,7 @@ import pytest
 import torch
 from made_tasks import text
 from saved import build, save
+from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 import headlens as package
@@ -80,6 +81,7 @@ def sparsity_of_sentences(model: str) -> tuple[list[int], float]:
     return lengths, float(np.mean(shares))
 
 
+@pytest.mark.slow
 def test_a_classifier_over_predicted_graphs(headlens: Headlens, judge: str, sentiment: tuple[str, ...]) -> None:
     task = ("--task", "sst2", "--data", "dev.tsv")
     done = headlens("sparsefinder", judge, "--limit", 25, *GRID, *task, "--points", 9, "--out", "run")
@@ -211,7 +213,7 @@ def test_masked_words_over_predicted_graphs(headlens: Headlens, sparse: Callable
     assert package.load(model).model.config.num_hidden_layers == pareto["layer"].nunique()
 
 
-@pytest.mark.parametrize("task", ["auto", "translation"])
+@pytest.mark.parametrize("task", rest_slow(["auto", "translation"]))
 def test_translations_over_predicted_graphs(headlens: Headlens, monkeypatch: pytest.MonkeyPatch, task: str) -> None:
     monkeypatch.setattr(Translation, "most_tokens", lambda *_: 5)  # of a model that knows no end
     lines = [f"{text(n)} {text(n, 2)}\n" for n in range(30)]
@@ -272,7 +274,7 @@ def test_interrupted_and_gone_on_with(
 
 
 @pytest.mark.parametrize(
-    "changed", ["the weights of the model", "the corpus", "what is held out", "the data of the task"]
+    "changed", rest_slow(["the weights of the model", "the corpus", "what is held out", "the data of the task"])
 )
 def test_nothing_else_is_gone_on_with(
     headlens: Headlens, judge: str, sentiment: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, changed: str

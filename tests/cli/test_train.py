@@ -15,6 +15,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from tiers import rest_slow
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from headlens.errors import Interrupted
@@ -57,7 +58,7 @@ def test_going_on_from_a_checkpoint_adds_a_head(headlens: Headlens, tiny_bert: P
     assert again.code == 0, again.err
 
 
-@pytest.mark.parametrize("kind", ["Bert", "Albert"])
+@pytest.mark.parametrize("kind", rest_slow(["Bert", "Albert"]))
 def test_next_sentences_are_learned_beside_masked_tokens(kind: str, headlens: Headlens) -> None:
     new, halves = f"new:{kind.lower()}-tiny", ("--vocabulary", 400, "--next-sentence")
     done = headlens("train", new, *halves, *SMALL, "--out", "run")
@@ -158,6 +159,7 @@ TEXT = ["new:bert-tiny", "--vocabulary", "300", "--longest", "32", *RHYTHM]
 CLASSES = ["new:bert-tiny", "--vocabulary", "300", "--task", "sst2", "--data", "train.tsv", "--patience", "5", *RHYTHM]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "number"),
     [(TEXT, signal.SIGKILL), (TEXT, signal.SIGTERM), (CLASSES, signal.SIGKILL), (CLASSES, signal.SIGTERM)],
@@ -186,8 +188,8 @@ def test_killed_and_resumed(headlens: Headlens, tmp_path: Path, options: list[st
     assert not Path("run/.resume").exists()
 
 
-@pytest.mark.parametrize("kind", ["text", "task"])
-@pytest.mark.parametrize("changed", ["the weights of the model", "the data", "what is held out"])
+@pytest.mark.parametrize("kind", rest_slow(["text", "task"]))
+@pytest.mark.parametrize("changed", rest_slow(["the weights of the model", "the data", "what is held out"], 2))
 def test_nothing_else_is_gone_on_with(
     headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch, kind: str, changed: str
 ) -> None:

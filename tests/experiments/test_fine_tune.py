@@ -121,6 +121,7 @@ def trained(name: str, tokenizer: str, accumulate: int) -> tuple[Any, PreTrained
     return Trainer(options, objective).fit(network, rows), loaded.model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sst2", "similarity"])
 def test_two_processes_are_one_with_twice_the_batches(
     tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase, name: str

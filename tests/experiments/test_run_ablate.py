@@ -15,6 +15,7 @@ import pytest
 import torch
 from made_tasks import examples_of, text
 from saved import build, save
+from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 import headlens
@@ -96,6 +97,7 @@ def heads_of(row: pd.Series) -> list[Head]:
     return [Head.parse(name) for name in str(row["removed"]).split()]
 
 
+@pytest.mark.slow
 def test_pruned_models_are_what_gates_make_of_them(model: str, done: AblateRun, examples: Examples) -> None:
     ranked_on = ranking_part(examples.keys, 0.5, 0)
     pruning = done.tables["pruning"]
@@ -202,7 +204,7 @@ def killed_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[list
         yield done
 
 
-@pytest.mark.parametrize("share", [0.05, 0.3, 0.6, 0.95])
+@pytest.mark.parametrize("share", rest_slow([0.05, 0.3, 0.6, 0.95], [0.3]))
 def test_a_killed_run_goes_on_to_the_same_tables(
     model: str, data: str, done: AblateRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, share: float
 ) -> None:

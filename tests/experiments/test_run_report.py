@@ -96,6 +96,7 @@ def test_figures_are_those_that_the_run_itself_draws(classified: Path, tmp_path:
             assert (classified / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_report_elsewhere_leaves_the_run_alone(classified: Path, tmp_path: Path) -> None:
     before = content(classified)
     made = report(classified, out=tmp_path / "out")
@@ -108,6 +109,7 @@ def test_a_report_elsewhere_leaves_the_run_alone(classified: Path, tmp_path: Pat
     assert made.page.read_bytes() == inside.page.read_bytes()
 
 
+@pytest.mark.slow
 def test_figures_for_a_column_and_those_that_keep_their_width(classified: Path, other: Path, tmp_path: Path) -> None:
     figure = Figure(figsize=(5, 1))
     figure.subplots().plot([1, 2])
@@ -147,6 +149,7 @@ def test_several_runs_have_a_folder_of_their_own(other: Path, tmp_path: Path, mo
     assert not (second / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_figures_of_several_runs_do_not_meet(classified: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     second = write_classification(tmp_path / "deep" / "run", "other", seed=1)
     made = report(classified, second, out=tmp_path / "out")
@@ -206,6 +209,7 @@ def test_pictures_beyond_what_a_page_holds_are_counted(other: Path, monkeypatch:
     assert made.page.read_text(encoding="utf-8").count("data:image/png") == 2
 
 
+@pytest.mark.slow
 def test_what_has_no_numbers_is_named(classified: Path) -> None:
     path = classified / "heads.csv"
     lines = [line.split(",") for line in path.read_text().splitlines()]

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from naive_samples import Sample
+from tiers import rest_slow
 from transformers import AlbertConfig, AutoModel, BertConfig, GPT2Config, MarianConfig, MarianModel, T5Config
 from transformers_attention import run_eagerly, unpadded
 
@@ -107,6 +108,9 @@ MODELS: dict[str, Callable[[str, pytest.FixtureRequest], tuple[LoadedModel, Corp
     **dict.fromkeys(["minilm", "albert-rxnmapper"], real),
 }
 
+# A model of each kind for the default tier.
+FAST = ("bert", "albert", "gpt2", "marian")
+
 
 def arcs_of(row: EncodedSequence) -> list[tuple[int, int, str]]:
     found = []
@@ -178,7 +182,7 @@ def cut(batch: Batch, stack: Stack, maps: Any, *, decoder_only: bool) -> Iterato
         )
 
 
-@pytest.fixture(scope="module", params=list(MODELS))
+@pytest.fixture(scope="module", params=rest_slow(MODELS, FAST))
 def found(request: pytest.FixtureRequest) -> tuple[Any, dict[Stack, list[Sample]]]:
     loaded, corpus = MODELS[request.param](request.param, request)
     # The oracle looks at the model's own attention; the fast kernel is compared with it below.
@@ -187,7 +191,7 @@ def found(request: pytest.FixtureRequest) -> tuple[Any, dict[Stack, list[Sample]
     return result, samples(loaded, corpus, 400)
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+@pytest.mark.parametrize("name", rest_slow(MODELS, FAST))
 def test_the_fast_kernel_gives_the_same_but_for_near_ties(name: str, request: pytest.FixtureRequest) -> None:
     loaded, corpus = MODELS[name](name, request)
     eager, fast = (

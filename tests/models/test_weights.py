@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 import torch
+from tiers import rest_slow
 from torch import Tensor
 from transformers import PreTrainedModel
-from zoo import ZOO, Entry, padded
+from zoo import REPRESENTATIVES, ZOO, Entry, padded
 
 from headlens.attention.capture import Capture
 from headlens.attention.session import AttentionSession
@@ -24,7 +25,7 @@ def attention(model: PreTrainedModel, entry: Entry) -> list[Tensor]:
     return list(capture.weights.values())
 
 
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize("name", rest_slow(ZOO, REPRESENTATIVES))
 def test_no_attention_depends_on_an_optional_weight(name: str) -> None:
     entry = ZOO[name]
     model = entry.build()

@@ -68,6 +68,7 @@ def test_a_sweep_over_heads() -> None:
     assert ranked.tokens == pytest.approx(tokens * 0.75, rel=0.02)
 
 
+@pytest.mark.slow
 def test_updates_of_a_training_are_those_that_are_run(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text(sentiment_table(120), encoding="utf-8")
     training = TrainingOptions(epochs=2, batch_tokens=256, log_every=1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import zoo
+from tiers import rest_slow
 from torch import Tensor, nn
 
 from headlens.attention.replaced import Mode
@@ -93,7 +94,7 @@ class Scarce:
             raise torch.OutOfMemoryError("CUDA out of memory")
 
 
-@pytest.mark.parametrize("rows", [7, 3, 2, 1])
+@pytest.mark.parametrize("rows", rest_slow([7, 3, 2, 1], [3]))
 def test_too_little_memory_gives_the_same_in_smaller_parts(rows: int) -> None:
     model = zoo.ZOO["bert"].build().double()
     expected = sweep(model, batches("bert"), read)
@@ -112,6 +113,7 @@ def test_too_little_memory_for_anything_is_told() -> None:
         sweep(model, batches("bert"), read)
 
 
+@pytest.mark.slow
 def test_memory_that_fits_the_intact_pass_but_no_replay_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object) -> None:
         raise torch.OutOfMemoryError

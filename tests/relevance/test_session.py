@@ -10,6 +10,7 @@ import pytest
 import torch
 import zoo
 from relevance_neurons import REFUSED, SINGLE, WITH_RULES, FirstNeurons, model_and_inputs
+from tiers import rest_slow
 from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 
@@ -309,7 +310,7 @@ def test_cuda_equals_cpu(name: str, rule: Rule) -> None:
         assert torch.allclose(raw, cuda.raw[site], rtol=1e-3, atol=1e-4 * float(raw.abs().max()))
 
 
-@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("rule", rest_slow(RULES))
 def test_nothing_of_a_pass_is_kept_between_batches(rule: Rule) -> None:
     def tensors() -> int:
         gc.collect()

@@ -9,6 +9,7 @@ from drawn_maps import dots, mesh, panels, words
 from drawn_words import check_words
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
+from tiers import rest_slow
 
 from headlens.report.ablation_map import ablation_map, side_by_side
 
@@ -175,7 +176,7 @@ def test_a_model_whose_heads_do_nothing(make_ablation: Make) -> None:
     assert dots(axes) == set()
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
 def test_any_name_can_be_drawn(make_ablation: Make, name: str) -> None:
     frames = [make_ablation(name + more, {"encoder": [8]}, name, name).assign(task=name) for more in "12"]
     for figure in (ablation_map(pd.concat(frames)), side_by_side(pd.concat(frames))):

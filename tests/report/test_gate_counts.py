@@ -10,6 +10,7 @@ from made_gates import Made, gate_tables
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from tiers import rest_slow
 
 from headlens.report.gate_counts import kept_by_layer
 
@@ -75,7 +76,7 @@ def test_a_stack_has_columns_for_the_runs_with_gates_there() -> None:
 @pytest.mark.parametrize(
     "shapes", [{"encoder": (2, 2)}, {"encoder": (24, 16)}, dict.fromkeys(("encoder", "cross"), (6, 8))]
 )
-@pytest.mark.parametrize("runs", [1, 3, 12])
+@pytest.mark.parametrize("runs", rest_slow([1, 3, 12]))
 def test_numbers_and_names_can_be_read(shapes: dict[str, tuple[int, int]], runs: int) -> None:
     penalties = tuple(0.00123 * 1.7**i for i in range(runs))
     figure = drawn(gate_tables(Made(shapes=shapes, penalties=penalties, steps=(0, 1)))["gates"])
@@ -92,7 +93,7 @@ def test_numbers_and_names_can_be_read(shapes: dict[str, tuple[int, int]], runs:
         assert min(box.y0 for box in boxes) >= 0
 
 
-@pytest.mark.parametrize("words", HOSTILE)
+@pytest.mark.parametrize("words", rest_slow(HOSTILE, 2))
 def test_any_name_can_be_drawn(words: str) -> None:
     gates = gate_tables(Made(shapes={"encoder": (2, 2)}, penalties=(0.1,)))["gates"]
     figure = drawn(gates.assign(model=words, run=words, penalty=np.nan))

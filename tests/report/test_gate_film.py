@@ -9,6 +9,7 @@ from made_gates import Made, gate_tables
 from made_runs import HOSTILE
 from matplotlib.colors import to_hex
 from PIL import Image
+from tiers import rest_slow
 
 from headlens.report.gate_film import MOST_FRAMES, gate_films
 from headlens.report.gate_maps import GATES
@@ -95,7 +96,7 @@ def test_stacks_stand_side_by_side_and_a_single_run_needs_no_number() -> None:
     assert titles == ["encoder", "decoder", "cross"]
 
 
-@pytest.mark.parametrize("words", [*HOSTILE, "long name " * 20])
+@pytest.mark.parametrize("words", rest_slow([*HOSTILE, "long name " * 20], 2))
 def test_any_name_can_be_drawn(tmp_path: Path, words: str) -> None:
     gates = gate_tables(SMALL)["gates"].assign(model=words, run=words, penalty=np.nan)
     (film,) = films(gates.drop_duplicates(["step", "layer", "head"])).values()

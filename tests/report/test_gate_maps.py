@@ -10,6 +10,7 @@ from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from tiers import rest_slow
 
 from headlens.report.gate_maps import GATES, gate_maps
 from headlens.report.style import MISSING
@@ -80,6 +81,7 @@ def test_every_stack_has_a_figure_with_the_runs_that_have_gates_there() -> None:
     assert [len(panels(figure)) for figure in found.values()] == [15, 5, 5]
 
 
+@pytest.mark.slow
 def test_more_runs_than_fit_a_page_have_several() -> None:
     penalties = tuple(0.001 * 2**i for i in range(12))
     gates = gate_tables(Made(shapes={"encoder": (24, 16)}, penalties=penalties, steps=(0, 1)))["gates"]
@@ -92,14 +94,16 @@ def test_more_runs_than_fit_a_page_have_several() -> None:
 
 @pytest.mark.parametrize(
     "made",
-    [
-        SMALL,
-        Made(),
-        Made(shapes={"encoder": (2, 2)}, penalties=(0.1,), least=0.0),
-        Made(shapes={"encoder": (12, 12)}, penalties=tuple(np.geomspace(0.001, 1, 10))),
-        Made(shapes=MARIAN, penalties=(1234.5,), steps=(0, 1_000_000)),
-        Made(shapes={"decoder": (24, 16)}, model="a-very-long-name/" * 8),
-    ],
+    rest_slow(
+        [
+            SMALL,
+            Made(),
+            Made(shapes={"encoder": (2, 2)}, penalties=(0.1,), least=0.0),
+            Made(shapes={"encoder": (12, 12)}, penalties=tuple(np.geomspace(0.001, 1, 10))),
+            Made(shapes=MARIAN, penalties=(1234.5,), steps=(0, 1_000_000)),
+            Made(shapes={"decoder": (24, 16)}, model="a-very-long-name/" * 8),
+        ]
+    ),
     ids=range(6),
 )
 def test_nothing_is_cut_off_or_covered(made: Made) -> None:
@@ -122,7 +126,7 @@ def test_nothing_is_cut_off_or_covered(made: Made) -> None:
             assert text.get_window_extent().x1 <= min(axes.get_tightbbox().x0 for axes in shown)
 
 
-@pytest.mark.parametrize("words", HOSTILE)
+@pytest.mark.parametrize("words", rest_slow(HOSTILE, 2))
 def test_any_name_can_be_drawn(words: str) -> None:
     gates = gate_tables(SMALL)["gates"].assign(model=words, penalty=np.nan)
     assert len(drawn(gates.assign(run=words + gates["run"]))) == 1

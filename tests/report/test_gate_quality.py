@@ -11,6 +11,7 @@ from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from tiers import rest_slow
 
 from headlens.report.gate_quality import LOOKS, gate_quality
 
@@ -129,13 +130,15 @@ MANY = tuple(0.001 * 1.9**i for i in range(12))
 
 @pytest.mark.parametrize(
     "made",
-    [
-        MADE,
-        Made(penalties=(0.1,), least=0.0),
-        Made(shapes={"encoder": (2, 2)}, penalties=MANY),
-        Made(shapes={"encoder": (24, 16)}, penalties=MANY, least=0.0, model="a-very-long-name/" * 7),
-        Made(penalties=(1234567.8, 0.00012345), metrics=("a_metric_with_a_name_that_is_long",)),
-    ],
+    rest_slow(
+        [
+            MADE,
+            Made(penalties=(0.1,), least=0.0),
+            Made(shapes={"encoder": (2, 2)}, penalties=MANY),
+            Made(shapes={"encoder": (24, 16)}, penalties=MANY, least=0.0, model="a-very-long-name/" * 7),
+            Made(penalties=(1234567.8, 0.00012345), metrics=("a_metric_with_a_name_that_is_long",)),
+        ]
+    ),
     ids=range(5),
 )
 def test_nothing_is_cut_off_or_covered(made: Made) -> None:
@@ -164,7 +167,7 @@ def test_nothing_is_cut_off_or_covered(made: Made) -> None:
             assert axes._left_title.get_window_extent().y0 >= max(b.y1 for b in names) - 0.5
 
 
-@pytest.mark.parametrize("words", HOSTILE)
+@pytest.mark.parametrize("words", rest_slow(HOSTILE, 2))
 def test_any_name_can_be_drawn(words: str) -> None:
     tables = gate_tables(MADE)
     sweep = tables["sweep"].assign(model=words, task=words, metric=words, penalty=np.nan)

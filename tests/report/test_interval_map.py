@@ -10,6 +10,7 @@ from drawn_words import check_words
 from made_runs import HOSTILE
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from tiers import rest_slow
 
 from headlens.report.interval_map import Cells, centred_scale, interval_map, short_number
 from headlens.report.panels import numbers
@@ -135,7 +136,7 @@ def test_the_note_and_the_title_meet_nothing(make_relevance: Make, heads: int) -
     assert note.y1 <= min(axes.get_tightbbox().y0 for axes in panels(figure))
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
 def test_any_name_can_be_drawn(make_relevance: Make, name: str) -> None:
     figure = draw(make_relevance(name, {"encoder": [2]}), title=name)
     figure.canvas.draw()

@@ -32,7 +32,10 @@ from headlens.report.runs import RunFolder
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `dev`")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)"),
+]
 CALM = "() => document.querySelectorAll('details').forEach((d) => (d.open = true))"
 
 

@@ -10,6 +10,7 @@ from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from tiers import rest_slow
 
 from headlens.experiments.prune_heads import NONE, STRATEGIES
 from headlens.report import pruning_curve as curve
@@ -143,7 +144,7 @@ def test_values_without_intervals(make_pruning: Make) -> None:
     assert len(lines(figure.axes[0])) == 4
 
 
-@pytest.mark.parametrize("name", [*HOSTILE, "a very long name " * 12])
+@pytest.mark.parametrize("name", rest_slow([*HOSTILE, "a very long name " * 12], 2))
 def test_any_name_can_be_drawn(make_pruning: Make, name: str) -> None:
     frames = [make_pruning(name + more, (name, "ranked"), metric=name).assign(task=name) for more in "12"]
     for frame in (frames[0], pd.concat(frames)):

@@ -10,6 +10,7 @@ from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
 from matplotlib.colors import to_hex
+from tiers import rest_slow
 
 from headlens.report.relevance_intervals import relevance_intervals
 from headlens.report.style import BLUE, VERMILION
@@ -112,9 +113,16 @@ def test_only_the_rule_that_was_asked_for_is_drawn(make_relevance: Make) -> None
     assert figure.texts[0].get_text().endswith("(rule taylor, target class)")
 
 
-@pytest.mark.parametrize(
-    "shapes", [{"encoder": [12] * 6}, {"encoder": [12] * 12}, {"encoder": [16] * 24}, MARIAN, {"decoder": [32] * 12}]
+SHAPES = (
+    {"encoder": [12] * 6},
+    {"encoder": [12] * 12},
+    {"encoder": [16] * 24},
+    MARIAN,
+    {"decoder": [32] * 12},
 )
+
+
+@pytest.mark.parametrize("shapes", rest_slow(SHAPES))
 def test_panels_fit_a_page_and_do_not_meet(make_relevance: Make, shapes: dict[str, list[int]]) -> None:
     figure = relevance_intervals(make_relevance(shapes=shapes))
     assert figure is not None
@@ -140,7 +148,7 @@ def test_nothing_to_draw(make_relevance: Make) -> None:
     assert relevance_intervals(frame.iloc[:0]) is None
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
 def test_any_name_can_be_drawn(make_relevance: Make, name: str) -> None:
     figure = relevance_intervals(make_relevance(name, {"encoder": [2]}, rules=(name,)))
     assert figure is not None

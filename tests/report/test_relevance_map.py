@@ -8,6 +8,7 @@ import pytest
 from drawn_maps import dots, mesh, panels, words
 from drawn_words import check_words
 from made_runs import HOSTILE
+from tiers import rest_slow
 
 from headlens.report.relevance_map import relevance_map
 
@@ -70,7 +71,7 @@ def test_nothing_to_draw(make_relevance: Make) -> None:
     assert relevance_map(frame.drop(columns="rule")) is None
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
 def test_any_name_can_be_drawn(make_relevance: Make, name: str) -> None:
     figure = relevance_map(make_relevance(name, {"encoder": [2]}, rules=(name,)))
     assert figure is not None

@@ -10,6 +10,7 @@ from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from scipy import stats
+from tiers import rest_slow
 
 from headlens.report.families import COLOURS, family
 from headlens.report.relevance_scatter import confidence_against_relevance, rule_agreement
@@ -165,7 +166,7 @@ def test_one_rule_has_nothing_to_agree_with(make_relevance: Make) -> None:
     assert rule_agreement(frame.assign(relevance=frame["relevance"].where(frame["rule"] == "epsilon"))) is None
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
 def test_any_name_can_be_drawn(make_heads: Make, make_relevance: Make, name: str) -> None:
     shapes = {"encoder": [2] * 2}
     first = confidence_against_relevance(heads_of(make_heads, name, shapes).assign(role=name))

@@ -11,6 +11,7 @@ from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from tiers import rest_slow
 
 from headlens.report.families import COLOURS, family
 from headlens.report.roles_kept import is_kept, role_sets, roles_kept
@@ -118,12 +119,14 @@ def test_nothing_to_draw() -> None:
 
 @pytest.mark.parametrize(
     "made",
-    [
-        Made(),
-        Made(penalties=tuple(0.001 * 1.9**i for i in range(12))),
-        Made(shapes={"encoder": (24, 16)}, model="a-very-long-name/" * 8, least=0.0),
-        Made(shapes={"encoder": (2, 2)}, penalties=(0.1,), least=0.0, seed=1),
-    ],
+    rest_slow(
+        [
+            Made(),
+            Made(penalties=tuple(0.001 * 1.9**i for i in range(12))),
+            Made(shapes={"encoder": (24, 16)}, model="a-very-long-name/" * 8, least=0.0),
+            Made(shapes={"encoder": (2, 2)}, penalties=(0.1,), least=0.0, seed=1),
+        ]
+    ),
     ids=range(4),
 )
 def test_nothing_is_cut_off_or_covered(made: Made) -> None:
@@ -158,7 +161,7 @@ def test_nothing_is_cut_off_or_covered(made: Made) -> None:
                     assert extent.height <= around.height * 1.3
 
 
-@pytest.mark.parametrize("words", HOSTILE)
+@pytest.mark.parametrize("words", rest_slow(HOSTILE, 2))
 def test_any_name_can_be_drawn(words: str) -> None:
     roles = gate_tables(Made(penalties=(0.1,)))["roles"]
     check_words(drawn(roles.assign(model=words, run=words, penalty=np.nan, role=words)), words)

@@ -14,6 +14,7 @@ from made_gates import Made, gate_tables
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
+from tiers import rest_slow
 
 from headlens.interventions.pattern_specs import parse_pattern
 from headlens.report.ablate import ablation_figures
@@ -196,7 +197,7 @@ def overlaps(first: Bbox, second: Bbox, slack: float = 2.0) -> bool:
     return wide > slack and high > slack
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", rest_slow(KINDS, ["encoder", "prune"]))
 def test_figures_fit_a_column_or_are_known_not_to(drawings: Callable[[str], Drawings], kind: str) -> None:
     wide = set()
     with drawn_for("column"):

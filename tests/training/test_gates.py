@@ -16,6 +16,7 @@ import pytest
 import torch
 from made_training import Folder, Sentences, assert_equal, weights
 from saved import build
+from tiers import rest_slow
 from torch import nn
 
 from headlens.errors import OptionError
@@ -100,7 +101,7 @@ def columns(model: nn.Module, head: int) -> torch.Tensor:
     return projections(model, SITE).output.weight[:, head * size : (head + 1) * size]
 
 
-@pytest.mark.parametrize("planted", [0, 1])
+@pytest.mark.parametrize("planted", rest_slow([0, 1]))
 def test_a_head_without_output_goes_and_the_one_the_task_needs_stays(planted: int) -> None:
     torch.manual_seed(1)
     model = build("BertForSequenceClassification", num_hidden_layers=1, hidden_dropout_prob=0.0)
@@ -123,6 +124,7 @@ def test_a_head_without_output_goes_and_the_one_the_task_needs_stays(planted: in
         assert found[Head("encoder", 0, planted)] < found[Head("encoder", 0, 1 - planted)]
 
 
+@pytest.mark.slow
 def test_of_two_equal_heads_one_goes(learned: nn.Module) -> None:
     model = copy.deepcopy(learned)
     parts = projections(model, SITE)
@@ -217,6 +219,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_share_gates_and_draw_their_own_noise(tmp_path: Path) -> None:
     here = Path(__file__).parent
     (tmp_path / "two.py").write_text(TWO.format(paths=[str(here), str(here.parent)], out=tmp_path))

@@ -120,6 +120,7 @@ distributed.destroy_process_group()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_are_one_with_twice_the_batches(tmp_path: Path) -> None:
     here = Path(__file__).parent
     (tmp_path / "two.py").write_text(TWO.format(paths=[str(here), str(here.parent)], out=tmp_path))

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from made_training import Folder, assert_equal, weights
+from tiers import rest_slow
 from transformers import BertConfig, BertForMaskedLM
 
 from headlens.interventions.gumbel_degrees import GumbelDegrees
@@ -84,7 +85,7 @@ def test_where_only_the_previous_token_matters_no_other_offset_is_kept(structure
     assert state.log[0]["loss"] - penalty > 1.5
 
 
-@pytest.mark.parametrize("back", [1, 2, 4])
+@pytest.mark.parametrize("back", rest_slow([1, 2, 4]))
 def test_degrees_come_to_the_width_that_matters(back: int) -> None:
     """Heads look as far back as they have to, and no further."""
     law = GumbelDegrees(largest=7)

@@ -123,7 +123,10 @@ def test_the_loss_is_the_models_own(kind: str) -> None:
     torch.testing.assert_close(MaskedTokens().loss(model, whole) / 3, tokens)
 
 
-@pytest.mark.parametrize(("kind", "order", "epochs"), [("Bert", "random", 300), ("Albert", "swapped", 60)])
+@pytest.mark.parametrize(
+    ("kind", "order", "epochs"),
+    [pytest.param("Bert", "random", 300, marks=pytest.mark.slow), ("Albert", "swapped", 60)],
+)
 def test_models_learn_which_half_follows(kind: str, order: str, epochs: int) -> None:
     # Every block is one of four stories, its first half of other words than its second.
     model = build(f"{kind}ForPreTraining", pad_token_id=0)
