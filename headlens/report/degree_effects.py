@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from statsmodels.regression.linear_model import OLS
 
 from headlens.report.panels import numbers
 from headlens.report.texts import escaped, markdown_lines, unsigned, value_text
@@ -63,6 +62,8 @@ def effects_markdown(effects: pd.DataFrame) -> str:
 
 
 def _of(key: dict[str, Any], rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    from statsmodels.regression.linear_model import OLS  # noqa: PLC0415 - slow to import, and needed here alone
+
     kinds = [kind for kind in KINDS if len(set(rows[f"degree_{kind}"])) > 1]
     if not kinds:
         return

@@ -235,6 +235,7 @@ def test_classes_of_other_names_and_a_model_that_always_says_the_same(run: Calla
         assert words not in plain
 
 
+@pytest.mark.slow
 def test_two_models_side_by_side_and_a_report(headlens: Headlens, run: Callable[..., Any], made: Any) -> None:
     done = run("--prune", "1", "--strategies", "ranked", models=(made("judge"), made("sharer", "Albert")))
     assert done.code == 0, done.err

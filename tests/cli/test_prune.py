@@ -303,6 +303,7 @@ def test_a_translation_model(headlens: Headlens, tiny_marian: Path) -> None:
     assert package.load("run/models/penalty-0.05").model.config.model_type == "marian"
 
 
+@pytest.mark.slow
 def test_a_masked_language_model(headlens: Headlens, tiny_bert: Path) -> None:
     done = headlens("prune", tiny_bert, "--task", "mlm", *SHORT, *STRONG, "--limit", 60, "--out", "run")
     assert done.code == 0, done.err

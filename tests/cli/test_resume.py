@@ -243,6 +243,7 @@ def test_what_cannot_be_resumed(headlens: Headlens, tiny_bert: Path) -> None:
     assert not Path("nowhere").exists()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_takes_no_other_options(headlens: Headlens, tiny_bert: Path) -> None:
     assert headlens("classify", tiny_bert, "--limit", 20, "--out", "run", "--quiet").code == 0
     record = json.loads(Path("run/run.json").read_text())

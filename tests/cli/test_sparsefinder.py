@@ -176,6 +176,7 @@ def test_clusters_and_heads_on_a_sentence(headlens: Headlens, judge: str) -> Non
     assert "No task" not in done.out
 
 
+@pytest.mark.slow
 def test_a_head_and_a_sentence_of_ones_own(headlens: Headlens, judge: str) -> None:
     said = "the cat sees it"
     options = ("--limit", 25, *GRID, "--task", "none", "--no-figures", "--heads", "encoder.1.0", "--text", said)
@@ -196,6 +197,7 @@ def test_a_head_and_a_sentence_of_ones_own(headlens: Headlens, judge: str) -> No
     assert Path("again/examples.csv").read_bytes() == Path("run/examples.csv").read_bytes()
 
 
+@pytest.mark.slow
 def test_masked_words_over_predicted_graphs(headlens: Headlens, sparse: Callable[..., str]) -> None:
     Path("text.txt").write_text("".join(f"{text(n)} {text(n, 2)}\n" for n in range(40)), encoding="utf-8")
     model = sparse("AlbertForMaskedLM")
@@ -415,6 +417,7 @@ def test_what_cannot_be_meant(headlens: Headlens, judge: str, name: str) -> None
     assert not Path("no").exists()
 
 
+@pytest.mark.slow
 def test_a_model_that_is_not_sparse(headlens: Headlens, tiny_bert: Path) -> None:
     done = headlens("sparsefinder", tiny_bert, *GRID, "--out", "no")
     assert done.code == 2

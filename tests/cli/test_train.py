@@ -58,6 +58,7 @@ def test_going_on_from_a_checkpoint_adds_a_head(headlens: Headlens, tiny_bert: P
     assert again.code == 0, again.err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", rest_slow(["Bert", "Albert"]))
 def test_next_sentences_are_learned_beside_masked_tokens(kind: str, headlens: Headlens) -> None:
     new, halves = f"new:{kind.lower()}-tiny", ("--vocabulary", 400, "--next-sentence")

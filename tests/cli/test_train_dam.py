@@ -15,6 +15,7 @@ import pytest
 import torch
 from made_tasks import text
 from safetensors.torch import load_file
+from tiers import rest_slow
 
 import headlens as package
 from headlens.errors import Interrupted
@@ -178,6 +179,7 @@ def test_penalties_that_differ_little_are_runs_of_their_own(run: Headlens) -> No
     assert pd.read_csv("run/sweep.csv")["run"].tolist()[2:] == ["penalty-0.1", "penalty-0.10000000000001"]
 
 
+@pytest.mark.slow
 def test_masks_that_are_drawn_while_the_model_is_measured(run: Headlens) -> None:
     """Beside the same training measured under its final mask; the same numbers again."""
     more = ("--lambdas", "0", "--unstructured", "--no-figures", "--learning-rate", 2e-3)
@@ -192,6 +194,7 @@ def test_masks_that_are_drawn_while_the_model_is_measured(run: Headlens) -> None
     assert noisy["sparsity"].tolist() == plain["sparsity"].tolist()
 
 
+@pytest.mark.slow
 def test_a_report_draws_what_the_run_did_not(run: Headlens, headlens: Headlens) -> None:
     assert run("--no-figures").code == 0
     done = headlens("report", "run", "--out", "page")
@@ -232,7 +235,7 @@ def test_the_same_again_from_its_own_record(run: Headlens, headlens: Headlens) -
     assert not bool(kept.diagonal(dim1=2, dim2=3).any())
 
 
-@pytest.mark.parametrize("call", [3, 9], ids=["first run", "second run"])
+@pytest.mark.parametrize("call", rest_slow([3, 9], [9]), ids=["first run", "second run"])
 def test_interrupted_and_gone_on_with(
     run: Headlens, headlens: Headlens, monkeypatch: pytest.MonkeyPatch, call: int
 ) -> None:

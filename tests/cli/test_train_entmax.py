@@ -13,6 +13,7 @@ import pytest
 import torch
 from made_tasks import text
 from safetensors.torch import load_file
+from tiers import rest_slow
 
 import headlens as package
 from headlens.attention.switch import attention_name
@@ -50,7 +51,7 @@ def test_a_task_is_trained_and_measured_under_it(
         assert attention_name(package.load("next/model").model) == name
 
 
-@pytest.mark.parametrize("task", ["mlm", "translation"])
+@pytest.mark.parametrize("task", rest_slow(["mlm", "translation"]))
 def test_text_is_learned_under_it(headlens: Headlens, task: str) -> None:
     Path("text.txt").write_text("".join(f"{text(n)} {text(n, 2)}\n" for n in range(60)), encoding="utf-8")
     name = "marian" if task == "translation" else "albert"

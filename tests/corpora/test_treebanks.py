@@ -49,7 +49,7 @@ def test_every_sentence_is_read(name: str, caplog: pytest.LogCaptureFixture) -> 
     assert not caplog.records
 
 
-@pytest.mark.parametrize("name", [n for n in COUNTS if "pud" in n])
+@pytest.mark.parametrize("name", rest_slow([n for n in COUNTS if "pud" in n]))
 def test_real_sentences_are_written_and_read_back(name: str, tmp_path: Path) -> None:
     sentences = list(read_conllu(DATA / name))
     write_conllu(sentences, tmp_path / "copy.conllu")

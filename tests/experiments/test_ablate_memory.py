@@ -124,6 +124,7 @@ def test_importances_in_parts(loaded: LoadedModel, examples: Examples) -> None:
         ImportanceOf(loaded.model, examples, TOKENS, lambda _: None)(removed)
 
 
+@pytest.mark.slow
 def test_written_translations_in_parts(marian_tokenizer: PreTrainedTokenizerBase) -> None:
     ids = {"pad_token_id": marian_tokenizer.pad_token_id, "eos_token_id": marian_tokenizer.eos_token_id}
     ids |= {"decoder_start_token_id": ids["pad_token_id"], "forced_eos_token_id": None}

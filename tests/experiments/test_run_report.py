@@ -48,6 +48,7 @@ def other(tmp_path: Path) -> Path:
     return write_other(tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_the_report_of_a_run_goes_into_its_folder_and_nothing_else_changes(classified: Path) -> None:
     before, old = content(classified), record(classified)
     made = report(classified)
@@ -262,6 +263,7 @@ def test_a_run_that_is_being_written_is_not_touched(other: Path, place: dict[str
     assert not (other / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_what_breaks_off_leaves_the_lock_and_lists_what_it_wrote(
     classified: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -65,7 +65,7 @@ def test_without_biases_embeddings_get_it_all(name: str) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-@pytest.mark.parametrize("name", PADDED)
+@pytest.mark.parametrize("name", rest_slow(PADDED, zoo.REPRESENTATIVES))
 def test_a_padded_batch_is_its_sentences_one_by_one(name: str, rule: Rule) -> None:
     if name == "llama" and rule == "alpha-beta":
         pytest.skip("heads that share keys have no rule there")

@@ -65,6 +65,7 @@ def histories(draw: st.DrawFn) -> list[tuple[list[int], list[float]]]:
     return found
 
 
+@pytest.mark.slow
 @given(histories(), st.integers(2, 7))
 def test_snapshots_are_few_and_hold_both_ends(made: list[tuple[list[int], list[float]]], most: int) -> None:
     runs = gated_runs(pd.concat([rows(*own, f"r{n}", n) for n, own in enumerate(made)]))

@@ -120,6 +120,7 @@ def test_what_is_drawn_from_files_is_what_is_drawn_from_tables(tmp_path: Path) -
     assert results_markdown(read.tables["sweep"]) == results_markdown(gate_tables(MADE)["sweep"])
 
 
+@pytest.mark.slow
 def test_the_page_shows_the_tables_and_the_films_behind_a_switch(tmp_path: Path) -> None:
     read = read_recorded(write_prune(tmp_path / "run", MADE), "run")
     figures = dict(gate_figures(read.tables))

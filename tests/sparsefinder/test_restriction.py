@@ -189,6 +189,7 @@ def greedy(model: Any, entry: Any, predictors: dict[str, Predictor], steps: int)
     return written
 
 
+@pytest.mark.slow
 def test_texts_that_are_written_over_predicted_graphs() -> None:
     """As if every prefix were read by itself, with a cache too where graphs need no other queries."""
     entry, model = zoo.ZOO["marian"], switched("marian")

@@ -83,6 +83,7 @@ def fitted(model: nn.Module, strength: float, steps: int = 200, **options: Any) 
     return gated, state
 
 
+@pytest.mark.slow
 def test_without_a_penalty_all_heads_stay(learned: nn.Module) -> None:
     gated, _ = fitted(learned, 0.0)
     assert gated.gates.closed() == []
