@@ -11,9 +11,6 @@ from pathlib import Path
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 # Models of tests are so small that threads cost more than they give, and `pytest -n` runs several processes at once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# What is imported and collected stays to the end: looking through it for garbage costs a sixth of collecting, and time
-# in every test. `pytest_collection_finish` sets it aside and turns the collector on.
-gc.disable()
 
 import pytest
 import torch
@@ -21,6 +18,9 @@ from hypothesis import settings
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, MarianTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+# What is imported and collected stays to the end: looking through it for garbage costs a sixth of collecting, and time
+# in every test. `pytest_collection_finish` sets it aside and turns the collector on.
+gc.disable()
 # A deadline fails where the machine is busy, and says nothing of the code.
 settings.register_profile("headlens", deadline=None)
 settings.load_profile("headlens")

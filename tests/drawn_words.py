@@ -8,6 +8,12 @@ from matplotlib.text import Text
 from headlens.report.labels import plain
 
 _ROUNDING = 0.02  # inches
+_PAGE = (7.05, 9.5)  # inches: what margins leave of a page, US letter or A4
+
+
+def fits_a_page(figure: Figure) -> bool:
+    """Whether a figure goes onto a page of a paper as it is."""
+    return all(size <= most + _ROUNDING for size, most in zip(figure.get_size_inches(), _PAGE, strict=True))
 
 
 def check_words(figure: Figure, words: str) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn_maps import dots, mesh, panels, words
-from drawn_words import check_words
+from drawn_words import check_words, fits_a_page
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from tiers import rest_slow
@@ -127,7 +127,7 @@ def test_models_stand_side_by_side_with_one_scale(make_ablation: Make) -> None:
         assert dots(axes) == set(zip(expected["layer"], expected["head"], strict=True))
         assert not axes.texts
     assert figure is not None
-    assert figure.get_figwidth() <= 7.01
+    assert fits_a_page(figure)
     assert figure.texts[1].get_text() == "Dot: p < 0.05 after Holm's correction."
 
 
@@ -151,7 +151,7 @@ def test_three_stacks_and_large_models_fit_a_line(make_ablation: Make) -> None:
     figure = side_by_side(large)
     assert len(panels(figure)) == 2
     assert figure is not None
-    assert figure.get_figwidth() <= 7.01
+    assert fits_a_page(figure)
 
 
 def test_one_model_is_beside_nothing(make_ablation: Make) -> None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_words import check_words
+from drawn_words import check_words, fits_a_page
 from made_gates import Made, gate_tables
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
@@ -80,7 +80,7 @@ def test_a_stack_has_columns_for_the_runs_with_gates_there() -> None:
 def test_numbers_and_names_can_be_read(shapes: dict[str, tuple[int, int]], runs: int) -> None:
     penalties = tuple(0.00123 * 1.7**i for i in range(runs))
     figure = drawn(gate_tables(Made(shapes=shapes, penalties=penalties, steps=(0, 1)))["gates"])
-    assert figure.get_figwidth() <= 7.01
+    assert fits_a_page(figure)
     for axes in panels(figure):
         cell = axes.transData.transform((1, 1)) - axes.transData.transform((0, 0))
         assert len(axes.texts) == (runs + 1) * shapes["encoder"][0]

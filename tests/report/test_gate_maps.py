@@ -5,6 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from drawn_words import fits_a_page
 from made_gates import MARIAN, Made, gate_tables
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
@@ -89,7 +90,7 @@ def test_more_runs_than_fit_a_page_have_several() -> None:
     assert list(found) == ["gates_encoder", "gates_encoder_2"]
     labels = [text.get_text() for figure in found.values() for text in figure.texts if "λ" in text.get_text()]
     assert labels == [f"λ = {penalty:g}" for penalty in penalties]
-    assert all(figure.get_figheight() <= 9.3 for figure in found.values())
+    assert all(fits_a_page(figure) for figure in found.values())
 
 
 @pytest.mark.parametrize(
@@ -108,7 +109,7 @@ def test_more_runs_than_fit_a_page_have_several() -> None:
 )
 def test_nothing_is_cut_off_or_covered(made: Made) -> None:
     for figure in drawn(gate_tables(made)["gates"]).values():
-        assert figure.get_figwidth() <= 7.01
+        assert fits_a_page(figure)
         inner = [axes for axes in figure.axes if axes.get_window_extent().width]
         for axes in inner:
             box = axes.get_tightbbox()

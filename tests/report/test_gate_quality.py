@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_words import check_words
+from drawn_words import check_words, fits_a_page
 from made_gates import Made, gate_tables
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
@@ -150,7 +150,7 @@ def test_nothing_is_cut_off_or_covered(made: Made) -> None:
     for shown in (tables, two):
         figure = drawn(shown)
         legend = figure.legends[0].get_window_extent()
-        assert figure.get_figwidth() <= 7.01
+        assert fits_a_page(figure)
         assert figure.bbox.x0 <= legend.x0
         assert legend.x1 <= figure.bbox.x1
         for axes in figure.axes:

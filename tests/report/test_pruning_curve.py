@@ -6,6 +6,7 @@ from itertools import pairwise
 import numpy as np
 import pandas as pd
 import pytest
+from drawn_words import fits_a_page
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -86,7 +87,7 @@ def test_all_strategies_have_looks_of_their_own() -> None:
 def test_nothing_is_cut_off_or_covered(make_pruning: Make, strategies: tuple[str, ...], models: int) -> None:
     frame = pd.concat([make_pruning(f"model {n}", strategies) for n in range(models)])
     figure = drawn(frame)
-    assert figure.get_figwidth() <= 7.01
+    assert fits_a_page(figure)
     assert legend(figure) == ["all heads", *strategies]
     box = figure.legends[0].get_window_extent()
     assert figure.bbox.x0 <= box.x0

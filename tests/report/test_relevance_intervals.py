@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_words import check_words
+from drawn_words import check_words, fits_a_page
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection, PathCollection
@@ -126,8 +126,7 @@ SHAPES = (
 def test_panels_fit_a_page_and_do_not_meet(make_relevance: Make, shapes: dict[str, list[int]]) -> None:
     figure = relevance_intervals(make_relevance(shapes=shapes))
     assert figure is not None
-    assert figure.get_figwidth() <= 7.01
-    assert figure.get_figheight() <= 9.5
+    assert fits_a_page(figure)
     figure.canvas.draw()
     boxes = [axes.get_tightbbox() for axes in figure.axes]
     for number, first in enumerate(boxes):

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_words import check_words
+from drawn_words import check_words, fits_a_page
 from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
@@ -143,7 +143,7 @@ def test_rows_of_panels_are_models_and_stacks(make_relevance: Make) -> None:
     assert figure is not None
     titles = [axes.get_title(loc="left").split("\n")[0] for axes in figure.axes]
     assert titles == ["mt, encoder", "mt, decoder", "mt, cross"]
-    assert figure.get_figheight() <= 9.5
+    assert fits_a_page(figure)
 
 
 def test_outliers_of_either_rule_stand_at_the_edge(make_relevance: Make) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_words import check_words
+from drawn_words import check_words, fits_a_page
 from hypothesis import given
 from hypothesis import strategies as st
 from made_gates import Made, gate_tables
@@ -137,7 +137,7 @@ def test_nothing_is_cut_off_or_covered(made: Made) -> None:
     )
     for shown in (roles, pd.concat([roles, roles.assign(model="other")])):
         figure = drawn(shown)
-        assert figure.get_figwidth() <= 7.01
+        assert fits_a_page(figure)
         legend = figure.legends[0].get_window_extent()
         assert legend.x1 <= figure.bbox.x1
         assert legend.y0 >= -1

@@ -3,6 +3,7 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
+from drawn_words import fits_a_page
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -128,7 +129,7 @@ def test_two_models_have_columns_of_their_own(make_syntax: Make) -> None:
     # one relation is missing in the second model: its cells stay empty
     assert sum(w.startswith("encoder.") for w in found) == 4 + 2
     assert figure is not None
-    assert figure.get_figwidth() <= 7.05
+    assert fits_a_page(figure)
 
 
 def test_no_scores_no_table(make_syntax: Make) -> None:
