@@ -63,7 +63,7 @@ COMMANDS: dict[str, tuple[list[str] | None, list[str], str]] = {
     "train-dam": ([], ["--lambdas", "0.1", *_STEPS, "--out", "dam"], "dam/sweep.csv"),
     "models": (None, ["check", "demo"], ""),
     "report": (None, ["classify", "--out", "page"], "page/report.html"),
-    "reproduce": (["sparsefinder2022"], ["recipe.toml", "--out", "own"], "own/comparison.csv"),
+    "reproduce": (["recipe.toml"], ["recipe.toml", "--out", "own"], "own/comparison.csv"),
 }
 
 

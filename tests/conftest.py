@@ -31,7 +31,7 @@ OBJECTS = ["the café (again).", "naïve stories!", "a house near the river.", "
 SENTENCES = [" ".join(parts) for parts in product(SUBJECTS, VERBS, OBJECTS)]
 
 
-_LONG = {"test_notebooks.py", "test_examples.py", "test_recipes.py", "test_reproduce.py"}
+_LONG = {"test_wheel.py", "test_notebooks.py", "test_examples.py", "test_recipes.py", "test_reproduce.py"}
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 
 
