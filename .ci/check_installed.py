@@ -24,7 +24,7 @@ setting = "Everything is ours."
 name = "counted"
 command = "masks"
 why = "a table"
-patterns = ["star"]
+pattern = ["star"]
 length = 16
 figures = false
 
@@ -46,6 +46,7 @@ where = { pattern = "star" }
 # ones' folders.
 _FEW = ["--limit", "16", "--seed", "1"]
 _STEPS = ["--task", "paraphrase", "--steps", "2", *_FEW]
+_GRAPHS = ["--epochs", "1", "--clusters", "2", "--thresholds", "1", "--groups", "2", "--top", "1", "--windows", "1"]
 COMMANDS: dict[str, tuple[list[str] | None, list[str], str]] = {
     "classify": ([], ["--limit", "30", "--out", "classify"], "classify/heads.csv"),
     "relevance": ([], ["--limit", "6", "--replicates", "20", "--out", "relevance"], "relevance/relevance.csv"),
@@ -56,7 +57,7 @@ COMMANDS: dict[str, tuple[list[str] | None, list[str], str]] = {
     ),
     "ablate": ([], ["--replicates", "20", *_FEW, "--out", "ablate"], "ablate/ablation.csv"),
     "masks": ([], ["--length", "32", "--out", "masks"], "masks/sparsity.csv"),
-    "sparsefinder": ([], ["--epochs", "1", "--clusters", "2", *_FEW, "--out", "sf"], "sf/pareto.csv"),
+    "sparsefinder": ([], [*_GRAPHS, "--points", "1", "--no-figures", *_FEW, "--out", "sf"], "sf/pareto.csv"),
     "prune": ([], ["--lambdas", "0.1", *_STEPS, "--out", "prune"], "prune/sweep.csv"),
     "compact": ([], ["demo", "--heads", "encoder.3.1", "--limit", "4", "--rounds", "2", "--out", "c"], "c/compact.csv"),
     "train": ([], ["demo", *_STEPS, "--out", "train"], "train/model/config.json"),
