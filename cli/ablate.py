@@ -26,7 +26,7 @@ def ablate(
 
     Examples: headlens ablate · headlens ablate ./my-classifier --task sst2 --data dev.tsv --prune 3,10,20,30
     """
-    from headlens.experiments.run_ablate import AblateRequest, run_ablate
+    from headlens.analyses.ablate.recipe import AblateRequest, run_ablate
 
     from .tables import ablation_tables
 

@@ -38,8 +38,8 @@ def attend(
 
     Example: headlens attend demo --text "The cat that I saw sleeps." --layer 2
     """
-    from headlens.experiments.attend import Selection
-    from headlens.experiments.run_attend import AttendRequest, run_attend
+    from headlens.analyses.attend.analysis import Selection
+    from headlens.analyses.attend.recipe import AttendRequest, run_attend
 
     request = AttendRequest(
         model=model,

@@ -56,9 +56,9 @@ def classify(
 
     Examples: headlens classify · headlens classify bert-base-uncased albert-base-v2 --corpus en_ewt-ud-test.conllu
     """
+    from headlens.analyses.classify.analysis import ClassifyOptions
+    from headlens.analyses.classify.recipe import ClassifyRequest, run_classify
     from headlens.corpora.sources import CorpusOptions
-    from headlens.experiments.classify import ClassifyOptions
-    from headlens.experiments.run_classify import ClassifyRequest, run_classify
 
     from .tables import classify_tables, relevance_tables
 

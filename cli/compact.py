@@ -31,9 +31,9 @@ def compact(
 
     Example: headlens compact demo --heads encoder.3.1,encoder.4.0 --out small
     """
+    from headlens.analyses.compact.analysis import MeasureOptions
+    from headlens.analyses.compact.recipe import CompactRequest, run_compact
     from headlens.corpora.sources import CorpusOptions
-    from headlens.experiments.compact import MeasureOptions
-    from headlens.experiments.run_compact import CompactRequest, run_compact
 
     from .tables import compact_table
 

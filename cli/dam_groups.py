@@ -12,7 +12,7 @@ from .gate_options import parts
 from .groups import Group, LoopGroup
 
 if TYPE_CHECKING:
-    from headlens.experiments.dam import DamOptions
+    from headlens.analyses.dam.learning import DamOptions
     from headlens.training.options import LoopOptions
 
 
@@ -56,9 +56,9 @@ class LearnedMaskGroup(Group):
 
     def options(self, longest: int) -> DamOptions:
         """As the package wants them."""
-        from headlens.experiments.dam import DamOptions
+        from headlens.analyses.dam.learning import DamOptions
         from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
-        from headlens.interventions.soft_masks import SoftMaskOptions
+        from headlens.interventions.learned_mask import SoftMaskOptions
 
         shape = (longest, self.structured, self.per_layer, self.form, self.strength, self.diagonal, self.noise)
         law = GumbelSigmoid(self.temperature, self.final_temperature, self.straight_through)

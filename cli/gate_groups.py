@@ -13,10 +13,10 @@ from . import training_options as tr
 from .groups import Group, LoopGroup, TaskGroup
 
 if TYPE_CHECKING:
-    from headlens.experiments.gate_sweep import SweepOptions
-    from headlens.experiments.lesson_data import LessonData
-    from headlens.experiments.prune import GateOptions
-    from headlens.experiments.run_prune import RoleOptions, SweepTraining
+    from headlens.analyses.prune.gates import GateOptions
+    from headlens.analyses.prune.recipe import RoleOptions, SweepTraining
+    from headlens.analyses.prune.sweep import SweepOptions
+    from headlens.analyses.training.training_set_options import LessonData
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class LessonGroup(TaskGroup):
 
     def lesson(self, task: str) -> LessonData:
         """As the package wants them."""
-        from headlens.experiments.lesson_data import LessonData
+        from headlens.analyses.training.training_set_options import LessonData
 
         examples = {f.name for f in fields(TaskGroup)}
         return LessonData(self.of(task), **{k: v for k, v in vars(self).items() if k not in examples})
@@ -61,7 +61,7 @@ class GateGroup(Group):
 
     def options(self) -> GateOptions:
         """Of every run, as the package wants them."""
-        from headlens.experiments.prune import GateOptions
+        from headlens.analyses.prune.gates import GateOptions
 
         stacks: Any = g.parts(self.gates) or ()
         rate, frozen = self.gate_learning_rate, g.parts(self.freeze)
@@ -69,7 +69,7 @@ class GateGroup(Group):
 
     def sweep(self) -> SweepOptions:
         """Of the sweep."""
-        from headlens.experiments.gate_sweep import SweepOptions
+        from headlens.analyses.prune.sweep import SweepOptions
 
         strengths = None if self.lambdas is None else g.numbers("--lambdas", self.lambdas)
         return SweepOptions(strengths, self.target_heads, self.most_runs, self.from_scratch)
@@ -85,7 +85,7 @@ class SweepTrainingGroup(LoopGroup):
 
     def options(self) -> SweepTraining:
         """As the package wants them."""
-        from headlens.experiments.run_prune import SweepTraining
+        from headlens.analyses.prune.recipe import SweepTraining
 
         return SweepTraining(**vars(self))
 
@@ -100,6 +100,6 @@ class RolesGroup(Group):
 
     def options(self) -> RoleOptions:
         """As the package wants them."""
-        from headlens.experiments.run_prune import RoleOptions
+        from headlens.analyses.prune.recipe import RoleOptions
 
         return RoleOptions(**vars(self))

@@ -20,15 +20,15 @@ from . import training_options as tr
 from .processes import rank
 
 if TYPE_CHECKING:
-    from headlens.experiments.ablate import AblationOptions
-    from headlens.experiments.masked import MaskOptions
-    from headlens.experiments.prune_heads import PruneOptions
-    from headlens.experiments.relevance import RelevanceOptions
-    from headlens.experiments.requests import Place
-    from headlens.experiments.task_data import TaskData
-    from headlens.experiments.train import TextOptions, TextTask
+    from headlens.analyses.ablate.pruning_options import PruneOptions
+    from headlens.analyses.ablate.single_heads import AblationOptions
+    from headlens.analyses.classify.roles import Thresholds
+    from headlens.analyses.relevance.analysis import RelevanceOptions
+    from headlens.analyses.training.text import TextOptions, TextTask
     from headlens.models.loading import ModelOptions
-    from headlens.roles.labels import Thresholds
+    from headlens.runs.mask_option import MaskOptions
+    from headlens.runs.output_options import Place
+    from headlens.tasks.data_option import TaskData
     from headlens.training.options import TrainingOptions
 
     from .screen import Screen
@@ -76,7 +76,7 @@ class MaskGroup(Group):
 
     def options(self) -> MaskOptions:
         """As the package wants them."""
-        from headlens.experiments.masked import MaskOptions
+        from headlens.runs.mask_option import MaskOptions
 
         return MaskOptions(**vars(self))
 
@@ -96,7 +96,7 @@ class ThresholdsGroup(Group):
 
     def options(self) -> Thresholds:
         """As the package wants them."""
-        from headlens.roles.labels import Thresholds
+        from headlens.analyses.classify.roles import Thresholds
 
         return Thresholds(**vars(self))
 
@@ -112,7 +112,7 @@ class RelevanceGroup(Group):
 
     def options(self) -> RelevanceOptions:
         """As the package wants them."""
-        from headlens.experiments.relevance import RelevanceOptions
+        from headlens.analyses.relevance.analysis import RelevanceOptions
 
         return RelevanceOptions(**vars(self))
 
@@ -130,7 +130,7 @@ class TaskGroup(Group):
 
     def of(self, task: str) -> TaskData:
         """As the package wants them."""
-        from headlens.experiments.task_data import TaskData
+        from headlens.tasks.data_option import TaskData
 
         data, columns = tuple(self.data or ()), tuple(self.columns or ())
         return TaskData(task, data, columns, self.data_split, self.target, self.limit, self.min_words)
@@ -149,7 +149,7 @@ class AblationGroup(Group):
 
     def options(self) -> AblationOptions:
         """As the package wants them."""
-        from headlens.experiments.ablate import AblationOptions
+        from headlens.analyses.ablate.single_heads import AblationOptions
 
         return AblationOptions(**vars(self))
 
@@ -166,7 +166,7 @@ class PruningGroup(Group):
 
     def options(self) -> PruneOptions:
         """As the package wants them."""
-        from headlens.experiments.prune_heads import STRATEGIES, PruneOptions
+        from headlens.analyses.ablate.pruning_options import STRATEGIES, PruneOptions
 
         chosen: Any = STRATEGIES if self.strategies.strip() == "all" else o.names(self.strategies)
         return PruneOptions(o.whole_numbers("--prune", self.prune), chosen, self.beam, self.orders, self.rank_split)
@@ -185,7 +185,7 @@ class TextGroup(Group):
 
     def options(self, task: TextTask) -> TextOptions:
         """As the package wants them."""
-        from headlens.experiments.train import TextOptions
+        from headlens.analyses.training.text import TextOptions
 
         return TextOptions(task, **vars(self) | {"longest": self.longest or 128})
 
@@ -237,7 +237,7 @@ class OutputGroup(Group):
     def place(self) -> Place:
         """Where the run goes."""
         from headlens.errors import OptionError
-        from headlens.experiments.requests import Place
+        from headlens.runs.output_options import Place
 
         if self.resume is not None and (self.out not in (None, self.resume) or self.overwrite):
             raise OptionError(

@@ -12,7 +12,7 @@ from .gate_options import numbers
 from .groups import Group, LoadGroup
 
 if TYPE_CHECKING:
-    from headlens.experiments.run_masks import StudyRequest
+    from headlens.analyses.masks.recipe import StudyRequest
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Study:
         Raises:
             OptionError: if something is said of trainings, and there is none.
         """
-        from headlens.experiments.degrees import DegreeOptions
-        from headlens.experiments.run_masks import StudyRequest
+        from headlens.analyses.masks.degrees import DegreeOptions
+        from headlens.analyses.masks.recipe import StudyRequest
 
         if self.task is None:
             self._refuse()

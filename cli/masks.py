@@ -32,7 +32,7 @@ def masks(
     · headlens masks demo --task sst2 --data train.tsv --dev-data dev.tsv --pattern star --pattern bigbird --seeds 3
     · headlens masks demo --task paraphrase --graph neighbour --graph random --layers all --layers last:3
     """
-    from headlens.experiments.run_masks import MasksRequest, run_masks
+    from headlens.analyses.masks.recipe import MasksRequest, run_masks
 
     from .tables import sparsity_tables, study_tables
 

@@ -22,8 +22,8 @@ def models(
     """List the models headlens knows, or check one."""
     if ctx.invoked_subcommand is not None:
         return
-    from headlens.models.known import FAMILIES, UNSUPPORTED, dispatching_model_types
-    from headlens.report.console import summary_table
+    from headlens.attention.supported_models import FAMILIES, UNSUPPORTED, dispatching_model_types
+    from headlens.pages.console import summary_table
 
     from .screen import Screen
 
@@ -45,9 +45,9 @@ def check(load: LoadGroup, model: o.ModelArgument = "demo", json: o.JsonOption =
 
     Example: headlens models check demo
     """
-    from headlens.experiments.check import check as run
+    from headlens.analyses.model_check import check as run
     from headlens.models.loading import load as load_model
-    from headlens.report.console import summary_table
+    from headlens.pages.console import summary_table
 
     from .screen import Screen
 

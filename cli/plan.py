@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headlens.plans.plan import Plan
+    from headlens.analyses.planning.plan import Plan
 
     from .screen import Screen
 
@@ -21,9 +21,9 @@ def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None
         screen: where.
         resumed: the folder of the run that would be gone on with.
     """
-    from headlens.plans.planning import plan_of
-    from headlens.report.console import summary_table
-    from headlens.report.runs import check_resumable
+    from headlens.analyses.planning.registry import plan_of
+    from headlens.pages.console import summary_table
+    from headlens.runs.folder import check_resumable
 
     plan = plan_of(request, screen)
     if resumed is not None:

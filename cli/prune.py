@@ -27,7 +27,7 @@ def prune(
 
     Examples: headlens prune · headlens prune ./my-classifier --task sst2 --data train.tsv --dev-data dev.tsv
     """
-    from headlens.experiments.run_prune import PruneRequest, run_prune
+    from headlens.analyses.prune.recipe import PruneRequest, run_prune
 
     from .tables import prune_tables
 

@@ -64,7 +64,7 @@ class Recipe:
         setting: what is the paper's in it, and what is not.
         less: what is otherwise with `--small`.
         steps: in order.
-        tables: of the paper, as `headlens.report.published.ComparedTable` reads them.
+        tables: of the paper, as `headlens.analyses.report.paper_tables.ComparedTable` reads them.
     """
 
     name: str
@@ -140,7 +140,7 @@ def read_recipe(name: str) -> tuple[Recipe, str]:
 
 
 def _parsed(name: str, content: Mapping[str, Any]) -> Recipe:
-    from headlens.report.published import ComparedTable
+    from headlens.analyses.report.paper_tables import ComparedTable
 
     paper = content["paper"]
     steps = tuple(Step.of(spec) for spec in content["steps"])

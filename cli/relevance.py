@@ -43,9 +43,9 @@ def relevance(
 
     Example: headlens relevance ./my-classifier --corpus dev.tsv --column sentence --relevance-target class:positive
     """
+    from headlens.analyses.relevance.analysis import ReadingOptions
+    from headlens.analyses.relevance.recipe import RelevanceRequest, run_relevance
     from headlens.corpora.sources import CorpusOptions
-    from headlens.experiments.relevance import ReadingOptions
-    from headlens.experiments.run_relevance import RelevanceRequest, run_relevance
 
     from .tables import relevance_tables
 

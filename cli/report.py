@@ -59,8 +59,8 @@ def report(runs: RunsArgument, output: ReportGroup) -> None:
 
     Examples: headlens report runs/classify-demo-20261121-103000 · headlens report FIRST SECOND --out comparison
     """
-    from headlens.experiments.run_report import ReportRequest, run_report
-    from headlens.report.console import summary_table
+    from headlens.analyses.report.recipe import ReportRequest, run_report
+    from headlens.pages.console import summary_table
 
     request = ReportRequest(
         runs=tuple(runs),

@@ -20,7 +20,7 @@ from .options import CORPUS, OUTPUT, DryRunOption
 from .recipe import Recipe, Step, read_recipe, recipe_names
 
 if TYPE_CHECKING:
-    from headlens.report.runs import RunFolder
+    from headlens.runs.folder import RunFolder
 
     from .screen import Screen
 
@@ -96,7 +96,7 @@ def _check_commands(recipe: Recipe) -> None:
 
 
 def _list(screen: Screen) -> None:
-    from headlens.report.console import summary_table
+    from headlens.pages.console import summary_table
 
     recipes = [read_recipe(name)[0] for name in recipe_names()]
     rows = [{"paper": r.name, "title": r.title, "steps": ", ".join(s.name for s in r.steps)} for r in recipes]
@@ -107,7 +107,7 @@ def _list(screen: Screen) -> None:
 def _plan(recipe: Recipe, screen: Screen) -> None:
     """What every step would do, asked of the command itself."""
     from headlens.errors import HeadlensError
-    from headlens.report.console import summary_table
+    from headlens.pages.console import summary_table
 
     from .plan import duration, size_text
 
@@ -166,7 +166,7 @@ def _write_options(file: Path, step: Step, options: dict[str, Any]) -> Path:
 
 
 def _run(recipe: Recipe, paper: str, output: OutputGroup, screen: Screen, *, small: bool) -> None:
-    from headlens.report.runs import RunFolder
+    from headlens.runs.folder import RunFolder
 
     place = output.place()
     with RunFolder.create(
@@ -192,7 +192,7 @@ def _run(recipe: Recipe, paper: str, output: OutputGroup, screen: Screen, *, sma
 
 def _do(step: Step, options: Path, folder: Path, output: OutputGroup) -> None:
     """Run a step, or what is left of it."""
-    from headlens.report.runs import RunFolder, read_run
+    from headlens.runs.folder import RunFolder, read_run
 
     record = read_run(folder) if folder.is_dir() else None
     if record is not None and record.get("status") == "finished" and output.resume is not None:
@@ -220,8 +220,8 @@ def _compare(recipe: Recipe, folder: RunFolder, screen: Screen, *, small: bool) 
     """The tables of the paper with our numbers: shown, and written as CSV and Markdown."""
     import pandas as pd
 
-    from headlens.report.console import summary_table
-    from headlens.report.published import COMPARISON_COLUMNS, ComparedTable, comparison_markdown
+    from headlens.analyses.report.paper_tables import COMPARISON_COLUMNS, ComparedTable, comparison_markdown
+    from headlens.pages.console import summary_table
 
     tables = [ComparedTable.of(table) for table in recipe.tables]
     found = [table.compared(folder.path / table.step) for table in tables]

@@ -39,8 +39,8 @@ def sparsefinder(
 
     Examples: headlens sparsefinder · headlens sparsefinder runs/entmax/model --corpus en_ewt-ud-test.conllu
     """
+    from headlens.analyses.sparsefinder.recipe import SparsefinderRequest, run_sparsefinder
     from headlens.corpora.sources import CorpusOptions
-    from headlens.experiments.run_sparsefinder import SparsefinderRequest, run_sparsefinder
 
     from .tables import sparsefinder_tables
 

@@ -12,10 +12,10 @@ from . import task_options as t
 from .groups import Group
 
 if TYPE_CHECKING:
-    from headlens.experiments.head_examples import ShownOptions
-    from headlens.experiments.restricted_task import MetricOptions
-    from headlens.sparsefinder.fitting import FitOptions
-    from headlens.sparsefinder.pareto import Grid
+    from headlens.analyses.sparsefinder.fitting import FitOptions
+    from headlens.analyses.sparsefinder.head_examples import ShownOptions
+    from headlens.analyses.sparsefinder.pareto_points import Grid
+    from headlens.analyses.sparsefinder.restricted_task import MetricOptions
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class ProjectionGroup(Group):
 
     def options(self) -> FitOptions:
         """As the package wants them."""
-        from headlens.sparsefinder.fitting import FitOptions
+        from headlens.analyses.sparsefinder.fitting import FitOptions
 
         return FitOptions(**vars(self))
 
@@ -50,7 +50,7 @@ class GraphGroup(Group):
 
     def options(self) -> Grid:
         """As the package wants them."""
-        from headlens.sparsefinder.pareto import Grid
+        from headlens.analyses.sparsefinder.pareto_points import Grid
 
         return Grid(
             o.whole_numbers("--windows", self.windows),
@@ -74,7 +74,7 @@ class MetricGroup(Group):
 
     def options(self) -> MetricOptions:
         """As the package wants them."""
-        from headlens.experiments.restricted_task import MetricOptions
+        from headlens.analyses.sparsefinder.restricted_task import MetricOptions
 
         return MetricOptions(self.task, tuple(self.data or ()), tuple(self.columns or ()), self.data_split, self.points)
 
@@ -89,6 +89,6 @@ class ShownGroup(Group):
 
     def options(self) -> ShownOptions:
         """As the package wants them."""
-        from headlens.experiments.head_examples import ShownOptions
+        from headlens.analyses.sparsefinder.head_examples import ShownOptions
 
         return ShownOptions(self.text, self.target_text, o.names(self.heads or ""))

@@ -11,15 +11,14 @@ from rich.table import Table
 if TYPE_CHECKING:
     import pandas as pd
 
-    from headlens.experiments.training_run import TrainRun
+    from headlens.analyses.training.training_run import TrainRun
 
 
 def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> list[Table]:
     """Roles by number of heads, and the best head of every relation and direction beside its baseline."""
-    from headlens.report.console import summary_table
-    from headlens.report.figures import best_heads
-    from headlens.report.syntax import verdicts
-    from headlens.roles.labels import role_family
+    from headlens.analyses.classify.roles import role_family
+    from headlens.analyses.classify.syntax_figure import best_heads, verdicts
+    from headlens.pages.console import summary_table
 
     heads = tables["heads"]
     families = heads.assign(role=heads["role"].map(role_family))
@@ -36,7 +35,7 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
 
 def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """The most relevant heads of the rule asked for, and how far other rules agree."""
-    from headlens.report.console import summary_table
+    from headlens.pages.console import summary_table
 
     heads = tables["relevance"]
     rule = heads["rule"].iloc[0]
@@ -56,8 +55,8 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 
 def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str, Any]]) -> list[Table]:
     """The task with all heads, the heads it needs most, and what is left of it when many are pruned."""
-    from headlens.report.ablation_overviews import best_alone, most_damage
-    from headlens.report.console import summary_table
+    from headlens.analyses.ablate.overviews import best_alone, most_damage
+    from headlens.pages.console import summary_table
 
     whole = [
         {"model": facts["model"], "metric": metric, "value": f"{e['value']:.4f}", "95 % CI": _bounds(e, 4)}
@@ -80,8 +79,8 @@ def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping
 
 def prune_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """The seeds' table: heads that are left, and the task from the trained model and from random weights."""
-    from headlens.report.console import summary_table
-    from headlens.report.gate_results import result_digits, results_table
+    from headlens.analyses.prune.results_table import result_digits, results_table
+    from headlens.pages.console import summary_table
 
     found = results_table(tables["sweep"])
     shown = []
@@ -96,9 +95,9 @@ def prune_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 
 def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """How sparse the masks are, and the task under them."""
-    from headlens.report.console import summary_table
-    from headlens.report.dam_results import baseline_of
-    from headlens.report.texts import DIFFERENCE, difference_text
+    from headlens.analyses.dam.results_table import baseline_of
+    from headlens.pages.console import summary_table
+    from headlens.pages.formatting import DIFFERENCE, difference_text
 
     shown = []
     for (model, task, metric), own in tables["sweep"].groupby(["model", "task", "metric"], sort=False):
@@ -120,8 +119,8 @@ def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 
 def sparsefinder_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """The methods by how much of attention they find at every sparsity, and what of a task they keep."""
-    from headlens.report.console import summary_table
-    from headlens.report.sparsefinder import method_areas
+    from headlens.analyses.sparsefinder.report import method_areas
+    from headlens.pages.console import summary_table
 
     return [
         summary_table(f"Methods by area under recall and sparsity, {model}, {stack}", rows)
@@ -130,7 +129,7 @@ def sparsefinder_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 
 
 def _gated(row: Mapping[Hashable, Any], digits: int) -> dict[str, object]:
-    from headlens.report.gate_results import interval_text, minus_unpruned
+    from headlens.analyses.prune.results_table import interval_text, minus_unpruned
 
     return {
         "run": row["run"],
@@ -143,7 +142,7 @@ def _gated(row: Mapping[Hashable, Any], digits: int) -> dict[str, object]:
 
 def compact_table(table: pd.DataFrame) -> Table:
     """Size and speed before and after, with 95 % intervals."""
-    from headlens.report.console import summary_table
+    from headlens.pages.console import summary_table
 
     rows = [_state(r) for r in table.to_dict("records")]
     return summary_table(f"{table['model'].iloc[0]} before and after", rows)
@@ -216,7 +215,7 @@ def _bounds(row: Mapping[Any, Any], digits: int) -> str:
 
 def sparsity_tables(table: pd.DataFrame) -> list[Table]:
     """How much of n × n every pattern masks, beside what the paper prints; nothing without a pattern."""
-    from headlens.report.console import summary_table
+    from headlens.pages.console import summary_table
 
     if table.empty:
         return []
@@ -235,10 +234,10 @@ def sparsity_tables(table: pd.DataFrame) -> list[Table]:
 
 def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """What models achieve that were trained under masks, over seeds; nothing where none was trained."""
-    from headlens.report.console import summary_table
-    from headlens.report.curves import VALUES
-    from headlens.report.mask_study import has_delta, means
-    from headlens.report.texts import DELTA, share_text, value_text
+    from headlens.analyses.masks.study_figures import has_delta, means
+    from headlens.pages.console import summary_table
+    from headlens.pages.formatting import DELTA, share_text, value_text
+    from headlens.plots.curves import VALUES
 
     if "masks" not in tables:
         return []
@@ -263,7 +262,7 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 
 def training_tables(run: TrainRun) -> list[Table]:
     """The evaluations, or where there is none the end of the log; the metrics at the end with 95 % intervals."""
-    from headlens.report.console import summary_table
+    from headlens.pages.console import summary_table
 
     evaluations, log = run.state.evaluations, run.state.log
     title, rows = ("What was held out", evaluations) if evaluations else ("Training", log)

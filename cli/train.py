@@ -48,9 +48,9 @@ def train(
 
     Example: headlens train bert-base-uncased --task sst2 --data train.tsv --dev-data dev.tsv
     """
+    from headlens.analyses.training.task_recipe import FineTuneRequest, run_fine_tune
+    from headlens.analyses.training.text_recipe import TrainRequest, run_train
     from headlens.corpora.sources import CorpusOptions
-    from headlens.experiments.run_fine_tune import FineTuneRequest, run_fine_tune
-    from headlens.experiments.run_train import TrainRequest, run_train
 
     from .tables import training_tables
 

@@ -32,7 +32,7 @@ def train_dam(
 
     Examples: headlens train-dam · headlens train-dam new:bert-small --task mlm --corpus books.txt --steps 5000
     """
-    from headlens.experiments.run_dam import DamRequest, run_dam
+    from headlens.analyses.dam.recipe import DamRequest, run_dam
 
     from .tables import dam_tables
 

@@ -17,7 +17,7 @@ import pandas as pd
 import torch
 
 import headlens
-from headlens.experiments.feeding import Feed
+from headlens.runs.corpus_reader import Feed
 
 WAYS = {"written": 1, "read": 0}  # steps before that at which a word is read
 

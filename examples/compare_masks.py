@@ -9,7 +9,7 @@ import sys
 
 import pandas as pd
 
-from headlens.report.means import mean_interval
+from headlens.statistics.means import mean_interval
 
 
 def differences(table: pd.DataFrame, first: str, others: list[str]) -> pd.DataFrame:

@@ -12,10 +12,10 @@ import sys
 import pandas as pd
 
 import headlens
-from headlens.corpora.bootstrap import Draws
-from headlens.experiments.ablate import comparison
+from headlens.analyses.ablate.single_heads import comparison
+from headlens.statistics.bootstrap import Draws
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.opening import DataOptions
+from headlens.tasks.open_task import DataOptions
 
 
 def main(name: str, data: str, *models: str) -> None:

@@ -6,8 +6,8 @@ Run: python examples/learn_a_mask.py [FILE]
 import sys
 
 import headlens
-from headlens.experiments.dam import DamOptions, learn_mask
-from headlens.experiments.dam_tables import LearnedMask
+from headlens.analyses.dam.learning import DamOptions, learn_mask
+from headlens.analyses.dam.tables import LearnedMask
 from headlens.training.options import TrainingOptions
 
 

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 import headlens
-from headlens.experiments.feeding import Feed
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.base import Metric, Sums
-from headlens.metrics.view import CallView
+from headlens.runs.corpus_reader import Feed
 
 
 @dataclass(frozen=True)

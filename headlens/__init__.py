@@ -9,62 +9,62 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
+    from headlens.analyses.ablate.single_heads import Ablation, AblationOptions, ablate
+    from headlens.analyses.ablate.task_examples import Examples
+    from headlens.analyses.attend.analysis import attend
+    from headlens.analyses.classify.analysis import Classification, ClassifyOptions, classify
+    from headlens.analyses.classify.roles import Thresholds
+    from headlens.analyses.model_check import check
+    from headlens.analyses.prune.gates import GateOptions, Pruned, prune
+    from headlens.analyses.relevance.analysis import HeadRelevances, RelevanceOptions, head_relevance
+    from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
+    from headlens.analyses.training.training_set import Lesson
+    from headlens.attention.attach_edit import keeping
     from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
-    from headlens.attention.kept import keeping
     from headlens.attention.session import AttentionSession
     from headlens.attention.sites import Site, find_sites
     from headlens.corpora.sentence import Corpus, Example, Sentence, Word
     from headlens.corpora.sources import open_corpus
     from headlens.errors import HeadlensError
-    from headlens.experiments.ablate import Ablation, AblationOptions, ablate
-    from headlens.experiments.attend import attend
-    from headlens.experiments.check import check
-    from headlens.experiments.classify import Classification, ClassifyOptions, classify
-    from headlens.experiments.examples import Examples
-    from headlens.experiments.lesson import Lesson
-    from headlens.experiments.prune import GateOptions, Pruned, prune
-    from headlens.experiments.relevance import HeadRelevances, RelevanceOptions, head_relevance
     from headlens.heads import Head, HeadTable
     from headlens.interventions.attention_mask import AttentionMask
+    from headlens.interventions.attention_mask_edit import MaskEdit
     from headlens.interventions.compacting import compact
     from headlens.interventions.gates import HeadGates
-    from headlens.interventions.masking import MaskEdit
     from headlens.interventions.stochastic_gates import StochasticGates
     from headlens.metrics.base import Metric, Statistics
     from headlens.models.loading import LoadedModel, ModelOptions, load
-    from headlens.relevance.session import RelevanceSession
-    from headlens.roles.labels import Thresholds
     from headlens.tasks.evaluation import evaluate
-    from headlens.tasks.opening import open_task
+    from headlens.tasks.open_task import open_task
 
 _HOMES = {
     "attention.contract": ("AttentionCall", "BatchTokens", "CallContext", "Edit", "Observer", "Tokens"),
-    "attention.kept": ("keeping",),
+    "attention.attach_edit": ("keeping",),
     "attention.session": ("AttentionSession",),
     "attention.sites": ("Site", "find_sites"),
     "corpora.sentence": ("Corpus", "Example", "Sentence", "Word"),
     "corpora.sources": ("open_corpus",),
     "errors": ("HeadlensError",),
-    "experiments.ablate": ("Ablation", "AblationOptions", "ablate"),
-    "experiments.attend": ("attend",),
-    "experiments.check": ("check",),
-    "experiments.classify": ("Classification", "ClassifyOptions", "classify"),
-    "experiments.examples": ("Examples",),
-    "experiments.lesson": ("Lesson",),
-    "experiments.prune": ("GateOptions", "Pruned", "prune"),
-    "experiments.relevance": ("HeadRelevances", "RelevanceOptions", "head_relevance"),
+    "analyses.ablate.single_heads": ("Ablation", "AblationOptions", "ablate"),
+    "analyses.attend.analysis": ("attend",),
+    "analyses.model_check": ("check",),
+    "analyses.classify.analysis": ("Classification", "ClassifyOptions", "classify"),
+    "analyses.ablate.task_examples": ("Examples",),
+    "analyses.training.training_set": ("Lesson",),
+    "analyses.prune.gates": ("GateOptions", "Pruned", "prune"),
+    "analyses.relevance.analysis": ("HeadRelevances", "RelevanceOptions", "head_relevance"),
     "heads": ("Head", "HeadTable"),
     "interventions.attention_mask": ("AttentionMask",),
     "interventions.compacting": ("compact",),
     "interventions.gates": ("HeadGates",),
-    "interventions.masking": ("MaskEdit",),
+    "interventions.attention_mask_edit": ("MaskEdit",),
     "interventions.stochastic_gates": ("StochasticGates",),
     "metrics.base": ("Metric", "Statistics"),
     "models.loading": ("LoadedModel", "ModelOptions", "load"),
-    "relevance.session": ("RelevanceSession",),
-    "roles.labels": ("Thresholds",),
+    "analyses.relevance.lrp.relevance_session": ("RelevanceSession",),
+    "analyses.classify.roles": ("Thresholds",),
     "tasks.evaluation": ("evaluate",),
-    "tasks.opening": ("open_task",),
+    "tasks.open_task": ("open_task",),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 

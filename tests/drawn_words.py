@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from headlens.report.labels import plain
+from headlens.plots.axis_labels import plain
 
 _ROUNDING = 0.02  # inches
 _PAGE = (7.05, 9.5)  # inches: what margins leave of a page, US letter or A4

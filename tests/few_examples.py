@@ -6,5 +6,5 @@ As committed they measure all of it, which takes minutes; that they run does not
 FEW_EXAMPLES = """
 import functools
 import headlens
-headlens.open_task = functools.partial(headlens.open_task, options=headlens.tasks.opening.DataOptions(limit=60))
+headlens.open_task = functools.partial(headlens.open_task, options=headlens.tasks.open_task.DataOptions(limit=60))
 """.strip()

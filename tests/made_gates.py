@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.report.runs import RunFolder
+from headlens.runs.folder import RunFolder
 
 MARIAN = {"encoder": (6, 8), "decoder": (6, 8), "cross": (6, 8)}
 PENALTIES = (0.005, 0.01, 0.02, 0.05, 0.1)

@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.report.files import write_csv
-from headlens.report.positions import OFFSETS
-from headlens.report.runs import RUN_FILE, RunFolder
+from headlens.analyses.classify.position_figure import OFFSETS
+from headlens.files import write_csv
+from headlens.runs.folder import RUN_FILE, RunFolder
 
 LAYERS, HEADS = 2, 3
 RELATIONS = ("nsubj", "obj")

@@ -5,14 +5,14 @@ from __future__ import annotations
 from saved import build
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.experiments.examples import Examples
-from headlens.experiments.lesson import Lesson
+from headlens.analyses.ablate.task_examples import Examples
+from headlens.analyses.training.training_set import Lesson
 from headlens.models.loading import LoadedModel
 from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.examples import Answer, Question, TaskExample, TextExample
-from headlens.tasks.heads import with_task_head
 from headlens.tasks.sources import GivenExamples
+from headlens.tasks.task_heads import with_task_head
 
 WORDS = ["the", "old", "cat", "sees", "a", "red", "house", "near", "the", "river", "and", "sleeps", "there", "today"]
 CONTEXT = " ".join(WORDS * 3)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from headlens.training.order import Indices
+from headlens.training.batch_sampler import Indices
 
 
 @dataclass(frozen=True)

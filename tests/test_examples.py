@@ -20,7 +20,7 @@ from transformers import AutoModelForSeq2SeqLM, PreTrainedModel, PreTrainedToken
 
 import headlens
 from headlens.interventions.compacting import save_compacted
-from headlens.tasks.opening import DataOptions
+from headlens.tasks.open_task import DataOptions
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 SUBJECTS, VERBS = ["the cat", "a dog", "nobody", "she", "the old house"], ["saw", "liked", "sold", "forgot", "hated"]

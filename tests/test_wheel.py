@@ -76,6 +76,6 @@ def test_an_installed_wheel_does_what_the_checkout_does(tmp_path: Path) -> None:
 
 
 def test_a_package_that_was_left_out_is_noticed(tmp_path: Path) -> None:
-    done = run(installed(built(tmp_path, without="headlens.sparsefinder"), tmp_path), CHECK, ROOT, at=tmp_path)
+    done = run(installed(built(tmp_path, without="headlens.analyses.sparsefinder"), tmp_path), CHECK, ROOT, at=tmp_path)
     assert done.returncode != 0
-    assert "No module named 'headlens.sparsefinder'" in done.stderr
+    assert "No module named 'headlens.analyses.sparsefinder'" in done.stderr

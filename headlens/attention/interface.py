@@ -17,7 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from headlens.attention import headless
+from headlens.attention.kernels import empty_layer as headless
 from headlens.attention.sites import OWN, eager_function, sdpa_function
 from headlens.errors import SelfCheckError
 
@@ -56,7 +56,7 @@ def _switched(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Ten
     if OWN not in vars(module) and getattr(module, ATTRIBUTE, None) is None:
         raise SelfCheckError(
             f"{type(module).__name__} has lost the attention that its model was switched to.",
-            "Switch the model again: headlens.attention.switch.restore_attention.",
+            "Switch the model again: headlens.attention.model_normalizer.restore_attention.",
         )
     return _attention("eager", module, *args, **kwargs)
 

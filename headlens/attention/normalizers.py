@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from headlens.attention.contract import CallContext
 from headlens.attention.sites import file_function
+from headlens.attention.supported_models import FAMILIES
 from headlens.errors import OptionError, UnsupportedModelError
-from headlens.models.known import FAMILIES
 
 # (scores of shape (..., keys)) -> weights of the same shape that sum to 1 over the keys.
 Normalizer = Callable[[Tensor], Tensor]

@@ -10,17 +10,17 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention import learned_mask
-from headlens.attention.block_sparse import BlockSparse
 from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
-from headlens.attention.core import Core, attend, blocks, terms_of
-from headlens.attention.edited import Floor, edited_output, mask_to_use
-from headlens.attention.installation import implementations, install, is_eager, recomputes, supports_sdpa
+from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
+from headlens.attention.forward_tracker import Link, Passes
+from headlens.attention.install import implementations, install, is_eager, recomputes, supports_sdpa
 from headlens.attention.interface import EAGER, SDPA, SWITCHED, Kernel, additive, own_attention
+from headlens.attention.kernels import differentiable_mask as learned_mask
+from headlens.attention.kernels.block_sparse import BlockSparse
+from headlens.attention.kernels.blocked_softmax import Core, attend, blocks, terms_of
 from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_with, check_core
-from headlens.attention.passes import Link, Passes
+from headlens.attention.persistent_edit import set_aside, standing_edits
 from headlens.attention.sites import Site, find_sites
-from headlens.attention.standing import set_aside, standing_edits
 from headlens.errors import SelfCheckError, UnsupportedModelError
 
 # Parts of a model's attention that sdpa cannot compute; some releases of transformers leave them out in silence.
@@ -49,7 +49,8 @@ class AttentionSession:
     Args:
         model: a transformers model; its sites are found by a walk (`find_sites`), and those without heads left out.
         observers: see every call after it was computed.
-        edits: change masks and head outputs, in order, after what stays with the model (`headlens.attention.kept`).
+        edits: change masks and head outputs, in order, after what stays with the model
+            (`headlens.attention.attach_edit`).
         normalizer: replaces the softmax of every site.
         kernel: "eager", "sdpa", "fast", or "auto": eager if somebody needs weights or the model uses it itself, else
             sdpa.

@@ -12,10 +12,10 @@ from typing import Any
 
 from torch import nn
 
+from headlens.attention.supported_models import FAMILIES, UNSUPPORTED
 from headlens.errors import OptionError, UnsupportedModelError
 from headlens.heads import Head, Stack
-from headlens.models.known import FAMILIES, UNSUPPORTED
-from headlens.models.shrinking import heads_left
+from headlens.weights.head_slicing import heads_left
 
 # The name by which a modeling file of transformers asks for its attention function.
 _DISPATCH_NAME = "ALL_ATTENTION_FUNCTIONS"

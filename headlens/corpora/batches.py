@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.contract import Tokens
-from headlens.corpora.budget import POOL, one_row, pooled_batches
+from headlens.corpora.batching import POOL, one_row, pooled_batches
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
 from headlens.corpora.padding import padded
 

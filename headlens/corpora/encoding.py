@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.alignment import Alignment, Span, align
 from headlens.corpora.pairs import join_sentences, tokenize_pair
-from headlens.corpora.pieces import Pieces, Side, is_punctuation, tokenize
 from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.token_offsets import Pieces, Side, is_punctuation, tokenize
 from headlens.corpora.windows import LongSentences, cut
 
 UNLIMITED = 10**9  # transformers writes "no limit" as a model_max_length of 1e30

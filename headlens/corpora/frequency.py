@@ -16,8 +16,8 @@ import numpy.typing as npt
 import wordfreq
 
 from headlens.corpora.encoding import EncodedSequence
-from headlens.corpora.pieces import Side, is_punctuation
 from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.token_offsets import Side, is_punctuation
 from headlens.errors import CorpusError, OptionError
 
 MIN_CONTENT = 5

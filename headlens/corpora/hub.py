@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.cells import text_cell
+from headlens.corpora.cell_text import text_cell
 from headlens.corpora.files import short_name
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import full_examples, plain_sentence
 from headlens.errors import CorpusError
-from headlens.models.network import hub_answers
+from headlens.network import hub_answers
 
 # Kinds of single files that `datasets` reads, and the name of its reader.
 READERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}

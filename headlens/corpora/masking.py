@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headlens.corpora.draws import generator_of
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.encoding import EncodedExample, TokenKind
 from headlens.corpora.padding import Ids
 from headlens.errors import OptionError
+from headlens.statistics.seeding import generator_of
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from transformers import PreTrainedTokenizerBase
 
-from headlens.corpora.pieces import Pieces, trim
 from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.token_offsets import Pieces, trim
 from headlens.errors import AlignmentError
 
 

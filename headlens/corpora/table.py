@@ -8,10 +8,10 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.cells import list_names, text_cell
+from headlens.corpora.cell_text import list_names, text_cell
 from headlens.corpora.files import short_name
-from headlens.corpora.rows import Row, comma_rows, json_rows, tab_rows
 from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.table_readers import Row, comma_rows, json_rows, tab_rows
 from headlens.corpora.text import full_examples, plain_sentence
 from headlens.errors import CorpusError, counted
 

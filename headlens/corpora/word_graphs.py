@@ -16,9 +16,9 @@ import numpy.typing as npt
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import shortest_path
 
-from headlens.corpora.draws import generator_of
 from headlens.corpora.encoding import EncodedSequence, TokenKind
 from headlens.errors import OptionError
+from headlens.statistics.seeding import generator_of
 
 GraphKind = Literal["syntax", "lexical", "neighbour", "random"]
 Vectors = Literal["model", "spacy"]

@@ -11,16 +11,16 @@ from pathlib import Path
 from torch import nn
 from transformers import PreTrainedModel
 
-from headlens.attention.kept import keep_as
+from headlens.attention.attach_edit import keep_as
+from headlens.attention.persistent_edit import set_aside
 from headlens.attention.sites import find_sites
-from headlens.attention.standing import set_aside
 from headlens.errors import OptionError, counted
 from headlens.heads import Head
-from headlens.models.depth_masks import depth_mask, head_scales, silent_heads
-from headlens.models.empty_caches import guard_cache
-from headlens.models.head_map import HeadMap, SiteHeads
-from headlens.models.head_map_file import FILE, as_json
-from headlens.models.shrinking import heads_before, heads_left, numbers_of, refill
+from headlens.weights.cache_guard import guard_cache
+from headlens.weights.head_map import HeadMap, SiteHeads
+from headlens.weights.head_map_file import FILE, as_json
+from headlens.weights.head_slicing import heads_before, heads_left, numbers_of, refill
+from headlens.weights.shared_layer_masks import depth_mask, head_scales, silent_heads
 
 
 @dataclass(frozen=True)

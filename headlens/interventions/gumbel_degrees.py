@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headlens.errors import OptionError
 from headlens.interventions.gumbel_sigmoid import rounded
-from headlens.interventions.mask_laws import MaskLaw
+from headlens.interventions.mask_distributions import MaskLaw
 
 _FIRST = 0.9  # probability of the largest degree before training
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headlens.interventions.mask_laws import MaskLaw
+from headlens.interventions.mask_distributions import MaskLaw
 
 
 @dataclass(frozen=True)

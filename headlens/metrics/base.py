@@ -12,8 +12,8 @@ from torch import Tensor
 from headlens.attention.contract import AttentionCall, Observer
 from headlens.attention.sites import Site
 from headlens.heads import STACKS, Head, HeadTable, Stack
-from headlens.metrics.totals import Array, Totals
-from headlens.metrics.view import CallView, Level
+from headlens.metrics.accumulator import Array, Totals
+from headlens.metrics.attention_view import CallView, Level
 
 # One site's sums over a corpus: name -> array whose first axis is the head.
 Sums = Mapping[str, Array]

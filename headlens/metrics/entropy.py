@@ -8,11 +8,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.base import Metric, Sums
-from headlens.metrics.ratios import ratio_mean, ratio_sums
+from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
 from headlens.metrics.reductions import entropy
-from headlens.metrics.totals import Array
-from headlens.metrics.view import CallView
 
 
 @dataclass(frozen=True)

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.base import Metric, Sums
 from headlens.metrics.reductions import dot
-from headlens.metrics.totals import Array
-from headlens.metrics.view import CallView
 
 KINDS = ("cls", "sep", "bos", "eos", "punct")
 NEIGHBOURS = {"self": 0, "prev": -1, "next": 1}

@@ -9,10 +9,10 @@ from typing import ClassVar
 from torch import Tensor
 
 from headlens.heads import Stack
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.base import Metric, Sums
-from headlens.metrics.ratios import ratio_mean, ratio_sums
-from headlens.metrics.totals import Array
-from headlens.metrics.view import CallView
+from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.base import Metric, Sums
 from headlens.metrics.reductions import count
-from headlens.metrics.totals import Array
-from headlens.metrics.view import CallView
 
 REACH = 8
 OFFSETS = [f"<-{REACH}", *(str(d) for d in range(-REACH, REACH + 1)), f">{REACH}"]

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 from headlens.attention.contract import Tokens
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.base import Metric, Sums
-from headlens.metrics.batchwise import once_per_pair
-from headlens.metrics.pointing import places, plan
-from headlens.metrics.ratios import ratio_interval, ratio_mean, sentence_sums
-from headlens.metrics.totals import Array
-from headlens.metrics.view import CallView
+from headlens.metrics.batch_cache import once_per_pair
+from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, sentence_sums
+from headlens.metrics.word_argmax import places, plan
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from torch import Tensor
 from headlens.attention.contract import AttentionCall, Observer, Tokens
 from headlens.attention.sites import Site
 from headlens.heads import STACKS, Head, HeadTable, Stack
-from headlens.metrics.batchwise import once_per_batch
-from headlens.metrics.totals import Array, Totals
+from headlens.metrics.accumulator import Array, Totals
+from headlens.metrics.batch_cache import once_per_batch
 
 
 class Similarity(Observer):

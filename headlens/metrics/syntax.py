@@ -15,13 +15,13 @@ from torch import Tensor
 from headlens.attention.contract import Tokens
 from headlens.attention.sites import Site
 from headlens.heads import HeadTable, Stack
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
 from headlens.metrics.base import Metric, Sums
-from headlens.metrics.batchwise import once_per_batch
-from headlens.metrics.pointing import places, plan
+from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import count
-from headlens.metrics.statistics import holm, mcnemar_greater, wilson
-from headlens.metrics.totals import Array
-from headlens.metrics.view import CallView
+from headlens.metrics.word_argmax import places, plan
+from headlens.statistics.proportions import holm, mcnemar_greater, wilson
 
 DIRECTIONS = ("dep->head", "head->dep")
 DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")

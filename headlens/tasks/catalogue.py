@@ -7,13 +7,13 @@ from pathlib import Path
 
 from headlens.errors import OptionError
 from headlens.tasks.base import Task
-from headlens.tasks.choice import MultipleChoice
 from headlens.tasks.classification import Classification, Regression
-from headlens.tasks.embedding import ParaphraseChoice, Similarity
+from headlens.tasks.example_parsers import EndingReader, ExampleReader, QuestionReader, TextReader
 from headlens.tasks.labels import ClassLabels, ScoreLabels
 from headlens.tasks.masked import MaskedLM, TranslationLoss
-from headlens.tasks.questions import QuestionAnswering
-from headlens.tasks.readers import EndingReader, ExampleReader, QuestionReader, TextReader
+from headlens.tasks.multiple_choice import MultipleChoice
+from headlens.tasks.question_answering import QuestionAnswering
+from headlens.tasks.sentence_similarity import ParaphraseChoice, Similarity
 from headlens.tasks.translation import Translation
 
 DEFAULT_TASK = "paraphrase"

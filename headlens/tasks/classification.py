@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from headlens.errors import OptionError
-from headlens.tasks import statistics
+from headlens.statistics import weighted_means as statistics
 from headlens.tasks.base import Floats, HeadKind, Prepared, Task, TaskBatch
 from headlens.tasks.examples import TaskExample, TextExample
-from headlens.tasks.outputs import columns, taken
+from headlens.tasks.model_outputs import columns, taken
 from headlens.tasks.reader import Reader, TokenRow
 
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from headlens.corpora.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.errors import CorpusError, OptionError, counted
+from headlens.memory import InParts
 from headlens.models.loading import LoadedModel
-from headlens.models.memory import InParts
+from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.tasks.base import Floats, Prepared, Task, TaskBatch
 from headlens.tasks.examples import TaskExample
 from headlens.tasks.feeding import budget_batches, prepare_all

@@ -22,7 +22,7 @@ class TextExample:
 
     @property
     def key(self) -> str:
-        """What it is drawn by in samples, see `headlens.corpora.bootstrap.Draws`."""
+        """What it is drawn by in samples, see `headlens.statistics.bootstrap.Draws`."""
         return self.id
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from headlens.corpora.budget import POOL, pooled_batches
+from headlens.corpora.batching import POOL, pooled_batches
 from headlens.tasks.base import Prepared, Task
 from headlens.tasks.examples import TaskExample
 from headlens.tasks.reader import Reader

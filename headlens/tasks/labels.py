@@ -6,8 +6,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
-from headlens.corpora.cells import list_names
-from headlens.tasks.rows import TaskRow
+from headlens.corpora.cell_text import list_names
+from headlens.tasks.row_readers import TaskRow
 
 UNLABELLED = ("", "-", "-1", "hidden")
 

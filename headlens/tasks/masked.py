@@ -16,10 +16,10 @@ from headlens.corpora.padding import IGNORED, padded
 from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
 from headlens.errors import OptionError
-from headlens.tasks import statistics
+from headlens.statistics import weighted_means as statistics
 from headlens.tasks.base import Floats, HeadKind, Prepared, Task, TaskBatch
 from headlens.tasks.examples import TaskExample, TextExample
-from headlens.tasks.outputs import taken, token_records
+from headlens.tasks.model_outputs import taken, token_records
 from headlens.tasks.reader import Reader, TokenRow
 
 

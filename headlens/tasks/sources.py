@@ -8,9 +8,9 @@ from itertools import chain, islice
 from typing import Protocol
 
 from headlens.errors import CorpusError, OptionError, counted
+from headlens.tasks.example_parsers import ExampleReader, choose_columns
 from headlens.tasks.examples import TaskExample, words_of
-from headlens.tasks.readers import ExampleReader, choose_columns
-from headlens.tasks.rows import RowSource
+from headlens.tasks.row_readers import RowSource
 
 
 @dataclass

@@ -14,9 +14,9 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from headlens.errors import SelfCheckError
+from headlens.training.batch_sampler import Indices, Updates
 from headlens.training.objectives import SCALE, Objective, moved, parameter_groups
 from headlens.training.options import TrainingOptions, learning_rate
-from headlens.training.order import Indices, Updates
 from headlens.training.state import TrainingState, restore_random, save_random
 
 Evaluate = Callable[[nn.Module], Mapping[str, float]]

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from headlens.corpora.draws import generator_of
 from headlens.corpora.masking import drawn_places
 from headlens.corpora.padding import IGNORED, Ids, attention_mask, padded
 from headlens.errors import CorpusError, OptionError
-from headlens.training.order import Indices
+from headlens.statistics.seeding import generator_of
+from headlens.training.batch_sampler import Indices
 
 
 @dataclass(frozen=True)

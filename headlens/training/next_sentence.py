@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.corpora.draws import generator_of
 from headlens.corpora.padding import IGNORED, Ids, attention_mask, padded
 from headlens.errors import CorpusError, OptionError
+from headlens.statistics.seeding import generator_of
+from headlens.training.batch_sampler import Indices
 from headlens.training.masked_text import MaskedText, read_parts
 from headlens.training.objectives import NEXT
-from headlens.training.order import Indices
 
 # What stands in the second place if it is not what follows: a piece of text from elsewhere, or the two are swapped.
 Order = Literal["random", "swapped"]

@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.padding import IGNORED, Ids, attention_mask, padded
 from headlens.errors import CorpusError
-from headlens.training.order import Indices
+from headlens.training.batch_sampler import Indices
 
 Pair = tuple[str, str]
 

@@ -9,7 +9,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import dispatches, eager_function, find_sites
 from headlens.errors import UnsupportedModelError
 from headlens.heads import Head
-from headlens.models.shrinking import shrink
+from headlens.weights.head_slicing import shrink
 
 TINY = {"vocab_size": 60, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 40}
 

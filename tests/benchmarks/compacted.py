@@ -23,10 +23,10 @@ from transformers import BertConfig, BertModel, PreTrainedModel
 
 from headlens.attention.sites import find_sites
 from headlens.corpora.sources import open_corpus
-from headlens.experiments.feeding import Feed
 from headlens.heads import Head
 from headlens.interventions.compacting import compact
 from headlens.models.loading import load
+from headlens.runs.corpus_reader import Feed
 
 Inputs = dict[str, Tensor]
 SHARES = (0.25, 0.5, 0.75)

@@ -24,14 +24,14 @@ from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 from transformers import BertConfig, BertForMaskedLM
 
-from headlens.attention import learned_mask
-from headlens.attention.learned_mask import MaskedAttention
+from headlens.attention.kernels import differentiable_mask as learned_mask
+from headlens.attention.kernels.differentiable_mask import MaskedAttention
 from headlens.interventions.gumbel_degrees import GumbelDegrees
-from headlens.interventions.mask_laws import MaskLaw
-from headlens.interventions.masked_model import MaskedModel
-from headlens.interventions.soft_masks import SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask import SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask_model import MaskedModel
+from headlens.interventions.mask_distributions import MaskLaw
 from headlens.models.loading import load
-from headlens.training.masks import Sparse
+from headlens.training.mask_objective import Sparse
 from headlens.training.objectives import MaskedTokens, parameter_groups
 
 Inputs = dict[str, Tensor]

@@ -21,16 +21,16 @@ import torch
 from dam import Step, print_table, stepper
 from transformers import BertConfig, BertForSequenceClassification
 
-from headlens.attention.kept import keeping
+from headlens.attention.attach_edit import keeping
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder, TokenKind
-from headlens.corpora.graph_book import GraphBook
+from headlens.corpora.graph_cache import GraphBook
 from headlens.corpora.sentence import Sentence
 from headlens.corpora.sources import open_corpus
 from headlens.corpora.word_graphs import GraphOptions, Words, word_graph
 from headlens.interventions.attention_mask import AnyMaskSource, PatternMask
-from headlens.interventions.masking import MaskEdit
-from headlens.interventions.pattern_specs import parse_pattern
+from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.interventions.pattern_parser import parse_pattern
 from headlens.models.loading import load, tokenizer_of
 
 KINDS = ("syntax", "lexical", "neighbour", "random")

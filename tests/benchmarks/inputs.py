@@ -12,8 +12,8 @@ from transformers import AutoModel, BertConfig
 from headlens.corpora.batches import Batch
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
-from headlens.experiments.feeding import Feed
 from headlens.models.loading import LoadedModel, load
+from headlens.runs.corpus_reader import Feed
 
 PROJECT = Path(__file__).resolve().parents[2]
 TREEBANK = PROJECT.parent / "shared" / "data" / "ud_english_ewt" / "en_ewt-ud-test.conllu"

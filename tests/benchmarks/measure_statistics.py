@@ -33,12 +33,12 @@ from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
 from headlens.corpora.frequency import WordfreqFrequency
-from headlens.experiments.feeding import Feed
 from headlens.metrics import TOKEN_METRICS
 from headlens.metrics.base import Statistics
 from headlens.metrics.rare import RareWords
 from headlens.metrics.similarity import Similarity
 from headlens.metrics.syntax import DEFAULT_RELATIONS, Syntax
+from headlens.runs.corpus_reader import Feed
 
 TIERS = {
     "headlens: confidence, positions, entropy": 3,

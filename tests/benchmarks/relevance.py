@@ -22,13 +22,13 @@ import torch
 from torch import Tensor, nn
 from transformers import BertConfig, BertModel, PreTrainedModel
 
+from headlens.analyses.relevance.aggregation import RelevanceSums
+from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession, Rule
+from headlens.analyses.relevance.lrp.targets import OwnEmbedding
 from headlens.attention.sites import find_sites
 from headlens.corpora.sources import open_corpus
-from headlens.experiments.feeding import Feed
 from headlens.models.loading import load
-from headlens.relevance.corpus import RelevanceSums
-from headlens.relevance.session import RelevanceSession, Rule
-from headlens.relevance.targets import OwnEmbedding
+from headlens.runs.corpus_reader import Feed
 
 try:
     from captum.attr import LayerGradientXActivation

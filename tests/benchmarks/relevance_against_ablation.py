@@ -16,13 +16,13 @@ import pandas as pd
 from scipy.stats import spearmanr
 from torch import Tensor
 
+from headlens.analyses.ablate.replay.head_sweep import Swept, sweep
+from headlens.analyses.relevance.analysis import head_relevance
+from headlens.analyses.relevance.lrp.relevance_session import RULES
 from headlens.corpora.sources import open_corpus
-from headlens.experiments.feeding import Feed
-from headlens.experiments.relevance import head_relevance
 from headlens.heads import KEY_COLUMNS
 from headlens.models.loading import load
-from headlens.pruning.sweep import Swept, sweep
-from headlens.relevance.session import RULES
+from headlens.runs.corpus_reader import Feed
 
 
 def pooled(outputs: Any, inputs: Any) -> Tensor:

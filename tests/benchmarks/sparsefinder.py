@@ -29,14 +29,14 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertModel
 
+from headlens.analyses.sparsefinder.collection import collect
+from headlens.analyses.sparsefinder.fitting import FitOptions, fit_projections
+from headlens.analyses.sparsefinder.pareto_points import Grid, fit_site, pareto
+from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
-from headlens.attention.switch import switch
 from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sources import CorpusOptions, open_corpus
-from headlens.experiments.collect import collect
 from headlens.models.loading import LoadedModel, load
-from headlens.sparsefinder.fitting import FitOptions, fit_projections
-from headlens.sparsefinder.pareto import Grid, fit_site, pareto
 
 
 def peak() -> float:

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from headlens.report.style import BLUE, FAINT, INK, TICK_SIZE, VERMILION, dress, heading, new_figure
-from headlens.sparsefinder.blocks import Blocked, Version, block_attention
-from headlens.sparsefinder.predictors import Vectors
-from headlens.sparsefinder.projections import Projections
+from headlens.analyses.sparsefinder.block_masks import Blocked, Version, block_attention
+from headlens.analyses.sparsefinder.predictors import Vectors
+from headlens.analyses.sparsefinder.query_key_projection import Projections
+from headlens.plots.style import BLUE, FAINT, INK, TICK_SIZE, VERMILION, dress, heading, new_figure
 
 HEADS, SIZE, DIMENSIONS = 4, 64, 4
 

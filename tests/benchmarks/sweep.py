@@ -27,15 +27,15 @@ import zoo
 from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
-from headlens.attention.replay import BATCH_TOKENS
+from headlens.analyses.ablate.replay.head_ablation import BATCH_TOKENS
+from headlens.analyses.ablate.replay.head_sweep import SweepOptions, sweep
 from headlens.attention.sites import find_sites
 from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.sentence import Example
 from headlens.corpora.sources import open_corpus
-from headlens.experiments.feeding import Feed
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
-from headlens.pruning.sweep import SweepOptions, sweep
+from headlens.runs.corpus_reader import Feed
 
 Inputs = dict[str, Tensor]
 Found = dict[Head, Tensor]

@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
-from headlens.experiments.prune_heads import STRATEGIES
+from headlens.analyses.ablate.pruning_options import STRATEGIES
 from headlens.tasks.catalogue import CATALOGUE
 from headlens_cli import head_options
 

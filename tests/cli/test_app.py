@@ -28,7 +28,7 @@ def fail_with(monkeypatch: pytest.MonkeyPatch, error: BaseException) -> None:
     def broken(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("headlens.experiments.run_classify.run_classify", broken)
+    monkeypatch.setattr("headlens.analyses.classify.recipe.run_classify", broken)
 
 
 @pytest.mark.parametrize(

@@ -14,10 +14,10 @@ from safetensors import SafetensorError
 from saved import build, save
 from transformers import BertModel, PreTrainedModel, PreTrainedTokenizerBase
 
+from headlens.analyses.compact import recipe as run_compact
+from headlens.analyses.compact.analysis import Difference
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
-from headlens.experiments import run_compact
-from headlens.experiments.compact import Difference
 from headlens.heads import Head
 from headlens.interventions.compacting import head_map
 from headlens.interventions.gates import HeadGates

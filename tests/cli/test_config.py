@@ -11,15 +11,15 @@ import pytest
 import typer
 from tiers import rest_slow
 
-from headlens.experiments.requests import arguments
-from headlens.experiments.run_ablate import AblateRequest
-from headlens.experiments.run_attend import AttendRequest
-from headlens.experiments.run_classify import ClassifyRequest
-from headlens.experiments.run_compact import CompactRequest
-from headlens.experiments.run_fine_tune import FineTuneRequest
-from headlens.experiments.run_relevance import RelevanceRequest
-from headlens.experiments.run_train import TrainRequest
-from headlens.experiments.task_data import TaskData
+from headlens.analyses.ablate.recipe import AblateRequest
+from headlens.analyses.attend.recipe import AttendRequest
+from headlens.analyses.classify.recipe import ClassifyRequest
+from headlens.analyses.compact.recipe import CompactRequest
+from headlens.analyses.relevance.recipe import RelevanceRequest
+from headlens.analyses.training.task_recipe import FineTuneRequest
+from headlens.analyses.training.text_recipe import TrainRequest
+from headlens.runs.output_options import arguments
+from headlens.tasks.data_option import TaskData
 from headlens_cli.app import app
 
 Headlens = Callable[..., Any]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from headlens.plans import plan as plan_module
-from headlens.plans.speed import Speed
+from headlens.analyses.planning import plan as plan_module
+from headlens.analyses.planning.speed import Speed
 from headlens_cli.plan import duration
 
 from .conftest import Headlens

@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification
 from headlens.models.loading import load
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
-from headlens.tasks.opening import DataOptions, open_task
+from headlens.tasks.open_task import DataOptions, open_task
 from headlens_cli.options import TaskName
 
 Headlens = Callable[..., Any]

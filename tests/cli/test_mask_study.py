@@ -17,17 +17,17 @@ from made_tasks import text
 from tiers import rest_slow
 from transformers import PreTrainedModel
 
+from headlens.analyses.masks.cases import Case
+from headlens.analyses.masks.study import MASKS_COLUMNS, fine_tuned
+from headlens.analyses.training.checkpointing import TrainingKeeper
+from headlens.analyses.training.training_set import Lesson
 from headlens.corpora.conllu import read_conllu, write_conllu
 from headlens.corpora.parsers import SpacyParser
 from headlens.corpora.sentence import Sentence
 from headlens.errors import Interrupted
-from headlens.experiments.lesson import Lesson
-from headlens.experiments.mask_cases import Case
-from headlens.experiments.mask_study import MASKS_COLUMNS, fine_tuned
-from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.models.loading import LoadedModel, load
-from headlens.report.texts import DIFFERENCE
+from headlens.pages.formatting import DIFFERENCE
 from headlens_cli.tables import study_tables
 
 Headlens = Callable[..., Any]
@@ -126,7 +126,7 @@ def test_every_mask_is_compared_with_none_example_by_example(run: Headlens, monk
             model.classifier.bias.copy_(torch.tensor([0.0, 1.0 if case.pattern == "star" else -1.0]))
         return model
 
-    monkeypatch.setattr("headlens.experiments.mask_study.fine_tuned", taught)
+    monkeypatch.setattr("headlens.analyses.masks.study.fine_tuned", taught)
     done = run("--pattern", "window", "--pattern", "star", "--seeds", 2, "--no-figures")
     assert done.code == 0, done.err
     labels = pd.read_csv("dev.tsv", sep="\t")["label"].to_numpy()
@@ -158,13 +158,13 @@ def test_nothing_else_is_gone_on_with(
         return own(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr("headlens.experiments.mask_study.fine_tuned", once)
+        patch.setattr("headlens.analyses.masks.study.fine_tuned", once)
         assert run("--pattern", "star", "--no-figures").code == 143
     if changed == "the weights of the model":
         loaded = load(json.loads(Path("run/run.json").read_text(encoding="utf-8"))["arguments"]["model"])
         with torch.no_grad():
             next(iter(loaded.model.parameters())).mul_(2)
-        monkeypatch.setattr("headlens.experiments.run.load", lambda *_: loaded)
+        monkeypatch.setattr("headlens.runs.run.load", lambda *_: loaded)
     else:
         path = Path({"the data": "train.tsv", "what is held out": "dev.tsv"}[changed])
         path.write_text("".join(path.read_text(encoding="utf-8").splitlines(keepends=True)[:-1]), encoding="utf-8")

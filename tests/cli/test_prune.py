@@ -21,12 +21,12 @@ from tiers import rest_slow
 from transformers import AutoModelForSequenceClassification
 
 import headlens as package
-from headlens.corpora.bootstrap import Draws
+from headlens.analyses.prune.tables import GATE_COLUMNS, ROLE_COLUMNS, SWEEP_COLUMNS
+from headlens.analyses.training.checkpointing import TrainingKeeper
 from headlens.errors import Interrupted
-from headlens.experiments.gate_tables import GATE_COLUMNS, ROLE_COLUMNS, SWEEP_COLUMNS
-from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.heads import Head
 from headlens.interventions.compacting import head_map
+from headlens.statistics.bootstrap import Draws
 from headlens.tasks.evaluation import EvaluationOptions
 
 Headlens = Callable[..., Any]

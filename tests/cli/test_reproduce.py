@@ -12,9 +12,10 @@ import pytest
 from tiers import rest_slow
 from transformers import BertConfig
 
-from headlens.plans import known, models
-from headlens.plans import plan as plan_module
-from headlens.plans.speed import Speed
+from headlens.analyses.planning import counted as known
+from headlens.analyses.planning import model_sizes as models
+from headlens.analyses.planning import plan as plan_module
+from headlens.analyses.planning.speed import Speed
 from headlens_cli.recipe import Recipe, read_recipe, recipe_names
 
 from .conftest import Headlens

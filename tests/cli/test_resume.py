@@ -27,7 +27,7 @@ KILLS = int(os.environ.get("HEADLENS_KILLS", "20"))
 FORKS = """
 import json, os, sys
 os.environ["OMP_NUM_THREADS"] = "1"
-import headlens.experiments.run_classify, headlens.corpora.sources, headlens_cli.screen, headlens_cli.tables
+import headlens.analyses.classify.recipe, headlens.corpora.sources, headlens_cli.screen, headlens_cli.tables
 from headlens_cli.app import main
 print("ready", flush=True)
 for line in sys.stdin:

@@ -19,16 +19,17 @@ from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 import headlens as package
+from headlens.analyses.sparsefinder import recipe as run_sparsefinder
+from headlens.analyses.sparsefinder import sweep as sparsity_sweep
+from headlens.analyses.sparsefinder.measures import MEASURES
+from headlens.analyses.sparsefinder.pareto_points import GOLD
+from headlens.analyses.sparsefinder.restricted_task import RestrictedTask
+from headlens.analyses.sparsefinder.tables import PARETO_COLUMNS
 from headlens.attention.capture import Capture
+from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
-from headlens.attention.switch import switch
 from headlens.errors import Interrupted
-from headlens.experiments import run_sparsefinder, sparsity_sweep
-from headlens.experiments.restricted_task import RestrictedTask
-from headlens.experiments.sparse_tables import PARETO_COLUMNS
-from headlens.sparsefinder.measures import MEASURES
-from headlens.sparsefinder.pareto import GOLD
 from headlens.tasks.translation import Translation
 
 Headlens = Callable[..., Any]

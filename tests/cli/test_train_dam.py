@@ -18,9 +18,9 @@ from safetensors.torch import load_file
 from tiers import rest_slow
 
 import headlens as package
+from headlens.analyses.dam.sweep import SWEEP_COLUMNS
+from headlens.analyses.training.checkpointing import TrainingKeeper
 from headlens.errors import Interrupted
-from headlens.experiments.dam_sweep import SWEEP_COLUMNS
-from headlens.experiments.training_keeper import TrainingKeeper
 from headlens.interventions.attention_mask import AttentionMask
 
 Headlens = Callable[..., Any]

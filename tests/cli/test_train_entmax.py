@@ -16,9 +16,9 @@ from safetensors.torch import load_file
 from tiers import rest_slow
 
 import headlens as package
-from headlens.attention.switch import attention_name
+from headlens.analyses.training.checkpointing import TrainingKeeper
+from headlens.attention.model_normalizer import attention_name
 from headlens.errors import Interrupted
-from headlens.experiments.training_keeper import TrainingKeeper
 
 Headlens = Callable[..., Any]
 SHORT = ("--steps", 3, "--batch-tokens", 150, "--learning-rate", "1e-3", "--no-figures")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.gumbel_degrees import GumbelDegrees, at_least
-from headlens.interventions.soft_masks import Scope, SoftMask, SoftMaskOptions
+from headlens.interventions.learned_mask import Scope, SoftMask, SoftMaskOptions
 
 SITES = [Site("encoder", layer, 2, "somewhere") for layer in range(3)]
 numbers = st.lists(st.floats(-9, 9), min_size=2, max_size=12)

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.errors import OptionError
-from headlens.interventions.pattern_specs import PATTERNS, parse_pattern
+from headlens.interventions.pattern_parser import PATTERNS, parse_pattern
 from headlens.interventions.patterns import (
     BigBird,
     Fixed,

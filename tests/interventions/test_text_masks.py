@@ -11,16 +11,16 @@ import zoo
 from naive_masking import float_mask
 from torch import Tensor
 
+from headlens.attention.attach_edit import keeping
 from headlens.attention.contract import BatchTokens, Tokens
-from headlens.attention.kept import keeping
 from headlens.attention.session import AttentionSession
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.encoding import EncodedSequence, TokenKind
-from headlens.corpora.graph_book import GraphBook
+from headlens.corpora.graph_cache import GraphBook
 from headlens.corpora.sentence import Sentence
 from headlens.corpora.word_graphs import token_mask
 from headlens.errors import OptionError
-from headlens.interventions.masking import MaskEdit
+from headlens.interventions.attention_mask_edit import MaskEdit
 
 LOWEST = float(np.finfo(np.float32).min)
 

@@ -19,16 +19,16 @@ from tiers import rest_slow
 from transformers import AlbertConfig, AutoModel, BertConfig, GPT2Config, MarianConfig, MarianModel, T5Config
 from transformers_attention import run_eagerly, unpadded
 
+from headlens.analyses.classify.analysis import ClassifyOptions, Frequencies, classify
 from headlens.corpora.batches import Batch
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import WordfreqFrequency, unit_forms
 from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.text import plain_sentence
-from headlens.experiments.classify import ClassifyOptions, Frequencies, classify
-from headlens.experiments.feeding import Feed
 from headlens.heads import Stack
 from headlens.models.loading import LoadedModel, load
+from headlens.runs.corpus_reader import Feed
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"

@@ -19,18 +19,18 @@ from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
 from watching import run
 
-from headlens.attention import core
 from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.kernels import blocked_softmax as core
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import STACKS, HeadTable, Stack
 from headlens.metrics import TOKEN_METRICS
+from headlens.metrics.accumulator import Totals
+from headlens.metrics.attention_view import Level
 from headlens.metrics.base import Metric, Statistics
 from headlens.metrics.rare import RareWords
 from headlens.metrics.similarity import Similarity
 from headlens.metrics.syntax import Syntax
-from headlens.metrics.totals import Totals
-from headlens.metrics.view import Level
 
 RELATIONS = ("amod", "nsubj")
 METRICS: tuple[Metric, ...] = (*TOKEN_METRICS, RareWords(), Syntax(RELATIONS))

@@ -14,7 +14,7 @@ from naive_samples import Sample, Seq, make_seq
 from naive_words import word_map
 
 from headlens.errors import SelfCheckError
-from headlens.metrics.view import CallView, peak_among
+from headlens.metrics.attention_view import CallView, peak_among
 from headlens.metrics.words import word_level
 
 

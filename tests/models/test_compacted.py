@@ -21,8 +21,8 @@ from headlens.attention.sites import find_sites
 from headlens.errors import ModelError
 from headlens.heads import Head
 from headlens.interventions.compacting import compact, head_map, refilled, save_compacted
-from headlens.models.head_map_file import FILE, as_json, read_head_map
 from headlens.models.loading import ModelOptions, load
+from headlens.weights.head_map_file import FILE, as_json, read_head_map
 
 NAMES = ["bert", "bert-classifier", "roberta", "distilbert", "electra", "bart", "marian", "albert", "albert-mlm"]
 Change = Callable[[dict[str, Any]], object]

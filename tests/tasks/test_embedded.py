@@ -5,7 +5,7 @@ from pathlib import Path
 
 from headlens.tasks.catalogue import DEFAULT_TASK, PARAPHRASES
 from headlens.tasks.examples import TextExample
-from headlens.tasks.opening import open_task
+from headlens.tasks.open_task import open_task
 from headlens.tasks.sources import SourceCounts
 
 

@@ -22,7 +22,7 @@ from headlens.tasks.classification import Classification
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
 from headlens.tasks.examples import TextExample
 from headlens.tasks.feeding import budget_batches
-from headlens.tasks.opening import DataOptions, open_task
+from headlens.tasks.open_task import DataOptions, open_task
 from headlens.tasks.reader import TokenRow
 from headlens.tasks.sources import GivenExamples, SourceCounts
 

@@ -13,12 +13,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.errors import ModelError, OptionError
 from headlens.models.loading import LoadedModel
 from headlens.tasks.base import Prepared, Task, TaskBatch
-from headlens.tasks.choice import MultipleChoice
 from headlens.tasks.classification import Classification, Regression
-from headlens.tasks.embedding import ParaphraseChoice, Similarity
 from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.masked import MaskedLM, TranslationLoss
+from headlens.tasks.multiple_choice import MultipleChoice
 from headlens.tasks.reader import Reader
+from headlens.tasks.sentence_similarity import ParaphraseChoice, Similarity
 from headlens.tasks.translation import Translation
 
 PAIRS = [

@@ -9,8 +9,8 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.tasks.base import Prepared
 from headlens.tasks.examples import Question, TaskExample, TextExample
-from headlens.tasks.opening import DataOptions, open_task
-from headlens.tasks.questions import QuestionAnswering
+from headlens.tasks.open_task import DataOptions, open_task
+from headlens.tasks.question_answering import QuestionAnswering
 from headlens.tasks.reader import Reader
 from headlens.tasks.sources import SourceCounts
 

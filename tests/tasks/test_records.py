@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from headlens.errors import OptionError
 from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE, find_task
-from headlens.tasks.choice import Chosen
 from headlens.tasks.classification import Classification
+from headlens.tasks.multiple_choice import Chosen
 
 TASKS = {name: entry.task for name, entry in CATALOGUE.items()}
 

@@ -15,10 +15,10 @@ from saved import build
 from torch import nn
 
 from headlens.errors import ResumeError, SelfCheckError
+from headlens.training.batch_sampler import Updates
 from headlens.training.loop import Trainer
 from headlens.training.objectives import ModelLoss, parameter_groups
 from headlens.training.options import TrainingOptions, learning_rate
-from headlens.training.order import Updates
 from headlens.training.state import TrainingState
 
 OPTIONS = TrainingOptions(steps=23, batch_tokens=40, learning_rate=1e-2, log_every=4, warmup=3)

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from saved import build
 from torch import nn
 
+from headlens.analyses.training.text import TextOptions, evaluation
 from headlens.corpora.demo import demo_corpus
 from headlens.corpora.padding import IGNORED
 from headlens.errors import CorpusError, OptionError
-from headlens.experiments.train import TextOptions, evaluation
 from headlens.training.masked_text import MaskedText
 from headlens.training.next_sentence import TextHalves, order_of, read_halves
 from headlens.training.objectives import NEXT, MaskedTokens, MaskedTokensAndNext

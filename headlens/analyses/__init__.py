@@ -1,0 +1,1 @@
+"""The analyses, a folder each: method, recipe, tables, figures and page."""

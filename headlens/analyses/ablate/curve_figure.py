@@ -1,0 +1,180 @@
+"""What a task loses with many heads, by how these were chosen."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headlens.plots.axis_labels import token_label
+from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below
+from headlens.plots.head_grid import LINE, TOP, Grid, has_numbers, numbers
+from headlens.plots.style import (
+    BLUE,
+    FAINT,
+    FULL_WIDTH,
+    GREEN,
+    HEADING_SIZE,
+    LABEL_SIZE,
+    ORANGE,
+    PURPLE,
+    SKY,
+    TICK_SIZE,
+    VERMILION,
+    dress,
+    fold,
+    further_lines,
+    heading,
+    headline,
+    in_column,
+    new_figure,
+    page_width,
+)
+
+NONE, RANDOM = "none", "random"
+# Colour and marker, so that lines are told apart in grey too.
+LOOKS = {
+    RANDOM: (FAINT, "x"),
+    "ranked": (BLUE, "o"),
+    "importance": (ORANGE, "s"),
+    "importance-steps": (PURPLE, "D"),
+    "greedy": (GREEN, "^"),
+    "beam": (VERMILION, "v"),
+}
+_OTHER = (SKY, ".")
+# inches
+_LEFT, _RIGHT, _BOTTOM, _HEIGHT = 0.55, 0.08, 0.42, 2.3
+_LINE, _APART, _TICK = 0.16, 0.05, 0.22
+_LETTERS = 20  # of a strategy's name
+
+
+@dataclass(frozen=True)
+class _Span:
+    """What axes hold: limits of the numbers of heads and of the metric, and how far apart strategies are drawn."""
+
+    heads: tuple[float, float]
+    values: tuple[float, float]
+    apart: float
+
+
+def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
+    """The metric on the evaluation part against the number of heads pruned, with 95 % intervals; a panel per model.
+
+    The dashed line and its band are the whole model. Of several random orders every one is a point, and the line their
+    mean. All panels have the same axes.
+
+    Args:
+        pruning: rows of `pruning.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when nothing was pruned.
+    """
+    if not has_numbers(pruning[pruning["n_pruned"] > 0], "value"):
+        return None
+    models = [str(name) for name in pruning["model"].unique()]
+    metric, task = (", ".join(map(str, pruning[c].unique())) for c in ("metric", "task"))
+    lines = _legend_lines(pruning)
+    figure, drawn = _panels(models, f"Pruning: {metric} of {task} by number of heads", lines)
+    inches = drawn[0].get_position().width * figure.get_figwidth()
+    for axes, model in zip(drawn, models, strict=True):
+        dress(axes, "heads pruned", fold(metric, _HEIGHT, LABEL_SIZE))
+        heading(axes, model, inches)
+        _draw(axes, pruning[pruning["model"] == model], _span(pruning, inches))
+        axes.set_xticks(_ticks(pruning, inches))
+    legend_below(figure, drawn, lines)
+    return figure
+
+
+def _panels(models: Sequence[str], title: str, legend_lines: int) -> tuple[Figure, list[Axes]]:
+    """Axes side by side, or in a column below each other, under a title and their headings."""
+    width = _width(models)
+    abreast = 1 if in_column() else len(models)
+    slot = (width - 0.1) / abreast
+    inches = slot - _LEFT - _RIGHT
+    lines = max(fold(model, inches, HEADING_SIZE).count("\n") for model in models) + 1
+    bottom = _BOTTOM + _LINE * legend_lines
+    step = _BOTTOM + _HEIGHT + 0.06 + LINE * lines
+    further = step * (len(models) // abreast - 1)
+    height = bottom + _HEIGHT + 0.06 + LINE * lines + TOP + further_lines(title, width) + further
+    figure = new_figure(width, height)
+    headline(figure, title)
+    places = [divmod(number, abreast) for number in range(len(models))]
+    boxes = [(column * slot + _LEFT, bottom + further - line * step, inches, _HEIGHT) for line, column in places]
+    return figure, [figure.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes]
+
+
+def _width(models: Sequence[str]) -> float:
+    return min(page_width(), FULL_WIDTH if len(models) > 1 else FULL_WIDTH * 0.7)
+
+
+def _counts(pruning: pd.DataFrame) -> Grid:
+    """Numbers of heads, ascending, without that of the whole model."""
+    counts: Grid = np.unique(numbers(pruning, "n_pruned"))
+    return counts[counts > 0]
+
+
+def _span(pruning: pd.DataFrame, inches: float) -> _Span:
+    counts = _counts(pruning)
+    wide = float(np.ptp(counts)) or 2.0
+    middle = float(counts[0] + counts[-1]) / 2
+    known = known_values(pruning)
+    margin = 0.04 * (float(np.ptp(known)) or 1.0)
+    values = float(known.min()) - margin, float(known.max()) + margin
+    apart = (0.15 if len(counts) == 1 else _APART) * 1.14 * wide / inches
+    # no strategy stands where another number of heads is
+    usual = float(np.median(np.diff(counts))) if len(counts) > 1 else wide
+    apart = min(apart, 0.8 * usual / max(1, len(_strategies(pruning))))
+    return _Span((middle - 0.57 * wide, middle + 0.57 * wide), values, apart)
+
+
+def _ticks(pruning: pd.DataFrame, inches: float) -> list[float]:
+    """The numbers of heads, but for those too close to a larger one to be written beside it."""
+    low, high = _span(pruning, inches).heads
+    room, found = _TICK * (high - low) / inches, list[float]()
+    for count in _counts(pruning)[::-1]:
+        if not found or found[-1] - count >= room:
+            found.append(float(count))
+    return found[::-1]
+
+
+def _draw(axes: Axes, rows: pd.DataFrame, span: _Span) -> None:
+    draw_level(axes, rows[rows["strategy"] == NONE], "all heads")
+    strategies = _strategies(rows)
+    for number, strategy in enumerate(strategies):
+        # beside each other, so that intervals can be told apart
+        shift = span.apart * (number - (len(strategies) - 1) / 2)
+        _draw_strategy(axes, rows[rows["strategy"] == strategy], strategy, shift)
+    axes.set_xlim(*span.heads)
+    axes.set_ylim(*span.values)
+
+
+def _strategies(rows: pd.DataFrame) -> list[str]:
+    return [str(name) for name in rows["strategy"].unique() if name != NONE]
+
+
+def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) -> None:
+    colour, marker = LOOKS.get(strategy, _OTHER)
+    means = rows.assign(value=numbers(rows, "value")).groupby("n_pruned")["value"].mean()
+    places, label = means.index.to_numpy(float) + shift, token_label(strategy, _LETTERS)
+    axes.plot(places, means.to_numpy(float), color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
+    at = numbers(rows, "n_pruned") + shift
+    if rows.groupby("n_pruned").size().max() > 1:
+        axes.plot(
+            at, numbers(rows, "value"), marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2
+        )
+        return
+    draw_intervals(axes, at, rows, colour)
+
+
+def _legend_lines(pruning: pd.DataFrame) -> int:
+    """One line, or more where the names are too long for one."""
+    letters = sum(min(len(name), _LETTERS) for name in ["all heads", *_strategies(pruning)])
+    # a line, a gap, and letters of 0.56 of their size
+    needed = 0.55 * (len(_strategies(pruning)) + 1) + letters * 0.56 * TICK_SIZE / 72
+    lines = math.ceil(needed / _width(list(pruning["model"].unique())))
+    return lines if in_column() else min(lines, 2)

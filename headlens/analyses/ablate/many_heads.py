@@ -1,0 +1,251 @@
+"""Many heads pruned from one model: chosen on one part of the examples, evaluated on the other."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.pruning_options import (
+    NONE,
+    PRUNING_COLUMNS,
+    ImportanceOf,
+    Pruned,
+    PruneOptions,
+    Ranking,
+    StrategyName,
+    evaluated,
+    interval,
+    make_strategy,
+    scorer_calls,
+    wanted_choices,
+)
+from headlens.analyses.ablate.scorers import Answer, ByImportance, Remembered, Scorer, in_order
+from headlens.analyses.ablate.single_heads import AblationOptions, comparison
+from headlens.analyses.ablate.strategies import Choice, pruning_counts
+from headlens.analyses.ablate.sweep import TaskSweep
+from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part
+from headlens.errors import OptionError, counted
+from headlens.heads import Head
+from headlens.interventions.compacting import without_heads
+from headlens.models.loading import LoadedModel
+from headlens.runs.checkpoint import IDENTITY, Keeper, packed, unpacked
+from headlens.runs.progress import Advance
+from headlens.runs.run import Run
+from headlens.statistics.bootstrap import Draws
+from headlens.tasks.base import Floats
+
+
+class Answers:
+    """What scorers said, kept for --resume."""
+
+    def __init__(self) -> None:
+        self.found: list[Answer] = []
+
+    def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
+        """As the content of a file."""
+        return packed({IDENTITY: dict(identity or {}), "answers": [a.as_json() for a in self.found]}, {})
+
+    def take(self, content: bytes) -> None:
+        """The inverse."""
+        self.found = [Answer.from_json(a) for a in unpacked(content)[0]["answers"]]
+
+
+@dataclass(frozen=True)
+class Named:
+    """A choice of heads, and who made it.
+
+    Args:
+        strategy: its name.
+        seed: of a random order, else None.
+        choice: the heads.
+    """
+
+    strategy: str
+    seed: int | None
+    choice: Choice
+
+
+@dataclass(frozen=True, eq=False)
+class PruningOutcome:
+    """What became of pruned models.
+
+    Args:
+        table: `pruning.csv` without the column `model`.
+        records: (rows, examples, columns of the task), of both parts.
+    """
+
+    table: pd.DataFrame
+    records: Floats
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One model on a task, swept already.
+
+    Args:
+        run: under way.
+        name: of the model, unique in the run and fit for a file.
+        loaded: the model.
+        examples: all of them.
+        metric: of the task.
+        records: of all examples, from the sweep that `ranked` goes by.
+        options: of the ablation.
+        prune: how it is pruned.
+    """
+
+    run: Run
+    name: str
+    loaded: LoadedModel
+    examples: Examples
+    metric: str
+    records: HeadRecords
+    options: AblationOptions
+    prune: PruneOptions
+
+    def check(self) -> None:
+        """Raise OptionError for numbers of heads that the model does not have, or too few examples to split."""
+        heads = len(self.records.heads)
+        if (most := max(self.prune.prune, default=0)) >= heads:
+            problem = "nothing would be left" if most == heads else f"the model has {heads}"
+            raise OptionError(
+                f"{counted(most, 'head')} cannot be pruned: {problem}.", f"--prune can be up to {heads - 1}."
+            )
+        pruning_counts(self.prune.prune, heads)
+        ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
+
+    @cached_property
+    def ranked_on(self) -> Chosen:
+        """The examples that heads are chosen on."""
+        return ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
+
+    def outcome(self) -> PruningOutcome:
+        """The whole model, then a row for each strategy, seed and number."""
+        choices = [Named(NONE, None, Choice(())), *self._choices()]
+        sets = list(dict.fromkeys(frozenset(named.choice.removed) for named in choices))
+        text = f"evaluating {counted(len(sets) - 1, 'pruned model')}"
+        with self.run.reporter.progress(text, len(sets) * self._own(self.examples)) as advance:
+            found = {removed: self._evaluated(removed, advance) for removed in sets}
+        results = _Results(self, found[frozenset()])
+        rows = [results.row(named, found[frozenset(named.choice.removed)]) for named in choices]
+        # whole numbers also where most strategies have no seed, or all
+        table = pd.DataFrame(rows).astype({"seed": "Int64"})[PRUNING_COLUMNS[1:]]
+        return PruningOutcome(table, np.stack([found[frozenset(named.choice.removed)].records for named in choices]))
+
+    def _choices(self) -> list[Named]:
+        """What every strategy removes."""
+        heads, part = self.records.heads, self.examples.part(self.ranked_on)
+        counts = pruning_counts(self.prune.prune, len(heads))
+        calls = sum(scorer_calls(name, self.prune.beam, len(heads), max(counts)) for name, _ in self._named())
+        text = f"choosing heads on {counted(len(part), 'example')}"
+        with self.run.reporter.progress(text, calls * self._own(part)) as advance:
+            ranking, importance = self._scorers(part, advance)
+            found = []
+            for name, seed in self._named():
+                strategy = make_strategy(name, ranking, importance, self.prune.beam, seed or 0)
+                found += [Named(name, seed, choice) for choice in wanted_choices(strategy, heads, counts)]
+            return found
+
+    def _named(self) -> Iterator[tuple[StrategyName, int | None]]:
+        for name in self.prune.strategies:
+            if name == "random":
+                yield from ((name, self.options.seed + number) for number in range(self.prune.orders))
+            else:
+                yield name, None
+
+    def _scorers(self, part: Examples, advance: Advance) -> tuple[Scorer, Scorer]:
+        known = {head: found[self.ranked_on] for head, found in self.records.items()}
+
+        def sweep(removed: frozenset[Head]) -> TaskSweep:
+            return self._sweep(self._keeper("without", removed), advance)
+
+        ranking = Ranking(self.loaded.model, part, self.metric, sweep, known)
+        gradient = ImportanceOf(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
+        return self._remembered("ranking", ranking), self._remembered("importance", ByImportance(gradient))
+
+    def _remembered(self, name: str, scorer: Scorer) -> Remembered:
+        """A scorer whose answers are kept."""
+        answers, keeper = Answers(), self.run.keeper(f"{name}-{self.name}", self.loaded, self._identity)
+        keeper.restore(answers)
+        # One process may have kept an answer more than another, but all must ask the same.
+        answers.found = self.run.processes.share(answers.found)
+
+        def keep(answer: Answer) -> None:
+            answers.found.append(answer)
+            keeper.save(answers)
+            self._keeper("without", frozenset(answer.removed)).path.unlink(missing_ok=True)
+
+        return Remembered(scorer, list(answers.found), keep)
+
+    def _evaluated(self, removed: frozenset[Head], advance: Advance) -> Pruned:
+        sweep = self._sweep(self._keeper("pruned", removed), advance)
+        return evaluated(without_heads(self.loaded.model, removed), self.examples, sweep)
+
+    def _sweep(self, keeper: Keeper, advance: Advance) -> TaskSweep:
+        return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn_once, keeper, self.run.processes)
+
+    def _keeper(self, what: str, removed: frozenset[Head]) -> Keeper:
+        digest = hashlib.sha256(" ".join(map(str, in_order(removed))).encode()).hexdigest()[:16]
+        return self.run.keeper(f"{what}-{self.name}-{digest}", self.loaded, self._identity)
+
+    @cached_property
+    def _identity(self) -> dict[str, str]:
+        return {"the data": self.examples.summary.sha256}
+
+    def _own(self, examples: Examples) -> int:
+        """How many examples this process has."""
+        return len(range(self.run.processes.rank, len(examples), self.run.processes.count))
+
+
+class _Results:
+    """Makes the rows of the table.
+
+    Args:
+        bench: whose results they are.
+        whole: those of the whole model.
+    """
+
+    def __init__(self, bench: Bench, whole: Pruned) -> None:
+        self.bench, self.whole = bench, whole
+        task, metric = bench.examples.task, bench.metric
+        keys = [k for k, ranked in zip(bench.examples.keys, bench.ranked_on, strict=True) if not ranked]
+        self.draws = Draws.of(keys, bench.options.replicates, bench.options.seed)
+        self.compare = comparison(task, metric, self._evaluation(whole), self.draws)
+
+    def row(self, named: Named, found: Pruned) -> dict[str, Any]:
+        """One row of `pruning.csv`."""
+        task, metric = self.bench.examples.task, self.bench.metric
+        compared = self.compare.of(self._evaluation(found))
+        low, high = interval(task, metric, self._evaluation(found), self.draws)
+        removed = named.choice.removed
+        values = {
+            "strategy": named.strategy,
+            "seed": named.seed,
+            "n_pruned": len(removed),
+            "n_heads": len(self.bench.records.heads) - len(removed),
+            "value": compared.value,
+            "ci_low": low,
+            "ci_high": high,
+            "parameters": found.parameters,
+            "speedup": self.whole.operations / found.operations,
+            "removed": " ".join(map(str, in_order(removed))),
+        }
+        paired = {
+            "delta": compared.delta,
+            "delta_low": compared.low,
+            "delta_high": compared.high,
+            "p_value": compared.p_value,
+            "n": self.draws.examples,
+            "ranking_value": task.value(found.records[self.bench.ranked_on], metric=metric),
+        }
+        return {"task": task.name, "metric": metric, **values, **paired}
+
+    def _evaluation(self, found: Pruned) -> Floats:
+        records: Floats = found.records[~self.bench.ranked_on]
+        return records

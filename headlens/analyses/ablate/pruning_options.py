@@ -1,0 +1,217 @@
+"""What a task loses with many heads, chosen in several ways: the recipe of `headlens ablate --prune`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import PreTrainedModel
+
+from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.importance import ImportanceSession, add, importances
+from headlens.analyses.ablate.scorers import Score, Scorer
+from headlens.analyses.ablate.strategies import Beam, Choice, InSteps, Shuffled, Strategy
+from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
+from headlens.analyses.ablate.task_examples import Examples
+from headlens.attention.session import AttentionSession
+from headlens.corpora.direction import LOWER_IS_BETTER
+from headlens.errors import OptionError
+from headlens.heads import Head
+from headlens.interventions.compacting import without_heads
+from headlens.memory import InParts
+from headlens.metrics.accumulator import Totals
+from headlens.statistics.bootstrap import Draws, percentile_interval
+from headlens.tasks.base import Floats, Prepared, Task
+from headlens.tasks.evaluation import token_count
+
+StrategyName = Literal["ranked", "importance", "importance-steps", "greedy", "beam", "random"]
+STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+NONE = "none"  # the row of the whole model
+PRUNING_COLUMNS = [
+    *("model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"),
+    *("parameters", "speedup", "removed", "delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"),
+]
+
+
+@dataclass(frozen=True)
+class PruneOptions:
+    """Which numbers of heads are pruned, and how the heads are chosen.
+
+    Args:
+        prune: numbers of heads; none for no pruning.
+        strategies: `ranked` by the damage of single heads; by `importance`, once, or anew after every removal
+            (`importance-steps`); `greedy`; `beam`; `random`.
+        beam: sets of heads that a beam keeps.
+        orders: random orders.
+        rank_split: share of the examples that heads are chosen on; the others are evaluated.
+
+    Raises:
+        OptionError: if there is no such strategy, or a number is out of range.
+    """
+
+    prune: tuple[int, ...] = ()
+    strategies: tuple[StrategyName, ...] = ("ranked", "importance", "random")
+    beam: int = 3
+    orders: int = 5
+    rank_split: float = 0.5
+
+    def __post_init__(self) -> None:
+        for name in self.strategies:  # a configuration file may hold any
+            if name not in STRATEGIES:
+                raise OptionError(
+                    f"There is no strategy {name!r}.", f"--strategies can be {', '.join(STRATEGIES)}, all."
+                )
+        if self.prune and not self.strategies:
+            raise OptionError("--strategies names none.", f"Choose from {', '.join(STRATEGIES)}, or all.")
+        if not self.prune and self.strategies != type(self).strategies:
+            raise OptionError("--strategies is for pruning, which was not asked for.", "Give --prune 3,10,20,30 too.")
+        for option in ("beam", "orders"):
+            if getattr(self, option) < 1:
+                raise OptionError(f"--{option} {getattr(self, option)} is not a positive number.", "Give 1 or more.")
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """What heads are chosen by: what becomes of a metric on the ranking part. A scorer for strategies.
+
+    Where the metric stays the same, what the task has that is finer decides (`Task.finer`), such as the loss.
+
+    Args:
+        model: whole.
+        examples: the ranking part.
+        metric: of the task.
+        sweep: how the examples go through a model, given the heads that are gone from it.
+        known: records without each single head, which need not be computed again.
+    """
+
+    model: PreTrainedModel
+    examples: Examples
+    metric: str
+    sweep: Callable[[frozenset[Head]], TaskSweep]
+    known: Mapping[Head, Floats]
+
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, Score]:
+        """The metric without each candidate, its sign turned where lower is better."""
+        if not removed and all(head in self.known for head in candidates):
+            return {head: self.score(self.known[head]) for head in candidates}
+        found = self.sweep(removed).run(without_heads(self.model, removed), self.examples, candidates)
+        return {head: self.score(records) for head, records in found.items()}
+
+    def score(self, records: Floats) -> Score:
+        """Of records of the ranking part: higher is better."""
+        value = self.examples.task.value(records, metric=self.metric)
+        return Score(-value if self.metric in LOWER_IS_BETTER else value, self.examples.task.finer(records))
+
+
+@dataclass(frozen=True)
+class ImportanceOf:
+    """Estimates the importance of heads on the ranking part (`headlens.analyses.ablate.importance`).
+
+    Args:
+        model: whole.
+        examples: the ranking part.
+        batch_tokens: tokens of a batch, padding included; None for `WHOLE`.
+        warn: called with what the user should know at once.
+        progress: called with the number of examples that are done.
+    """
+
+    model: PreTrainedModel
+    examples: Examples
+    batch_tokens: int | None
+    warn: Callable[[str], None]
+    progress: Callable[[int], None] = lambda _: None
+
+    def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
+        """The importance of the heads that are left."""
+        model, totals = without_heads(self.model, removed), Totals()
+        task, reader = self.examples.task.differentiable, self.examples.reader
+        with ImportanceSession(task.network(model)) as session:
+
+            def run(prepared: Sequence[Prepared]) -> int:
+                batch = task.collate(prepared, reader, model.device)
+                rows = [len(p.rows) for p in prepared]
+                inputs = {**batch.inputs, **task.arguments(model)}
+                add(totals, session.derivatives(inputs, lambda outputs, _: task.losses(outputs, batch), rows))
+                return len(prepared)
+
+            in_parts = InParts(model.device, run, int.__add__, token_count, self.warn)
+            for batch in self.examples.batches(self.batch_tokens or WHOLE):
+                self.progress(in_parts(batch))
+            return importances(totals, session.sites)
+
+
+def make_strategy(name: StrategyName, ranking: Scorer, importance: Scorer, beam: int, seed: int) -> Strategy:
+    """A strategy by name; the seed is that of a random order."""
+    made: dict[StrategyName, Strategy] = {
+        "ranked": InSteps(ranking),
+        "importance": InSteps(importance),
+        "importance-steps": InSteps(importance, step=1),
+        "greedy": Beam(ranking),
+        "beam": Beam(ranking, beam),
+        "random": Shuffled(seed),
+    }
+    return made[name]
+
+
+def scorer_calls(name: StrategyName, beam: int, heads: int, most: int) -> int:
+    """How often a strategy asks, at most, which may take a pass over the ranking part each."""
+    return make_strategy(name, _Nobody(), _Nobody(), beam, 0).cost(heads, most).calls
+
+
+class _Nobody:
+    """Is never asked."""
+
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
+        """Nothing to say."""
+        raise LookupError(f"nobody knows about {len(candidates)} heads without {len(removed)}")
+
+
+def wanted_choices(strategy: Strategy, heads: Sequence[Head], counts: Sequence[int]) -> Iterator[Choice]:
+    """What a strategy removes, for every wanted number of heads, ascending."""
+    for size, choice in enumerate(strategy.choices(heads, max(counts)), 1):
+        if size in counts:
+            yield choice
+
+
+@dataclass(frozen=True)
+class Pruned:
+    """A model without some heads, on the evaluation part.
+
+    Args:
+        records: of its examples.
+        parameters: that are left.
+        operations: of a forward pass over an example of median length.
+    """
+
+    records: Floats
+    parameters: int
+    operations: int
+
+
+def evaluated(model: PreTrainedModel, examples: Examples, sweep: TaskSweep) -> Pruned:
+    """Run a model over the evaluation part."""
+    records: HeadRecords = sweep.run(model, examples, heads=())
+    return Pruned(records.intact, sum(p.numel() for p in model.parameters()), operations(model, examples))
+
+
+def operations(model: PreTrainedModel, examples: Examples) -> int:
+    """Floating-point operations of matrix products in a forward pass over the example of median length."""
+    task = examples.task.differentiable
+    middle = sorted(examples.prepared, key=lambda p: p.length)[len(examples) // 2]
+    batch = task.collate([middle], examples.reader, model.device)
+    network = task.network(model)
+    # The counter does not know every kernel of sdpa.
+    with AttentionSession(network, kernel="eager"), FlopCounterMode(display=False) as counter, torch.inference_mode():
+        network(**batch.inputs, **task.arguments(model))
+    return int(counter.get_total_flops())
+
+
+def interval(task: Task, metric: str, records: Floats, draws: Draws) -> tuple[float, float]:
+    """95 % bootstrap interval of a metric."""
+    replicates = np.concatenate([task.replicates(records, weights, metric) for weights in draws.blocks()])
+    low, high = percentile_interval(replicates)
+    return float(low), float(high)

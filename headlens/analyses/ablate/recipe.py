@@ -1,0 +1,243 @@
+"""`ablate` with everything around it: models and task by name, a run folder with tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from headlens.analyses.ablate.example_records import example_table, write_arrays
+from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.many_heads import Bench
+from headlens.analyses.ablate.pruning_options import PRUNING_COLUMNS, PruneOptions
+from headlens.analyses.ablate.replay.replacement import Mode
+from headlens.analyses.ablate.report import write_ablation
+from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, AblationOptions, ablate, chosen_metric
+from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
+from headlens.analyses.ablate.task_examples import Examples
+from headlens.analyses.notes import cut_translations, record_notes
+from headlens.errors import OptionError, counted
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions
+from headlens.runs.mask_option import MaskOptions
+from headlens.runs.model_record import model_facts, model_label
+from headlens.runs.output_options import Place
+from headlens.runs.progress import Reporter
+from headlens.runs.run import Run, open_run
+from headlens.tasks.base import Task
+from headlens.tasks.data_option import TaskData
+from headlens.tasks.evaluation import EvaluationOptions, estimates
+from headlens.tasks.sources import TaskSource
+from headlens.tasks.task_heads import check_head, other_names
+
+
+@dataclass(frozen=True)
+class AblateRequest:
+    """What `headlens ablate` is asked for.
+
+    Args:
+        models: one model or two, by name.
+        data: the task and its examples.
+        options: how heads are taken out, and what is measured.
+        pruning: how many heads at once, and how they are chosen.
+        mask: where queries may look.
+        model_options: how the models are loaded.
+        figures: whether figures are drawn; `headlens report` draws them later from the tables.
+        place: where the run goes.
+    """
+
+    models: tuple[str, ...] = (DEMO,)
+    data: TaskData = field(default_factory=TaskData)
+    options: AblationOptions = field(default_factory=AblationOptions)
+    pruning: PruneOptions = field(default_factory=PruneOptions)
+    mask: MaskOptions = field(default_factory=MaskOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = True
+    place: Place = field(default_factory=Place)
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.models) <= 2:
+            raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
+
+
+@dataclass(frozen=True)
+class AblateRun:
+    """What a run gave: the folder, the tables as written, what to know about them.
+
+    Args:
+        folder: of the run.
+        files: in it.
+        tables: `ablation`, `examples`, and `pruning` where heads were pruned.
+        notes: what the reader should know.
+        models: what run.json says of each.
+    """
+
+    folder: Path
+    files: list[Path]
+    tables: dict[str, pd.DataFrame]
+    notes: list[str]
+    models: list[dict[str, Any]]
+
+    def summary(self) -> dict[str, Any]:
+        """The result in short, for `--json`."""
+        pruning = self.tables.get("pruning", pd.DataFrame()).astype(object)
+        return {
+            "out": str(self.folder),
+            "models": [{k: m[k] for k in ("model", "data", "evaluation")} for m in self.models],
+            "significant": _significant(self.tables["ablation"]),
+            "pruning": pruning.where(pruning.notna(), None).to_dict("records"),
+            "notes": self.notes,
+        }
+
+
+def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> AblateRun:
+    """Read the task, load the models, take their heads out, write the run folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for; nothing is left half-written.
+        SelfCheckError: if taking heads out has no effect.
+    """
+    with open_run("ablate", request.models[0], request, reporter) as run:
+        task, source = request.data.open(offline=request.model_options.offline)
+        metric = chosen_metric(task, request.options.metric)
+        for name in request.models[1:]:
+            # What is wrong with it is told before the first model is swept.
+            other = run.load(name, request.model_options)
+            with run.masked(other, request.mask):
+                _Ablated(request, run, "", other, name).examples(task, source, metric)
+        found: dict[str, _Found] = {}
+        for number, name in enumerate(request.models):
+            loaded = run.load(name, request.model_options)
+            label = model_label(loaded, found)
+            with run.masked(loaded, request.mask):
+                found[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
+        tables = _stack(found)
+        notes = [f"{name}: {note}" if len(found) > 1 else note for name, f in found.items() for note in f.notes]
+        notes += run.warnings
+        facts = [f.facts for f in found.values()]
+        if run.folder is not None:
+            with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
+                write_ablation(run.folder, tables, figures=request.figures)
+                arrays = {f"{name}/{key}": own for name, f in found.items() for key, own in f.arrays.items()}
+                with run.file("records.npz") as path:
+                    write_arrays(arrays, path)
+            run.folder.finish({"models": facts, "task": vars(task), "notes": notes})
+        return AblateRun(run.path, run.files, tables, notes, facts)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What was found out about one model."""
+
+    tables: dict[str, pd.DataFrame]
+    arrays: dict[str, npt.NDArray[Any]]
+    notes: list[str]
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class _Ablated:
+    """One model of a run."""
+
+    request: AblateRequest
+    under_way: Run
+    number: str
+    loaded: LoadedModel
+    label: str
+
+    def run(self, task: Task, source: TaskSource, metric: str) -> _Found:
+        options = self.request.options
+        examples = self.examples(task, source, metric)
+        found = ablate(self.loaded, examples, options, partial(self._sweep, examples))
+        records = found.records[options.mode]
+        tables, ranked_on = {"ablation": found.table}, None
+        arrays = {"heads": np.array([str(h) for h in records.heads])}
+        arrays |= {mode: np.stack([own for _, own in swept.items()]) for mode, swept in found.records.items()}
+        if self.request.pruning.prune:
+            bench = self._bench(examples, metric, records)
+            outcome, ranked_on = bench.outcome(), bench.ranked_on
+            tables["pruning"], arrays["pruned"] = outcome.table, outcome.records
+        tables["examples"] = example_table(examples, records.intact, ranked_on)
+        chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
+        whole = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
+        facts = model_facts(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": whole}
+        return _Found(tables, arrays, self._notes(examples, records), facts)
+
+    def examples(self, task: Task, source: TaskSource, metric: str) -> Examples:
+        """The examples as the model reads them; errors where it cannot do the task, or be pruned as asked."""
+        check_head(self.loaded, task)
+        with self.under_way.reporter.progress(f"reading {source.name}", None) as advance:
+            examples = Examples.of(task, source, self.loaded, advance)
+        if self.request.pruning.prune:
+            self._bench(examples, metric, HeadRecords(task_heads(self.loaded.model, task), 0, 0)).check()
+        examples.ask_shortest(self.loaded.model, self.under_way.warn_once)
+        return examples
+
+    def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> Bench:
+        return Bench(
+            self.under_way,
+            self.number,
+            self.loaded,
+            examples,
+            metric,
+            records,
+            self.request.options,
+            self.request.pruning,
+        )
+
+    @contextmanager
+    def _sweep(self, examples: Examples, mode: Mode) -> Iterator[TaskSweep]:
+        run = self.under_way
+        text = f"{self.loaded.short_name} {'with each head alone' if mode == 'keep-only' else 'without each head'}"
+        keeper = run.keeper(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
+        own = len(range(run.processes.rank, len(examples), run.processes.count))
+        with run.reporter.progress(text, own) as advance:
+            yield TaskSweep(mode, self.request.options.batch_tokens, advance, run.warn_once, keeper, run.processes)
+
+    def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
+        notes, summary = [], examples.summary
+        if summary.unlabelled:
+            notes.append(f"{counted(summary.unlabelled, 'example')} left out: no answer, or no text.")
+        if summary.too_short:
+            notes.append(f"{counted(summary.too_short, 'example')} left out: fewer words than --min-words.")
+        if summary.too_long:
+            notes.append(f"{counted(summary.too_long, 'example')} left out: longer than the model reads.")
+        task = examples.task
+        if task.head == "sequence-classification" and (own := other_names(self.loaded.model.config, task.labels)):
+            notes.append(f"The model's classes {', '.join(own)} are taken for {', '.join(task.labels)}, in this order.")
+        notes += record_notes(task, records.intact)
+        cut = {str(head): cut_translations(task, own) for head, own in records.items()}
+        if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):
+            worst = next(head for head, number in cut.items() if number == most)
+            notes.append(f"Without {worst} {counted(most, 'translation')} of {len(examples)} were cut, the most.")
+        if self.request.pruning.prune and self.request.options.mode != "zero":
+            notes.append(
+                f"Pruned models are without their heads altogether; `ranked` took the order of --mode "
+                f"{self.request.options.mode}."
+            )
+        if idle := check_effect(records, counts=examples.task.generates):
+            notes.append(f"{counted(len(idle), 'head')} can go without any change: {' '.join(map(str, idle))}.")
+        return notes
+
+
+def _stack(found: dict[str, _Found]) -> dict[str, pd.DataFrame]:
+    """The tables of all models under each other."""
+    columns = {"ablation": ABLATION_COLUMNS, "pruning": PRUNING_COLUMNS}
+    stacked = {}
+    for name in next(iter(found.values())).tables:
+        whole = pd.concat([f.tables[name].assign(model=label) for label, f in found.items()], ignore_index=True)
+        others = [column for column in whole if column != "model"]
+        stacked[name] = whole[columns.get(name, ["model", *others])]
+    return stacked
+
+
+def _significant(ablation: pd.DataFrame, level: float = 0.05) -> dict[str, Any]:
+    """How many heads matter for sure, by model and mode."""
+    groups: Sequence[tuple[Any, pd.DataFrame]] = list(ablation.groupby(["model", "mode"], sort=False))
+    return {f"{model} {mode}": int((rows["p_holm"] < level).sum()) for (model, mode), rows in groups}

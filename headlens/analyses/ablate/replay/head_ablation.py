@@ -1,0 +1,244 @@
+"""Passes of a model in which one head is taken out, without computing again what that cannot change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from itertools import zip_longest
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from headlens.analyses.ablate.replay.activation_cache import Call, Forward, Recording
+from headlens.analyses.ablate.replay.baseline_pass import Intact
+from headlens.analyses.ablate.replay.nested_tensors import rows_of, tensors
+from headlens.analyses.ablate.replay.partial_forward import Playing
+from headlens.analyses.ablate.replay.replacement import Mode, alone, check_means, evenly, replaced
+from headlens.attention.contract import CallContext
+from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
+from headlens.attention.forward_tracker import Link, Passes
+from headlens.attention.install import install, is_eager, put
+from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
+from headlens.attention.persistent_edit import set_aside, standing_edits
+from headlens.attention.sites import Site, find_sites
+from headlens.errors import OptionError
+from headlens.weights.shared_layer_masks import depth_mask
+
+# Rows times positions of one pass over several heads, where nobody says: more do not make a processor faster.
+TOKENS = {"cpu": 2**11, "other": 2**15}
+# Tokens of a batch, padding included, that suit it: heads fill a pass, so that a batch may be small, of few lengths.
+BATCH_TOKENS = {"cpu": 2**8, "other": 2**13}
+
+
+class Replay:
+    """Takes the heads of a model out, one at a time, while inside `with`; afterwards nothing is left of it.
+
+        with Replay(model) as replay:
+            intact = replay.run(inputs)
+            for variant in intact.variants():
+                variant.head, variant.outputs, intact.outputs
+
+    An intact pass keeps the inputs of all layers and the outputs of all heads. A head changes nothing below its layer,
+    so all heads of a layer start from there together, as further rows of the batch: queries, keys, values and attention
+    of the layer itself are not computed again, the layers above run as the model's own code. With shared weights
+    (ALBERT) every depth is a layer of its own. Outputs equal those of full passes with `HeadGates` but for rounding. A
+    model that lost heads can lose more of them: the others keep their numbers, heads masked at a depth change nothing.
+
+    Where only the first position of the last layer is looked at, as in BERT's classifiers, the last layer is run for
+    that position alone, without a key or value; the first batch shows whether that changes any output.
+
+    An edit that stays with the model (`headlens.attention.attach_edit`) holds in all passes; the last layer is then
+    run whole.
+
+    Every replay checks that what it replaced arrived at the output projection, and that what it removed is exactly 0
+    there; of every layer in the first batch, and of one layer in every later one, that an intact replay of its first
+    example gives the outputs of the intact pass.
+
+    Args:
+        model: in evaluation mode.
+        mode: what a head's output is replaced by: `zero`, nothing; `mean`, its mean over a corpus; `uniform`, the mean
+            of the values its queries may look at, as from even attention. `keep-only` removes all heads of a layer but
+            one.
+        means: for the mode `mean`, (heads, d) by site, as `HeadMeans` gives them.
+        tokens: rows times positions of one pass, though a single head's batch may be larger; None for what suits the
+            device.
+
+    Raises:
+        OptionError: for a mode that does not exist, or does not fit `means`.
+        UnsupportedModelError: if the model's attention cannot be reached.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        mode: Mode = "zero",
+        means: Mapping[Site, Tensor] | None = None,
+        *,
+        tokens: int | None = None,
+    ) -> None:
+        self.model = model
+        self.mode: Mode = mode
+        self.sites = find_sites(model)
+        self.tokens = tokens or TOKENS.get(model.device.type, TOKENS["other"])
+        check_means(mode, means, self.sites)
+        self._means = means or {}
+        self.edits = standing_edits(model)
+        self.modules = {s: model.get_submodule(s.module) for s in self.sites}
+        self.kernel: Kernel = "eager" if is_eager(self.modules.values()) else "sdpa"
+        sites = set(self.modules.values())
+        self._silent = depth_mask(model)
+        self._chain = {m for m in model.modules() if m is not model and not sites.isdisjoint(m.modules())}
+        self._tape: Recording | Playing | None = None
+        self._undo: ExitStack | None = None
+        self._checked: set[Site] = set()
+        self._batches = 0
+        # The largest magnitude in each tensor of the outputs, over all batches.
+        self.largest: list[float] = []
+        self._only_first: bool | None = None
+        self._floor = Floor()
+        self._turn = 0
+
+    def __enter__(self) -> Self:
+        if self._undo is not None:
+            raise RuntimeError("this replay is already open")
+        if self.model.training:
+            raise RuntimeError("a model in training mode drops something else in every pass: call model.eval() first")
+        with ExitStack() as undo:
+            # No hooks of the passes are set: a replay leaves sites out on purpose.
+            undo.enter_context(set_aside(self.model))
+            link = Link(self._attend, Passes(self.model, self.sites, _nothing))
+            install(self.model, SDPA if self.kernel == "sdpa" else EAGER, link, undo)
+            for module in self._followed():
+                put(module, "forward", partial(self._call, module, module.forward), undo)
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._undo is not None:
+            undo, self._undo = self._undo, None
+            undo.close()
+
+    def run(self, inputs: Mapping[str, Any]) -> Intact:
+        """The intact pass over a batch.
+
+        Args:
+            inputs: what the model takes, with the examples on the first axis of tensors; no labels.
+
+        Raises:
+            OptionError: for labels, whose loss is one number for all rows.
+            SelfCheckError: if the pass does not come by every site once.
+        """
+        if "labels" in inputs:
+            raise OptionError("A loss over a batch mixes its rows.", "Leave the labels out and score the outputs.")
+        if any(s.stack != "encoder" for s in self.sites):
+            # A cache would hold what replays leave out.
+            inputs = {**inputs, "use_cache": False}
+        rows_of(inputs)
+        recording = Recording(self._chain, inputs)
+        outputs = self.run_with(recording, inputs)
+        intact = Intact(self, inputs, recording, outputs)
+        sizes = [float(t.abs().max()) if t.numel() else 0.0 for t in tensors(outputs)]
+        self.largest = [max(pair) for pair in zip_longest(sizes, self.largest, fillvalue=0.0)]
+        self._check(intact)
+        return intact
+
+    def run_with(self, tape: Recording | Playing, inputs: Mapping[str, Any]) -> Any:
+        """The model's outputs from a pass that is written down, or that starts in the middle.
+
+        Raises:
+            RuntimeError: outside of `with`.
+        """
+        if self._undo is None:
+            raise RuntimeError("a replay runs inside `with` only")
+        self._tape = tape
+        # The number of the next attention call among those of a whole pass.
+        self._turn = tape.depth if isinstance(tape, Playing) else 0
+        try:
+            with torch.no_grad():
+                return self.model(**inputs)
+        finally:
+            self._tape = None
+
+    def changed(self, site: Site, call: Call, heads: Sequence[int]) -> Tensor:
+        """What the heads of a site give when each head of a list is taken out: (len(heads) x rows, query, heads, d).
+
+        Heads are counted by where their weights are; numbers in the original model are another thing.
+        """
+        if self.mode == "keep-only":
+            return alone(call.output, heads)
+        instead = {"zero": None, "mean": self._means.get(site), "uniform": call.even}[self.mode]
+        return replaced(call.output, heads, instead)
+
+    def arriving(self, site: Site, outputs: Tensor) -> Tensor:
+        """Head outputs as the output projection gets them, where shared weights mask or scale some at this depth."""
+        if self._silent is None:
+            return outputs
+        return self._silent.at(site.layer, outputs.flatten(2)).view(outputs.shape)
+
+    def _followed(self) -> list[nn.Module]:
+        """Modules with attention inside, and what stands beside them: layers, projections, normalisation."""
+        beside = [m for parent in (self.model, *self._chain) for m in parent.children()]
+        return list(dict.fromkeys([*self._chain, *beside]))
+
+    def _call(self, module: nn.Module, forward: Forward, *args: Any, **kwargs: Any) -> Any:
+        if self._tape is None:
+            return forward(*args, **kwargs)
+        return self._tape.call(module, forward, args, kwargs)
+
+    def _attend(
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        tape, turn = self._tape, self._turn
+        self._turn += 1
+        if isinstance(tape, Playing):
+            given = tape.attend(module)
+            if given is not None and self._silent is not None:
+                self._silent.skip_to(tape.depth)
+            if given is None:
+                given = tape.attend_short(query, attention_mask, kwargs)
+            if given is not None:
+                return given, None
+        mask = attention_mask
+        if self.edits:
+            context = self._context(module, turn, (query, key, value))
+            call = (mask, kwargs.get("is_causal"))
+            mask = mask_to_use(self.edits, self.kernel, module, context, call, self._floor)
+        mask = mask if self.kernel == "sdpa" else additive(mask, query.dtype)
+        output, weights = own_attention(self.kernel, module)(module, query, key, value, mask, **kwargs)
+        if self.edits:
+            output = edited_output(self.edits, context, output)
+        if tape is None:
+            return output, weights
+        if isinstance(tape, Recording):
+            even = None
+            if self.mode == "uniform":
+                even = evenly(self.kernel, module, (query, key, value), mask, kwargs.get("is_causal"))
+            tape.attended(module, output, even, (key, value))
+        # No weights, as they would be kept with the layer's outputs.
+        return output, None
+
+    def _context(self, module: nn.Module, turn: int, tensors: tuple[Tensor, Tensor, Tensor]) -> CallContext:
+        own = [s for s in self.sites if self.modules[s] is module]
+        # Shared weights compute the encoder, which runs first: its depths are the first calls of a pass.
+        site = own[0] if len(own) == 1 else self.sites[turn]
+        return CallContext(site, *tensors, queries=None, keys=None, causal=site.stack == "decoder")
+
+    def _check(self, intact: Intact) -> None:
+        """Every layer once, then one in every batch, in turn."""
+        sites = intact.sites
+        if self._only_first is None:
+            # An edit wants to see all queries of a layer.
+            self._only_first = False if self.edits else intact.only_first_position()
+        if self._only_first:
+            intact.use_shortcut()
+        for site in [s for s in sites if s not in self._checked] or [sites[self._batches % len(sites)]]:
+            intact.check(site)
+            self._checked.add(site)
+        self._batches += 1
+
+
+def _nothing(*_: object, **__: object) -> None:
+    pass

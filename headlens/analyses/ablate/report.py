@@ -1,0 +1,114 @@
+"""The figures of `headlens ablate`, from the tables it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from headlens.analyses.ablate.curve_figure import pruning_curve
+from headlens.analyses.ablate.head_cards import ablation_findings, ablation_heads
+from headlens.analyses.ablate.map_figure import KEEP_ONLY, ablation_map, side_by_side
+from headlens.analyses.ablate.overviews import heads_alone, needed_heads, pruned_models
+from headlens.heads import STACKS
+from headlens.pages.command_report import Caption, Figures, Kind
+from headlens.pages.page_tables import PageTable
+from headlens.runs.folder import RunFolder
+from headlens.runs.reading import Columns, RecordedRun
+
+
+def ablation_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
+    """Draw every figure one after the other, so that only one is in memory.
+
+    Args:
+        tables: `ablation` and `pruning`, as far as there: rows of the CSV files, of one model or several.
+
+    Yields:
+        Name of the figure, and the figure; None where there is nothing to draw.
+    """
+    if "ablation" in tables:
+        yield "ablation", ablation_map(tables["ablation"])
+        if (beside := side_by_side(tables["ablation"])) is not None:
+            yield "side_by_side", beside
+        if (tables["ablation"]["mode"] == KEEP_ONLY).any():
+            yield "keep_only", ablation_map(tables["ablation"], keep_only=True)
+    if "pruning" in tables:
+        yield "pruning", pruning_curve(tables["pruning"])
+
+
+def write_ablation(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
+    """Write every table as CSV, then, if wanted, every figure as PNG and SVG.
+
+    Args:
+        run: the folder, started.
+        tables: `ablation`, `examples`, and `pruning` where heads were pruned.
+        figures: whether to draw.
+    """
+    for name, frame in tables.items():
+        run.table(name, frame)
+    for name, figure in ablation_figures(tables) if figures else ():
+        run.figure(name, figure)
+
+
+def _draw(run: RecordedRun) -> Figures:
+    return ablation_figures(run.tables)
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    return [table for table in (needed_heads(runs), heads_alone(runs), pruned_models(runs)) if table.rows]
+
+
+CAPTIONS = {
+    "ablation": Caption(
+        "Without each head",
+        "By how much the task's metric changes when a single head is taken out: red heads are needed, without blue "
+        "ones the model does better, white ones do not matter, and hatched places have no head. Below each change "
+        "stands half the width of its paired 95 % interval; a dot marks changes that are significant after Holm's "
+        "correction for the number of heads.",
+    ),
+    "side_by_side": Caption(
+        "Models side by side",
+        "The same changes in the same colours, without numbers, so that models or the stacks of one can be compared: "
+        "all panels have one scale. A dot marks changes that are significant after Holm's correction.",
+    ),
+    "keep_only": Caption(
+        "Each head alone in its layer",
+        "By how much the metric changes when all heads of a layer but one are taken out: layers in which some head is "
+        "white can do with that one alone (Michel et al. 2019).",
+    ),
+    "pruning": Caption(
+        "Pruning many heads",
+        "The metric against the number of heads pruned, by how they were chosen, with 95 % intervals. Heads were "
+        "chosen on one part of the examples, and the values are those of the other part. The dashed line with its band "
+        "is the whole model; of random orders every one is a point.",
+    ),
+}
+
+ABLATE = Kind(
+    tables={
+        "ablation": Columns(
+            keys=("layer", "head"),
+            numbers=("n", "baseline", "value", "delta", "ci_low", "ci_high", "p_value", "p_holm"),
+            words={"model": (), "stack": STACKS, "task": (), "metric": (), "mode": ()},
+            identity=("model", "mode", "stack", "layer", "head"),
+        ),
+        "pruning": Columns(
+            keys=("n_pruned", "n_heads"),
+            numbers=("seed", "value", "ci_low", "ci_high", "parameters", "speedup"),
+            words={"model": (), "task": (), "metric": (), "strategy": ()},
+            identity=("model", "strategy", "seed", "n_pruned"),
+        ),
+    },
+    needed=("ablation",),
+    figures=_draw,
+    captions=CAPTIONS,
+    sources={
+        "ablation": ("ablation",),
+        "side_by_side": ("ablation",),
+        "keep_only": ("ablation",),
+        "pruning": ("pruning",),
+    },
+    overviews=_overviews,
+    heads=ablation_heads,
+    findings=ablation_findings,
+)

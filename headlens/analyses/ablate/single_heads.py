@@ -1,0 +1,177 @@
+"""What a task loses with each head: the recipe of `headlens ablate` without `--prune`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import pandas as pd
+
+from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.replay.replacement import Mode
+from headlens.analyses.ablate.sweep import TaskSweep
+from headlens.analyses.ablate.task_examples import Examples
+from headlens.errors import OptionError
+from headlens.heads import KEY_COLUMNS, HeadTable
+from headlens.models.loading import LoadedModel
+from headlens.statistics.bootstrap import Draws
+from headlens.statistics.paired_tests import Compared, Comparison, Right, holm
+from headlens.tasks.base import Floats, Task
+
+How = Callable[[Mode], AbstractContextManager[TaskSweep]]
+ABLATION_COLUMNS = [
+    *("model", "task", "metric", "mode", *KEY_COLUMNS),
+    *("n", "baseline", "value", "delta", "ci_low", "ci_high", "p_value", "p_holm"),
+]
+
+
+@dataclass(frozen=True)
+class AblationOptions:
+    """How heads are taken out, and how the task is measured then.
+
+    Args:
+        mode: what a head's output is replaced by: `zero`, its `mean` over the data, or that of `uniform` attention.
+        keep_only: also take out all heads of a layer but one (Michel et al. 2019, section 3.3).
+        metric: of the task; None for its main one.
+        replicates: bootstrap samples.
+        seed: of the bootstrap, and of what else is drawn.
+        batch_tokens: tokens of a batch, padding included; None for what suits the device.
+
+    Raises:
+        OptionError: if a number is out of range.
+    """
+
+    mode: Mode = "zero"
+    keep_only: bool = False
+    metric: str | None = None
+    replicates: int = 10_000
+    seed: int = 0
+    batch_tokens: int | None = None
+
+    def __post_init__(self) -> None:
+        for option, value in (("replicates", self.replicates), ("batch-tokens", self.batch_tokens)):
+            if value is not None and value < 1:
+                raise OptionError(f"--{option} {value} is not a positive number.", "Give 1 or more.")
+        if self.mode == "keep-only":
+            raise OptionError("keep-only is no mode of its own.", "Give --keep-only beside --mode.")
+
+    @property
+    def modes(self) -> list[Mode]:
+        """The sweeps, one after the other."""
+        return [self.mode, "keep-only"] if self.keep_only else [self.mode]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """What a task loses with each head.
+
+    Args:
+        table: a row per mode and head, see `ablation_table`.
+        records: of all examples, by mode.
+    """
+
+    table: pd.DataFrame
+    records: dict[Mode, HeadRecords]
+
+
+def ablate(
+    loaded: LoadedModel, examples: Examples, options: AblationOptions | None = None, how: How | None = None
+) -> Ablation:
+    """Run a task with all heads and without each.
+
+        task, source = headlens.open_task("sst2", "dev.tsv")
+        found = headlens.ablate(loaded, headlens.Examples.of(task, source, loaded))
+        found.table
+
+    Args:
+        loaded: the model.
+        examples: as it reads them.
+        options: how heads are taken out, and what is measured.
+        how: for each mode, how the examples go through the model; None for one process, without progress and resuming.
+
+    Raises:
+        OptionError: if the task has no such metric, or cannot be run in such a mode.
+        SelfCheckError: if something else was taken out than was meant.
+    """
+    options = options or AblationOptions()
+    metric = chosen_metric(examples.task, options.metric)
+    records = {}
+    for mode in options.modes:
+        with nullcontext(TaskSweep(mode, options.batch_tokens)) if how is None else how(mode) as sweep:
+            records[mode] = sweep.run(loaded.model, examples)
+    draws = Draws.of(examples.keys, options.replicates, options.seed)
+    tables = [ablation_table(examples.task, metric, mode, found, draws) for mode, found in records.items()]
+    return Ablation(pd.concat(tables, ignore_index=True), records)
+
+
+def chosen_metric(task: Task, metric: str | None) -> str:
+    """The metric asked for, or the task's main one.
+
+    Raises:
+        OptionError: if the task has no such metric.
+    """
+    name = metric or task.metrics[0]
+    if name not in task.metrics:
+        raise OptionError(
+            f"The task {task.name} has no metric {name!r}.", f"--metric can be {', '.join(task.metrics)}."
+        )
+    return name
+
+
+def comparison(task: Task, metric: str, baseline: Floats, draws: Draws) -> Comparison:
+    """Compares records of a task with a baseline: McNemar's test for shares of right examples, else the bootstrap."""
+
+    def statistic(records: Floats, weights: Floats) -> Floats:
+        return task.replicates(records, weights, metric)
+
+    return Comparison(baseline, statistic, draws, _right(task, metric, baseline))
+
+
+def _right(task: Task, metric: str, records: Floats) -> Right | None:
+    if task.right(records, metric) is None:
+        return None
+    found: Right = partial(_scores, task, metric)
+    return found
+
+
+def _scores(task: Task, metric: str, records: Floats) -> Floats:
+    found = task.right(records, metric)
+    assert found is not None
+    return found
+
+
+def ablation_table(task: Task, metric: str, mode: Mode, records: HeadRecords, draws: Draws) -> pd.DataFrame:
+    """What becomes of a metric without each head: one row per head.
+
+    Args:
+        task: whose records they are.
+        metric: of the task.
+        mode: how heads were taken out; for `keep-only` the row of a head is about the model with this head alone in
+            its layer.
+        records: of all examples.
+        draws: of the same examples, for the intervals.
+
+    Returns:
+        Columns `ABLATION_COLUMNS` without `model`: `delta` is `value` - `baseline`, `ci_low` and `ci_high` are its
+        paired 95 % bootstrap interval, `p_value` is McNemar's exact test where the metric is the share of examples that
+        are right and the paired bootstrap otherwise, `p_holm` corrected for the number of heads (Holm 1979).
+    """
+    compare = comparison(task, metric, records.intact, draws)
+    found: list[Compared] = [compare.of(own) for _, own in records.items()]
+    p_values = np.array([c.p_value for c in found])
+    n = len(records.intact)
+    table = HeadTable.from_columns(
+        records.heads,
+        n=[n] * len(found),
+        baseline=[compare.value] * len(found),
+        value=[c.value for c in found],
+        delta=[c.delta for c in found],
+        ci_low=[c.low for c in found],
+        ci_high=[c.high for c in found],
+        p_value=p_values,
+        p_holm=holm(p_values),
+    ).rows
+    return table.assign(task=task.name, metric=metric, mode=mode)[ABLATION_COLUMNS[1:]]

@@ -1,0 +1,125 @@
+"""A task's examples as one model reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import numpy.typing as npt
+from transformers import PreTrainedModel
+
+from headlens.attention.session import AttentionSession
+from headlens.errors import OptionError, counted
+from headlens.memory import InParts
+from headlens.models.loading import LoadedModel
+from headlens.statistics.seeding import generator_of
+from headlens.tasks.base import Floats, Prepared, Task
+from headlens.tasks.evaluation import nothing_left, token_count
+from headlens.tasks.feeding import budget_batches, prepare_all
+from headlens.tasks.reader import Reader
+from headlens.tasks.sources import SourceCounts, TaskSource
+from headlens.tasks.summary import DataSummary, fingerprint
+
+Chosen = npt.NDArray[np.bool_]
+
+
+def _say_nothing(message: str) -> None:
+    del message
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Examples in the order of their source, numbered from 0.
+
+    Args:
+        task: whose they are.
+        reader: the model's.
+        prepared: the examples; `index` is their place here.
+        summary: what became of the source.
+    """
+
+    task: Task
+    reader: Reader
+    prepared: tuple[Prepared, ...]
+    summary: DataSummary
+
+    @classmethod
+    def of(
+        cls, task: Task, source: TaskSource, loaded: LoadedModel, advance: Callable[[int], None] = lambda _: None
+    ) -> Examples:
+        """Read a source.
+
+        Raises:
+            CorpusError: broken data, or no example that the model can read.
+            ModelError: no tokenizer.
+        """
+        reader, counts = Reader.of(loaded, task.labels), SourceCounts()
+        prepared = []
+        for example in prepare_all(task, source, reader, counts):
+            prepared.append(example)
+            advance(1)
+        if not prepared:
+            raise nothing_left(source, reader, counts)
+        summary = DataSummary.of(source.name, counts, fingerprint(p.example for p in prepared))
+        return cls(task, reader, tuple(prepared), summary)
+
+    def __len__(self) -> int:
+        return len(self.prepared)
+
+    @property
+    def keys(self) -> list[str]:
+        """What examples are drawn by, the same for all models; questions about one paragraph go together."""
+        return [p.example.key for p in self.prepared]
+
+    def ask_shortest(self, model: PreTrainedModel, warn: Callable[[str], None] = _say_nothing) -> None:
+        """Ask the shortest example, which tells at once whether a model's outputs are what the task reads.
+
+        Args:
+            model: with the head that the task needs.
+            warn: called when memory does not suffice for the example at once.
+
+        Raises:
+            InputError: where the task cannot be asked.
+        """
+
+        def run(prepared: Sequence[Prepared]) -> Floats:
+            batch = self.task.collate(prepared, self.reader, model.device)
+            return self.task.read(self.task.run(model, batch), batch)
+
+        shortest = min(self.prepared, key=lambda p: p.length)
+        with AttentionSession(self.task.network(model)):
+            InParts(model.device, run, np.add, token_count, warn)([shortest])
+
+    def part(self, chosen: Chosen) -> Examples:
+        """Some of them, numbered anew."""
+        kept = [p for p, wanted in zip(self.prepared, chosen, strict=True) if wanted]
+        return replace(self, prepared=tuple(replace(p, index=i) for i, p in enumerate(kept)))
+
+    def batches(self, batch_tokens: int, rank: int = 0, count: int = 1) -> Iterator[list[Prepared]]:
+        """This process's share of the examples in batches of similar length, every time the same."""
+        return budget_batches(self.prepared[rank::count], batch_tokens)
+
+
+def ranking_part(keys: Sequence[str], share: float, seed: int) -> Chosen:
+    """Which examples heads are ranked on; the others are for evaluation.
+
+    Every example is drawn by itself, from its key and the seed, so that all models are ranked on the same ones.
+
+    Args:
+        keys: of the examples; equal ones go together.
+        share: that is to be ranked on, about.
+        seed: another seed draws others.
+
+    Raises:
+        OptionError: if nothing is left for one of the parts.
+    """
+    if not 0 < share < 1:
+        raise OptionError(f"--rank-split {share} leaves nothing to rank or to evaluate on.", "0.5 takes half.")
+    chosen = np.array([generator_of(key, seed).random() < share for key in keys])
+    if not 1 < chosen.sum() < len(keys) - 1:
+        raise OptionError(
+            f"{counted(len(keys), 'example')} cannot be split into one part to rank on and one to evaluate on.",
+            "Give more --data.",
+        )
+    return chosen

@@ -1,0 +1,1 @@
+"""Attention maps of given sentences."""

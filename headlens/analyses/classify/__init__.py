@@ -1,0 +1,1 @@
+"""What every head does: metrics over a corpus, and roles."""

@@ -1,0 +1,238 @@
+"""What every head of a model does: the recipe of `headlens classify`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
+from typing import Literal
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from headlens.analyses.classify.roles import Thresholds
+from headlens.analyses.classify.tables import add_relevance, head_tables
+from headlens.analyses.notes import annotation_notes, encoding_notes
+from headlens.analyses.relevance.analysis import HeadRelevances
+from headlens.attention.contract import Observer, Tokens
+from headlens.attention.session import AttentionSession
+from headlens.corpora.annotations import AnnotationCounts, Annotator
+from headlens.corpora.batches import Batch
+from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.frequency import Frequency
+from headlens.corpora.relations import normalise
+from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.windows import LongSentences
+from headlens.errors import CorpusError, NoHeadsError, OptionError
+from headlens.heads import HeadTable, Stack
+from headlens.metrics import TOKEN_METRICS
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import Level
+from headlens.metrics.base import Statistics
+from headlens.metrics.rare import RareWords
+from headlens.metrics.similarity import Similarity
+from headlens.metrics.syntax import (
+    DEFAULT_RELATIONS,
+    Syntax,
+    count_offsets,
+    most_frequent_offsets,
+)
+from headlens.models.loading import LoadedModel
+from headlens.runs.corpus_pass import CorpusPass
+from headlens.runs.corpus_reader import Feed
+from headlens.runs.pass_state import Tally
+
+SimilarityMode = Literal["sample", "all", "off"]
+
+
+@dataclass(frozen=True)
+class ClassifyOptions:
+    """What `classify` measures and when a head gets a role.
+
+    Args:
+        relations: dependency relations by UD name (a ClearNLP name is taken for its UD counterpart).
+        thresholds: from where on a head holds a role.
+        level: whether token metrics look at tokens or at words.
+        exclude_self: leave a word's attention to itself out of the syntactic accuracy.
+        similarity: distances between heads from one query token per sentence, from all, or not at all.
+        batch_tokens: tokens of a batch, padding included.
+        seed: chooses the query tokens of sampled similarity.
+        long_sentences: whether sentences longer than the model reads are left out or cut into windows.
+        kernel: "eager" runs the model's own attention, bit for bit; "fast" differs from it by rounding, so that a head
+            that attends to two tokens equally to the seventh digit may point at the other one.
+    """
+
+    relations: tuple[str, ...] = DEFAULT_RELATIONS
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    level: Level = "token"
+    exclude_self: bool = False
+    similarity: SimilarityMode = "sample"
+    batch_tokens: int = 2048
+    seed: int = 0
+    long_sentences: LongSentences = "skip"
+    kernel: Literal["fast", "eager"] = "fast"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
+
+
+@dataclass(frozen=True)
+class Frequencies:
+    """Word frequencies of both sides; None leaves the rare-word metric out."""
+
+    source: Frequency | None = None
+    target: Frequency | None = None
+
+
+@dataclass(frozen=True)
+class Classification:
+    """What `classify` found: tables by the name of their CSV, and what became of the corpus.
+
+    Args:
+        tables: `heads`, `positions`, and as far as the corpus allows `syntax`, `rare`, `similarity`; `relevance` where
+            it was measured.
+        encoding: sentences and words read, left out, not aligned.
+        annotation: dependency instances read and lost.
+        notes: what the user should know about these numbers.
+    """
+
+    tables: dict[str, HeadTable]
+    encoding: EncodingCounts
+    annotation: AnnotationCounts
+    notes: list[str]
+
+    def frames(self, model: str) -> dict[str, pd.DataFrame]:
+        """The tables as they are written: with the model's name in front."""
+        return {name: table.with_model(model) for name, table in self.tables.items()}
+
+    def with_relevance(self, found: HeadRelevances) -> Classification:
+        """The same with the relevance of heads in `heads` and a table of its own."""
+        tables = {
+            **self.tables,
+            "heads": add_relevance(self.tables["heads"], found.of_heads()),
+            "relevance": found.table,
+        }
+        return replace(self, tables=tables, notes=list(dict.fromkeys([*self.notes, *found.notes])))
+
+
+def classify(
+    loaded: LoadedModel,
+    corpus: Corpus,
+    options: ClassifyOptions | None = None,
+    frequencies: Frequencies | None = None,
+    *,
+    baseline_corpus: Corpus | None = None,
+    how: CorpusPass | None = None,
+) -> Classification:
+    """Measure every head of a model over a corpus and name the roles of the heads.
+
+    Memory does not grow with the corpus. The result does not depend on the size or order of batches, but for the last
+    digits of sums.
+
+    Args:
+        loaded: an encoder, decoder or encoder-decoder with its tokenizer.
+        corpus: sentences, with trees for the syntactic roles, in pairs for decoder and cross-attention.
+        options: what is measured.
+        frequencies: for the rare-word roles.
+        baseline_corpus: where the baseline's word offsets are chosen; by default the corpus itself.
+        how: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
+
+    Raises:
+        ModelError: if the model has no tokenizer.
+        NoHeadsError: if no heads are left where the corpus goes.
+        CorpusError: if nothing of the corpus can be used.
+        OptionError: if a relation that was asked for never occurs in trees that are there.
+    """
+    options = options or ClassifyOptions()
+    frequencies = frequencies or Frequencies()
+    feed = Feed.of(loaded, _first(corpus), options.long_sentences)
+    if not any(site.n_heads for site in feed.sites):
+        part = "the encoder of " if feed.encoder_alone else ""
+        raise NoHeadsError(f"No heads are left in {part}{loaded.name}.", "Give a model with some.")
+    sample = options.similarity == "sample"
+    annotator = Annotator(options.relations, frequencies.source, frequencies.target, sample, options.seed)
+    baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)
+    session = AttentionSession(feed.model, observers=_observers(feed, options, baseline), kernel=options.kernel)
+    statistics, similarity = session.observers[0], session.observers[-1]
+    assert isinstance(statistics, Statistics)
+    tally = Tally({"statistics": statistics.totals})
+    if isinstance(similarity, Similarity):
+        tally = Tally({**tally.totals, "similarity": similarity.totals})
+
+    def step(batch: Batch) -> AnnotationCounts:
+        counts = AnnotationCounts()
+        tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
+        with session.batch(tokens):
+            feed.model(**batch.inputs, **feed.arguments)
+        return counts
+
+    with session, torch.inference_mode():
+        (how or CorpusPass()).run(feed, corpus, step, tally, options.batch_tokens)
+    encoding, annotation = tally.encoding, tally.annotation
+    _check_counts(corpus, feed, encoding, annotation, options.relations)
+    thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
+    tables = head_tables(statistics, similarity if isinstance(similarity, Similarity) else None, thresholds)
+    notes = annotation_notes(annotation, options.relations, options.thresholds.min_instances)
+    return Classification(tables, encoding, annotation, [*encoding_notes(feed, encoding), *notes])
+
+
+def _observers(feed: Feed, options: ClassifyOptions, baseline: dict[Stack, Array] | None) -> list[Observer]:
+    metrics = [*TOKEN_METRICS, RareWords(), Syntax(options.relations, options.exclude_self, baseline)]
+    found: list[Observer] = [Statistics(metrics, feed.sites, level=options.level)]
+    return found if options.similarity == "off" else [*found, Similarity(feed.sites)]
+
+
+def _first(corpus: Corpus) -> Example:
+    for example in corpus:
+        return example
+    raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)
+
+
+def _check_counts(
+    corpus: Corpus, feed: Feed, encoding: EncodingCounts, annotation: AnnotationCounts, relations: tuple[str, ...]
+) -> None:
+    if not encoding.sentences:
+        raise CorpusError(
+            f"the model can read no sentence: {encoding.too_long} longer than its {feed.encoder.limit} tokens, "
+            f"{encoding.empty} empty.",
+            "Cut long sentences with --long-sentences window, or use a model with a longer limit.",
+            path=corpus.name,
+        )
+    if annotation.trees:
+        check_relations(relations, annotation.arcs, corpus.name)
+
+
+def check_relations(relations: tuple[str, ...], found: Mapping[str, int], corpus: str) -> None:
+    """Refuse relations that occur nowhere, unless they are among the defaults.
+
+    Raises:
+        OptionError: naming them and the relations that do occur.
+    """
+    missing = [r for r in relations if not found.get(r)]
+    if not missing or (set(missing) < set(relations) and set(missing) <= set(DEFAULT_RELATIONS)):
+        return
+    there = [r for r, n in found.items() if n]
+    known = ", ".join(sorted(r for r in there if ":" not in r)) or "none"
+    meant = ", ".join(dict.fromkeys(close for r in missing for close in get_close_matches(r, there, n=1)))
+    raise OptionError(
+        f"--relations: {', '.join(missing)} occur{'s' if len(missing) == 1 else ''} nowhere in the trees of {corpus}.",
+        f"{f'Did you mean {meant}? ' if meant else ''}Relations there: {known}.",
+    )
+
+
+def _baseline(feed: Feed, corpus: Corpus, options: ClassifyOptions) -> dict[Stack, Array]:
+    """The most frequent word offsets of another corpus, by stack; no model is run for them."""
+    annotator = Annotator(options.relations, sample=False)
+    counts = AnnotationCounts()
+    found: dict[Stack, Tensor] = {}
+    for batch in feed.batches(corpus, options.batch_tokens):
+        tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
+        sides: dict[Stack, Tokens | None] = {"encoder": tokens.encoder, "decoder": tokens.decoder}
+        for stack, side in sides.items():
+            if side is not None and side.arcs is not None:
+                found[stack] = count_offsets(side.arcs, len(options.relations)) + found.get(stack, 0)
+    if not counts.arcs:
+        raise CorpusError("the baseline corpus has no instance of the relations.", "It needs trees.", path=corpus.name)
+    return {stack: most_frequent_offsets(n.cpu().numpy()) for stack, n in found.items()}

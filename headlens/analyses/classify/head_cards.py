@@ -1,0 +1,154 @@
+"""What `headlens classify` tells about single heads, and about all of them in a few sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from headlens.analyses.attend.stored_maps import read_maps
+from headlens.analyses.classify.syntax_figure import is_marked
+from headlens.analyses.relevance.head_cards import relevance_findings, relevance_series
+from headlens.errors import counted
+from headlens.heads import Head
+from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadShares, HeadWords
+from headlens.pages.page_tables import number_text
+from headlens.plots.head_grid import numbers, parts
+from headlens.plots.role_colours import ARROWS, COLOURS, FAMILIES, NONE, families, short
+from headlens.runs.reading import RecordedRun
+
+_RELATIONS = 6  # lines of a card
+_KEYS = ["model", "stack", "layer", "head"]
+
+
+class _Measure(NamedTuple):
+    column: str
+    title: str
+    about: str
+
+
+_MEASURES = (
+    _Measure(
+        "confidence", "confidence", "Mean largest attention weight; separators count neither as queries nor as keys."
+    ),
+    _Measure("confidence_all", "confidence with separators", "Mean largest attention weight of all queries."),
+    _Measure("entropy_norm", "entropy", "Of attention, as a share of the largest possible one: 1 is even attention."),
+    _Measure("distance", "distance", "Mean distance in tokens between a query and what it attends to, by weight."),
+    _Measure("positional_share", "commonest offset", "Share of tokens whose most attended token stands at it."),
+    _Measure("to_cls", "weight to [CLS]", "Mean attention weight given to it."),
+    _Measure("to_sep", "weight to [SEP]", "Mean attention weight given to it."),
+    _Measure("to_bos", "weight to the first token", "Mean attention weight given to the beginning of the sentence."),
+    _Measure("to_eos", "weight to the end", "Mean attention weight given to the end-of-sentence token."),
+    _Measure("to_punct", "weight to punctuation", "Mean attention weight given to it."),
+    _Measure("to_self", "weight to itself", "Mean attention weight of tokens to themselves."),
+    _Measure("to_prev", "weight to the previous token", "Mean attention weight given to it."),
+    _Measure("to_next", "weight to the next token", "Mean attention weight given to it."),
+    _Measure("rare_top1", "rarest word", "How often a head points at the least frequent word of the sentence."),
+)
+
+
+def classify_heads(run: RecordedRun) -> HeadFacts:
+    """Roles, measures, relations, offsets, and attention on a sentence."""
+    heads = run.tables["heads"] if "heads" in run.tables else pd.DataFrame(columns=[*_KEYS, "role", "roles"])
+    codes = np.array([FAMILIES.index(name) for name in families(heads["role"])], np.float64)
+    roled = heads.assign(code=codes, letters=[short(role).replace("\n", "") for role in heads["role"]])
+    about = "The strongest role of the head, if it holds one; letters give the offset or the relation."
+    categories = {"no role" if name == NONE else name: COLOURS[name] for name in FAMILIES}
+    series = [HeadSeries("role", "role", about, roled, "code", categories=categories, letters="letters")]
+    for column, title, text in _MEASURES:
+        if column in heads:
+            bounds = (f"{column}_ci_low", f"{column}_ci_high")
+            series.append(HeadSeries(column, title, text, heads, column, bounds if set(bounds) <= set(heads) else None))
+    if "syntax" in run.tables:
+        series += _best_margin(run.tables["syntax"])
+    if "relevance" in run.tables:
+        series += relevance_series(run.tables["relevance"])
+    words = [HeadWords("Roles", _lines(heads, [_spelled(roles) for roles in heads["roles"]]))]
+    if "syntax" in run.tables:
+        words.append(HeadWords("Relations: accuracy, beside the best fixed offset's", _relations(run)))
+    shares = []
+    if "positions" in run.tables:
+        offsets = run.tables["positions"].rename(columns={"offset": "category"})
+        shares.append(HeadShares("Where the most attended token stands", offsets))
+    return HeadFacts(series, words, shares, read_maps(run, str))
+
+
+def classify_findings(run: RecordedRun) -> list[str]:
+    """The roles, the most positional head, the head that follows a relation best, the most relevant one."""
+    found = []
+    for part in parts(run.tables["heads"]) if "heads" in run.tables else ():
+        count = pd.Series(families(part.rows["role"])).value_counts()
+        held = ", ".join(f"{count[name]} {name}" for name in FAMILIES if name != NONE and name in count)
+        found.append(
+            f"{part.name}: of {counted(len(part.rows), 'head')} "
+            + (f"{held} by their strongest role; {count.get(NONE, 0)} hold none." if held else "none holds a role.")
+        )
+        shares = numbers(part.rows, "positional_share")
+        if np.isfinite(shares).any():
+            best = part.rows.iloc[int(np.nanargmax(shares))]
+            found.append(
+                f"{part.name}: the most positional head is {_name(best)}: {np.nanmax(shares):.0%} of the tokens attend "
+                f"most to {_where(best['positional_offset'])}."
+            )
+    for part in parts(run.tables["syntax"]) if "syntax" in run.tables else ():
+        found += _syntactic(part.name, part.rows)
+    return found + relevance_findings(run)
+
+
+def _syntactic(name: str, rows: pd.DataFrame) -> list[str]:
+    sure = rows[is_marked(rows["significant"]) & is_marked(rows["syntactic"])]
+    if sure.empty:
+        return [f"{name}: no head follows a relation significantly better than a fixed offset, by the margin."]
+    best = sure.iloc[int(np.argmax(numbers(sure, "accuracy") - numbers(sure, "baseline")))]
+    heads = len(sure.drop_duplicates(["layer", "head"]))
+    return [
+        f"{name}: {counted(heads, 'head')} {'follows' if heads == 1 else 'follow'} some relation significantly better "
+        f"than the best fixed offset. Farthest above it is {_name(best)} with {best['relation']} {best['direction']}: "
+        f"{best['accuracy']:.1%} [{best['ci_low']:.1%}, {best['ci_high']:.1%}] of {int(best['n']):,} cases, the "
+        f"offset {best['baseline']:.1%}."
+    ]
+
+
+def _where(offset: Any) -> str:
+    """A commonest offset in words; heads that have no single one lack it."""
+    known = {-1: "the previous token", 0: "themselves", 1: "the next token"}
+    return "one offset" if pd.isna(offset) else known.get(int(offset), f"the token at {int(offset):+d}")
+
+
+def _name(row: pd.Series[Any]) -> str:
+    return str(Head(row["stack"], int(row["layer"]), int(row["head"])))
+
+
+def _spelled(roles: Any) -> str:
+    return "none" if pd.isna(roles) or not roles else str(roles)
+
+
+def _lines(rows: pd.DataFrame, texts: Sequence[str]) -> pd.DataFrame:
+    return rows[_KEYS].assign(text=list(texts))
+
+
+def _best_margin(syntax: pd.DataFrame) -> list[HeadSeries]:
+    gain = numbers(syntax, "accuracy") - numbers(syntax, "baseline")
+    known = syntax.assign(gain=gain)[np.isfinite(gain)]
+    if known.empty:
+        return []
+    best = known.groupby(_KEYS, sort=False)["gain"].max().reset_index()
+    about = "Accuracy of the head's best relation, less that of the best fixed offset for this relation."
+    return [HeadSeries("margin", "best relation above its offset", about, best, "gain", diverging=True)]
+
+
+def _relations(run: RecordedRun) -> pd.DataFrame:
+    syntax = run.tables["syntax"]
+    gain = numbers(syntax, "accuracy") - numbers(syntax, "baseline")
+    known = syntax.assign(gain=gain)[np.isfinite(gain) & np.isfinite(numbers(syntax, "n"))]
+    known = known.sort_values("gain", ascending=False, kind="stable")
+    known = known.groupby(_KEYS, sort=False).head(_RELATIONS)
+    texts = [
+        f"{row['relation']} {ARROWS.get(str(row['direction']), row['direction'])} {number_text(row['accuracy'])} "
+        f"[{number_text(row['ci_low'])}, {number_text(row['ci_high'])}], offset {number_text(row['baseline'])}, "
+        f"n {int(row['n'])}" + (", significant" if sure else "")
+        for row, sure in zip(known.to_dict("records"), is_marked(known["significant"]), strict=True)
+    ]
+    return _lines(known, texts)

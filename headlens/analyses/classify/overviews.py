@@ -1,0 +1,96 @@
+"""What a reader of classifications looks for first, over one run or several: roles, and the best heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headlens.analyses.classify.best_heads import FEWEST
+from headlens.analyses.classify.syntax_figure import best_heads, verdicts
+from headlens.heads import Head
+from headlens.pages.page_tables import Cell, Interval, PageTable, named, number_text, page_table, tables_of
+from headlens.plots.head_grid import numbers, parts
+from headlens.plots.role_colours import FAMILIES, NONE, families
+from headlens.runs.reading import RecordedRun
+
+
+def fewest(run: RecordedRun) -> int:
+    """The --min-instances of a run."""
+    found = run.argument("min_instances", FEWEST)
+    return found if isinstance(found, int) else FEWEST
+
+
+def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
+    """How many heads of every stack have which role as their strongest."""
+    counted = [
+        (run, part, pd.Series(families(part.rows["role"])).value_counts())
+        for run, heads in tables_of(runs, "heads")
+        for part in parts(heads)
+    ]
+    present = [name for name in FAMILIES if any(name in counts for *_, counts in counted)]
+    records = [
+        named(run, runs)
+        | {"model": part.model, "stack": part.stack, "heads": len(part.rows)}
+        | {"no role" if name == NONE else name: int(counts.get(name, 0)) for name in present}
+        for run, part, counts in counted
+    ]
+    about = "How many heads have which role as their strongest one; a head that holds several counts once."
+    return page_table("Roles", records, about)
+
+
+def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
+    """The best head of every relation and direction; those of several runs and models stand below each other."""
+    found: list[tuple[tuple[str, str], dict[str, Any]]] = []
+    for run, syntax in tables_of(runs, "syntax"):
+        best = best_heads(syntax)
+        for row, verdict in zip(best.to_dict("records"), verdicts(best, fewest(run)), strict=True):
+            key = (str(row["relation"]), str(row["direction"]))
+            found.append((key, _best_record(named(run, runs), {str(k): v for k, v in row.items()}, verdict)))
+    order = list(dict.fromkeys(key for key, _ in found))
+    records = [record for _, record in sorted(found, key=lambda pair: order.index(pair[0]))]
+    about = (
+        "Accuracy with its 95 % Wilson interval (dot, line) against always choosing the commonest word offset (tick). "
+        "The best head was picked on the instances it is scored on. Syntactic: above the baseline by the margin; n.s.: "
+        "not significant after the correction for all heads, relations and directions."
+    )
+    return page_table("Best head of every relation", records, about)
+
+
+def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
+    """Every head that holds a role, with the numbers that roles come from."""
+    records = [
+        named(run, runs) | _role_record(row)
+        for run, heads in tables_of(runs, "heads")
+        for row in heads[np.array(families(heads["role"]), object) != NONE].to_dict("records")
+    ]
+    return page_table("Heads that hold a role", records, "All the roles of a head, the strongest first.")
+
+
+def _best_record(named: dict[str, Any], row: dict[str, Any], verdict: str) -> dict[str, Any]:
+    low, value, high, base = (float(row[name]) for name in ("ci_low", "accuracy", "ci_high", "baseline"))
+    bounds = Interval(low, value, high, base)
+    shown = bounds if all(0 <= bound <= 1 for bound in bounds) else None
+    return {
+        "relation": row["relation"],
+        "direction": row["direction"],
+        **named,
+        "model": row["model"],
+        "head": str(Head(row["stack"], int(row["layer"]), int(row["head"]))),
+        "n": row["n"],
+        "accuracy": Cell(number_text(value), repr(value)),
+        "95 % CI": Cell(f"{number_text(low)}–{number_text(high)}", repr(low), shown),
+        "baseline": Cell(number_text(base), repr(base)),
+        "syntactic": verdict,
+    }
+
+
+def _role_record(row: dict[Any, Any]) -> dict[str, Any]:
+    found = pd.DataFrame([row])
+    head = str(Head(row["stack"], int(row["layer"]), int(row["head"])))
+    names = ("confidence", "positional_share", "rare_top1", "entropy_norm")
+    return {"model": row["model"], "head": head, "roles": row["roles"]} | {
+        name: float(numbers(found, name)[0]) for name in names
+    }

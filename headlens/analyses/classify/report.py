@@ -1,0 +1,209 @@
+"""The figures of `headlens classify`, from the tables it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from headlens.analyses.classify.before_after import roles_before_after
+from headlens.analyses.classify.best_heads import FEWEST, best_heads_table
+from headlens.analyses.classify.head_cards import classify_findings, classify_heads
+from headlens.analyses.classify.mass_bars import mass_bars
+from headlens.analyses.classify.overviews import best_rows, fewest, role_counts, roles_held
+from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
+from headlens.analyses.classify.role_map import function_map
+from headlens.analyses.classify.similarity_figure import similarity_map
+from headlens.analyses.classify.syntax_figure import DIRECTIONS, syntactic_map
+from headlens.analyses.relevance.overviews import top_heads
+from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
+from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, relevance_figures
+from headlens.analyses.relevance.scatter_figure import confidence_against_relevance
+from headlens.heads import STACKS
+from headlens.pages.command_report import Caption, Figures, Kind
+from headlens.pages.page_tables import PageTable
+from headlens.plots.heatmaps import confidence_map, entropy_map, rare_map
+from headlens.runs.folder import RunFolder
+from headlens.runs.reading import Columns, RecordedRun
+
+
+def classify_figures(
+    tables: Mapping[str, pd.DataFrame], min_instances: int = FEWEST
+) -> Iterator[tuple[str, Figure | None]]:
+    """Draw every figure one after the other, so that only one is in memory.
+
+    Args:
+        tables: as far as there `heads`, `positions`, `syntax`, `similarity`, `relevance`: rows of the CSV files, of
+            one model or several.
+        min_instances: relations with fewer instances are marked.
+
+    Yields:
+        Name of the figure, and the figure; None where there is nothing to draw.
+    """
+    heads = tables.get("heads", pd.DataFrame({"model": []}))
+    by_model = {str(name): rows for name, rows in heads.groupby("model", sort=False)}
+    if by_model:
+        yield "functions", function_map(by_model)
+        yield "confidence", confidence_map(by_model)
+        yield "positions", positional_map(heads)
+    if "positions" in tables:
+        yield "offsets", offset_profile(tables["positions"])
+    if "syntax" in tables:
+        yield from _syntax(tables["syntax"], min_instances)
+    if by_model:
+        yield "rare", rare_map(heads)
+        yield "mass", mass_bars(heads)
+        yield "entropy", entropy_map(heads)
+    if by_model and "similarity" in tables:
+        yield "similarity", similarity_map(tables["similarity"], heads)
+    if by_model and "relevance" in tables:
+        yield "confidence_relevance", confidence_against_relevance(heads)
+    yield from relevance_figures(tables)
+
+
+def _syntax(syntax: pd.DataFrame, min_instances: int) -> Figures:
+    yield "best_heads", best_heads_table(syntax, min_instances)
+    models = list(syntax.groupby("model", sort=False))
+    for number, (_, rows) in enumerate(models, 1):
+        yield "syntax" if len(models) == 1 else f"syntax_{number}", syntactic_map(rows)
+
+
+def write_classification(
+    run: RunFolder, tables: Mapping[str, pd.DataFrame], min_instances: int = FEWEST, *, figures: bool = True
+) -> None:
+    """Write every table as CSV, then, if wanted, every figure as PNG and SVG."""
+    for name, frame in tables.items():
+        run.table(name, frame)
+    for name, figure in classify_figures(tables, min_instances) if figures else ():
+        run.figure(name, figure)
+
+
+def _draw(run: RecordedRun) -> Figures:
+    return classify_figures(run.tables, fewest(run))
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    tables = role_counts(runs), roles_before_after(runs), best_rows(runs), roles_held(runs), top_heads(runs)
+    return [table for table in tables if table.rows]
+
+
+_SITE = {"model": (), "stack": STACKS}
+_HEAD = ("model", "stack", "layer", "head")
+_CAPTIONS = {
+    **RELEVANCE_CAPTIONS,
+    "confidence_relevance": Caption(
+        "Confidence against relevance",
+        "Every dot is a head: how sure it is where to attend, and its share of its layer's relevance, coloured by its "
+        "role. The most relevant heads are named by layer and head, the dashed line is what each head would have if "
+        "all had the same. Spearman's correlation is near 1 where confident heads are the relevant ones. Triangles lie "
+        "beyond the axis.",
+    ),
+    "functions": Caption(
+        "Functions of attention heads",
+        "Every head by its strongest role; layer 0 is at the bottom. The letters give the offset of a positional head "
+        "or the relation of a syntactic one; ↑ means that a dependent attends to its head, ↓ that a head attends to "
+        "its dependent. Grey heads hold no role. A head may hold more roles than the one shown: see heads.csv.",
+    ),
+    "confidence": Caption(
+        "Confidence",
+        "The mean largest attention weight of every head: 1 (yellow) means that each token attends to a single other "
+        "one. On the left separators and end-of-sentence tokens are left out, on the right nothing is: a head that is "
+        "brighter on the right rests on separators.",
+    ),
+    "positions": Caption(
+        "Commonest offset",
+        "The number is the commonest distance, in tokens, from a token to the one it attends to most (−1: the previous "
+        "token); the colour is the share of tokens at that distance. Special tokens are left out.",
+    ),
+    "offsets": Caption(
+        "All offsets",
+        "One line per head, numbered by layer and head: the share of its tokens whose most attended token stands at "
+        "each distance. The columns at the ends hold all that is farther than 8 tokens. A bright column in one place "
+        "is a positional head; a line without one follows something else.",
+    ),
+    "best_heads": Caption(
+        "Best head of every relation",
+        "The most accurate head of every dependency relation and direction, in per cent, beside the accuracy of always "
+        "choosing the commonest word offset. The interval is that of the head alone and does not know that the head "
+        "was the best of many.",
+    ),
+    "syntax": Caption(
+        "Syntactic heads",
+        "How much more often than the best fixed offset each head points at the right word: red is better than the "
+        "baseline, blue worse, white equal. Frames mark heads above the margin that are significant after Holm's "
+        "correction for all heads, relations and directions.",
+    ),
+    "rare": Caption(
+        "Rare words",
+        "How often every head points at the least frequent word of the sentence (left) or at one of the two least "
+        "frequent (right); above each map the share that a head pointing at random would have.",
+    ),
+    "mass": Caption(
+        "Where attention goes",
+        "The mean attention weight that tokens give to special tokens, punctuation and neighbours. Bars are means over "
+        "the heads of a layer, dots the heads.",
+    ),
+    "entropy": Caption(
+        "Entropy",
+        "How evenly every head spreads its attention: on the left in nats, on the right as a share of the largest "
+        "possible entropy, where 1 (yellow) is the same weight for every token.",
+    ),
+    "similarity": Caption(
+        "Heads that attend alike",
+        "Left: the Jensen–Shannon distance between all pairs of heads, in the order of a hierarchical clustering; dark "
+        "blocks are heads that attend alike, white lines divide clusters. Right: the same distances laid out in the "
+        "plane as well as two dimensions can; the colour is the role, the number the layer.",
+    ),
+}
+
+CLASSIFY = Kind(
+    tables={
+        "heads": Columns(
+            keys=("layer", "head"),
+            numbers=(
+                "confidence", "confidence_all", "entropy", "entropy_norm", "positional_offset", "positional_share",
+                "to_cls", "to_sep", "to_bos", "to_eos", "to_punct", "to_self", "to_prev", "to_next",
+                "rare_top1", "rare_top2", "rare_chance", "relevance",
+            ),
+            words={**_SITE, "role": (), "roles": ()},
+            identity=_HEAD,
+        ),
+        "positions": Columns(
+            ("layer", "head"), ("share",), {**_SITE, "offset": OFFSETS}, (*_HEAD, "offset")
+        ),
+        "syntax": Columns(
+            ("layer", "head"),
+            ("n", "accuracy", "ci_low", "ci_high", "baseline"),
+            {**_SITE, "relation": (), "direction": DIRECTIONS, "syntactic": (), "significant": ()},
+            (*_HEAD, "relation", "direction"),
+        ),
+        "similarity": Columns(
+            ("layer", "head", "other_layer", "other_head"), ("js_distance",), _SITE,
+            (*_HEAD, "other_layer", "other_head"),
+        ),
+        "relevance": RELEVANCE_COLUMNS,
+    },
+    needed=("heads", "positions"),
+    figures=_draw,
+    captions=_CAPTIONS,
+    sources={
+        "functions": ("heads",),
+        "confidence_relevance": ("heads",),
+        "confidence": ("heads",),
+        "positions": ("heads",),
+        "offsets": ("positions",),
+        "best_heads": ("syntax",),
+        "syntax": ("syntax",),
+        "rare": ("heads",),
+        "mass": ("heads",),
+        "entropy": ("heads",),
+        "similarity": ("similarity", "heads",),
+        "relevance": ("relevance",),
+        "rule_agreement": ("relevance",),
+    },
+    overviews=_overviews,
+    heads=classify_heads,
+    findings=classify_findings,
+    first={"similarity": "js_distance"},
+)  # fmt: skip

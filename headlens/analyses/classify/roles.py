@@ -1,0 +1,143 @@
+"""From measures to labels (Voita et al. 2019, section 5; Clark et al. 2019, section 3)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from headlens.errors import OptionError
+from headlens.heads import KEY_COLUMNS, HeadTable
+from headlens.metrics.accumulator import Array
+
+MarginKind = Literal["absolute", "relative"]
+
+
+class Role(NamedTuple):
+    """A label and by how much the head deserves it: 0 at the threshold, 1 at the most that is possible."""
+
+    label: str
+    margin: float
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From where on a head holds a role; shares are of query tokens or words.
+
+    Args:
+        positional: share of one non-zero offset (Voita et al.: 0.90).
+        diagonal: share of offset 0, for the role `self`.
+        margin: how much a syntactic head's accuracy must exceed the baseline's.
+        margin_kind: "absolute" adds the margin to the baseline, "relative" multiplies it by 1 + margin.
+        min_instances: relations with fewer instances give no role, nor does anything measured on fewer tokens or words.
+        rare: share of query words that point at the rarest word.
+        separator: mean attention mass on separator and end-of-sentence tokens.
+        broad: normalised entropy.
+
+    Raises:
+        OptionError: for a threshold that is not a number, or an infinite margin; nothing would be above it.
+    """
+
+    positional: float = 0.90
+    diagonal: float = 0.90
+    margin: float = 0.10
+    margin_kind: MarginKind = "absolute"
+    min_instances: int = 30
+    rare: float = 0.50
+    separator: float = 0.50
+    broad: float = 0.90
+
+    def __post_init__(self) -> None:
+        for name in ("positional", "diagonal", "margin", "rare", "separator", "broad"):
+            value = getattr(self, name)
+            if math.isnan(value) or (name == "margin" and math.isinf(value)):
+                raise OptionError(f"--{name} {value} is not a finite number.", "Give one such as 0.1 or 0.9.")
+
+    def syntactic(self, baseline: Array) -> Array:
+        """Accuracy a syntactic head needs, given the baseline's."""
+        bound: Array = baseline + self.margin if self.margin_kind == "absolute" else baseline * (1 + self.margin)
+        return bound
+
+
+def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
+    """Add the columns `syntactic` and `significant` to the rows of syntax.csv.
+
+    `significant` asks for `syntactic` and for p_holm < 0.05.
+    """
+    rows = syntax.rows
+    enough = rows["n"] >= thresholds.min_instances
+    # Counts are whole: that 0.2 + 0.1 is a little more than 0.3 must not decide about 3 of 10.
+    above = rows["accuracy"] >= thresholds.syntactic(rows["baseline"].to_numpy()) - 1e-12
+    syntactic = enough & above
+    return HeadTable(rows.assign(syntactic=syntactic, significant=syntactic & (rows["p_holm"] < 0.05)))
+
+
+def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) -> HeadTable:
+    """Add the columns `role` and `roles` to the rows of heads.csv.
+
+    `roles` lists every role a head holds, strongest first; `role` is the first. Strength is the margin over the
+    threshold as a share of the largest margin possible, (value - threshold) / (1 - threshold): thresholds of 0.9 and
+    of 0.5 leave very different room, so plain differences would call nearly every positional head something else.
+
+    Args:
+        heads: with the columns of the metrics.
+        syntax: with the column `syntactic`; None when there were no trees.
+        thresholds: from where on.
+    """
+    syntactic: dict[tuple[Any, ...], list[Role]] = {}
+    if syntax is not None:
+        for found in syntax.rows[syntax.rows["syntactic"]].to_dict("records"):
+            role = Role(f"syntactic({found['relation']} {found['direction']})", _syntactic_margin(found, thresholds))
+            syntactic.setdefault(tuple(found[k] for k in KEY_COLUMNS), []).append(role)
+    roles = []
+    for row in heads.rows.to_dict("records"):
+        own = [*_roles(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+        roles.append([r.label for r in sorted(own, key=lambda r: -r.margin)])
+    return HeadTable(heads.rows.assign(role=[r[0] if r else "" for r in roles], roles=["; ".join(r) for r in roles]))
+
+
+def _roles(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Role]:
+    separators = [row.get("to_sep"), row.get("to_eos")]
+    separator = max((v for v in separators if v is not None and not math.isnan(v)), default=math.nan)
+    candidates = [
+        (_positional_label(row), row.get("positional_share"), thresholds.positional),
+        ("self", row.get("self_share"), thresholds.diagonal),
+        ("rare", row.get("rare_top1"), thresholds.rare),
+        ("separator", separator, thresholds.separator),
+        ("broad", row.get("entropy_norm"), thresholds.broad),
+    ]
+    few = {"rare": row.get("rare_words", math.inf) < thresholds.min_instances}
+    too_short = row.get("tokens", math.inf) < thresholds.min_instances
+    for name, value, threshold in candidates:
+        if too_short or few.get(name, False):
+            continue
+        # "More than half" for rare words, "at least" for the shares; a NaN is never above.
+        if value is not None and (value > threshold if name == "rare" else value >= threshold):
+            yield Role(name, _scaled(value, threshold))
+
+
+def _positional_label(row: Mapping[Any, Any]) -> str:
+    offset = row.get("positional_offset", math.nan)
+    return "positional" if math.isnan(offset) else f"positional({int(offset):+d})"
+
+
+def _syntactic_margin(row: Mapping[Any, Any], thresholds: Thresholds) -> float:
+    return _scaled(row["accuracy"], float(thresholds.syntactic(np.array(row["baseline"]))))
+
+
+def _scaled(value: float, threshold: float) -> float:
+    return (value - threshold) / (1 - threshold) if threshold < 1 else 0.0
+
+
+def role_family(role: str) -> str:
+    """`syntactic` for `syntactic(nsubj dep->head)`; "none" for no role."""
+    return role.partition("(")[0] or "none"
+
+
+def count_families(heads: pd.DataFrame) -> pd.Series[int]:
+    """How many heads have each role family as their strongest role."""
+    return heads["role"].map(role_family).value_counts()

@@ -1,0 +1,116 @@
+"""Which heads follow which dependency relation: maps and the table of best heads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.figure import Figure
+
+from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, frame_cells, paint
+from headlens.plots.head_grid import Panel, Part, lay_out, numbers, panel, parts, scatter_grid
+from headlens.plots.style import DIVERGING
+
+DIRECTIONS = ("dep->head", "head->dep")
+Marks = npt.NDArray[np.bool_]
+
+
+def syntactic_map(syntax: pd.DataFrame, relations: str | Sequence[str] | None = None) -> Figure | None:
+    """Accuracy above the best fixed offset, for every head: relations in rows, directions in columns.
+
+    Frames mark heads that are syntactic (above the margin) and significant (after the correction). One colour
+    scale, with 0 in its middle, serves all panels.
+
+    Args:
+        syntax: rows of `syntax.csv`, of one model or several.
+        relations: one relation, or several in the order wanted; None for all, in order of appearance.
+
+    Returns:
+        The figure, or None when no head was scored on these relations.
+    """
+    chosen = [relations] if isinstance(relations, str) else relations
+    names = list(syntax["relation"].drop_duplicates()) if chosen is None else list(chosen)
+    wanted = syntax[syntax["relation"].isin(names)]
+    pieces = [p for p in parts(wanted) if np.isfinite(_gain(p.rows)).any()]
+    if not pieces:
+        return None
+    rows = _rows(pieces, names)
+    models = {p.model for p in pieces}
+    title = "Syntactic heads" if len(models) > 1 else f"Syntactic heads of {pieces[0].model}"
+    sheet = lay_out([[item for item, _ in row] for row in rows], title, side=BAR_SLOT + 0.15, tallest_cell=0.15)
+    limit = float(np.nanmax(np.abs(_gain(wanted)))) or 1.0
+    scale = Scale("accuracy − baseline (share of instances)", -limit, limit, DIVERGING)
+    for row_axes, row in zip(sheet.axes, rows, strict=True):
+        for axes, (item, marked) in zip(row_axes, row, strict=True):
+            paint(axes, item, scale)
+            frame_cells(axes, marked)
+    add_bars(sheet, scale)
+    return sheet.figure
+
+
+def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
+    """The most accurate head of every model, relation and direction.
+
+    Args:
+        syntax: rows of `syntax.csv`, of one model or several.
+
+    Returns:
+        Columns model, relation, direction, stack, layer, head, n, accuracy, ci_low, ci_high, baseline,
+        significant (above baseline after the correction) and syntactic (above the margin); models,
+        relations and directions in order of appearance; among equals the first head.
+    """
+    scored = syntax[np.isfinite(numbers(syntax, "accuracy"))].reset_index(drop=True)
+    groups = scored.groupby(["model", "relation", "direction"], sort=False)["accuracy"]
+    columns = ["model", "relation", "direction", "stack", "layer", "head", "n", "accuracy", "ci_low"]
+    columns += ["ci_high", "baseline", "significant", "syntactic"]
+    return scored.loc[groups.idxmax(), columns].reset_index(drop=True)
+
+
+def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:
+    """Whether each of the best heads is syntactic: `yes`, `yes (n.s.)` without significance, `no`, `too few`."""
+    syntactic, significant = is_marked(best["syntactic"]), is_marked(best["significant"])
+    few = numbers(best, "n") < min_instances
+    words = np.select([few, ~syntactic, significant], ["too few", "no", "yes"], "yes (n.s.)")
+    return [str(word) for word in words]
+
+
+def is_marked(column: pd.Series) -> Marks:
+    """A column of truth values as booleans; empty cells are false; text from a file counts by its word."""
+    return np.array([str(v).strip().lower() in {"true", "1", "1.0"} for v in column], bool)
+
+
+def _gain(syntax: pd.DataFrame) -> npt.NDArray[np.float64]:
+    return numbers(syntax, "accuracy") - numbers(syntax, "baseline")
+
+
+def _rows(pieces: Sequence[Part], relations: Sequence[str]) -> list[list[tuple[Panel, Marks]]]:
+    """Panels in rows of one relation, two models or stacks side by side where their heads fit a page's width."""
+    heads = max(int(p.rows["head"].max()) + 1 for p in pieces)
+    abreast = 2 if 4 * heads <= 50 else 1
+    blocks = [pieces[i : i + abreast] for i in range(0, len(pieces), abreast)]
+    many = len({p.model for p in pieces}) > 1
+    made = [
+        [item for part in block for item in _pair(part, relation, part.name if many else part.stack)]
+        for block in blocks
+        for relation in relations
+    ]
+    return [row for row in made if row]
+
+
+def _pair(part: Part, relation: str, name: str) -> list[tuple[Panel, Marks]]:
+    made = []
+    for direction in DIRECTIONS:
+        rows = part.rows[(part.rows["relation"] == relation) & (part.rows["direction"] == direction)]
+        if np.isfinite(_gain(rows)).any():
+            title = f"{name}: {relation}, {direction}\n{_size(rows)}"
+            marked = is_marked(rows["syntactic"]) & is_marked(rows["significant"])
+            marks = scatter_grid(rows, marked, empty=False).astype(bool)
+            made.append((panel(rows, _gain(rows), title), marks))
+    return made
+
+
+def _size(rows: pd.DataFrame) -> str:
+    first = rows.iloc[0]
+    return f"n = {first['n']:.0f}, baseline {first['baseline']:.2f}"

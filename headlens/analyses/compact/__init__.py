@@ -1,0 +1,1 @@
+"""Heads removed from the weights."""

@@ -1,0 +1,227 @@
+"""Whether a model that lost heads computes what the masked one does, and how much faster: for `headlens compact`."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from scipy import stats
+from transformers import PreTrainedModel
+
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
+from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.sentence import Corpus
+from headlens.errors import CorpusError, SelfCheckError
+from headlens.heads import Head
+from headlens.interventions.compacting import head_map
+from headlens.interventions.gates import HeadGates
+from headlens.metrics.accumulator import Array
+from headlens.models.loading import LoadedModel
+from headlens.runs.corpus_reader import Feed
+from headlens.runs.progress import Advance
+
+Inputs = dict[str, Any]
+# Of the largest output, or of 1 where that is less.
+TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """How outputs and times are compared.
+
+    Args:
+        batch_tokens: tokens of a batch, padding included.
+        rounds: how often every batch is run and timed.
+    """
+
+    batch_tokens: int = 2048
+    rounds: int = 7
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How far the outputs of two models are apart.
+
+    Args:
+        largest: the largest difference of two numbers.
+        output: the largest output.
+        tolerance: the share of the output (of 1 where that is less) that is allowed.
+    """
+
+    largest: float
+    output: float
+    tolerance: float
+
+    def check(self) -> None:
+        """Refuse a model that computes something else than the masked one.
+
+        Raises:
+            SelfCheckError: if the difference is larger than allowed, or no number.
+        """
+        if not self.largest <= self.tolerance * max(1.0, self.output):
+            raise SelfCheckError(
+                f"The compacted model differs from the masked one: {self}.", "Nothing was written; please report it."
+            )
+
+    def __str__(self) -> str:
+        return (
+            f"outputs differ by at most {self.largest:.2g}, the largest output being {self.output:.3g}; "
+            f"{self.tolerance * max(1.0, self.output):.2g} is allowed"
+        )
+
+
+def model_inputs(loaded: LoadedModel, corpus: Corpus, batch_tokens: int, counts: EncodingCounts) -> list[Inputs]:
+    """Batches of a corpus for the whole model; where there is no target side, its decoder reads the source.
+
+    Args:
+        loaded: the model.
+        corpus: what it reads, held in memory as numbers.
+        batch_tokens: tokens of a batch, padding included.
+        counts: filled with what became of the sentences.
+
+    Raises:
+        CorpusError: if there is no sentence that the model can read.
+    """
+    examples = iter(corpus)
+    first = next(examples, None)
+    feed = None if first is None else Feed.of(loaded, first)
+    batches = [] if feed is None else list(feed.batches(chain([first], examples), batch_tokens, counts))  # type: ignore[list-item]
+    if feed is None or not batches:
+        raise CorpusError(f"{corpus.name} has no sentence that {loaded.name} can read.", "Give shorter sentences.")
+    further = {"use_cache": False} if loaded.model.config.is_encoder_decoder else feed.arguments
+    return [{**_complete(loaded.model, batch.inputs), **further} for batch in batches]
+
+
+def _complete(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor]) -> Inputs:
+    if not model.config.is_encoder_decoder or "decoder_input_ids" in inputs:
+        return dict(inputs)
+    table: Any = model.get_decoder().get_input_embeddings()
+    ids = inputs["input_ids"].clamp(max=table.num_embeddings - 1)
+    return {**inputs, "decoder_input_ids": ids, "decoder_attention_mask": inputs["attention_mask"]}
+
+
+def difference_to_masked(
+    model: PreTrainedModel, small: PreTrainedModel, removed: Collection[Head], inputs: Sequence[Inputs]
+) -> Difference:
+    """Compare what a smaller model computes with what the original does with the removed heads gated to 0.
+
+    Args:
+        model: the original, which may have lost some of the heads before.
+        small: without them.
+        removed: the heads.
+        inputs: batches, see `model_inputs`.
+    """
+    whole, part = _body(model), _body(small)
+    gates = HeadGates({h: 0.0 for s in find_sites(whole) for h in s.heads if h in removed})
+    differences, outputs = [0.0], [0.0]
+    with AttentionSession(whole, edits=[gates]), torch.inference_mode():
+        for own in inputs:
+            expected, found = whole(**own)[0].double(), part(**own)[0].double()
+            differences.append(float((expected - found).abs().max()))
+            outputs.append(float(expected.abs().max()))
+    # numpy's, since NaN is the largest of all there.
+    return Difference(float(np.max(differences)), float(np.max(outputs)), TOLERANCE[model.dtype])
+
+
+def _body(model: PreTrainedModel) -> PreTrainedModel:
+    """The model without its task head, which costs the same before and after."""
+    body = model.base_model
+    assert isinstance(body, PreTrainedModel)
+    return body
+
+
+def seconds_per_forward(
+    models: Sequence[PreTrainedModel], inputs: Sequence[Inputs], rounds: int, advance: Advance = lambda _: None
+) -> Array:
+    """Wall time of a forward pass, the mean over the batches: (rounds, models).
+
+    The models take turns at every batch, so that whatever else the machine does hits all of them; the first round
+    warms up and does not count.
+    """
+    spent = np.zeros((rounds + 1, len(models)))
+    with torch.inference_mode():
+        for number in range(rounds + 1):
+            for turn, own in enumerate(inputs):
+                for offset in range(len(models)):
+                    which = (turn + number + offset) % len(models)
+                    spent[number, which] += _timed(_body(models[which]), own)
+            advance(1)
+    found: Array = spent[1:] / len(inputs)
+    return found
+
+
+def _timed(model: PreTrainedModel, inputs: Inputs) -> float:
+    _finish(model.device)
+    began = time.perf_counter()
+    model(**inputs)
+    _finish(model.device)
+    return time.perf_counter() - began
+
+
+def _finish(device: torch.device) -> None:
+    """Wait for what a device has been told to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def mean_interval(values: Array, level: float = 0.95) -> tuple[float, float, float]:
+    """The geometric mean of positive numbers with the interval of Student's t; NaN for the interval of a single one."""
+    logarithms = np.log(values)
+    mean = float(logarithms.mean())
+    if len(values) < 2:
+        return float(np.exp(mean)), float("nan"), float("nan")
+    wide = float(stats.t.ppf(0.5 + level / 2, len(values) - 1) * logarithms.std(ddof=1) / np.sqrt(len(values)))
+    return float(np.exp(mean)), float(np.exp(mean - wide)), float(np.exp(mean + wide))
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a model is: its heads, its parameters, and the bytes of its weights, shared ones once.
+
+    Of weights that several depths share, the heads count at each depth; `masked` of them are silent.
+    """
+
+    heads: int
+    masked: int
+    parameters: int
+    weight_bytes: int
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> Size:
+        """Count what a model has."""
+        tensors = {t.data_ptr() or id(t): t for t in model.state_dict().values()}.values()
+        return cls(
+            sum(s.n_heads for s in find_sites(model)),
+            len(head_map(model).masked),
+            sum(p.numel() for p in model.parameters()),
+            sum(t.numel() * t.element_size() for t in tensors),
+        )
+
+
+def comparison(name: str, states: Sequence[str], sizes: Sequence[Size], seconds: Array) -> pd.DataFrame:
+    """`compact.csv`: a row for each state of the model, the first being the original.
+
+    Args:
+        name: of the model.
+        states: what the rows are called.
+        sizes: for each.
+        seconds: (rounds, states), see `seconds_per_forward`.
+    """
+    rows = []
+    for i, (state, size) in enumerate(zip(states, sizes, strict=True)):
+        mean, low, high = mean_interval(seconds[:, i])
+        # Ratios within a round, since its models ran side by side.
+        gain = mean_interval(seconds[:, 0] / seconds[:, i])
+        times = {"seconds_per_forward": mean, "ci_low": low, "ci_high": high}
+        speed = {"speedup": gain[0], "speedup_low": gain[1], "speedup_high": gain[2]}
+        rows.append({"model": name, "state": state, **vars(size), **times, **speed})
+    return pd.DataFrame(rows)

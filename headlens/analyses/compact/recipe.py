@@ -1,0 +1,255 @@
+"""`compact` with everything around it: a model by name, heads from a list, a folder with the smaller model."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from safetensors import SafetensorError
+from transformers import PreTrainedModel
+
+from headlens.analyses.compact.analysis import (
+    Difference,
+    Inputs,
+    MeasureOptions,
+    Size,
+    comparison,
+    difference_to_masked,
+    model_inputs,
+    seconds_per_forward,
+)
+from headlens.analyses.compact.head_lists import parse_heads, read_heads
+from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
+from headlens.corpora.summary import CorpusSummary, summarise
+from headlens.errors import OptionError, OutputError, counted
+from headlens.files import output_errors
+from headlens.heads import Head
+from headlens.interventions.compacting import Compaction, compact, refilled, save_compacted
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions, load, quiet
+from headlens.runs.model_record import model_facts
+from headlens.runs.output_options import Place
+from headlens.runs.progress import Reporter
+from headlens.runs.run import Run, open_run
+from headlens.weights.head_map_file import FILE
+
+_CONFIG = "config.json"
+
+
+@dataclass(frozen=True)
+class CompactRequest:
+    """What `headlens compact` is asked for.
+
+    Args:
+        model: by name; one that was compacted before may lose more heads.
+        heads: by name, in the numbers of the original model.
+        from_file: a table or list that names them, see `read_heads`.
+        where: which rows of the table count.
+        stock: write the original shape with zeros in place of the heads, for plain `from_pretrained`.
+        corpus: what outputs and times are compared on.
+        corpus_options: how it is read.
+        measure: how they are compared.
+        model_options: how the model is loaded.
+        place: where the folder goes.
+    """
+
+    model: str = DEMO
+    heads: tuple[str, ...] = ()
+    from_file: Path | None = None
+    where: tuple[str, ...] = ()
+    stock: bool = False
+    corpus: str = DEMO
+    corpus_options: CorpusOptions = field(default_factory=lambda: CorpusOptions(limit=200))
+    measure: MeasureOptions = field(default_factory=MeasureOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    place: Place = field(default_factory=Place)
+
+    def chosen(self) -> list[Head]:
+        """The heads to remove.
+
+        Raises:
+            OptionError: if there are none, or what names them cannot be read.
+        """
+        if self.from_file is not None and self.heads:
+            raise OptionError("--heads and --from both name heads.", "Give one of them.")
+        if self.from_file is not None:
+            return read_heads(self.from_file, self.where)
+        if self.where:
+            raise OptionError("--where chooses rows of a table.", "Name the table with --from.")
+        if not self.heads:
+            raise OptionError(
+                "No heads to cut out were given.", "Name them with --heads encoder.3.1,encoder.4.0 or --from FILE."
+            )
+        return parse_heads(self.heads)
+
+
+@dataclass(frozen=True)
+class CompactRun:
+    """What a run gave: the folder with the model, the table as written, what to know about it."""
+
+    folder: Path
+    files: list[Path]
+    table: pd.DataFrame
+    compaction: Compaction
+    difference: Difference
+    notes: list[str]
+
+    def summary(self) -> dict[str, Any]:
+        """The result in short, for `--json`."""
+        return {
+            "out": str(self.folder),
+            "cut": [str(h) for h in self.compaction.cut],
+            "masked": [str(h) for h in self.compaction.masked],
+            "difference": asdict(self.difference),
+            "states": self.table.to_dict("records"),
+            "notes": self.notes,
+        }
+
+
+def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> CompactRun:
+    """Cut the heads out, save the model, read it again, compare it with the masked one, write the folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for; no half of a model is left.
+        SelfCheckError: if the smaller model computes something else than the masked one; it is not written then.
+    """
+    heads = request.chosen()
+    refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target)
+    _refuse_models_folder(request)
+    with open_run("compact", request.model, request, reporter) as run:
+        loaded = run.load(request.model, request.model_options)
+        small, done = _cut(request, run, loaded, heads)
+        read = _read(request, run, loaded)
+        with _saved(run, loaded, small) as folder:
+            difference, table = _compared(request, run, loaded, folder, read.inputs, done)
+            if run.folder is not None:
+                _move(run, folder)
+        notes = _notes(request, loaded, done, read.counts) + run.warnings
+        if run.folder is not None:
+            run.folder.table("compact", table)
+            facts = model_facts(loaded, loaded.short_name) | {"encoding": asdict(read.counts)}
+            removed = {"removed": [str(h) for h in done.heads.removed], "self_check": asdict(difference)}
+            run.folder.finish({"models": [facts], "corpus": asdict(read.summary), **removed, "notes": notes})
+        return CompactRun(run.path, run.files, table, done, difference, notes)
+
+
+@dataclass(frozen=True)
+class _Read:
+    """What outputs and times are compared on."""
+
+    inputs: list[Inputs]
+    counts: EncodingCounts
+    summary: CorpusSummary
+
+
+def _refuse_models_folder(request: CompactRequest) -> None:
+    """Never write into the folder of a model, that of the original least of all."""
+    out = request.place.out
+    if out is None or not (out / _CONFIG).is_file() or request.place.resume:
+        return
+    if out.resolve() == Path(request.model).expanduser().resolve():
+        raise OptionError(f"--out {out} is the folder of the model itself.", "Name another folder.")
+    if not (out / FILE).is_file() and not (out / "run.json").is_file():
+        raise OutputError(f"{out} holds a model already.", "Name another folder with --out.")
+
+
+def _cut(
+    request: CompactRequest, run: Run, loaded: LoadedModel, heads: Sequence[Head]
+) -> tuple[PreTrainedModel, Compaction]:
+    with run.reporter.status("cutting heads out"):
+        small = copy.deepcopy(loaded.model)
+        done = compact(small, heads)
+        return refilled(small) if request.stock else small, done
+
+
+def _read(request: CompactRequest, run: Run, loaded: LoadedModel) -> _Read:
+    corpus = open_corpus(request.corpus, request.corpus_options)
+    with run.reporter.progress(f"reading {corpus.name}", None) as advance:
+        summary = summarise(corpus, advance)
+    counts = EncodingCounts()
+    return _Read(model_inputs(loaded, corpus, request.measure.batch_tokens, counts), counts, summary)
+
+
+def _compared(
+    request: CompactRequest, run: Run, loaded: LoadedModel, folder: Path, inputs: Sequence[Inputs], done: Compaction
+) -> tuple[Difference, pd.DataFrame]:
+    """What was saved, read again, beside the masked model and the original."""
+    small = load(str(folder), _same(request, loaded))
+    with run.reporter.status("comparing with the masked model"):
+        difference = difference_to_masked(loaded.model, small.model, done.heads.removed, inputs)
+    difference.check()
+    rounds = request.measure.rounds
+    with run.reporter.progress("timing", rounds + 1) as advance:
+        seconds = seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
+    sizes = [Size.of(loaded.model), Size.of(small.model)]
+    states = ["original", "stock" if request.stock else "compacted"]
+    return difference, comparison(loaded.short_name, states, sizes, seconds)
+
+
+@contextmanager
+def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Path]:
+    """A folder with the smaller model, for as long as it is looked at."""
+    folder = run.kept(f".saving-{run.processes.rank}")
+    try:
+        with run.reporter.status("saving"), output_errors(run.path), quiet():
+            shutil.rmtree(folder, ignore_errors=True)
+            _save(small, loaded, folder, run.path)
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _save(small: PreTrainedModel, loaded: LoadedModel, folder: Path, shown: Path) -> None:
+    try:
+        save_compacted(small, folder)
+    except SafetensorError as error:  # what it makes of a full disk
+        raise OutputError(
+            f"Cannot write {shown}: {error}.", "Free some space, or name a folder on another disk with --out."
+        ) from error
+    if loaded.tokenizer is not None:
+        loaded.tokenizer.save_pretrained(folder)
+
+
+def _same(request: CompactRequest, loaded: LoadedModel) -> ModelOptions:
+    """Load what was saved as the original was."""
+    kind: Any = str(loaded.model.dtype).removeprefix("torch.")
+    return replace(request.model_options, dtype=kind, revision=None, offline=True)
+
+
+def _move(run: Run, folder: Path) -> None:
+    """The files of the model to the run folder; the configuration last, for without it there is no model."""
+    files = sorted((f for f in folder.iterdir() if f.is_file()), key=lambda f: (f.name == _CONFIG, f.name))
+    for file in files:
+        with run.file(file.name) as path:
+            shutil.move(file, path)
+
+
+def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, counts: EncodingCounts) -> list[str]:
+    notes = []
+    if done.masked:
+        names = " ".join(map(str, done.masked))
+        notes.append(
+            f"{counted(len(done.masked), 'head')} only masked, since other depths need the weights; headlens.load "
+            f"keeps them silent: {names}."
+        )
+    if done.again:
+        notes.append(f"{counted(len(done.again), 'head')} had been removed before.")
+    if not request.stock:
+        notes.append(
+            f"Plain from_pretrained cannot read the folder: load it with headlens. Heads keep the numbers of the "
+            f"original; {FILE} tells which are left."
+        )
+    emptied = [f"{s.stack}.{s.layer}" for s in done.heads.sites if not s.left]
+    if "decoder.0" in emptied and not request.stock:
+        notes.append("decoder.0 has no heads left to count a cache by: use_cache is off, so generation is slower.")
+    if loaded.model.config.is_encoder_decoder and request.corpus_options.target is None:
+        notes.append("The corpus has no target side: the decoder read the source for the comparison.")
+    if counts.too_long:
+        notes.append(f"{counted(counts.too_long, 'sentence')} too long for the model left out of the comparison.")
+    return notes

@@ -1,0 +1,44 @@
+"""How runs of `headlens compact` are shown: size and speed before and after."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headlens.pages.command_report import Kind
+from headlens.pages.page_tables import PageTable, interval_cell, named, number_text, page_table, tables_of
+from headlens.runs.reading import Columns, RecordedRun
+
+_SCALE = (0.5, 2.0)  # ends of the picture of an interval of speed-ups
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    records = [
+        named(run, runs)
+        | {k: row[k] for k in ("model", "state", "heads", "parameters")}
+        | {
+            "weights, MB": number_text(row["weight_bytes"] / 1e6),
+            "forward pass, s": row["seconds_per_forward"],
+            "speed-up": row["speedup"],
+            "95 % interval": interval_cell((row["speedup_low"], row["speedup"], row["speedup_high"], 1.0), _SCALE),
+        }
+        for run, table in tables_of(runs, "compact")
+        for row in table.to_dict("records")
+    ]
+    about = (
+        "The model as it was, and without the heads. Times are geometric means of interleaved passes over the same "
+        "sentences on one machine, with intervals over the rounds (dot, line; tick: as fast as before)."
+    )
+    return [page_table("Size and speed", records, about)] if records else []
+
+
+COMPACT = Kind(
+    tables={
+        "compact": Columns(
+            numbers=("heads", "parameters", "weight_bytes", "seconds_per_forward", "speedup"),
+            words={"model": (), "state": ()},
+            identity=("model", "state"),
+        )
+    },
+    needed=("compact",),
+    overviews=_overviews,
+)

@@ -1,0 +1,227 @@
+"""Learning which positions attention needs, for one strength of the penalty: the core of `headlens train-dam`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import pandas as pd
+import torch
+from transformers import PreTrainedModel
+
+from headlens.analyses.dam.tables import LearnedMask
+from headlens.analyses.training.task import freeze_unused
+from headlens.analyses.training.training_callbacks import How, check_strength
+from headlens.analyses.training.training_set import Lesson
+from headlens.attention.attach_edit import keeping
+from headlens.errors import OptionError
+from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
+from headlens.interventions.learned_mask import PenaltyKind, Scope, SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask_model import MaskedModel
+from headlens.interventions.mask_distributions import MaskLaw
+from headlens.models.loading import LoadedModel
+from headlens.runs.mask_option import read_layers
+from headlens.tasks.base import Task
+from headlens.training.frozen_parts import freeze
+from headlens.training.loop import Trainer
+from headlens.training.mask_objective import MASK, Sparse, log_columns
+from headlens.training.objectives import moved
+from headlens.training.options import TrainingOptions
+
+# From its start near 0, α has to come to about ±4 until draws are nearly always the same.
+WAY = 24.0
+_FASTEST = 0.5
+
+
+@dataclass(frozen=True)
+class DamOptions:
+    """What mask is learned, and how.
+
+    Args:
+        mask: what it is like.
+        law: how it is drawn.
+        penalty: whether λ multiplies the `sum` over layers, heads and n x n positions, as the authors have it, or their
+            `mean`.
+        mask_learning_rate: of α, the highest; it follows the schedule of the training. None for 24 / updates, at most
+            0.5.
+        freeze: parts of the model that stay as they are, see `headlens.training.frozen_parts.freeze`; None for none.
+        layers: in which layers the mask holds, such as `6-11` or `last:3`; None for all.
+
+    Raises:
+        OptionError: if a number or a name cannot be.
+    """
+
+    mask: SoftMaskOptions = field(default_factory=lambda: SoftMaskOptions(structured=True))
+    law: MaskLaw = field(default_factory=GumbelSigmoid)
+    penalty: PenaltyKind = "sum"
+    mask_learning_rate: float | None = None
+    freeze: tuple[str, ...] | None = None
+    layers: str | None = None
+
+    def __post_init__(self) -> None:
+        read_layers(self.layers)
+        if self.penalty not in ("sum", "mean"):
+            raise OptionError(f"--penalty {self.penalty} is none.", "Choose sum or mean.")
+        rate = self.mask_learning_rate
+        if rate is not None and not 0 < rate < float("inf"):
+            raise OptionError(f"--mask-learning-rate {rate} is not a positive number.", "Try 0.05.")
+
+    def rate(self, updates: int) -> float:
+        """The highest learning rate of α in a training of so many updates."""
+        return self.mask_learning_rate or min(_FASTEST, WAY / updates)
+
+
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """What training with a mask gave.
+
+    Args:
+        model: trained under the mask; it does not hold it.
+        task: says which part of the model is masked.
+        mask: as it was learned, in evaluation mode.
+        log: of the training; `loss` has the penalty in it.
+    """
+
+    model: PreTrainedModel
+    task: Task
+    mask: SoftMask
+    log: pd.DataFrame
+
+    @contextmanager
+    def hardened(self) -> Iterator[None]:
+        """Inside, the model runs under the mask in its final form: positions are masked or not, without noise.
+
+        What was added to the scores is the mask of a file then, as every other command takes it. Where noise is drawn
+        `always`, every forward pass draws a mask, in the same way each time.
+        """
+        if self.mask.options.noise == "always":
+            device = self.mask.alpha.device
+            with torch.random.fork_rng([device] if device.type == "cuda" else []):
+                torch.manual_seed(0)
+                with MaskedModel(self.task.network(self.model), self.mask).eval().opened():
+                    yield
+            return
+        if self.mask.options.form != "multiplicative":
+            with keeping(self.model, MaskEdit(LearnedMask.of("learned", self.mask).file)):
+                yield
+            return
+        with MaskedModel(self.task.network(self.model), hard(self.mask)).eval().opened():
+            yield
+
+
+def learn_mask(
+    loaded: LoadedModel,
+    lesson: Lesson,
+    strength: float,
+    options: DamOptions | None = None,
+    training: TrainingOptions | None = None,
+    how: How | None = None,
+    scope: Scope | None = None,
+) -> Masked:
+    """Train a model and a mask of its attention together (Shi et al. 2021, with degrees Brahma et al. 2022).
+
+    The last state of the training counts. Processes that train together average the gradients of α, each of which drew
+    its own noise.
+
+    Args:
+        loaded: a model; it stays as it is.
+        lesson: what it is trained on; no text may be longer than the mask.
+        strength: λ, of the penalty.
+        options: the mask.
+        training: length, step size, rhythm.
+        how: progress, and what is kept for going on after an interruption.
+        scope: heads and positions that count; the layers are those of the options.
+
+    Raises:
+        OptionError: if λ is negative, or the model has no encoder or lacks the parts that are named.
+    """
+    options, training, how = options or DamOptions(), training or TrainingOptions(), how or How()
+    check_strength(strength)
+    model = _frozen_copy(loaded, options)
+    network = lesson.task.network(model)
+    updates = how.updates(lesson.data, training)
+    torch.manual_seed(training.seed)
+    mask = made_mask(network, options, scope, updates * training.accumulate)
+    masked = MaskedModel(network, mask)
+    objective = Sparse(lesson.objective, mask, strength, options.penalty)
+    with masked.eval().opened():
+        freeze_unused(masked, objective, moved(lesson.data.batch((0,), 0), loaded.device))
+        trainer = Trainer(
+            training,
+            objective,
+            keeper=how.keeper,
+            progress=how.progress,
+            scales={MASK: options.rate(updates) / training.learning_rate},
+            record=log_columns,
+            clip_apart=True,
+        )
+        state = trainer.fit(masked, lesson.data)
+    _release(model, loaded)
+    return Masked(model.eval(), lesson.task, mask.eval(), pd.DataFrame(state.log))
+
+
+def unmasked(
+    loaded: LoadedModel,
+    lesson: Lesson,
+    options: DamOptions | None = None,
+    training: TrainingOptions | None = None,
+    how: How | None = None,
+) -> PreTrainedModel:
+    """A copy of the model after the same training without a mask: what `learn_mask` is to be compared with.
+
+    Args:
+        loaded: a model; it stays as it is.
+        lesson: what it is trained on.
+        options: say which parts are frozen, not all of them.
+        training: length, step size, rhythm.
+        how: progress, and what is kept for going on after an interruption.
+    """
+    options, training = options or DamOptions(), training or TrainingOptions()
+    model = _frozen_copy(loaded, options)
+    torch.manual_seed(training.seed)
+    lesson.teach(model, training, how)
+    _release(model, loaded)
+    return model
+
+
+def trains_weights(loaded: LoadedModel, lesson: Lesson, options: DamOptions) -> bool:
+    """Whether any part of the model is trained beside the mask."""
+    model = _frozen_copy(loaded, options)
+    lesson.freeze_unused(model)
+    return any(p.requires_grad for p in model.parameters())
+
+
+def _frozen_copy(loaded: LoadedModel, options: DamOptions) -> PreTrainedModel:
+    """To be trained, but for the parts that are frozen."""
+    model = copy.deepcopy(loaded.model)
+    freeze(model, options.freeze or ())
+    return model
+
+
+def _release(model: PreTrainedModel, loaded: LoadedModel) -> None:
+    """What was frozen for a training is so no more."""
+    for parameter, before in zip(model.parameters(), loaded.model.parameters(), strict=True):
+        parameter.requires_grad_(before.requires_grad)
+
+
+def made_mask(network: PreTrainedModel, options: DamOptions, scope: Scope | None = None, draws: int = 1) -> SoftMask:
+    """A mask for a model, before it is trained; the layers are those of the options.
+
+    Raises:
+        OptionError: if the model has no encoder, or fewer layers.
+    """
+    sites = masked_sites(network)
+    layers = read_layers(options.layers, 1 + max(s.layer for s in sites))
+    return SoftMask(sites, options.mask, options.law, draws, replace(scope or Scope(), layers=layers))
+
+
+def hard(mask: SoftMask) -> SoftMask:
+    """A mask that keeps what the other one keeps, P > 1/2, and has neither noise nor temperature."""
+    law = replace(mask.law, temperature=1.0, final_temperature=None, straight_through=True)
+    found = SoftMask(mask.sites, replace(mask.options, noise="never"), law, scope=mask.scope)
+    with torch.no_grad():
+        found.alpha.copy_(mask.alpha)
+    return found.eval().requires_grad_(requires_grad=False)

@@ -1,0 +1,183 @@
+"""`train-dam` with everything around it: model and data by name, a run folder with masks, tables and figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+
+from headlens.analyses.dam.learning import DamOptions, made_mask
+from headlens.analyses.dam.report import write_dam
+from headlens.analyses.dam.sweep import DamSweep, MaskOutcome, forget_masks
+from headlens.analyses.dam.tables import LearnedMask
+from headlens.analyses.training.new_models import is_new, made_new
+from headlens.analyses.training.sweep import SweepRun, told_once
+from headlens.analyses.training.text import TextOptions
+from headlens.analyses.training.training_callbacks import How, check_strength
+from headlens.analyses.training.training_set_options import LessonData, Opened
+from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.errors import OptionError
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions
+from headlens.runs.model_record import model_facts
+from headlens.runs.output_options import Place
+from headlens.runs.progress import Reporter
+from headlens.runs.run import Run, open_run
+from headlens.tasks.catalogue import DEFAULT_TASK
+from headlens.tasks.data_option import TaskData
+from headlens.tasks.reader import Reader
+from headlens.training.architectures import PREFIX
+from headlens.training.options import LoopOptions, TrainingOptions
+
+_UNDECIDED = 0.1  # share of the numbers from which on a note is due
+
+
+@dataclass(frozen=True)
+class DamRequest:
+    """What `headlens train-dam` is asked for.
+
+    Args:
+        model: a checkpoint by name, or `new:NAME` for random weights, whose vocabulary is learned from the corpus.
+        lesson: the task, and what the model is trained and measured on; its texts are as long as the mask.
+        dam: the mask; where nothing is said of freezing, the embedded task freezes all weights, for its examples are
+            too few to train them.
+        lambdas: strengths of the penalty, a run each.
+        window: w of the neighbourhood in tables.
+        vocabulary: pieces of a new model's own vocabulary.
+        training: length, step size, rhythm.
+        model_options: how the model is loaded, and the device.
+        figures: whether figures are drawn.
+        place: where the run goes.
+
+    Raises:
+        OptionError: if a number is out of range.
+    """
+
+    model: str = DEMO
+    lesson: LessonData = field(default_factory=lambda: LessonData(TaskData(DEFAULT_TASK)))
+    dam: DamOptions = field(default_factory=DamOptions)
+    lambdas: tuple[float, ...] = (1e-3, 1e-2, 1e-1)
+    window: int = 1
+    vocabulary: int = 8000
+    training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = True
+    place: Place = field(default_factory=Place)
+
+    def __post_init__(self) -> None:
+        if not self.lambdas:
+            raise OptionError("No penalty is given.", "Name some with --lambdas.")
+        for strength in self.lambdas:
+            check_strength(strength)
+        if self.window < 1:
+            raise OptionError(f"--window {self.window} is no neighbourhood.", "Give 1 or more.")
+        if is_new(self.model) and self.lesson.data.task != "mlm":
+            raise OptionError(f"{self.model} learns masked tokens.", "Give --task mlm, or a checkpoint.")
+
+    @property
+    def options(self) -> TrainingOptions:
+        """Of every training; nothing is evaluated before its end."""
+        return self.training.of_loop()
+
+    @property
+    def resolved_dam(self) -> DamOptions:
+        """With what is frozen."""
+        if self.dam.freeze is not None:
+            return self.dam
+        return replace(self.dam, freeze=("all",) if self.lesson.embedded else ())
+
+
+def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
+    """Read the data, train model and mask for every penalty, measure and save them, write the run folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    offline, seed = request.model_options.offline, request.training.seed
+    with open_run("train-dam", request.model.removeprefix(PREFIX), request, reporter) as run:
+        if request.place.overwrite and run.writes:
+            forget_masks(run.path)
+        lesson = replace(request.lesson, longest=request.dam.mask.longest)
+        opened = lesson.open(run, _loaded(request, run), seed, offline=offline)
+        # What is wrong with the mask is told before anything is measured.
+        _check_longest(request, opened)
+        made_mask(opened.lesson.task.network(opened.loaded.model), request.resolved_dam)
+        sweep = DamSweep(run, opened.loaded, opened.lesson, request.lambdas, request.resolved_dam, request.options)
+        outcomes = sweep.outcomes()
+        tables = sweep.tables(outcomes, request.window) if run.writes else {}
+        measured = told_once(outcomes[0].notes, [(o.run, o.notes) for o in outcomes])
+        notes = [*opened.untrained, *opened.notes, *_notes(request, opened, tables, run), *measured, *run.warnings]
+        if run.folder is not None:
+            masks: list[LearnedMask] = [sweep.learned(o) for o in outcomes if o.mask]
+            with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
+                write_dam(run.folder, tables, [(m.name, m) for m in masks] if request.figures else [])
+            run.folder.finish({**_facts(request, run, opened, outcomes), "notes": notes})
+        return SweepRun(run.path, run.files, tables, notes)
+
+
+def _loaded(request: DamRequest, run: Run) -> LoadedModel:
+    if not is_new(request.model):
+        return run.load(request.model, request.model_options)
+    data, options = request.lesson, request.model_options
+    corpus = open_corpus(
+        data.corpus, CorpusOptions(None, data.column, None, data.split, data.data.limit, options.offline)
+    )
+    longest, halves = request.dam.mask.longest, data.next_sentence
+    text = TextOptions("mlm", vocabulary=request.vocabulary, longest=longest, next_sentence=halves)
+    made = made_new(run, request.model, corpus, text, request.training.seed, options.device)
+    return LoadedModel(request.model, made.model, made.tokenizer, None)
+
+
+def _updates(request: DamRequest, run: Run, opened: Opened) -> int:
+    return How(processes=run.processes.count).updates(opened.lesson.data, request.options)
+
+
+def _check_longest(request: DamRequest, opened: Opened) -> None:
+    limit, longest = Reader.of(opened.loaded, opened.lesson.task.labels).limit, request.dam.mask.longest
+    if limit is not None and longest > limit:
+        raise OptionError(
+            f"--longest {longest} is more than the {limit} tokens that {opened.loaded.short_name} reads.",
+            f"Give {limit} or fewer.",
+        )
+
+
+def _notes(request: DamRequest, opened: Opened, tables: dict[str, pd.DataFrame], run: Run) -> list[str]:
+    dam, updates = request.resolved_dam, _updates(request, run, opened)
+    whole = "n x n positions of all heads" + (" and layers" if dam.mask.per_layer else "")
+    notes = [
+        f"λ multiplies the {dam.penalty} of M over the {whole}, n = {dam.mask.longest}.",
+        f"Each run has {updates} updates; α learns at {dam.rate(updates):.3g}.",
+        "Metrics are those of the model under masks drawn anew for every batch."
+        if dam.mask.noise == "always"
+        else "Metrics are those of the model under its final mask, where P > 1/2 stays.",
+    ]
+    if dam.mask.form == "multiplicative":
+        notes.append("Weights were multiplied by M; as a file for --mask it lets them sum to 1 again, which differs.")
+    if dam.layers is not None:
+        notes.append("What is masked is a share of the positions in the layers that a mask holds in.")
+    if dam.freeze:
+        notes.append(f"Frozen: {', '.join(dam.freeze)}.")
+    longest = opened.lesson.longest
+    if longest < dam.mask.longest:
+        beyond = "of positions beyond, the penalty alone decides."
+        notes.append(f"No text to learn from has more than {longest} tokens: {beyond}")
+    log = tables.get("log", pd.DataFrame())
+    last = log.groupby("run", sort=False).tail(1) if len(log) else log
+    undecided = [row for row in last.to_dict("records") if row["undecided"] > _UNDECIDED]
+    return notes + [
+        f"{row['run']}: P of {row['undecided']:.0%} of the numbers is still between 0.1 and 0.9; more updates, or a "
+        "larger --mask-learning-rate, let the mask settle."
+        for row in undecided
+    ]
+
+
+def _facts(request: DamRequest, run: Run, opened: Opened, outcomes: list[MaskOutcome]) -> dict[str, Any]:
+    """What run.json says."""
+    updates = _updates(request, run, opened)
+    return {
+        "models": [model_facts(opened.loaded, opened.loaded.short_name)],
+        "task": vars(opened.lesson.task),
+        "lesson": opened.lesson.facts,
+        "dam": asdict(request.resolved_dam) | {"updates": updates, "mask_learning_rate": request.dam.rate(updates)},
+        "sparsity": {o.run: o.sparsity for o in outcomes if o.mask},
+    }

@@ -1,0 +1,76 @@
+"""What came of learned masks, as Markdown: how sparse they are, what models achieve, and where attention is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pandas as pd
+
+from headlens.pages.formatting import (
+    DIFFERENCE,
+    NOTHING,
+    difference_text,
+    escaped,
+    markdown_lines,
+    share_text,
+    value_text,
+)
+from headlens.plots.curves import VALUES
+from headlens.plots.head_grid import numbers
+
+PLAIN, UNMASKED = "plain", "unmasked"
+CLASSES = ("special", "diagonal", "neighbourhood", "rest")
+
+
+def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
+    """Two tables: every mask with the share of masked positions and all metrics, and mean P by class of positions.
+
+    Metrics of runs with a mask have the difference from the run without one, paired by example.
+
+    Args:
+        sweep: rows of `sweep.csv`.
+        positions: rows of `positions.csv`.
+    """
+    parts = ["# Learned masks"]
+    for (model, task), own in sweep.groupby(["model", "task"], sort=False):
+        parts += ["", f"## {escaped(str(task))} by {escaped(str(model))} [95 % interval over examples]", ""]
+        parts += markdown_lines(list(_runs(own)))
+    if len(positions):
+        parts += ["", "## Where attention is needed: mean P of all heads (share of the positions that stay)", ""]
+        parts += markdown_lines(list(_classes(positions)))
+    return "\n".join(parts) + "\n"
+
+
+def baseline_of(sweep: pd.DataFrame) -> str:
+    """What runs with a mask are compared with: `unmasked`, or `plain` where the mask alone was trained."""
+    return UNMASKED if (sweep["run"] == UNMASKED).any() else PLAIN
+
+
+def _runs(rows: pd.DataFrame) -> Iterator[list[str]]:
+    metrics = list(dict.fromkeys(rows["metric"]))
+    minus = f"minus {baseline_of(rows)} [paired]"
+    names = ["masked, %", "of texts, %", *(name for metric in metrics for name in (metric, minus))]
+    yield ["run", *names]
+    yield ["---", *("---:" for _ in names)]
+    for run, own in rows.groupby("run", sort=False):
+        masked = bool(own["penalty"].notna().any())
+        shares = (float(own[name].iloc[0]) for name in ("sparsity", "sparsity_texts"))
+        line = [str(run), *(share_text(share) if masked else NOTHING for share in shares)]
+        for metric in metrics:
+            there = own[own["metric"] == metric]
+            if there.empty:
+                line += [NOTHING, NOTHING]
+                continue
+            values, difference = ([float(numbers(there, n)[0]) for n in own_] for own_ in (VALUES, DIFFERENCE))
+            line += [value_text(*values), difference_text(*difference)]
+        yield line
+
+
+def _classes(positions: pd.DataFrame) -> Iterator[list[str]]:
+    known = [name for name in CLASSES if (positions["class"] == name).any()]
+    yield ["run", *known]
+    yield ["---", *("---:" for _ in known)]
+    means = positions.groupby(["mask", "class"], sort=False)[["p", "kept"]].mean()
+    for mask in dict.fromkeys(positions["mask"]):
+        cells = (means.loc[(mask, name)] if (mask, name) in means.index else None for name in known)
+        yield [str(mask), *(NOTHING if own is None else f"{own['p']:.3f} ({own['kept']:.0%})" for own in cells)]

@@ -1,0 +1,201 @@
+"""Masks for several strengths of the penalty: one training each, measured, saved, and remembered."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from safetensors.torch import load_file, save_file
+
+from headlens.analyses.dam.learning import DamOptions, Masked, learn_mask, trains_weights, unmasked
+from headlens.analyses.dam.results_table import PLAIN, UNMASKED
+from headlens.analyses.dam.tables import LearnedMask
+from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
+from headlens.analyses.training.training_set import Lesson
+from headlens.errors import OptionError, ResumeError
+from headlens.files import atomic_path, output_errors
+from headlens.interventions.attention_mask import AttentionMask
+from headlens.models.loading import LoadedModel
+from headlens.pages.formatting import DIFFERENCE
+from headlens.runs.run import Run
+from headlens.training.options import TrainingOptions
+
+MASKS = "masks"  # folder of the mask files
+SWEEP_COLUMNS = [
+    *("run", "penalty", "sparsity", "sparsity_texts", "metric", "value", "ci_low", "ci_high", *DIFFERENCE),
+    *("model", "task", "n", "mask", "checkpoint"),
+]
+
+
+@dataclass(frozen=True)
+class MaskOutcome:
+    """What one run gave; everything in it can be written as JSON.
+
+    Args:
+        run: its name, such as `penalty-0.1`; `plain` for the model as it was, `unmasked` for the same training
+            without a mask.
+        penalty: λ; None without a mask.
+        sparsity: share of masked positions of all heads, of the layers that are masked.
+        log: rows of the training's log.
+        metrics: of the model under its final mask on what was held out, a row each.
+        mask: the file of the mask, below the folder of the run.
+        checkpoint: the folder of the model, there too.
+        notes: what to know about the metrics.
+        records, keys: of a model without a mask, which others are compared with, see `Baseline`; empty for others.
+    """
+
+    run: str
+    penalty: float | None = None
+    sparsity: float = 0.0
+    log: list[Record] = field(default_factory=list)
+    metrics: list[Record] = field(default_factory=list)
+    mask: str | None = None
+    checkpoint: str | None = None
+    notes: list[str] = field(default_factory=list)
+    records: list[list[float]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class DamSweep:
+    """All runs of one sweep.
+
+    Args:
+        run: under way.
+        loaded: the model.
+        lesson: what it is trained on further.
+        lambdas: strengths of the penalty.
+        options: of every mask.
+        training: of every run.
+    """
+
+    run: Run
+    loaded: LoadedModel
+    lesson: Lesson
+    lambdas: tuple[float, ...]
+    options: DamOptions
+    training: TrainingOptions
+
+    @property
+    def trainings(self) -> Trainings:
+        """What all trainings share."""
+        return Trainings(self.run, self.training, self.options.mask.longest)
+
+    def outcomes(self) -> list[MaskOutcome]:
+        """The model as it was, the same training without a mask unless the mask alone is trained, then every run.
+
+        Runs with a mask are compared with the last of those without one.
+        """
+        found = [self.trainings.remembered(PLAIN, self._plain, MaskOutcome)]
+        if trains_weights(self.loaded, self.lesson, self.options):
+            found.append(self.trainings.remembered(UNMASKED, self._unmasked, MaskOutcome))
+        baseline = Baseline(found[-1].records, found[-1].keys)
+        return found + [self._of(strength, baseline) for strength in dict.fromkeys(self.lambdas)]
+
+    def tables(self, outcomes: list[MaskOutcome], window: int) -> dict[str, pd.DataFrame]:
+        """`sweep`, `sparsity`, `positions` and `log`."""
+        masks = [(o, self.learned(o)) for o in outcomes if o.mask]
+        lengths = self.lesson.text_lengths()
+        of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}
+        sweep = [row | {"sparsity_texts": of_texts.get(o.run, 0.0)} for o in outcomes for row in self._measured(o)]
+        return {
+            "sweep": pd.DataFrame(sweep, columns=SWEEP_COLUMNS),
+            "sparsity": pd.concat([_with_penalty(o, m.sparsities()) for o, m in masks], ignore_index=True),
+            "positions": pd.concat([_with_penalty(o, m.positions(window)) for o, m in masks], ignore_index=True),
+            "log": pd.DataFrame([{"run": o.run, "penalty": o.penalty, **row} for o in outcomes for row in o.log]),
+        }
+
+    def learned(self, outcome: MaskOutcome) -> LearnedMask:
+        """The mask of a run that is done, from its files.
+
+        Raises:
+            ResumeError: if they cannot be read.
+        """
+        assert outcome.mask is not None
+        folder = (self.run.path / outcome.mask).parent
+        return read_mask(folder, outcome.run, self.options)
+
+    def _of(self, strength: float, baseline: Baseline) -> MaskOutcome:
+        name = run_name(strength)
+        return self.trainings.remembered(name, lambda: self._learned(name, strength, baseline), MaskOutcome)
+
+    def _plain(self) -> MaskOutcome:
+        own = self.trainings.compared(self.loaded, self.lesson, self.loaded.model)
+        return MaskOutcome(PLAIN, metrics=own.metrics, notes=own.notes, **vars(own.as_baseline))
+
+    def _unmasked(self) -> MaskOutcome:
+        with self.trainings.followed(UNMASKED, "no mask", self.lesson.data) as how:
+            model = unmasked(self.loaded, self.lesson, self.options, self.training, how)
+        own = self.trainings.compared(self.loaded, self.lesson, model)
+        checkpoint = self.trainings.saved(self.loaded, model, UNMASKED)
+        return MaskOutcome(
+            UNMASKED, metrics=own.metrics, checkpoint=checkpoint, notes=own.notes, **vars(own.as_baseline)
+        )
+
+    def _learned(self, name: str, strength: float, baseline: Baseline) -> MaskOutcome:
+        with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as how:
+            found = learn_mask(self.loaded, self.lesson, strength, self.options, self.training, how)
+        with found.hardened():
+            own = self.trainings.compared(self.loaded, self.lesson, found.model, baseline)
+        mask = f"{MASKS}/{name}/mask.safetensors"
+        learned = LearnedMask.of(name, found.mask)
+        if self.run.writes:
+            with self.run.reporter.status("saving"):
+                save_mask(self.run.path / mask, learned, found)
+        checkpoint = self.trainings.saved(self.loaded, found.model, name)
+        log: list[Any] = found.log.to_dict("records")
+        return MaskOutcome(name, strength, learned.sparsity, log, own.metrics, mask, checkpoint, own.notes)
+
+    def _measured(self, outcome: MaskOutcome) -> Iterator[Record]:
+        for row in outcome.metrics:
+            found = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", "model", "task")}
+            found |= {k: row[k] for k in DIFFERENCE if k in row}
+            known = ("run", "penalty", "sparsity", "mask", "checkpoint")
+            yield found | {k: getattr(outcome, k) for k in known}
+
+
+def forget_masks(folder: Path) -> None:
+    """Remove masks and models of an earlier sweep, whose penalties may have been others."""
+    with output_errors(folder):
+        for name in ("penalty-*", "degrees_*", UNMASKED):
+            for place in [*(folder / MASKS).glob(name), *(folder / MODELS).glob(name)]:
+                shutil.rmtree(place)
+
+
+def _with_penalty(outcome: MaskOutcome, frame: pd.DataFrame) -> pd.DataFrame:
+    frame.insert(1, "penalty", outcome.penalty)
+    return frame
+
+
+def save_mask(path: Path, learned: LearnedMask, found: Masked) -> None:
+    """Write a mask in its final form, and beside it the P that it came from.
+
+    Raises:
+        OutputError: if the folder cannot be written.
+    """
+    about = {"form": found.mask.options.form, "task": found.task.name}
+    mask = replace(learned.file, metadata={**learned.file.metadata, **about})
+    with output_errors(path.parent):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        mask.save(path)
+        with atomic_path(path.with_name("probabilities.safetensors")) as temporary:
+            save_file({"p": learned.probabilities.float().contiguous()}, temporary)
+
+
+def read_mask(folder: Path, name: str, options: DamOptions) -> LearnedMask:
+    """What `save_mask` wrote.
+
+    Raises:
+        ResumeError: if it cannot be read.
+    """
+    try:
+        mask = AttentionMask.load(folder)
+        probabilities = load_file(folder / "probabilities.safetensors")["p"]
+    except (OptionError, OSError, KeyError, ValueError) as error:
+        raise ResumeError(f"{folder} has lost its mask: {error}", "Start again with --overwrite.") from error
+    rules = options.mask.diagonal, options.mask.structured
+    return LearnedMask(name, probabilities, mask.allowed, *rules, mask.layers)

@@ -1,0 +1,138 @@
+"""What a learned mask is like, in tables: how sparse it is, and which positions it holds on to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from headlens.analyses.dam.results_table import CLASSES
+from headlens.interventions.attention_mask import AttentionMask
+from headlens.interventions.learned_mask import SoftMask
+from headlens.training.mask_objective import sparsity
+
+SPARSITY_COLUMNS = ["mask", "layer", "head", "diagonal", "n", "sparsity"]
+POSITION_COLUMNS = ["mask", "layer", "head", "class", "offset", "positions", "p", "kept"]
+OFFSET = "offset"
+_WHOLE = pd.Int64Dtype()
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedMask:
+    """A mask after its training, as tensors on the processor.
+
+    Args:
+        name: what tables call it.
+        probabilities: P of every position, (layers or 1, heads, n, n); 1 where a position is always active.
+        kept: the positions that stay, bool, of the same shape.
+        diagonal: whether a token may look at itself.
+        structured: whether the first and last row and column of every sentence are active.
+        layers: those that are masked, by number; None for all. Nothing of the others is told.
+    """
+
+    name: str
+    probabilities: Tensor
+    kept: Tensor
+    diagonal: bool
+    structured: bool
+    layers: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, name: str, mask: SoftMask) -> LearnedMask:
+        """What a mask holds now."""
+        options = mask.options
+        shown = mask.probabilities().cpu(), mask.kept().cpu()
+        return cls(name, *shown, options.diagonal, options.structured, mask.layers)
+
+    @property
+    def file(self) -> AttentionMask:
+        """What `--mask` takes: the positions that stay, and the rules for shorter sentences."""
+        about = {"n": str(self.n)}
+        return AttentionMask(self.kept, self.structured, self.diagonal, self.name, "encoder", about, self.layers)
+
+    @property
+    def n(self) -> int:
+        """Positions."""
+        return self.kept.shape[-1]
+
+    @property
+    def sparsity(self) -> float:
+        """Share of masked positions of all heads, of the layers that are masked."""
+        return sparsity(self.masked_part(self.kept))
+
+    def masked_part(self, values: Tensor) -> Tensor:
+        """Of what is told by layer, the layers that are masked."""
+        return values if self.layers is None else values[list(self.layers)]
+
+    def sparsity_of(self, lengths: Mapping[int, int]) -> float:
+        """The share of masked positions of texts, the mean over texts.
+
+        Args:
+            lengths: how many texts there are of each number of tokens.
+        """
+        shares = {n: sparsity(self.masked_part(self.file.block(n))) for n in lengths}
+        return sum(shares[n] * count for n, count in lengths.items()) / sum(lengths.values())
+
+    def sparsities(self) -> pd.DataFrame:
+        """The share of masked positions of every head, and in the last row, without layer and head, of all.
+
+        All n x n positions count, the first and last row and column among them, as in the paper's table; masks that are
+        shared by the layers have no layer.
+        """
+        rows = [{**key, "sparsity": sparsity(own)} for key, own in self._heads(self.kept)]
+        rows.append({"layer": None, "head": None, "sparsity": self.sparsity})
+        return self._frame(rows, SPARSITY_COLUMNS)
+
+    def positions(self, window: int = 1) -> pd.DataFrame:
+        """The mean P and the share that is kept, by class and by offset, of every head.
+
+        Every position is of one class, the first that fits: `special` are the first and last row and column, `diagonal`
+        is i = j, `neighbourhood` |i - j| up to the window, `rest` all others. Rows of the class `offset` have those
+        with one |i - j| that are not special.
+
+        Args:
+            window: w of the neighbourhood.
+        """
+        groups = list(_groups(self.n, window))
+        # by position and group: (n * n, groups)
+        members = torch.stack([own.flatten() for _, own in groups], dim=1).double()
+        counts = members.sum(dim=0)
+        kept = dict(self._heads(self.kept.double().flatten(2) @ members / counts, as_key=True))
+        rows = []
+        for key, means in self._heads(self.probabilities.double().flatten(2) @ members / counts):
+            own = zip(groups, counts.tolist(), means.tolist(), kept[tuple(key.values())].tolist(), strict=True)
+            rows += [{**key, **names, "positions": int(n), "p": p, "kept": k} for (names, _), n, p, k in own if n]
+        return self._frame(rows, POSITION_COLUMNS)
+
+    def _heads(self, values: Tensor, *, as_key: bool = False) -> Iterator[tuple[Any, Tensor]]:
+        """Layer and head, and what belongs to them, of (layers or 1, heads, ...)."""
+        shared = len(values) == 1
+        for layer in range(len(values)) if self.layers is None else self.layers:
+            for head, own in enumerate(values[layer]):
+                key = {"layer": None if shared else layer, "head": head}
+                yield (tuple(key.values()) if as_key else key), own
+
+    def _frame(self, rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
+        common = {"mask": self.name, "diagonal": self.diagonal, "n": self.n}
+        frame = pd.DataFrame([{**common, **row} for row in rows])[columns]
+        return frame.astype({name: _WHOLE for name in ("layer", "head", OFFSET) if name in columns})
+
+
+def _groups(n: int, window: int) -> Iterator[tuple[dict[str, Any], Tensor]]:
+    """Classes and offsets, and which positions are theirs: bool, (n, n)."""
+    places = torch.arange(n)
+    apart = (places[:, None] - places).abs()
+    end = (places == 0) | (places == n - 1)
+    special = end[:, None] | end
+    left = ~special
+    inner = (apart == 0, apart <= window, torch.ones_like(special))
+    yield {"class": CLASSES[0], OFFSET: None}, special
+    for name, fits in zip(CLASSES[1:], inner, strict=True):
+        yield {"class": name, OFFSET: None}, left & fits
+        left = left & ~fits
+    for offset in range(n - 2):
+        yield {"class": OFFSET, OFFSET: offset}, (apart == offset) & ~special

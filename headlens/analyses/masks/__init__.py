@@ -1,0 +1,1 @@
+"""Fixed, learned and graph attention masks, and training under them."""

@@ -1,0 +1,203 @@
+"""Which masks a study trains under: patterns and files, with and without the diagonal, in ranges of layers."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from headlens.analyses.masks.degrees import strength_of
+from headlens.analyses.masks.study_figures import FULL
+from headlens.corpora.graph_cache import GraphBook
+from headlens.errors import OptionError
+from headlens.interventions.attention_mask import (
+    AnyMaskSource,
+    AttentionMask,
+    Controlled,
+    MaskSource,
+    PatternMask,
+    WithoutDiagonal,
+)
+from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Pattern, Random, Star, Window, parts_of
+from headlens.runs.mask_option import read_layers, read_mask
+
+Diagonal = Literal["kept", "dropped", "random"]
+GRAPH = "graph:"
+_WHOLE: tuple[str, Diagonal] = (FULL, "kept")
+_FEW = 8  # tokens, of which any mask with a diagonal shows it
+
+
+@dataclass(frozen=True)
+class Case:
+    """One training.
+
+    Args:
+        pattern: a pattern in words, a mask file, `graph:` and a graph of each text in words, or `degrees:mu=` and the
+            penalty under which degrees are learned; `full` masks nothing.
+        diagonal: whether it is `kept`; `dropped`: no token looks at itself; `random`: as many other positions as the
+            diagonal has are masked instead.
+        layers: in which layers the mask holds, such as `6-11`; None for all.
+        seed: of the training, a new head, and the random positions.
+    """
+
+    pattern: str = FULL
+    diagonal: Diagonal = "kept"
+    layers: str | None = None
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """Of its files, the same whenever the run is resumed, and no other case's."""
+        words = (self.pattern, self.diagonal, self.layers or "all", f"seed{self.seed}")
+        fit = [re.sub(r"[^A-Za-z0-9=]+", "_", word) for word in words]
+        # 0-2 and 0,2 read the same in a file's name.
+        mark = [] if fit == list(words) else [hashlib.sha256("\0".join(words).encode()).hexdigest()[:8]]
+        return "-".join([*fit, *mark])
+
+    @property
+    def words(self) -> str:
+        """It, for a reader."""
+        how = {"kept": "no mask", "dropped": "no diagonal", "random": "as many at random as the diagonal"}
+        parts = [] if self.pattern == FULL else [self.pattern]
+        parts += [how[self.diagonal]] if self.pattern == FULL or self.diagonal != "kept" else []
+        parts += [] if self.layers is None else [f"layers {self.layers}"]
+        return ", ".join([*parts, f"seed {self.seed}"])
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing is masked, which the others of the seed are compared with."""
+        return (self.pattern, self.diagonal) == _WHOLE
+
+    @property
+    def graph(self) -> str | None:
+        """The graph in words; None for other masks."""
+        return self.pattern.removeprefix(GRAPH) if self.pattern.startswith(GRAPH) else None
+
+    @property
+    def strength(self) -> float | None:
+        """μ, where degrees are learned; None for other masks."""
+        return strength_of(self.pattern)
+
+    @property
+    def fixed(self) -> MaskSource | None:
+        """The mask of a pattern or file; None where nothing is masked, for graphs, and for what is learned.
+
+        Raises:
+            OptionError: if there is no such pattern or file.
+        """
+        if self._made or self.whole:
+            return None
+        found = PatternMask(Full()) if self.pattern == FULL else read_mask(self.pattern)
+        if self.diagonal == "kept":
+            return found
+        return Controlled(found) if self.diagonal == "dropped" else Controlled(found, "random", self.seed)
+
+    @property
+    def has_diagonal(self) -> bool:
+        """Whether its pattern or file lets some token look at itself, as random keys alone do not.
+
+        A file that is not there yet, as when a run is planned, may do so; `fixed` refuses it.
+        """
+        if self._made or self.pattern == FULL:
+            return True
+        try:
+            source = read_mask(self.pattern)
+        except OptionError:
+            return True
+        length = min(_FEW, source.length) if isinstance(source, AttentionMask) else _FEW
+        return bool(source.block(length).diagonal(dim1=-2, dim2=-1).any())
+
+    @property
+    def _made(self) -> bool:
+        """Whether the mask is made in the run, of texts or by training."""
+        return self.graph is not None or self.strength is not None
+
+    def source(self, books: Mapping[str, GraphBook], learned: MaskSource | None = None) -> AnyMaskSource | None:
+        """The mask; None where nothing is masked.
+
+        Args:
+            books: graphs of the texts of a run, by their words.
+            learned: the mask that was learned; None before.
+        """
+        if self.strength is not None:
+            return learned
+        if self.graph is None:
+            return self.fixed
+        book = books[self.graph]
+        return book if self.diagonal == "kept" else WithoutDiagonal(book)
+
+    def sparsity(self, n: int, learned: MaskSource | None = None) -> float:
+        """Share of the n x n positions that are masked, in layers that are; of many heads the mean, of graphs NaN."""
+        if self.graph is not None:
+            return math.nan
+        source = learned if self.strength is not None else self.fixed
+        if source is None:
+            return 0.0
+        masked = ~source.block(n)
+        layers = read_layers(self.layers, len(masked)) if len(masked) > 1 else None
+        return float((masked if layers is None else masked[list(layers)]).double().mean())
+
+    def sparsity_of_texts(
+        self, lengths: Mapping[int, int], books: Mapping[str, GraphBook], learned: MaskSource | None = None
+    ) -> float:
+        """The same over the texts of a run, mean over texts.
+
+        Args:
+            lengths: how many texts there are of each number of tokens.
+            books: their graphs, by words.
+            learned: the mask that was learned.
+        """
+        if self.graph is not None:
+            book = books[self.graph]
+            return book.sparsity + (book.diagonal if self.diagonal == "dropped" else 0.0)
+        found = (self.sparsity(n, learned) * count for n, count in lengths.items())
+        return sum(found) / max(sum(lengths.values()), 1)
+
+    def degrees(self) -> dict[str, float | None]:
+        """Of patterns that are made of them, how many tokens are global, random, and near on each side."""
+        source = None if self.pattern == FULL or self._made else read_mask(self.pattern)
+        parts = [d for p in parts_of(source.pattern) for d in _degrees(p)] if isinstance(source, PatternMask) else []
+        sums = {kind: [n for k, n in parts if k == kind] for kind in ("global", "random", "neighbour")}
+        return {f"degree_{kind}": sum(found) if found else None for kind, found in sums.items()}
+
+
+def cases(
+    patterns: tuple[str, ...], layers: tuple[str | None, ...], seeds: tuple[int, ...], *, controls: bool
+) -> list[Case]:
+    """All trainings, each once: no mask, every pattern in every range of layers, each without the diagonal, too.
+
+    Of each seed that without a mask comes first, as the others are compared with it. The pattern `full` adds nothing to
+    it but the diagonal dropped in the ranges.
+
+    Args:
+        patterns: see `Case`.
+        layers: ranges.
+        seeds: each trains everything once.
+        controls: whether diagonals are dropped, and as many random positions of attention without a mask.
+    """
+    whole: tuple[Diagonal, ...] = ("kept", "dropped", "random") if controls else ("kept",)
+    found = []
+    for seed in dict.fromkeys(seeds):
+        found += [Case(FULL, diagonal, None, seed) for diagonal in whole]
+        for pattern in dict.fromkeys(patterns):
+            for own in dict.fromkeys(layers):
+                found += [Case(pattern, diagonal, own, seed) for diagonal in whole[:2] if (pattern, diagonal) != _WHOLE]
+    return list(dict.fromkeys(found))
+
+
+def _degrees(pattern: Pattern) -> Iterator[tuple[str, int]]:
+    if isinstance(pattern, Window):
+        yield "neighbour", pattern.width
+    elif isinstance(pattern, Global):
+        yield "global", pattern.tokens
+    elif isinstance(pattern, Random):
+        yield "random", pattern.keys
+    elif isinstance(pattern, Longformer):
+        yield from (("neighbour", pattern.window), ("global", pattern.tokens))
+    elif isinstance(pattern, Star):
+        yield from (("neighbour", 1), ("global", 1))
+    elif isinstance(pattern, BigBird):
+        yield from (("neighbour", pattern.window), ("global", pattern.tokens), ("random", pattern.keys))

@@ -1,0 +1,362 @@
+"""The figures of `headlens masks`, from the tables it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headlens.analyses.masks.degree_figures import learned_degrees, quality_by_degrees
+from headlens.analyses.masks.degree_regression import effects_markdown
+from headlens.analyses.masks.diagonal_figure import worth_of_diagonal
+from headlens.analyses.masks.layers_figure import quality_by_layers
+from headlens.analyses.masks.study_figures import (
+    BLOCK,
+    FULL,
+    SHARES,
+    has_delta,
+    means,
+    quality_by_pattern,
+    study_markdown,
+)
+from headlens.analyses.masks.task_tables import (
+    attention_text,
+    average_by_pattern,
+    diagonal_of_runs,
+    guessing,
+    left_out,
+    metrics_of,
+    over_tasks,
+    quality_of_runs,
+    tasks_markdown,
+    tasks_of,
+)
+from headlens.corpora.direction import LOWER_IS_BETTER
+from headlens.errors import counted
+from headlens.interventions.pattern_parser import parse_pattern
+from headlens.interventions.patterns import Allowed
+from headlens.pages.command_report import Caption, Drawings, Kind, Together
+from headlens.pages.formatting import DELTA, value_text
+from headlens.pages.page_tables import PageTable, page_table
+from headlens.plots.curves import VALUES
+from headlens.plots.head_grid import numbers
+from headlens.plots.style import (
+    FULL_WIDTH,
+    HEADING_SIZE,
+    INK,
+    TICK_SIZE,
+    dress,
+    fold,
+    further_lines,
+    heading,
+    headline,
+    new_figure,
+    page_width,
+)
+from headlens.runs.folder import RunFolder
+from headlens.runs.reading import Columns, RecordedRun
+
+# inches
+_LEFT, _GAP, _TOP, _BOTTOM, _LINE = 0.42, 0.16, 0.30, 0.36, 0.14
+_ACROSS = 3
+_MASKED = "#3C4A57"
+
+
+def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
+    """Draw every figure one after the other.
+
+    Args:
+        tables: `sparsity`, `masks` and `degrees`, as far as there: rows of the CSV files.
+
+    Yields:
+        Name of the figure, and the figure; None where there is nothing to draw.
+    """
+    if "sparsity" in tables:
+        yield "patterns", pattern_pictures(tables["sparsity"])
+    if "masks" in tables:
+        yield "quality", quality_by_pattern(tables["masks"])
+        yield "diagonal", worth_of_diagonal(tables["masks"])
+        yield "layers", quality_by_layers(tables["masks"])
+        yield "degrees", quality_by_degrees(tables["masks"])
+    if "degrees" in tables:
+        yield "learned", learned_degrees(tables["degrees"])
+
+
+def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
+    """Every fixed pattern as a picture, with the diagonal: white where a query may look, dark where it is masked.
+
+    Args:
+        sparsity: rows of `sparsity.csv`: mask, pattern, diagonal, n, sparsity.
+
+    Returns:
+        The figure, or None when there is no fixed pattern.
+    """
+    rows = sparsity[sparsity["pattern"].notna()] if "pattern" in sparsity else sparsity[:0]
+    names = list(dict.fromkeys(rows["mask"].astype(str)))
+    if not names:
+        return None
+    # a single picture fits a column as it is
+    page = page_width() if len(names) > 1 else FULL_WIDTH
+    most = _ACROSS if page == FULL_WIDTH else _ACROSS - 1
+    across = min(most, len(names))
+    size = (page - _LEFT - most * _GAP) / most
+    titles = [_title(rows[rows["mask"] == name], name) for name in names]
+    lines = max(fold(t, size, HEADING_SIZE).count("\n") for t in titles) + 1
+    slot = size + _LINE * lines + 0.12
+    width = _LEFT + across * (size + _GAP)
+    title = "Fixed attention patterns (white: attention)"
+    top = _TOP + (further_lines(title, width) if page < FULL_WIDTH else 0.0)
+    height = top + -(-len(names) // across) * slot + _BOTTOM
+    figure = new_figure(width, height)
+    headline(figure, title)
+    for number, (name, words) in enumerate(zip(names, titles, strict=True)):
+        line, column = divmod(number, across)
+        low = height - top - (line + 1) * slot + 0.06
+        box = _LEFT + column * (size + _GAP), low, size, size
+        axes = figure.add_axes((box[0] / width, box[1] / height, size / width, size / height))
+        last = number + across >= len(names)
+        _paint(axes, _allowed(rows[rows["mask"] == name]), labels=(last, column == 0))
+        heading(axes, words, size)
+    return figure
+
+
+def _title(rows: pd.DataFrame, name: str) -> str:
+    """Name, and the share that is masked with and without the diagonal."""
+    shares = {bool(d): 100 * s for d, s in zip(rows["diagonal"], numbers(rows, "sparsity"), strict=True)}
+    without = f" ({shares[False]:.1f} no diagonal)" if False in shares else ""
+    return f"{name}\n{shares[True]:.1f} % masked{without}" if True in shares else name
+
+
+def _allowed(rows: pd.DataFrame) -> Allowed:
+    return parse_pattern(str(rows["pattern"].iloc[0])).allowed(int(rows["n"].iloc[0]))
+
+
+def _paint(axes: Axes, allowed: Allowed, labels: tuple[bool, bool]) -> None:
+    dress(axes, "key" if labels[0] else "", "query" if labels[1] else "")
+    n = len(allowed)
+    edge = (-0.5, n - 0.5, n - 0.5, -0.5)
+    colours = np.where(allowed[..., None], 255, np.array(_rgb(_MASKED))).astype(np.uint8)
+    axes.imshow(colours, interpolation="nearest", extent=edge, aspect="auto")
+    ticks = [0, n // 2, n - 1] if n > 2 else list(range(n))
+    for wanted, set_ticks in zip(labels, (axes.set_xticks, axes.set_yticks), strict=True):
+        shown = ticks if wanted else []
+        set_ticks(shown, list(map(str, shown)), fontsize=TICK_SIZE, color=INK)
+
+
+def _rgb(colour: str) -> tuple[int, ...]:
+    return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
+
+
+def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
+    """Write every table as CSV, then, if wanted, every figure.
+
+    Args:
+        run: the folder, started.
+        tables: `sparsity`, `masks` where models were trained, `effects` of a grid, and `degrees` that were learned.
+        figures: whether to draw.
+    """
+    for name, frame in tables.items():
+        run.table(name, frame)
+    if "masks" in tables:
+        with run.file("results.md") as path:
+            parts = [study_markdown(tables["masks"])]
+            parts += [effects_markdown(tables["effects"])] if "effects" in tables else []
+            path.write_text("\n".join(parts), encoding="utf-8")
+    for name, figure in mask_figures(tables) if figures else ():
+        run.figure(name, figure)
+
+
+def _draw(run: RecordedRun) -> Drawings:
+    return mask_figures(run.tables)
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    # Runs of several folders may be called alike.
+    tables = [(run.folder.name, means(run.tables["masks"])) for run in runs if "masks" in run.tables]
+    more = DELTA if any(has_delta(table) for _, table in tables) else ()
+    names = ("model", "task", "metric", "pattern", "layers", "control", *SHARES, *VALUES, "seeds", *more)
+    records = [
+        {"folder": name, **{k: row[k] for k in names}} for name, table in tables for row in table.to_dict("records")
+    ]
+    about = (
+        "Models trained and measured under each mask; `control` tells whether the diagonal was kept, dropped, or as "
+        "many random positions masked instead. `sparsity` is the share of the positions of n tokens that is masked, "
+        "`sparsity_texts` that of the texts, each as long as it is."
+        + (" `delta` is what is achieved less what the same seeds achieve without a mask." if more else "")
+    )
+    found = [page_table("Models trained under masks", records, about)] if records else []
+    return [*_over_tasks(runs), *found, *_effects(runs)]
+
+
+def _effects(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    records = [
+        {"folder": run.folder.name, **{str(k): v for k, v in row.items()}}
+        for run in runs
+        if "effects" in run.tables
+        for row in run.tables["effects"].to_dict("records")
+    ]
+    about = (
+        "A regression over all trainings of a grid of BigBird patterns: `effect` is what one token more of a kind is "
+        "worth, `density` the share of positions that it opens, `effect_per_percent` what one per cent of the "
+        "positions is worth when spent on that kind."
+    )
+    return [page_table("What each kind of degree is worth", records, about)] if records else []
+
+
+def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    table = over_tasks(runs)
+    if table.empty:
+        return []
+    several, more = len(set(table["model"])) > 1, DELTA if has_delta(table) else ()
+    records = [
+        ({"model": row["model"]} if several else {})
+        | {"attention": attention_text({str(k): v for k, v in row.items()})}
+        | {"masked, %": 100 * row["sparsity"], "of texts, %": 100 * row["sparsity_texts"]}
+        | {name: row[name] for name in (*tasks_of(table), "average", "ci_low", "ci_high", "seeds", *more)}
+        for row in table.to_dict("records")
+    ]
+    about = (
+        "The main metric of every task, mean over seeds, and the average over tasks with its 95 % interval: over the "
+        "seeds, or for one seed over the examples of all tasks. What is masked is a share of the positions of n "
+        "tokens, and of the texts, mean over the tasks."
+        + (" `delta` is the average less that of the same seeds without a mask." if more else "")
+    )
+    return [page_table("Over tasks", records, about)]
+
+
+def _together(runs: Sequence[RecordedRun]) -> Together:
+    """What several runs give together, and those on several tasks."""
+    if (figure := quality_of_runs(runs)) is not None:
+        yield "together", figure
+    table = over_tasks(runs)
+    if table.empty:
+        return
+    yield "over_tasks", table
+    yield "over_tasks", tasks_markdown(table, metrics_of(runs), [guessing(runs), *left_out(runs)])
+    yield "average", average_by_pattern(table)
+    yield "diagonal_over_tasks", diagonal_of_runs(runs)
+
+
+def _findings(run: RecordedRun) -> list[str]:
+    """Of every task: no mask, and the best and the worst mask of the layers it holds in."""
+    if "masks" not in run.tables:
+        return []
+    found = []
+    table = means(run.tables["masks"])
+    for (model, task, metric), rows in table[table["control"] == "kept"].groupby(BLOCK, sort=False):
+        whole, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL].dropna(subset=["value"])
+        if len(whole):
+            found.append(f"{model}: {metric} of {task} without a mask {_told(whole.iloc[0])}.")
+        for layers, own in others.groupby("layers", sort=False):
+            down = metric in LOWER_IS_BETTER
+            order = own.sort_values("value", ascending=down, kind="stable")
+            where = "all layers" if layers == "all" else f"layers {layers}"
+            ends = [order.iloc[0]] if len(order) == 1 else [order.iloc[0], order.iloc[-1]]
+            names = ("best", "worst") if len(ends) == 2 else ("",)
+            told = [
+                f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of the texts masked) {_told(row)}".strip()
+                for name, row in zip(names, ends, strict=True)
+            ]
+            found.append(f"{model}: {task} under {counted(len(own), 'mask')} of {where}: {'; '.join(told)}.")
+    return found
+
+
+def _told(row: pd.Series[Any]) -> str:
+    return value_text(*(float(row[name]) for name in VALUES))
+
+
+CAPTIONS = {
+    "patterns": Caption(
+        "Fixed patterns",
+        "Where a query (row) may look (column): white positions are attended to, dark ones masked. Below the name "
+        "stands the share of all positions that is masked, and what it becomes when no token looks at itself.",
+    ),
+    "quality": Caption(
+        "What models achieve under masks",
+        "Models that were trained and measured under each mask, over the share of positions of the texts that it "
+        "masks, with 95 % intervals: of the examples for one seed, of the means for several. A faint line joins a "
+        "pattern with the diagonal and without it, one in colour the masks that a sweep of train-dam learned, told by "
+        "λ; the dashed line has no mask.",
+    ),
+    "diagonal": Caption(
+        "What the diagonal is worth",
+        "What a model loses or wins that is trained and measured without the diagonal, where no token looks at itself, "
+        "and with as many random positions masked instead. Differences from all positions with 95 % intervals, paired: "
+        "over the examples for one seed, by seed for several.",
+    ),
+    "layers": Caption(
+        "What models achieve under masks, by layers",
+        "Models that were trained and measured under each mask, with the diagonal, in each range of layers, with 95 % "
+        "intervals: of the examples for one seed, of the means for several. The dashed line has no mask. Graphs have "
+        "the same number of edges in every text.",
+    ),
+    "degrees": Caption(
+        "Quality by sparsity, over degrees of attention",
+        "Models that were trained and measured under BigBird patterns with every combination of degrees, and with "
+        "learned degrees, over the share of positions of the texts that is masked, with 95 % intervals: of the "
+        "examples for one seed, of the means for several. The dashed line has no mask. Learned degrees are measured on "
+        "the model that learned them; mask files, such as those of train-dam, on a model that was trained under them.",
+    ),
+    "learned": Caption(
+        "Degrees of neighbours that were learned",
+        "How many heads of each layer look how far to each side, in the end of a training under each penalty μ.",
+    ),
+    "together": Caption(
+        "What models achieve under the masks of all runs",
+        "The main metric of every task over the share of positions of the texts that a mask hides, with 95 % "
+        "intervals. The masks of a sweep of train-dam are joined, their points told by λ.",
+    ),
+    "average": Caption(
+        "What models achieve under masks on average over tasks",
+        "The mean of the main metrics of all tasks, over the share of positions that a mask hides.",
+    ),
+    "diagonal_over_tasks": Caption(
+        "What the diagonal is worth, task by task",
+        "The main metric of every task without the diagonal, and with as many random positions masked instead, less "
+        "that with all positions, with 95 % intervals, paired: over the examples for one seed, by seed for several.",
+    ),
+}
+
+MASKS = Kind(
+    tables={
+        "sparsity": Columns(
+            numbers=("layer", "head", "n", "sparsity"),
+            words={"mask": (), "pattern": ()},
+            identity=("mask", "layer", "head", "diagonal", "n"),
+        ),
+        "masks": Columns(
+            numbers=("sparsity", "sparsity_texts", "seed", "value", "ci_low", "ci_high"),
+            words={"pattern": (), "layers": (), "task": (), "metric": (), "control": (), "model": ()},
+            identity=("model", "task", "metric", "pattern", "layers", "control", "seed"),
+        ),
+        "degrees": Columns(
+            numbers=("layer", "head", "seed", "degree", "p"),
+            words={"model": (), "pattern": (), "layers": ()},
+            identity=("model", "pattern", "layers", "diagonal", "seed", "layer", "head", "degree"),
+        ),
+        "effects": Columns(
+            numbers=("effect", "ci_low", "ci_high", "p_value", "density", "effect_per_percent", "n", "r_squared"),
+            words={"model": (), "task": (), "metric": (), "layers": (), "kind": ()},
+            identity=("model", "task", "metric", "layers", "kind"),
+        ),
+    },
+    needed=("sparsity",),
+    figures=_draw,
+    captions=CAPTIONS,
+    sources={
+        "patterns": ("sparsity",),
+        "quality": ("masks",),
+        "diagonal": ("masks",),
+        "layers": ("masks",),
+        "degrees": ("masks",),
+        "learned": ("degrees",),
+    },
+    overviews=_overviews,
+    findings=_findings,
+    together=_together,
+    left_out=left_out,
+)

@@ -1,0 +1,263 @@
+"""Fine-tuning under attention masks: one training for every mask and seed, measured under the mask, and remembered."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pandas as pd
+import torch
+from transformers import PreTrainedModel
+
+from headlens.analyses.dam.learning import DamOptions, learn_mask, made_mask
+from headlens.analyses.dam.sweep import MASKS, save_mask
+from headlens.analyses.dam.tables import LearnedMask
+from headlens.analyses.masks.cases import Case
+from headlens.analyses.masks.degrees import DegreeOptions, degree_rows, degrees_table, mean_degree, unsettled
+from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
+from headlens.analyses.training.sweep import Baseline, Record, Trainings, told_of_trainings
+from headlens.analyses.training.training_callbacks import How
+from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.training.training_set_options import Opened
+from headlens.attention.attach_edit import keeping
+from headlens.corpora.parsers import Parser
+from headlens.errors import OptionError, counted
+from headlens.interventions.attention_mask import FILE, AttentionMask
+from headlens.interventions.learned_mask import Scope
+from headlens.models.loading import LoadedModel
+from headlens.pages.formatting import DIFFERENCE
+from headlens.runs.mask_option import mask_edit
+from headlens.runs.run import Run
+from headlens.tasks.base import Task
+from headlens.training.options import TrainingOptions
+
+MASKS_COLUMNS = [
+    *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),
+    *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts", *DIFFERENCE, "chance"),
+]
+_DEGREES = (
+    "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean of the texts. Models "
+    "with learned degrees are measured as they were trained, under the degrees that are left; --mask trains anew under "
+    "their files."
+)
+
+_UNSETTLED = 0.1  # share of the heads from which on a note is due
+
+
+def under(model: PreTrainedModel, case: Case, books: Books) -> AbstractContextManager[None]:
+    """Inside, a model runs under the mask of a case; graphs are in the books."""
+    source = case.source(books)
+    return nullcontext() if source is None else keeping(model, mask_edit(model, source, case.layers))
+
+
+def fine_tuned(
+    loaded: LoadedModel,
+    lesson: Lesson,
+    case: Case,
+    training: TrainingOptions,
+    how: How | None = None,
+    books: Books | None = None,
+) -> PreTrainedModel:
+    """A copy of a model that was trained under a mask; it does not hold it.
+
+    Args:
+        loaded: a model with the head that the task needs; it stays as it is.
+        lesson: what it is trained on.
+        case: the mask, and the seed.
+        training: length, step size, rhythm; the seed is that of the case.
+        how: progress, and what is kept for going on after an interruption.
+        books: graphs of the texts, by words, for masks that are graphs.
+
+    Raises:
+        OptionError: if the mask does not fit the model.
+    """
+    model = copy.deepcopy(loaded.model)
+    torch.manual_seed(case.seed)
+    with under(model, case, books or {}):
+        lesson.teach(model, replace(training, seed=case.seed), how)
+    return model
+
+
+@dataclass(frozen=True)
+class CaseOutcome:
+    """What one training gave; everything in it can be written as JSON.
+
+    Args:
+        run: its name.
+        metrics: of the model under its mask on what was held out, a row each, with `DIFFERENCE` from the model
+            without one of the same seed.
+        notes: what to know about them.
+        mask: the file of a mask that was learned, below the folder of the run.
+        degrees: of the heads of that mask, see `degree_rows`.
+        records: without a mask, of every example.
+        keys: of these examples.
+    """
+
+    run: str
+    metrics: list[Record] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    mask: str | None = None
+    degrees: list[Record] = field(default_factory=list)
+    records: list[list[float]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class MaskStudy:
+    """All trainings of a run.
+
+    Args:
+        run: under way.
+        opened: gives the model with a head, and what it is taught, for a seed.
+        training: of every training.
+        n: tokens for which sparsities are counted.
+        longest: a limit of tokens of what is measured on, below the model's own.
+        parser: of the texts, for graphs; None without trees.
+        degrees: how degrees are learned.
+    """
+
+    run: Run
+    opened: Callable[[int], Opened]
+    training: TrainingOptions
+    n: int = 128
+    longest: int | None = None
+    parser: Parser | None = None
+    degrees: DegreeOptions = field(default_factory=DegreeOptions)
+
+    @property
+    def trainings(self) -> Trainings:
+        """What all trainings share."""
+        return Trainings(self.run, self.training, self.longest)
+
+    def tables(self, wanted: list[Case]) -> tuple[dict[str, pd.DataFrame], list[str]]:
+        """`masks`, where degrees are learned also `degrees`, and what to know about them.
+
+        Raises:
+            OptionError: if a mask does not fit the model.
+        """
+        rows, opened, seed = [], None, None
+        texts = None
+        baseline: Baseline | None = None
+        degrees: list[Record] = []
+        notes: list[str] = []
+        told: list[tuple[str, list[str]]] = []
+        for case in wanted:
+            if opened is None or texts is None or case.seed != seed:
+                opened, seed, baseline = self.opened(case.seed), case.seed, None
+                # The texts are the same for all seeds.
+                texts = texts or study_texts(self.run, opened, {c.graph for c in wanted if c.graph}, self.parser)
+                self._check(opened, wanted, texts)
+                notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
+            outcome = self._of(opened, case, texts, baseline)
+            if case.whole:
+                baseline = Baseline(outcome.records, outcome.keys)
+            told.append((case.words, outcome.notes))
+            chance = _chance(opened.lesson.task, baseline)
+            rows += [row | {"chance": chance.get(row["metric"])} for row in self._rows(case, outcome, texts)]
+            about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
+            degrees += [about | row for row in outcome.degrees]
+            notes += _settling(case, outcome)
+        notes += told_of_trainings(told)
+        if texts is not None and texts.books:
+            notes.append(
+                f"Graphs differ from text to text: what any mask hides is the mean over {counted(texts.count, 'text')} "
+                f"of {texts.mean_length:.1f} tokens on average."
+            )
+        if any(case.layers is not None for case in wanted):
+            notes.append("What is masked is a share of the positions in the layers that a mask holds in.")
+        if len({case.seed for case in wanted}) == 2:
+            notes.append("Intervals over two seeds say little; three seeds or more tell how far they differ.")
+        found = {"masks": pd.DataFrame(rows, columns=MASKS_COLUMNS)}
+        if any(case.strength is not None for case in wanted):
+            found["degrees"] = degrees_table(degrees)
+            notes.append(_DEGREES.format(n=round(texts.mean_length) if texts else self.n))
+        return found, list(dict.fromkeys(notes))
+
+    def _check(self, opened: Opened, wanted: list[Case], texts: StudyTexts) -> None:
+        """What is wrong with a mask is told before anything is trained."""
+        for case in wanted:
+            source = case.source(texts.books)
+            if isinstance(source, AttentionMask) and source.length < self.n:
+                raise OptionError(
+                    f"The mask {case.pattern} is for {source.length} tokens, fewer than --length {self.n}.",
+                    f"Give --length {source.length}.",
+                )
+            if isinstance(source, AttentionMask):
+                source.block(texts.longest)
+            if case.strength is not None:
+                made_mask(opened.lesson.task.network(opened.loaded.model), *self._dam(case, texts))
+            with under(opened.loaded.model, case, texts.books):
+                pass
+
+    def _of(self, opened: Opened, case: Case, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
+        train = self._trained if case.strength is None else self._learned
+        return self.trainings.remembered(case.name, lambda: train(opened, case, texts, baseline), CaseOutcome)
+
+    def _trained(self, opened: Opened, case: Case, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
+        with self.trainings.followed(case.name, case.words, opened.lesson.data) as how:
+            model = fine_tuned(opened.loaded, opened.lesson, case, self.training, how, texts.books)
+        with under(model, case, texts.books):
+            own = self.trainings.compared(opened.loaded, opened.lesson, model, baseline)
+        compared_with = vars(own.as_baseline) if case.whole else {}
+        return CaseOutcome(case.name, own.metrics, own.notes, **compared_with)
+
+    def _learned(self, opened: Opened, case: Case, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
+        """Model and degrees learned together, and measured under the mask that is left."""
+        assert case.strength is not None
+        training = replace(self.training, seed=case.seed)
+        with self.trainings.followed(case.name, case.words, opened.lesson.data) as how:
+            dam, scope = self._dam(case, texts)
+            found = learn_mask(opened.loaded, opened.lesson, case.strength, dam, training, how, scope)
+        with found.hardened():
+            own = self.trainings.compared(opened.loaded, opened.lesson, found.model, baseline)
+        place = f"{MASKS}/{case.name}/{FILE}"
+        if self.run.writes:
+            save_mask(self.run.path / place, LearnedMask.of(case.name, found.mask), found)
+        return CaseOutcome(case.name, own.metrics, own.notes, place, degree_rows(found.mask))
+
+    def _dam(self, case: Case, texts: StudyTexts) -> tuple[DamOptions, Scope]:
+        longest = max(self.n, texts.longest)
+        dam = self.degrees.dam(longest, case.layers, diagonal=case.diagonal == "kept")
+        return dam, self.degrees.scope(round(texts.mean_length))
+
+    def _rows(self, case: Case, outcome: CaseOutcome, texts: StudyTexts) -> list[Record]:
+        learned = AttentionMask.load(self.run.path / outcome.mask) if outcome.mask and self.run.writes else None
+        degrees = case.degrees()
+        if outcome.degrees:
+            degrees["degree_neighbour"] = mean_degree(outcome.degrees)
+        masked = {
+            "sparsity": case.sparsity(self.n, learned),
+            "sparsity_texts": case.sparsity_of_texts(texts.lengths, texts.books, learned),
+            "control": case.diagonal,
+        }
+        names = ("task", "metric", "value", "ci_low", "ci_high", "n", "model")
+        return [
+            _key(case) | degrees | masked | {k: row[k] for k in names} | {k: row[k] for k in DIFFERENCE if k in row}
+            for row in outcome.metrics
+        ]
+
+
+def _chance(task: Task, baseline: Baseline | None) -> dict[str, float | None]:
+    """What guessing without reading gives, by metric, as far as known."""
+    if baseline is None or not baseline.records:
+        return {}
+    return {task.metrics[0]: task.chance(np.array(baseline.records, np.float64))}
+
+
+def _settling(case: Case, outcome: CaseOutcome) -> list[str]:
+    share = unsettled(outcome.degrees) if outcome.degrees else 0.0
+    if share <= _UNSETTLED:
+        return []
+    return [f"{case.words}: {share:.0%} of the heads have not settled on a degree; more updates let them."]
+
+
+def _key(case: Case) -> Record:
+    return {
+        "pattern": case.pattern,
+        "layers": case.layers or "all",
+        "diagonal": case.diagonal != "dropped",
+        "seed": case.seed,
+    }

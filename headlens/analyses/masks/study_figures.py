@@ -1,0 +1,260 @@
+"""What models achieve that were trained under attention masks: the tables of SparseBERT, and quality by sparsity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_lines, share_text, value_text
+from headlens.plots.curves import VALUES, draw_level, legend_below
+from headlens.plots.head_grid import numbers
+from headlens.plots.mask_points import SHARE_LABEL, WAYS, count_curves, draw_masks, short_names
+from headlens.plots.style import (
+    FULL_WIDTH,
+    INK,
+    TICK_SIZE,
+    dress,
+    headline,
+    in_column,
+    new_figure,
+    page_width,
+)
+from headlens.statistics.means import mean_interval
+
+FULL = "full"
+LEARNED = "degrees:mu="  # in front of μ
+# Patterns that are made for the texts of a run, whose sparsity at some other length says nothing.
+OF_TEXTS = ("graph:", LEARNED)
+GRID = ["degree_global", "degree_random", "degree_neighbour"]
+_LEAST = 4  # combinations, from which on they are a grid
+CONTROLS = {"kept": "all", "random": "as many at random", "dropped": "no diagonal"}
+BLOCK = ["model", "task", "metric"]
+# Of masked positions: of n tokens, and of the texts as long as they are, which is what models do without.
+SHARES = ("sparsity", "sparsity_texts")
+CHANCE = "chance"  # what guessing without reading gives
+# inches
+_TOP, _SLOT, _PANEL, _WORDS, _BOTTOM, _LINE = 0.35, 2.75, 2.1, 0.5, 0.3, 0.17
+
+
+def means(masks: pd.DataFrame) -> pd.DataFrame:
+    """Over seeds: one row per model, task, metric, pattern, layers and control.
+
+    Args:
+        masks: rows of `masks.csv`.
+
+    Returns:
+        Columns model, task, metric, pattern, layers, control, sparsity of n tokens (NaN for graphs), sparsity_texts,
+        value, ci_low, ci_high, seeds, delta, delta_low, delta_high, chance (NaN where unknown). The delta is what is
+        achieved less what the same seeds achieve without a mask; it is NaN for these themselves. Intervals are those of
+        the examples for one seed, of Student's t over the seeds for several; of differences they are paired.
+    """
+    keys = [*BLOCK, "pattern", "layers", "control"]
+    whole = {key: by_seed(own) for key, own in without_mask(masks).groupby(BLOCK, sort=False)}
+    rows = [
+        dict(zip(keys, key, strict=True))
+        | {name: float(own[name].mean()) for name in SHARES}
+        | _mean(own)
+        | {CHANCE: float(own[CHANCE].mean()) if CHANCE in own else math.nan}
+        | (_of_examples(own) if len(own) == 1 else delta(by_seed(own), whole.get(key[: len(BLOCK)])))
+        for key, own in masks.groupby(keys, sort=False)
+    ]
+    table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA, CHANCE])
+    table.loc[without_mask(table).index, list(DELTA)] = np.nan
+    return table
+
+
+def without_mask(rows: pd.DataFrame) -> pd.DataFrame:
+    """Those that tell of a model that sees all positions."""
+    return rows[(rows["pattern"] == FULL) & (rows["control"] == "kept")]
+
+
+def _of_examples(rows: pd.DataFrame) -> dict[str, float]:
+    """`DELTA` of a single training, as measured; NaN in tables that were written without."""
+    (values,) = rows.reindex(columns=list(DELTA)).to_numpy(np.float64)
+    return dict(zip(DELTA, values.tolist(), strict=True))
+
+
+def by_seed(rows: pd.DataFrame) -> pd.Series:
+    """What one mask achieves, by seed."""
+    return rows.set_index("seed")["value"]
+
+
+def delta(values: pd.Series, whole: pd.Series | None) -> dict[str, float]:
+    """What is achieved under a mask less what is without one, in pairs of one seed.
+
+    Seeds draw what is not pretrained and the order of the examples, so the two of a pair begin alike.
+
+    Args:
+        values: by seed.
+        whole: those without a mask, by seed.
+
+    Returns:
+        `DELTA`: the mean, and its 95 % interval by Student's t; NaN for fewer than two pairs.
+    """
+    pairs = pd.Series(dtype=np.float64) if whole is None else (values - whole).dropna()
+    return dict(zip(DELTA, mean_interval(pairs) if len(pairs) > 1 else [math.nan] * 3, strict=True))
+
+
+def _mean(rows: pd.DataFrame) -> dict[str, Any]:
+    found = numbers(rows, "value")
+    if len(found) == 1:
+        return {name: float(numbers(rows, name)[0]) for name in VALUES} | {"seeds": 1}
+    return dict(zip(VALUES, mean_interval(found), strict=True)) | {"seeds": len(found)}
+
+
+def has_delta(table: pd.DataFrame) -> bool:
+    """Whether anything in a table has a delta."""
+    return bool(table["delta"].notna().any())
+
+
+def study_markdown(masks: pd.DataFrame) -> str:
+    """Two tables for each model and metric: what the diagonal is worth, and every pattern with and without it.
+
+    After Shi et al. (2021), table 2 and the last one.
+
+    Args:
+        masks: rows of `masks.csv`.
+    """
+    blocks = [_block(rows) for _, rows in means(masks).groupby(["model", "metric"], sort=False)]
+    return "\n".join(["# Models trained under attention masks", *blocks]) + "\n"
+
+
+def _block(rows: pd.DataFrame) -> str:
+    first = rows.iloc[0]
+    seeds = int(rows["seeds"].max())
+    how = "means of seeds" if seeds > 1 else "examples"
+    title = f"\n## {escaped(str(first['metric']))} of {escaped(str(first['model']))} [95 % interval over {how}]"
+    full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
+    controls = [c for c in CONTROLS if c in set(full["control"])]
+    # What a control is compared with stands first.
+    compared = [c for c in controls if has_delta(full[full["control"] == c])]
+    names = [name for c in controls for name in (CONTROLS[c], *(["less all"] if c in compared else []))]
+    lines = [["task", *names], ["---", *("---:" for _ in names)]]
+    for task, own in full.groupby("task", sort=False):
+        cells = [_cell(own[own["control"] == c], v) for c in controls for v in (VALUES, DELTA)[: 1 + (c in compared)]]
+        lines.append([escaped(str(task)), *cells])
+    parts = [title, "", *markdown_lines(lines)]
+    if len(others):
+        parts += ["", *markdown_lines(list(_pattern_lines(others)))]
+    if told := chance_text(full):
+        parts += ["", told]
+    return "\n".join(parts)
+
+
+def chance_text(rows: pd.DataFrame) -> str:
+    """What guessing without reading gives of every task, as far as known.
+
+    Args:
+        rows: of `means` or of `masks.csv`.
+    """
+    if CHANCE not in rows:
+        return ""
+    known = rows.dropna(subset=[CHANCE])
+    each = [
+        f"{own[CHANCE].mean():.3f} ({own['metric'].iloc[0]} of {escaped(str(own['task'].iloc[0]))})"
+        for _, own in known.groupby(["task", "metric"], sort=False)
+    ]
+    return f"Guessing without reading has {', '.join(each)}." if each else ""
+
+
+def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
+    less = [["less all"] if has_delta(rows[rows["control"] == way]) else [] for way in WAYS]
+    with_it, without = ([words, *more] for words, more in zip(("with the diagonal", "without it"), less, strict=True))
+    yield ["task", "pattern", "layers", "masked, %", "of texts, %", *with_it, "of texts, %", *without]
+    yield ["---", "---", "---", *["---:"] * (3 + len(with_it) + len(without))]
+    names = short_names(rows["pattern"])
+    for (task, pattern, layers), own in rows.groupby(["task", "pattern", "layers"], sort=False):
+        line = [
+            escaped(str(task)),
+            escaped(names[str(pattern)]),
+            str(layers),
+            share_text(float(own["sparsity"].iloc[0])),
+        ]
+        for way, more in zip(WAYS, less, strict=True):
+            there = own[own["control"] == way]
+            line += [share_text(float(there["sparsity_texts"].iloc[0])) if len(there) else NOTHING, _cell(there)]
+            line += [_cell(there, DELTA) for _ in more]
+        yield line
+
+
+def _cell(rows: pd.DataFrame, names: Sequence[str] = VALUES) -> str:
+    if rows.empty:
+        return NOTHING
+    value, low, high = (float(numbers(rows, name)[0]) for name in names)
+    return value_text(value, low, high)
+
+
+def quality_by_pattern(masks: pd.DataFrame) -> Figure | None:
+    """The metric over the share of masked positions, a panel per model and task, with and without the diagonal.
+
+    See `draw_masks`.
+
+    Args:
+        masks: rows of `masks.csv`.
+
+    Returns:
+        The figure, or None where no pattern was trained under.
+    """
+    # A grid of degrees has too many points for their names, and a figure of its own.
+    named = masks[masks[GRID].isna().any(axis=1)] if is_grid(masks) else masks
+    return quality_figure(means(named))
+
+
+def is_grid(masks: pd.DataFrame) -> bool:
+    """Whether every combination of some degrees was trained under."""
+    if not set(GRID) <= set(masks):
+        return False
+    known = masks.loc[masks["control"] == "kept", GRID].dropna().drop_duplicates()
+    return len(known) >= _LEAST and len(known) == math.prod(known.nunique())
+
+
+def quality_figure(table: pd.DataFrame) -> Figure | None:
+    """The same from `means`, or from rows like them.
+
+    Graphs, which mask alike, are left to `quality_by_layers`, learned degrees to `quality_by_degrees`.
+    """
+    table = table[~table["pattern"].str.startswith(OF_TEXTS)]
+    if (table["pattern"] == FULL).all():
+        return None
+    blocks = list(table.groupby(BLOCK, sort=False))
+    across = 1 if in_column() else min(2, len(blocks))
+    curves = max(count_curves(rows) for _, rows in blocks)
+    # entries of the legend, beside each other below a panel
+    abreast = across * (2 if curves else 3)
+    lines = -(-(1 + len(WAYS) + curves) // abreast)
+    height = _TOP + -(-len(blocks) // across) * _SLOT + _BOTTOM + (lines - 1) * _LINE
+    figure = new_figure(min(page_width(), FULL_WIDTH * across / 2), height)
+    headline(figure, "What models achieve under masks")
+    drawn = []
+    for number, ((model, task, metric), rows) in enumerate(blocks):
+        line, column = divmod(number, across)
+        low = height - _TOP - (line + 1) * _SLOT + _WORDS
+        axes = figure.add_axes(((column + 0.16) / across, low / height, 0.78 / across, _PANEL / height))
+        dress(axes, SHARE_LABEL, f"{metric} on {task}")
+        if len(set(table["model"])) > 1:
+            axes.set_title(str(model), fontsize=TICK_SIZE, color=INK)
+        _panel(axes, rows)
+        drawn.append(axes)
+    legend_below(figure, drawn, lines)
+    return figure
+
+
+def _panel(axes: Axes, rows: pd.DataFrame) -> None:
+    full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
+    draw_level(axes, full[full["control"] == "kept"], "no mask")
+    draw_masks(axes, others)
+    _draw_chance(axes, full)
+
+
+def _draw_chance(axes: Axes, rows: pd.DataFrame) -> None:
+    """Where guessing is near what models achieve; far below it would only take their room."""
+    low, high = axes.get_ylim()
+    level = float(rows[CHANCE].mean()) if CHANCE in rows else math.nan
+    if low <= level <= high:
+        axes.axhline(level, color=INK, linewidth=0.8, linestyle=":", label="guessing", zorder=1)

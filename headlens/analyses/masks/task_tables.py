@@ -1,0 +1,251 @@
+"""What models achieve under attention masks over several tasks: the tables of SparseBERT, from a run for each task."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from headlens.analyses.masks.diagonal_figure import worth_of_diagonal
+from headlens.analyses.masks.study_figures import (
+    CONTROLS,
+    FULL,
+    SHARES,
+    chance_text,
+    delta,
+    has_delta,
+    quality_by_pattern,
+    quality_figure,
+    without_mask,
+)
+from headlens.errors import counted
+from headlens.pages.formatting import DELTA, escaped, markdown_lines, share_text, value_text
+from headlens.plots.curves import VALUES
+from headlens.plots.head_grid import numbers
+from headlens.plots.mask_points import short_names
+from headlens.runs.reading import RecordedRun
+from headlens.statistics.means import mean_interval
+
+_ROW = ["model", "pattern", "layers", "control"]
+_TRAINING = [*_ROW, "task", "seed"]
+_RUN = "run"
+_LESS = "less all"
+
+
+def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """What every model achieves under every mask, task by task and on average over the tasks.
+
+    Of a task counts its main metric, the first in its table. The average is that of the tasks of a seed, then of the
+    seeds that all tasks have; its interval is Student's t over the seeds for several, and for one that of independent
+    tasks: half its width is the root of the sum of squares of theirs, divided by their number.
+
+    Args:
+        runs: of `headlens masks --task`; where two have the same model, task, pattern and seed the first one counts,
+            see `left_out`. Models that are called alike are told apart by the hash of their weights.
+
+    Returns:
+        Columns model, pattern, layers, control, sparsity, sparsity_texts (mean over the tasks), a column for each task,
+        average, ci_low, ci_high, seeds, delta, delta_low, delta_high: the average less that without a mask, see
+        `headlens.analyses.masks.study_figures.delta`. A mask that not all tasks of a model were trained under has no
+        average. Empty for fewer than two tasks.
+    """
+    table = _main_metrics(runs)
+    if table.empty or table["task"].nunique() < 2:
+        return pd.DataFrame()
+    tasks = list(dict.fromkeys(table["task"]))
+    tasks_by_model = {model: list(dict.fromkeys(own["task"])) for model, own in table.groupby("model", sort=False)}
+    whole = {model: _averages(own, tasks_by_model[model]) for model, own in without_mask(table).groupby("model")}
+    rows = []
+    for key, own in table.groupby(_ROW, sort=False):
+        model = str(own["model"].iloc[0])
+        wanted = tasks_by_model[model]
+        by_task = {task: float(rows_["value"].mean()) for task, rows_ in own.groupby("task", sort=False)}
+        rows.append(
+            dict(zip(_ROW, key, strict=True))
+            | {name: float(own.groupby("task")[name].mean().mean()) for name in SHARES}
+            | {task: by_task.get(task, np.nan) for task in tasks}
+            | _average(own, wanted)
+            | _delta(own, wanted, whole.get(model))
+        )
+    found = pd.DataFrame(rows)
+    found.loc[without_mask(found).index, list(DELTA)] = np.nan
+    return found
+
+
+def _main_metrics(runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """Rows of `masks.csv` of all runs: the main metric of every task, each training once."""
+    table = _all_trainings(runs)
+    return table if table.empty else table.drop_duplicates(_TRAINING).drop(columns=_RUN)
+
+
+def _all_trainings(runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """The main metric of every task, with the label of the run in the column `_RUN`."""
+    studies = [run for run in runs if "masks" in run.tables]
+    if not studies:
+        return pd.DataFrame()
+    # by the short name of a model: the label of the first run that has one with these weights, by their hash
+    alike: dict[str, dict[str, str]] = {}
+    for run in studies:
+        for model in run.models:
+            alike.setdefault(model, {}).setdefault(run.weights_of(model), run.label)
+    frames = []
+    for run in studies:
+        known = {model: alike[model][run.weights_of(model)] for model in run.models if len(alike[model]) > 1}
+        rows = run.tables["masks"].assign(**{_RUN: run.label})
+        frames.append(rows.assign(model=[f"{m} ({known[m]})" if m in known else m for m in rows["model"]]))
+    table = pd.concat(frames, ignore_index=True)
+    return table[table["metric"] == table.groupby(["model", "task"])["metric"].transform("first")]
+
+
+def left_out(runs: Sequence[RecordedRun]) -> list[str]:
+    """What does not count, as an earlier run has the same trainings with other results; a sentence for each such run.
+
+    Args:
+        runs: of `headlens masks --task`.
+    """
+    table = _all_trainings(runs)
+    if table.empty:
+        return []
+    first = table.groupby(_TRAINING, sort=False)[["value", _RUN]].transform("first")
+    other = table.assign(before=first[_RUN])[(first["value"] - table["value"]).abs() > 1e-9]
+    return [
+        f"{counted(len(own), 'training')} of {run} left out over all runs: {before} has the same model, task, mask and "
+        "seed with another result."
+        for (run, before), own in other.groupby([_RUN, "before"], sort=False)
+    ]
+
+
+def quality_of_runs(runs: Sequence[RecordedRun]) -> Figure | None:
+    """The main metric of every task over the share of masked positions, with the masks of all runs.
+
+    Args:
+        runs: of `headlens masks --task`.
+
+    Returns:
+        The figure; None for fewer than two runs, or where nothing was trained under a mask.
+    """
+    if sum("masks" in run.tables for run in runs) < 2:
+        return None
+    return quality_by_pattern(_main_metrics(runs))
+
+
+def diagonal_of_runs(runs: Sequence[RecordedRun]) -> Figure | None:
+    """What the diagonal is worth in the main metric of every task, see `worth_of_diagonal`.
+
+    Args:
+        runs: of `headlens masks --task`.
+    """
+    return worth_of_diagonal(_main_metrics(runs))
+
+
+def metrics_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
+    """The metric that counts in `over_tasks`, by task."""
+    found: dict[str, str] = {}
+    for run in runs:
+        for row in run.tables["masks"].to_dict("records") if "masks" in run.tables else ():
+            found.setdefault(str(row["task"]), str(row["metric"]))
+    return found
+
+
+def _averages(rows: pd.DataFrame, tasks: Sequence[str]) -> pd.Series:
+    """Over the tasks, of every seed that all of them have."""
+    values = rows.pivot_table(index="seed", columns="task", values="value").reindex(columns=list(tasks)).dropna()
+    return values.mean(axis=1)
+
+
+def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
+    names = ("average", "ci_low", "ci_high", "seeds")
+    found = _averages(rows, tasks)
+    if found.empty:
+        return dict(zip(names, (np.nan, np.nan, np.nan, 0), strict=True))
+    mean, *ends = mean_interval(found)
+    if len(found) > 1:
+        return dict(zip(names, (mean, *ends, len(found)), strict=True))
+    return dict(zip(names, (*_independent(rows[rows["seed"] == found.index[0]], VALUES), 1), strict=True))
+
+
+def _delta(rows: pd.DataFrame, tasks: Sequence[str], whole: pd.Series | None) -> dict[str, float]:
+    found = _averages(rows, tasks)
+    if len(found) == 1 and set(DELTA) <= set(rows):
+        return dict(zip(DELTA, _independent(rows[rows["seed"] == found.index[0]], DELTA), strict=True))
+    return delta(found, whole)
+
+
+def _independent(rows: pd.DataFrame, names: Sequence[str]) -> tuple[float, float, float]:
+    """The mean over tasks of a value, and its interval from theirs, as of independent tasks.
+
+    Args:
+        rows: one for each task.
+        names: of the columns with the value and the ends of its interval.
+    """
+    value, *ends = (numbers(rows, name) for name in names)
+    low, high = (float(np.linalg.norm(end - value)) / len(rows) for end in ends)
+    mean = float(value.mean())
+    return mean, mean - low, mean + high
+
+
+def tasks_of(table: pd.DataFrame) -> list[str]:
+    """The tasks that a table of `over_tasks` has columns for."""
+    names = list(table.columns)
+    return names[names.index(SHARES[-1]) + 1 : names.index("average")]
+
+
+def attention_text(row: dict[str, Any]) -> str:
+    """How a row of `over_tasks` attends, in words."""
+    if row["pattern"] == FULL:
+        return CONTROLS[row["control"]]
+    where = "" if row["layers"] == "all" else f", layers {row['layers']}"
+    return f"{row['pattern']}{where}" + (f", {CONTROLS[row['control']]}" if row["control"] != "kept" else "")
+
+
+def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str], after: Sequence[str] = ()) -> str:
+    """A table for each model: its attention, how much of it is masked, every task, the average.
+
+    Args:
+        table: see `over_tasks`.
+        metrics: of the tasks, see `metrics_of`.
+        after: sentences that follow; empty ones do not.
+    """
+    tasks = tasks_of(table)
+    table = table.replace({"pattern": short_names(table["pattern"])})
+    parts = ["# Models trained under attention masks, over tasks"]
+    for model, rows in table.groupby("model", sort=False):
+        own = [task for task in tasks if rows[task].notna().any()]
+        more = [_LESS] if has_delta(rows) else []
+        lines = [["attention", "masked, %", "of texts, %", *map(escaped, own), "average [95 % interval]", *more]]
+        lines.append(["---", *("---:" for _ in lines[0][1:])])
+        for row in rows.to_dict("records"):
+            values = ["–" if np.isnan(row[task]) else f"{row[task]:.3f}" for task in own]
+            average = value_text(row["average"], row["ci_low"], row["ci_high"])
+            words = attention_text({str(k): v for k, v in row.items()})
+            less = [value_text(*(row[name] for name in DELTA))] if more else []
+            lines.append([escaped(words), *(share_text(row[name]) for name in SHARES), *values, average, *less])
+        parts += [f"\n## {escaped(str(model))}", "", *markdown_lines(lines)]
+    told = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
+    parts.append(f"\nThe average is that of {told}.")
+    if has_delta(table):
+        pairs = "by seed" if (table["seeds"] > 1).any() else "over the examples of each task"
+        parts[-1] += f" `{_LESS}` is paired {pairs}."
+    return "\n".join([*parts, *(f"\n{text}" for text in after if text)]) + "\n"
+
+
+def guessing(runs: Sequence[RecordedRun]) -> str:
+    """What guessing without reading gives of every task, see `chance_text`; empty where unknown."""
+    return chance_text(_main_metrics(runs))
+
+
+def average_by_pattern(table: pd.DataFrame) -> Figure | None:
+    """The average over tasks by the share of masked positions, as `quality_by_pattern` shows one task.
+
+    Args:
+        table: see `over_tasks`.
+
+    Returns:
+        The figure, or None where nothing has an average.
+    """
+    known = table[table["average"].notna()]
+    named = known.rename(columns={"average": VALUES[0]}).assign(metric="average", task=f"{len(tasks_of(table))} tasks")
+    return quality_figure(named) if len(named) else None

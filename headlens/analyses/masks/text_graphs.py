@@ -1,0 +1,206 @@
+"""Graphs of the texts that a task asks about: masks that differ from text to text (Brahma et al. 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from headlens.analyses.training.training_set_options import Opened
+from headlens.corpora.conllu import write_conllu
+from headlens.corpora.encoding import EncodedSequence, SentenceEncoder
+from headlens.corpora.graph_cache import GraphBook
+from headlens.corpora.parsers import Parser, SpacyParser, TreebankParser
+from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.text import split_words
+from headlens.corpora.word_graphs import Floats, GraphOptions, Words, form_means, parse_graph, word_graph
+from headlens.errors import CorpusError, OptionError
+from headlens.files import atomic_path
+from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.runs.run import Run
+from headlens.tasks.base import Prepared
+from headlens.tasks.examples import TextExample
+
+TREES = "parsed.conllu"
+_BATCH = 256  # examples that are parsed together
+Row = tuple[str, ...]  # the text or the two texts of a row
+Books = Mapping[str, GraphBook]  # by the graphs' words
+
+
+@dataclass(frozen=True)
+class StudyTexts:
+    """What a run learns from and measures on.
+
+    Args:
+        lengths: how many different texts there are of each number of tokens.
+        books: their graphs.
+    """
+
+    lengths: Mapping[int, int]
+    books: Books
+
+    @property
+    def count(self) -> int:
+        """Texts."""
+        return sum(self.lengths.values())
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest one."""
+        return max(self.lengths)
+
+    @property
+    def mean_length(self) -> float:
+        """Tokens, on average."""
+        return sum(n * own for n, own in self.lengths.items()) / self.count
+
+
+def study_texts(run: Run, opened: Opened, graphs: Iterable[str], parser: Parser | None = None) -> StudyTexts:
+    """The texts that are learned and measured on, and their graphs, which are made once in a run and kept.
+
+    Args:
+        run: under way.
+        opened: model and lesson.
+        graphs: in words, see `parse_graph`.
+        parser: see `make_books`.
+
+    Raises:
+        OptionError: if graphs cannot be made of what the task shows.
+    """
+    wanted = {name: parse_graph(name) for name in sorted(graphs)}
+    # Each text once, as in the books.
+    lengths = opened.lesson.text_lengths()
+    if not wanted:
+        return StudyTexts(lengths, {})
+    prepared = list(opened.lesson.prepared())
+    if not prepared:
+        raise OptionError("Graphs need a task with labelled examples.", "Choose one such as sst2, rte or snli.")
+    return StudyTexts(lengths, _kept_books(run, opened.loaded, prepared, wanted, parser))
+
+
+def _kept_books(
+    run: Run, loaded: LoadedModel, prepared: list[Prepared], graphs: Mapping[str, GraphOptions], parser: Parser | None
+) -> Books:
+    places = {name: run.kept(f"graphs-{number}.npz") for number, name in enumerate(graphs)}
+    if not run.processes.share(all(place.is_file() for place in places.values())):
+        trees: dict[str, Sentence] = {}
+        with run.reporter.progress("graphs (examples)", len(prepared)) as advance:
+            books = make_books(loaded, prepared, graphs, parser, advance, trees)
+        if parser is not None and run.writes and not isinstance(parser, TreebankParser):
+            with run.file(TREES) as path:
+                _write_trees(trees.values(), path)
+        for name, place in places.items() if run.writes else ():
+            with atomic_path(place) as path:
+                books[name].save(path)
+        run.processes.gather(None)
+    return {name: GraphBook.load(place) for name, place in places.items()}
+
+
+def _write_trees(trees: Iterable[Sentence], path: Path) -> None:
+    """Trees for `--parser conllu:FILE`; texts with white space of their own cannot be said in CoNLL-U."""
+    with path.open("w", encoding="utf-8", newline="\n") as file:
+        for tree in trees:
+            with suppress(CorpusError):
+                write_conllu([tree], file)
+
+
+def make_books(
+    loaded: LoadedModel,
+    prepared: Iterable[Prepared],
+    graphs: Mapping[str, GraphOptions],
+    parser: Parser | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+    trees: dict[str, Sentence] | None = None,
+) -> dict[str, GraphBook]:
+    """The graphs of all texts of some examples, of every kind in a book.
+
+    All graphs are over the same words: the parser's, or without a parser letters and punctuation, see `split_words`.
+    So graphs of all kinds have the same number of edges in every sentence, where no degree says otherwise.
+
+    Args:
+        loaded: the model that reads the texts; words have the mean of its input embeddings as vectors.
+        prepared: examples as the model reads them.
+        graphs: by the names of the books.
+        parser: adds trees, which syntax graphs need.
+        advance: called with the number of examples done.
+        trees: takes the sentences with their words and trees, by text.
+
+    Raises:
+        OptionError: if a syntax graph is asked for without a parser, or spaCy's vectors without spaCy, or the rows of a
+            task do not tell their texts, as where tokens are masked.
+    """
+    wanted = {options.vectors for options in graphs.values() if options.kind == "lexical"}
+    embeddings = _embeddings(loaded) if "model" in wanted else None
+    static = _static(parser) if "spacy" in wanted else None
+    if parser is None and any(options.kind == "syntax" for options in graphs.values()):
+        raise OptionError("A syntax graph needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
+    books = {name: GraphBook(name, vars(options)) for name, options in graphs.items()}
+    encoder = SentenceEncoder(tokenizer_of(loaded), pairing="joined")
+    examples = iter(prepared)
+    while group := list(islice(examples, _BATCH)):
+        rows = [(row.ids, texts) for own in group for row, texts in zip(own.rows, _texts_of_rows(own), strict=True)]
+        for (ids, texts), sentences in zip(rows, _sentences([texts for _, texts in rows], parser), strict=True):
+            if trees is not None:
+                trees |= {sentence.text.strip(): sentence for sentence in sentences}
+            if any(ids not in book for book in books.values()):
+                sequence = _encoded(encoder, sentences, ids)
+                second = len(texts[0]) + 1 if len(texts) > 1 else None
+                words = Words.of(sequence, "\x1e".join(texts), second, embeddings)
+                by_form = words if static is None else replace(words, vectors=static(sequence))
+                for name, options in graphs.items():
+                    own = by_form if options.vectors == "spacy" else words
+                    books[name].add(sequence, word_graph(own, options))
+        advance(len(group))
+    return books
+
+
+def _embeddings(loaded: LoadedModel) -> Floats:
+    layer: Any = loaded.model.get_input_embeddings()
+    found: Floats = layer.weight.detach().float().cpu().numpy().astype(np.float64)
+    return found
+
+
+def _static(parser: Parser | None) -> Callable[[EncodedSequence], Floats]:
+    """Gives the static vectors of the words of a text."""
+    if not isinstance(parser, SpacyParser):
+        raise OptionError("vectors=spacy are those of a spaCy model.", "Name one: --parser spacy:en_core_web_md.")
+    return lambda sequence: form_means(sequence, parser.vectors([word.form for word in sequence.sentence.words]))
+
+
+def _texts_of_rows(prepared: Prepared) -> list[Row]:
+    """The text or the two texts of every row of an example."""
+    example, rows = prepared.example, len(prepared.rows)
+    if isinstance(example, TextExample):
+        texts = example.texts
+        if rows == 1 and len(texts) <= 2:
+            return [texts]
+        if rows == len(texts):
+            return [(text,) for text in texts]
+        if rows == len(texts) - 1:  # a context and its endings
+            return [(texts[0], text) for text in texts[1:]]
+    raise OptionError(
+        "Graphs need a task whose rows are one text or two, and questions go through a model in windows.",
+        "Choose a task such as sst2, rte, mrpc, cola, snli or paraphrase.",
+    )
+
+
+def _sentences(rows: list[Row], parser: Parser | None) -> Iterator[tuple[Sentence, ...]]:
+    """The texts of every row with their words, and trees where there is a parser."""
+    plain = (Sentence(text, tuple(split_words(text)), text[:40]) for text in chain.from_iterable(rows))
+    found = iter(plain if parser is None else parser.parse(plain))
+    return (tuple(islice(found, len(texts))) for texts in rows)
+
+
+def _encoded(encoder: SentenceEncoder, sentences: tuple[Sentence, ...], ids: tuple[int, ...]) -> EncodedSequence:
+    encoded = encoder.encode(Example(*sentences))
+    if encoded is None or encoded.source.ids != ids:
+        raise OptionError(
+            "The tokens of an example are not those of its texts, as where some are masked.",
+            "Graphs need a task that shows texts as they are, such as sst2, rte, mrpc, cola, snli or paraphrase.",
+        )
+    return encoded.source

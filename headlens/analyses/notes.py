@@ -1,0 +1,144 @@
+"""What the reader of a table should know about its numbers, in plain words."""
+
+from __future__ import annotations
+
+from headlens.corpora.annotations import AnnotationCounts
+from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.sources import DEMO
+from headlens.errors import counted
+from headlens.runs.corpus_reader import Feed
+from headlens.tasks.base import Floats, Task
+from headlens.tasks.translation import CUT
+
+
+def encoding_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
+    """What was left out, and what could not be aligned."""
+    notes = []
+    if feed.encoder_alone:
+        notes.append("The corpus has no target side: only the encoder was looked into.")
+    notes += _long_sentences(feed, counts)
+    if counts.empty:
+        notes.append(f"{counted(counts.empty, 'sentence')} without words {were(counts.empty)} left out.")
+    if counts.unmaskable:
+        notes.append(
+            f"{counted(counts.unmaskable, 'sentence')} without a token to mask {were(counts.unmaskable)} left out."
+        )
+    if counts.sentences_with_unaligned:
+        words, sentences = counts.unaligned_words, counts.sentences_with_unaligned
+        notes.append(
+            f"{counted(words, 'word')} in {counted(sentences, 'sentence')} {'has' if words == 1 else 'have'} no token; "
+            f"{'its' if words == 1 else 'their'} relations are not measured."
+        )
+    if counts.merged_words:
+        notes.append(f"{counts.merged_words} words share a token with another word and are read as one with it.")
+    return notes
+
+
+def record_notes(task: Task, records: Floats) -> list[str]:
+    """What the records (n, k) of a whole model tell of its task: what guessing gives, whether it guesses, what was cut.
+
+    Args:
+        task: whose records they are.
+        records: of all examples.
+    """
+    notes, said = [], _column(task, records, "predicted")
+    if (chance := task.chance(records)) is not None:
+        metric = task.metrics[0]
+        article = "an" if metric[0] in "aeiou" or metric == "f1" else "a"
+        notes.append(f"Guessing without reading has {article} {metric} of {chance:.3f}.")
+    if task.labels and said is not None and len(said) > 1 and (said == said[0]).all():
+        notes.append(f"The model says {task.labels[int(said[0])]!r} of every example.")
+    if cut := cut_translations(task, records):
+        notes.append(f"{counted(cut, 'translation')} {were(cut)} cut: there was no end when they were too long.")
+    return notes
+
+
+def left_out_notes(number: int, name: str, limit: int | None) -> list[str]:
+    """What to know about examples that a model does not read: one note, none if there are none.
+
+    Args:
+        number: of them.
+        name: of the data.
+        limit: tokens that the model reads; None if any number.
+    """
+    if not number:
+        return []
+    why = "without anything to ask" if limit is None else f"too long for {limit} tokens or without anything to ask"
+    return [f"Left out: {counted(number, 'example')} of {name}, {why}."]
+
+
+def embedded_notes(corpus: str, sentences: int) -> list[str]:
+    """What to know about text that a model learns from where nobody named any: one note, none if somebody did.
+
+    Args:
+        corpus: as it was named.
+        sentences: of it.
+    """
+    if corpus != DEMO:
+        return []
+    return [f"The text is that of the embedded treebank, {counted(sentences, 'sentence')}: few to learn from."]
+
+
+def cut_translations(task: Task, records: Floats) -> int:
+    """How many translations were scored without an end, see `Translation`; 0 for other tasks."""
+    cut = _column(task, records, CUT)
+    return 0 if cut is None else int(cut.sum())
+
+
+def _column(task: Task, records: Floats, name: str) -> Floats | None:
+    found: Floats | None = records[:, task.columns.index(name)] if name in task.columns else None
+    return found
+
+
+def reading_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
+    """What was left out or cut."""
+    notes = _long_sentences(feed, counts)
+    for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):
+        if number:
+            notes.append(f"{counted(number, 'sentence')} without {lack} {were(number)} left out.")
+    return notes
+
+
+def _long_sentences(feed: Feed, counts: EncodingCounts) -> list[str]:
+    notes, longer = [], f"longer than {feed.encoder.limit} tokens"
+    if counts.too_long:
+        in_pairs = feed.encoder.reads_pairs
+        advice = "" if feed.encoder.long_sentences == "window" else " --long-sentences window cuts them."
+        advice = " Pairs are not cut into windows." if in_pairs else advice
+        notes.append(f"{counted(counts.too_long, 'sentence')} {longer} {were(counts.too_long)} left out.{advice}")
+    if counts.windowed:
+        notes.append(
+            f"{counted(counts.windowed, 'sentence')} {longer} {were(counts.windowed)} cut into windows. Each window "
+            "counts as a sentence; relations between windows are lost."
+        )
+    if counts.words_too_long:
+        words = counts.words_too_long
+        notes.append(f"{counted(words, 'word')} {were(words)} left out of the windows, alone {longer}.")
+    return notes
+
+
+def were(number: int) -> str:
+    """The verb of a sentence about so many things."""
+    return "was" if number == 1 else "were"
+
+
+def annotation_notes(counts: AnnotationCounts, relations: tuple[str, ...], min_instances: int) -> list[str]:
+    """Which trees and relations are missing."""
+    notes = []
+    if counts.lost_arcs:
+        notes.append(
+            f"{counted(counts.lost_arcs, 'relation instance')} not measured: inside one unit, between windows, or at a "
+            "word without a token."
+        )
+    if counts.no_tree:
+        verb = "has" if counts.no_tree == 1 else "have"
+        notes.append(f"{counted(counts.no_tree, 'sentence')} {verb} no dependency tree; --parser adds them.")
+    if counts.rarity_is_vague:
+        notes.append(
+            f"In {counts.tied_sentences} of {counts.rare_sentences} sentences several words tie for the rarest, as "
+            "words unknown to the frequency list do: no head is called rare. --frequency wordfreq:LANG names the list."
+        )
+    few = [f"{r} ({counts.arcs.get(r, 0)})" for r in relations if counts.arcs.get(r, 0) < min_instances]
+    if few and counts.arcs:
+        notes.append(f"Too few instances for a syntactic role (fewer than {min_instances}): {', '.join(few)}.")
+    return notes

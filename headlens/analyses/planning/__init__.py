@@ -1,0 +1,1 @@
+"""What a command would do, with sizes and times, for `--dry-run`."""

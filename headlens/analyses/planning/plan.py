@@ -1,0 +1,204 @@
+"""What a command would do, how large that is, and about how long it takes on this machine."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+
+from headlens.analyses.planning.data_sizes import DataSize, corpus_size, task_size
+from headlens.analyses.planning.model_sizes import PlannedModel, planned_model
+from headlens.analyses.planning.speed import Kind, Speed, measure_speed
+from headlens.attention.normalizers import Entmax
+from headlens.corpora.sources import CorpusOptions
+from headlens.models.loading import ModelOptions
+from headlens.runs.progress import Reporter, Silent
+from headlens.tasks.data_option import TaskData
+from headlens.training.options import Precision
+
+# Seconds in which programs are read, and tables and figures written.
+START = 12.0
+# Bytes of a process that has read torch, transformers and pandas, and drawn figures.
+PROCESS = 750e6
+# Of weights that are trained: themselves, a gradient, and two moments of AdamW.
+_TRAINED = 4
+
+
+@dataclass(frozen=True)
+class Work:
+    """A part of what a command does.
+
+    Args:
+        text: what the user is told.
+        model: the place of its model among those of the plan.
+        kind: what each token goes through.
+        tokens: that go through, all together; None where the size of the data is not known.
+        each: how often that is done, or how much more it costs than a plain pass.
+        updates: of weights, all together.
+        batch_tokens: of a batch.
+        length: tokens of a text.
+        fixed: seconds that depend on nothing of that.
+    """
+
+    text: str
+    model: int = 0
+    kind: Kind = "forward"
+    tokens: float | None = 0.0
+    each: float = 1.0
+    updates: float = 0.0
+    batch_tokens: int = 2048
+    length: int = 32
+    fixed: float = 0.0
+
+    def seconds(self, speed: Speed) -> float | None:
+        """About how long it takes; None where the size of the data is not known."""
+        if self.tokens is None:
+            return None
+        return self.fixed + self.each * speed.seconds(self.kind, self.tokens) + self.updates * speed.update
+
+    def bytes(self, model: PlannedModel, speed: Speed) -> float:
+        """About how much memory it takes beside that of the process."""
+        if self.kind == "backward":
+            states = _TRAINED if self.updates else 1
+            return model.weight_bytes * states + self.batch_tokens * speed.backward_bytes
+        return model.weight_bytes + self.batch_tokens * speed.forward_bytes
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a command would do.
+
+    Args:
+        command: its name.
+        device: where, in words.
+        models: that are read or trained.
+        data: that is read.
+        work: in order.
+        speeds: of each part of the work.
+        notes: what to know.
+    """
+
+    command: str
+    device: str
+    models: tuple[PlannedModel, ...]
+    data: tuple[DataSize, ...]
+    work: tuple[Work, ...]
+    speeds: tuple[Speed, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> list[float | None]:
+        """Of each part of the work."""
+        return [work.seconds(speed) for work, speed in zip(self.work, self.speeds, strict=True)]
+
+    @property
+    def total(self) -> float | None:
+        """Seconds in all; None where the size of some data is not known."""
+        found = [s for s in self.seconds if s is not None]
+        return START + sum(found) if len(found) == len(self.work) else None
+
+    @property
+    def bytes(self) -> float:
+        """Memory: of the device where that has its own, else of the process."""
+        found = [w.bytes(self.models[w.model], s) for w, s in zip(self.work, self.speeds, strict=True) if self.models]
+        return max(found, default=0.0) + (PROCESS if self.device.startswith("cpu") else 0.0)
+
+    def summary(self) -> dict[str, Any]:
+        """The plan in short, for `--json`."""
+        models = [
+            {"model": m.name, "parameters": m.parameters, "heads": m.heads, "source": m.source} for m in self.models
+        ]
+        data = [{"data": d.name, "examples": d.examples, "tokens": d.tokens, "source": d.source} for d in self.data]
+        work = [
+            {"work": w.text, "tokens": w.tokens, "updates": w.updates, "seconds": s}
+            for w, s in zip(self.work, self.seconds, strict=True)
+        ]
+        total = {"seconds": self.total, "bytes": self.bytes, "device": self.device}
+        return {"plan": self.command, "models": models, "data": data, "work": work, **total, "notes": list(self.notes)}
+
+
+@dataclass
+class Planner:
+    """Gathers a plan: sizes are counted as they are asked for, speeds measured at the end.
+
+    Args:
+        command: its name.
+        reporter: shows progress.
+        precision: of trainings.
+        attention: what the model's attention would be switched to.
+    """
+
+    command: str
+    reporter: Reporter = field(default_factory=Silent)
+    precision: Precision = "no"
+    attention: Entmax | None = None
+    models: list[PlannedModel] = field(default_factory=list)
+    data: list[DataSize] = field(default_factory=list)
+    work: list[Work] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def model(self, name: str, options: ModelOptions, *, vocabulary: int = 8000, longest: int = 128) -> PlannedModel:
+        """A model of the plan, see `planned_model`."""
+        with self.reporter.status(f"looking at {name}"):
+            found = planned_model(name, options, vocabulary=vocabulary, longest=longest)
+        self.models.append(found)
+        return found
+
+    def corpus(self, spec: str, options: CorpusOptions) -> DataSize:
+        """A corpus of the plan, in tokens of the first model."""
+        self.data.append(corpus_size(spec, options, self.models[0], self.reporter))
+        return self.data[-1]
+
+    def task(self, data: TaskData, *, offline: bool) -> DataSize:
+        """Data of a task, in tokens of the first model."""
+        with self.reporter.status("reading data"):
+            self.data.append(task_size(data, self.models[0], offline=offline))
+        return self.data[-1]
+
+    def add(self, work: Work) -> None:
+        """A part of the work."""
+        limit = self.models[work.model].model.config.get_text_config()
+        longest = int(getattr(limit, "max_position_embeddings", None) or work.length)
+        self.work.append(replace(work, length=max(1, min(work.length, longest - 2, work.batch_tokens))))
+
+    def plan(self) -> Plan:
+        """The plan, when all work is known."""
+        speeds: dict[tuple[int, int, int], Speed] = {}
+        keys = [(w.model, w.length, w.batch_tokens) for w in self.work]
+        for key in dict.fromkeys(keys):
+            place, length, batch_tokens = key
+            kinds = frozenset(w.kind for w, own in zip(self.work, keys, strict=True) if own == key)
+            with self.reporter.status(f"timing {self.models[place].name}"):
+                speeds[key] = measure_speed(
+                    self.models[place].model,
+                    length,
+                    batch_tokens,
+                    kinds,
+                    precision=self.precision,
+                    attention=self.attention,
+                )
+        if self.models and _busy():
+            self.notes.append("Other programs keep this machine busy: everything is quicker when it is not.")
+        device = _device(self.models[0].model.device) if self.models else "cpu"
+        return Plan(
+            self.command,
+            device,
+            tuple(self.models),
+            tuple(self.data),
+            tuple(self.work),
+            tuple(speeds[key] for key in keys),
+            tuple(self.notes),
+        )
+
+
+def _busy() -> bool:
+    """Whether more programs run than there are cores to run them."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.3 * (os.cpu_count() or 1)
+
+
+def _device(device: torch.device) -> str:
+    if device.type == "cuda":
+        return f"cuda ({torch.cuda.get_device_name(device)})"
+    return f"cpu ({torch.get_num_threads()} threads of {os.cpu_count()} cores)" if device.type == "cpu" else str(device)

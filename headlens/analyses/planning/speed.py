@@ -1,0 +1,225 @@
+"""How fast this machine is with a model, and how much memory that takes: a batch or two are run and watched."""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import PreTrainedModel
+
+from headlens.attention.model_normalizer import attention_of, switch
+from headlens.attention.normalizers import Entmax
+from headlens.training.options import Precision
+
+Kind = Literal["forward", "backward", "written"]
+_FIRST = 256  # tokens of the first batch that is timed
+_ENOUGH = 0.7  # seconds after which a batch is large enough
+_AGAIN = 2  # further batches of that size
+_WRITTEN = 8  # tokens that are written of each text
+
+
+@dataclass(frozen=True)
+class Speed:
+    """What a model costs on this machine.
+
+    Args:
+        forward: seconds of a token in a forward pass.
+        backward: seconds of a token in a forward and backward pass.
+        written: seconds of a token that is generated with a beam of 4; 0 where the model writes nothing.
+        update: seconds of an optimiser's step.
+        forward_bytes: of a token of a batch, beside the weights, at their peak.
+        backward_bytes: the same with what is kept for the backward pass, without gradients of weights.
+    """
+
+    forward: float
+    backward: float = 0.0
+    written: float = 0.0
+    update: float = 0.0
+    forward_bytes: float = 0.0
+    backward_bytes: float = 0.0
+
+    def seconds(self, kind: Kind, tokens: float) -> float:
+        """Of a number of tokens."""
+        return tokens * float(getattr(self, kind))
+
+
+def measure_speed(
+    model: PreTrainedModel,
+    length: int,
+    batch_tokens: int,
+    kinds: frozenset[Kind] = frozenset({"forward"}),
+    *,
+    precision: Precision = "no",
+    attention: Entmax | None = None,
+) -> Speed:
+    """Run batches of random tokens and look at the clock. Takes some seconds; weights stay as they are.
+
+    Args:
+        model: its weights do not matter, its shape does.
+        length: tokens of a text.
+        batch_tokens: of the batches of the command; smaller ones are timed where these take long.
+        kinds: what is to be known besides forward passes.
+        precision: of the passes that are trained.
+        attention: what the model's attention would be switched to.
+    """
+    before = attention_of(model)
+    if attention is not None:
+        switch(model, attention)
+    try:
+        return _measured(model, length, batch_tokens, kinds, precision)
+    finally:
+        if attention is not None:
+            switch(model, before)
+
+
+def _measured(
+    model: PreTrainedModel, length: int, batch_tokens: int, kinds: frozenset[Kind], precision: Precision
+) -> Speed:
+    def forward(inputs: dict[str, Tensor]) -> None:
+        with torch.inference_mode():
+            model(**inputs)
+
+    def loss(inputs: dict[str, Tensor]) -> Tensor:
+        half = torch.bfloat16 if precision == "bf16" else torch.float16
+        with torch.autocast(model.device.type, half, enabled=precision != "no"):
+            found: Tensor = model(**inputs)[0]
+            return found.float().square().mean()
+
+    def backward(inputs: dict[str, Tensor]) -> None:
+        loss(inputs).backward()  # type: ignore[no-untyped-call]
+
+    seconds, rows = _timed(forward, model, length, batch_tokens)
+    found = {"forward": seconds, "forward_bytes": _peak(forward, _inputs(model, rows, length)) / (rows * length)}
+    if "backward" in kinds:
+        with _trained(model):
+            found["backward"], rows = _timed(backward, model, length, batch_tokens)
+            # Most is kept where the backward pass begins; gradients of weights come while it is given back.
+            found["backward_bytes"] = _peak(loss, _inputs(model, rows, length)) / (rows * length)
+            found["update"] = _update(model)
+    if "written" in kinds and model.can_generate():
+        found["written"] = _written(model, length)
+    return Speed(**found)
+
+
+@contextmanager
+def _trained(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, a model trains; behind, it is in evaluation mode and has no gradients."""
+    model.train()
+    try:
+        yield
+    finally:
+        model.eval()
+        model.zero_grad(set_to_none=True)
+
+
+def _timed(
+    run: Callable[[dict[str, Tensor]], None], model: PreTrainedModel, length: int, batch_tokens: int
+) -> tuple[float, int]:
+    """Seconds of a token, and the texts of the batch that they were measured on."""
+    rows = max(1, min(_FIRST, batch_tokens) // length)
+    run(_inputs(model, rows, length))  # what is slow only once
+
+    def seconds() -> float:
+        return _seconds(partial(run, _inputs(model, rows, length)), model.device)
+
+    found = seconds()
+    while found < _ENOUGH and rows * length * 2 <= batch_tokens:
+        rows *= 2
+        found = seconds()
+    # What others do on the machine makes a batch slower and never faster: the least of several is nearest to the truth.
+    return min(found, *(seconds() for _ in range(_AGAIN))) / (rows * length), rows
+
+
+def _seconds(run: Callable[[], None], device: torch.device) -> float:
+    _wait(device)
+    start = time.perf_counter()
+    run()
+    _wait(device)
+    return time.perf_counter() - start
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
+
+
+def _inputs(model: PreTrainedModel, rows: int, length: int) -> dict[str, Tensor]:
+    made = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, int(model.config.get_text_config().vocab_size), (rows, length), generator=made)
+    ids = ids.to(model.device)
+    found = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return found | ({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})
+
+
+def _update(model: PreTrainedModel) -> float:
+    """Seconds of a step of AdamW that changes nothing."""
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, fused=model.device.type != "mps")
+    return min(_seconds(optimiser.step, model.device) for _ in range(2))
+
+
+def _written(model: PreTrainedModel, length: int) -> float:
+    rows = 16
+    inputs = {k: v for k, v in _inputs(model, rows, length).items() if not k.startswith("decoder")}
+    generate: Any = model.generate
+
+    def run() -> None:
+        with torch.inference_mode():
+            generate(**inputs, num_beams=4, do_sample=False, min_new_tokens=_WRITTEN, max_new_tokens=_WRITTEN)
+
+    run()
+    return _seconds(run, model.device) / (rows * _WRITTEN)
+
+
+class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts the bytes of tensors that are made inside, as long as they live.
+
+    Attributes:
+        now: that live.
+        peak: the most that lived at once.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now = self.peak = 0
+        self._known = weakref.WeakSet[torch.UntypedStorage]()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation and look at what it made."""
+        given = {id(t.untyped_storage()) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
+        found = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(found):
+            if isinstance(tensor, Tensor) and id(tensor.untyped_storage()) not in given:
+                self._count(tensor.untyped_storage())
+        return found
+
+    def _count(self, storage: torch.UntypedStorage) -> None:
+        if storage in self._known:
+            return
+        self._known.add(storage)
+        size = storage.nbytes()
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._gone, size)
+
+    def _gone(self, size: int) -> None:
+        self.now -= size
+
+
+def _peak(run: Callable[[dict[str, Tensor]], object], inputs: dict[str, Tensor]) -> int:
+    """Bytes beside weights and inputs."""
+    live = LiveBytes()
+    with live:
+        kept = run(inputs)
+    del kept
+    return live.peak

@@ -1,0 +1,1 @@
+"""Heads pruned by L0 gates while a model trains."""

@@ -1,0 +1,225 @@
+"""Pruning by gates that are learned, for one strength of the penalty: the core of `headlens prune`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import pandas as pd
+import torch
+from transformers import PreTrainedModel
+
+from headlens.analyses.training.task import freeze_unused
+from headlens.analyses.training.training_callbacks import How, check_strength
+from headlens.analyses.training.training_set import Lesson
+from headlens.attention.model_normalizer import restore_attention
+from headlens.errors import OptionError
+from headlens.heads import STACKS, Head, Stack
+from headlens.interventions.compacting import head_map
+from headlens.interventions.fold_gates import check_folds, with_folded_gates
+from headlens.interventions.hard_concrete import HardConcrete
+from headlens.interventions.stochastic_gates import START, GatedModel, PenaltyKind, StochasticGates, gated_sites
+from headlens.models.loading import LoadedModel
+from headlens.training.frozen_parts import freeze, weights_of
+from headlens.training.l0_objective import GATES, Penalised, log_columns, logged
+from headlens.training.loop import Trainer
+from headlens.training.objectives import moved
+from headlens.training.options import TrainingOptions
+from headlens.training.state import TrainingState
+
+# Log α has to move by 5 to close a gate: with the rates of fine-tuning it hardly moves at all. With this much for all
+# updates together, gates can move so far and back again, however many updates there are.
+WAY = 24.0
+_FASTEST = 0.5
+
+
+@dataclass(frozen=True)
+class GateOptions:
+    """Which heads get gates, and how these are trained.
+
+    Args:
+        gates: stacks whose heads have gates; none for all of the model.
+        freeze: parts of the model that stay as they are, see `headlens.training.frozen_parts.freeze`; None for none.
+        penalty: whether λ multiplies the `mean` over attention modules of the expected number of open gates, or their
+            `sum`.
+        gate_start: log α before training; the default is a gate of 1 at evaluation.
+        gate_learning_rate: of log α, the highest; it follows the schedule of the training. None for 24 / updates, at
+            most 0.5.
+        save: whether the pruned model is `compacted`, without the heads that are gone, or `folded`, with zeros in their
+            place so that plain from_pretrained reads it; see `with_folded_gates`.
+
+    Raises:
+        OptionError: if a number or a name cannot be.
+    """
+
+    gates: tuple[Stack, ...] = ()
+    freeze: tuple[str, ...] | None = None
+    penalty: PenaltyKind = "mean"
+    gate_start: float = START
+    gate_learning_rate: float | None = None
+    save: Literal["compacted", "folded"] = "compacted"
+
+    def __post_init__(self) -> None:
+        if unknown := [s for s in self.gates if s not in STACKS]:
+            raise OptionError(f"--gates {unknown[0]}: there is no such stack.", f"Stacks: {', '.join(STACKS)}.")
+        if self.save not in ("compacted", "folded"):
+            raise OptionError(f"--save {self.save} is none.", "Choose compacted or folded.")
+        if self.penalty not in ("mean", "sum"):
+            raise OptionError(f"--penalty {self.penalty} is none.", "Choose mean or sum.")
+        rate = self.gate_learning_rate
+        if rate is not None and not 0 < rate < float("inf"):
+            raise OptionError(f"--gate-learning-rate {rate} is not a positive number.", "Try 0.1.")
+        if not abs(self.gate_start) < float("inf"):
+            raise OptionError(f"--gate-start {self.gate_start} is not a finite number.", f"Try {START}.")
+        if self.gate_start <= HardConcrete().closed_below:
+            raise OptionError(f"--gate-start {self.gate_start} closes all gates before training.", f"Try {START}.")
+
+    def rate(self, updates: int) -> float:
+        """The highest learning rate of gates in a training of so many updates."""
+        return self.gate_learning_rate or min(_FASTEST, WAY / updates)
+
+
+@dataclass(frozen=True, eq=False)
+class Pruned:
+    """What training with gates gave.
+
+    Args:
+        model: with the gates in its weights, and without the heads whose gates are closed.
+        values: the gate of every gated head at evaluation.
+        gates: the way there, a row per logged update and head, see `gate_table`.
+        log: of the training.
+    """
+
+    model: PreTrainedModel
+    values: dict[Head, float]
+    gates: pd.DataFrame
+    log: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    @property
+    def removed(self) -> list[Head]:
+        """The heads whose gates are closed."""
+        return [h for h, value in self.values.items() if value == 0.0]
+
+
+def prune(
+    loaded: LoadedModel,
+    lesson: Lesson,
+    strength: float,
+    options: GateOptions | None = None,
+    training: TrainingOptions | None = None,
+    how: How | None = None,
+) -> Pruned:
+    """Train a model with gates on its heads, and take away those that close (Voita et al. 2019).
+
+        loaded = headlens.load("demo")
+        task, source = headlens.open_task()
+        found = headlens.prune(loaded, headlens.Lesson.of_task(loaded, task, source), 1.0)
+        found.removed
+
+    The last state of the training counts, not the one that was best by some metric: that would be the one with most
+    heads. Processes that train together average the gradients of gates, each of which drew its own noise.
+
+    Args:
+        loaded: a trained model; it stays as it is.
+        lesson: what it is trained on.
+        strength: λ, of the penalty.
+        options: which heads get gates, and what the model is like that is given back.
+        training: length, step size, rhythm; also of the log of gates.
+        how: progress, and what is kept for going on after an interruption.
+
+    Raises:
+        OptionError: if λ is negative, or the model lacks the stacks or parts that are named.
+        UnsupportedModelError: if gates cannot become part of its weights.
+    """
+    options, training, how = options or GateOptions(), training or TrainingOptions(), how or How()
+    check_strength(strength)
+    gated_heads(loaded, lesson, options)
+    model = copy.deepcopy(loaded.model)
+    freeze(model, options.freeze or ())
+    network = lesson.task.network(model)
+    gates = StochasticGates(gated_sites(network, options.gates or None), options.gate_start)
+    start = gates.log_alphas()
+    state = _fit(GatedModel(network, gates), lesson, strength, options, training, how)
+    for parameter, before in zip(model.parameters(), loaded.model.parameters(), strict=True):
+        parameter.requires_grad_(before.requires_grad)
+    rows = {0: start} | {int(row["step"]): logged(row) for row in state.log}
+    log = pd.DataFrame([{k: v for k, v in row.items() if "." not in k} for row in state.log])
+    values = gates.values()
+    pruned = with_folded_gates(model.eval(), values, keep_shape=options.save == "folded")
+    return Pruned(pruned, values, gate_table(rows), log)
+
+
+def _fit(
+    gated: GatedModel, lesson: Lesson, strength: float, options: GateOptions, training: TrainingOptions, how: How
+) -> TrainingState:
+    objective = Penalised(lesson.objective, gated.gates, strength, options.penalty)
+    rate = options.rate(how.updates(lesson.data, training))
+    with gated.eval().opened():
+        freeze_unused(gated, objective, moved(lesson.data.batch((0,), 0), gated.module.device))
+        trainer = Trainer(
+            training,
+            objective,
+            keeper=how.keeper,
+            progress=how.progress,
+            scales={GATES: rate / training.learning_rate},
+            record=log_columns,
+        )
+        return trainer.fit(gated, lesson.data)
+
+
+def gated_heads(loaded: LoadedModel, lesson: Lesson, options: GateOptions) -> list[Head]:
+    """The heads that get gates; errors as in `prune`, before anything takes long."""
+    check_folds(loaded.model)
+    for part in options.freeze or ():
+        weights_of(loaded.model, part)
+    sites = gated_sites(lesson.task.network(loaded.model), options.gates or None)
+    return [h for s in sites for h in s.heads]
+
+
+def gate_table(rows: Mapping[int, Mapping[Head, float]]) -> pd.DataFrame:
+    """The gates of all heads at some updates.
+
+    Args:
+        rows: log α of every head, by number of the update.
+
+    Returns:
+        Columns step, stack, layer, head, log_alpha, p_open (probability that a sampled gate is not 0), gate (at
+        evaluation).
+    """
+    law, found = HardConcrete(), []
+    for step, heads in rows.items():
+        log_alpha = torch.tensor(list(heads.values()))
+        numbers = zip(heads, *(t.tolist() for t in _seen(law, log_alpha)), strict=True)
+        found += [(step, *head, *own) for head, *own in numbers]
+    return pd.DataFrame(found, columns=["step", "stack", "layer", "head", "log_alpha", "p_open", "gate"])
+
+
+def _seen(law: HardConcrete, log_alpha: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return log_alpha, law.open_probability(log_alpha), law.gate(log_alpha)
+
+
+def from_scratch(
+    loaded: LoadedModel, lesson: Lesson, removed: list[Head], training: TrainingOptions, how: How | None = None
+) -> PreTrainedModel:
+    """A model of the same shape trained from random weights, without some of its heads from the start.
+
+    Args:
+        loaded: gives the shape.
+        lesson: what is learned.
+        removed: heads that it is not to have, besides those that the original lost before; the others have no gates.
+        training: length and step size, and the seed of the weights.
+        how: progress, and what is kept for going on after an interruption.
+
+    Raises:
+        OptionError: if no head would be left.
+    """
+    torch.manual_seed(training.seed)
+    model: PreTrainedModel = type(loaded.model)(copy.deepcopy(loaded.model.config))
+    restore_attention(loaded.name, model)
+    model.to(device=loaded.device, dtype=loaded.model.dtype)  # type: ignore[call-arg]
+    if gone := {*head_map(loaded.model).removed, *removed}:
+        head_map(model).without(gone).apply(model)
+    lesson.teach(model, training, how)
+    return model

@@ -1,0 +1,186 @@
+"""Which heads close when: gates as heatmaps, at some updates of every run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, ListedColormap
+from matplotlib.figure import Figure
+
+from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads, snapshots
+from headlens.heads import STACKS
+from headlens.plots.axis_labels import FAMILY
+from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar, edges
+from headlens.plots.head_grid import LINE, TOP, Panel, has_numbers, number_axes, numbers, panel
+from headlens.plots.style import (
+    COLUMN_WIDTH,
+    FULL_WIDTH,
+    INK,
+    MISSING,
+    PALE,
+    TICK_SIZE,
+    dress,
+    fold,
+    further_lines,
+    headline,
+    new_figure,
+)
+
+SNAPSHOTS = 5
+_JUST_OPEN = 1e-12  # less is closed
+_LINES = "#D0D0D0"  # between cells: closed ones are as white as the page
+# inches
+_LABEL, _TICKS, _GAP, _WORDS, _BOTTOM = 0.72, 0.34, 0.10, 0.32, 0.34
+_LARGEST, _SMALLEST = 0.20, 0.035  # sides of cells
+_NARROWEST, _LOWEST, _SHORTEST, _TALLEST = 0.78, 0.30, 1.9, 9.2
+
+
+@dataclass(frozen=True)
+class GateScale(Scale):
+    """Colours for gates: white for those that are closed, however little open the others are."""
+
+    @property
+    def map(self) -> Colormap:
+        """Colours that all differ from white."""
+        return ListedColormap(colormaps[self.colours](np.linspace(0.15, 1.0, 256))).with_extremes(under="white")
+
+
+GATES = GateScale("gate (white: closed)", _JUST_OPEN, 1.0, PALE, "min")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """A page of panels that all are as large as the largest, in inches.
+
+    Args:
+        title: of the page.
+        steps: the updates that are shown, one column for each.
+        box: width and height of a panel.
+        cell: width and height of a cell.
+    """
+
+    title: str
+    steps: Sequence[int]
+    box: tuple[float, float]
+    cell: tuple[float, float]
+
+    @property
+    def slot(self) -> tuple[float, float]:
+        """Width and height of a panel with what stands around it."""
+        return max(_NARROWEST, self.box[0]) + _GAP, self.box[1] + _WORDS
+
+    @property
+    def width(self) -> float:
+        """Of the page."""
+        return max(COLUMN_WIDTH, _LABEL + _TICKS + len(self.steps) * self.slot[0] + BAR_SLOT + 0.15)
+
+    @property
+    def top(self) -> float:
+        """Height of the title."""
+        return TOP + further_lines(self.title, self.width)
+
+    @property
+    def rows(self) -> int:
+        """How many runs fit a page."""
+        return max(1, int((_TALLEST - self.top - _BOTTOM) / self.slot[1]))
+
+
+def gate_maps(gates: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
+    """The gates of every run at some updates: a row per run from weak to strong penalties, the same updates below.
+
+    One figure per stack, on several pages where there are more runs than fit. A closed gate is white, one without a
+    number grey; all have one scale.
+
+    Args:
+        gates: rows of `gates.csv`, of one model or several.
+
+    Yields:
+        `gates_encoder` and so on, with `_2` and so on behind it for further pages, and the figure; None where there
+        are no numbers.
+    """
+    if not has_numbers(gates, "gate"):
+        yield "gates", None
+        return
+    runs = gated_runs(gates)
+    for stack in STACKS:
+        own = [run._replace(rows=run.rows[run.rows["stack"] == stack]) for run in runs if stack in run.stacks]
+        if not own:
+            continue
+        steps = snapshots(own, SNAPSHOTS)
+        plan = _plan([panel_of(run.last).values.shape for run in own], steps, _title(runs, stack))
+        for page, first in enumerate(range(0, len(own), plan.rows), 1):
+            yield f"gates_{stack}" + (f"_{page}" if page > 1 else ""), _page(own[first : first + plan.rows], plan)
+
+
+def panel_of(rows: pd.DataFrame, title: str = "") -> Panel:
+    """The gates of one stack at one update."""
+    return panel(rows, numbers(rows, "gate"), title)
+
+
+def paint_gates(axes: Axes, item: Panel) -> None:
+    """Colour the cells of a panel: grey where a head has no number, and nothing at all where there is no head."""
+    lines: dict[str, Any] = {"edgecolors": _LINES, "linewidth": 0.3}
+    missing = item.present & np.isnan(item.values)
+    if missing.any():
+        ground = np.ma.masked_where(~missing, np.zeros(missing.shape))
+        axes.pcolor(*edges(missing.shape), ground, cmap=ListedColormap([MISSING]), **lines)
+    values = np.ma.masked_invalid(item.values)
+    if values.count():
+        axes.pcolor(*edges(missing.shape), values, cmap=GATES.map, vmin=GATES.low, vmax=GATES.high, **lines)
+
+
+def _title(runs: Sequence[GatedRun], stack: str) -> str:
+    models = list(dict.fromkeys(run.model for run in runs))
+    return f"Gates during training: {stack}" + (f" of {models[0]}" if len(models) == 1 and models[0] else "")
+
+
+def _plan(shapes: Sequence[tuple[int, ...]], steps: Sequence[int], title: str) -> _Plan:
+    layers, heads = (max(shape[axis] for shape in shapes) for axis in (0, 1))
+    room = FULL_WIDTH - _LABEL - _TICKS - BAR_SLOT - 0.15 - len(steps) * _GAP
+    width = max(_SMALLEST, min(_LARGEST, room / len(steps) / heads))
+    # low cells in many layers are better than a second page
+    fitting = ((_TALLEST - TOP - LINE - _BOTTOM) / len(shapes) - _WORDS) / layers
+    height = max(_SMALLEST, min(width, fitting), _LOWEST / layers)
+    return _Plan(title, steps, (width * heads, height * layers), (width, height))
+
+
+def _page(runs: Sequence[GatedRun], plan: _Plan) -> Figure:
+    whole = max(_SHORTEST, plan.top + len(runs) * plan.slot[1] + _BOTTOM)
+    figure = new_figure(plan.width, whole)
+    headline(figure, plan.title)
+    for line, run in enumerate(runs):
+        top = whole - plan.top - line * plan.slot[1]
+        words = fold(run.name, _LABEL - 0.1, TICK_SIZE)
+        place = 0.08 / plan.width, (top - _WORDS - _height(run, plan) / 2) / whole
+        figure.text(*place, words, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK, va="center")
+        for column, step in enumerate(plan.steps):
+            axes = _snapshot(figure, run.at(step), plan, (column, top))
+            is_lowest = run is runs[-1]
+            dress(axes, "head" if is_lowest else "", "layer" if not column else "")
+            axes.tick_params(labelleft=not column, labelbottom=is_lowest)
+    add_bar(figure, GATES, BAR_SLOT + 0.05, plan.top + _WORDS)
+    return figure
+
+
+def _height(run: GatedRun, plan: _Plan) -> float:
+    return float(plan.cell[1] * (1 + run.rows["layer"].max()))
+
+
+def _snapshot(figure: Figure, rows: pd.DataFrame, plan: _Plan, place: tuple[int, float]) -> Axes:
+    """Axes with the gates of a run at one update; `place` is the column and the upper end in inches."""
+    (width, whole), item = figure.get_size_inches(), panel_of(rows)
+    layers, heads = item.values.shape
+    box = heads * plan.cell[0], layers * plan.cell[1]
+    left, low = _LABEL + _TICKS + place[0] * plan.slot[0], place[1] - _WORDS - box[1]
+    axes = figure.add_axes((left / width, low / whole, box[0] / width, box[1] / whole))
+    paint_gates(axes, item)
+    number_axes(axes, item.values.shape, plan.cell)
+    words = f"step {int(rows['step'].iloc[0]):,}\n{open_heads(rows)} of {len(rows)} open"
+    axes.set_title(words, fontsize=TICK_SIZE, color=INK, loc="left", pad=2, linespacing=1.0)
+    return axes

@@ -1,0 +1,261 @@
+"""`prune` with everything around it: model and data by name, a run folder with tables, figures and checkpoints."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import pandas as pd
+
+from headlens.analyses.classify.analysis import Frequencies
+from headlens.analyses.classify.roles import Thresholds
+from headlens.analyses.prune.gates import GateOptions
+from headlens.analyses.prune.outcome import UNPRUNED, Outcome
+from headlens.analyses.prune.report import write_gates
+from headlens.analyses.prune.sweep import GateSweep, RoleCorpus, SweepOptions, forget_models, nearest
+from headlens.analyses.prune.tables import GateTables
+from headlens.analyses.training.sweep import SweepRun, told_once
+from headlens.analyses.training.training_callbacks import How
+from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.training.training_set_options import LessonData, Opened
+from headlens.attention.sites import find_sites
+from headlens.corpora.frequency import make_frequency
+from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.errors import OptionError, counted
+from headlens.heads import STACKS
+from headlens.interventions.hard_concrete import HardConcrete
+from headlens.models.loading import DEMO, ModelOptions
+from headlens.runs.model_record import model_facts
+from headlens.runs.output_options import Place
+from headlens.runs.progress import Reporter
+from headlens.runs.run import Run, open_run
+from headlens.training.options import LoopOptions, TrainingOptions, learning_rate
+
+
+@dataclass(frozen=True)
+class SweepTraining(LoopOptions):
+    """Length and step size of the trainings of a sweep, see `LoopOptions`.
+
+    Args:
+        scratch_steps: updates of models from random weights; None for as many as the others.
+        scratch_learning_rate: of theirs.
+    """
+
+    batch_tokens: int = 512
+    scratch_steps: int | None = None
+    scratch_learning_rate: float = 5e-4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_positive("scratch_steps", "scratch_learning_rate")
+
+    def scratch(self) -> TrainingOptions:
+        """Of models from random weights."""
+        steps = self.scratch_steps or self.steps
+        return replace(self.of_loop(), steps=steps, learning_rate=self.scratch_learning_rate)
+
+
+@dataclass(frozen=True)
+class RoleOptions:
+    """Where the roles of heads are looked at.
+
+    Args:
+        roles_corpus: sentences, with trees for syntactic roles; None leaves roles out.
+        roles_target: their translations.
+        frequency: for rare words: `wordfreq:LANG`, `corpus`, a file, or `none`.
+    """
+
+    roles_corpus: str | None = None
+    roles_target: str | None = None
+    frequency: str = "wordfreq:en"
+
+    def __post_init__(self) -> None:
+        if self.roles_target is not None and self.roles_corpus is None:
+            raise OptionError("--roles-target names translations of --roles-corpus, which is not given.", "Give both.")
+
+    def open(self, thresholds: Thresholds, *, offline: bool) -> RoleCorpus | None:
+        """The corpus and its frequencies.
+
+        Args:
+            thresholds: from where on a head has a role.
+            offline: never ask the hub.
+
+        Raises:
+            InputError: whatever is wrong with the corpus, and thresholds without one.
+        """
+        if self.roles_corpus is None and thresholds != Thresholds():
+            raise OptionError("Thresholds of roles are for --roles-corpus, which is not given.", "Give both.")
+        if self.roles_corpus is None:
+            return None
+        corpus = open_corpus(self.roles_corpus, CorpusOptions(self.roles_target, offline=offline))
+        source = None if self.frequency == "none" else make_frequency(self.frequency, corpus)
+        return RoleCorpus(corpus, Frequencies(source), thresholds)
+
+
+@dataclass(frozen=True)
+class PruneRequest:
+    """What `headlens prune` is asked for.
+
+    Args:
+        model: a trained model by name.
+        lesson: the task, and what the model is trained and measured on.
+        sweep: which penalties.
+        gates: which heads have gates; where nothing is said of freezing, the embedded task freezes all weights, for its
+            examples are too few to train them.
+        training: length, step size, rhythm.
+        roles: where the roles of heads are looked at.
+        model_options: how the model is loaded, and the device.
+        figures: whether figures are drawn; `headlens report` draws them later from the tables.
+        place: where the run goes.
+        thresholds: from where on a head has a role.
+    """
+
+    model: str = DEMO
+    lesson: LessonData = field(default_factory=LessonData)
+    sweep: SweepOptions = field(default_factory=SweepOptions)
+    gates: GateOptions = field(default_factory=GateOptions)
+    training: SweepTraining = field(default_factory=SweepTraining)
+    roles: RoleOptions = field(default_factory=RoleOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = True
+    place: Place = field(default_factory=Place)
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+    @property
+    def resolved_gates(self) -> GateOptions:
+        """With what is frozen."""
+        if self.gates.freeze is not None:
+            return self.gates
+        return replace(self.gates, freeze=("all",) if self.lesson.embedded else ())
+
+
+def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepRun:
+    """Read the data, train with gates for every penalty, measure and save what is left, write the run folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    offline = request.model_options.offline
+    with open_run("prune", request.model, request, reporter) as run:
+        if request.place.overwrite and run.writes:
+            forget_models(run.path)
+        roles = request.roles.open(request.thresholds, offline=offline)
+        loaded = run.load(request.model, request.model_options)
+        opened = request.lesson.open(run, loaded, request.training.seed, offline=offline)
+        sweep = GateSweep(
+            run,
+            opened.loaded,
+            opened.lesson,
+            request.sweep,
+            request.resolved_gates,
+            request.training.of_loop(),
+            request.training.scratch(),
+            request.lesson.longest,
+            roles,
+        )
+        _warn_of_short_way(request, run, opened.lesson)
+        outcomes = sweep.outcomes()
+        tables = _tables(request, opened, outcomes)
+        notes = [*opened.untrained, *opened.notes, *_notes(request, opened, outcomes, run), *run.warnings]
+        if run.folder is not None:
+            with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
+                write_gates(run.folder, tables, figures=request.figures)
+            run.folder.finish({**_facts(request, run, opened), "notes": notes})
+        return SweepRun(run.path, run.files, tables, notes)
+
+
+def _warn_of_short_way(request: PruneRequest, run: Run, lesson: Lesson) -> None:
+    """Say before a long training that gates cannot close in it: Adam moves log α by a learning rate a step at most."""
+    options, gates = request.training.of_loop(), request.resolved_gates
+    updates = How(processes=run.processes.count).updates(lesson.data, options)
+    share = sum(learning_rate(options, step, updates) for step in range(updates)) / options.learning_rate
+    way, needed = gates.rate(updates) * share, gates.gate_start - HardConcrete().closed_below
+    if way < needed:
+        run.warn(
+            f"No gate can close: in {counted(updates, 'update')} log α moves by about {way:.2g} at most, and "
+            f"{needed:.2g} are needed. Give more updates, a higher --gate-learning-rate or a lower --gate-start."
+        )
+
+
+def _tables(request: PruneRequest, opened: Opened, outcomes: list[Outcome]) -> dict[str, pd.DataFrame]:
+    sites = [s for s in find_sites(opened.loaded.model) if s.n_heads]
+    gated = request.gates.gates or tuple(s for s in STACKS if any(h.startswith(s) for o in outcomes for h in o.values))
+    name = opened.loaded.short_name
+    return GateTables(name, opened.lesson.task.name, request.gates.penalty, sites, gated, outcomes).frames()
+
+
+def _notes(request: PruneRequest, opened: Opened, outcomes: list[Outcome], run: Run) -> list[str]:
+    kind, gates, lesson = request.gates.penalty, request.resolved_gates, opened.lesson
+    notes = [
+        "λ multiplies the mean over attention modules of the expected number of open gates."
+        if kind == "mean"
+        else "λ multiplies the expected number of open gates of all attention modules."
+    ]
+    if gates.freeze:
+        notes.append(f"Frozen: {', '.join(gates.freeze)}.")
+    updates = How(processes=run.processes.count).updates(lesson.data, request.training.of_loop())
+    notes.append(f"Each run has {updates} updates; gates learn at {gates.rate(updates):.3g}.")
+    if request.sweep.from_scratch:
+        steps = How(processes=run.processes.count).updates(lesson.data, request.training.scratch())
+        notes.append(f"Models from scratch had {steps} updates; --scratch-steps gives as many as the original had.")
+    notes += _measured_notes(outcomes)
+    notes += _gate_notes(outcomes, opened)
+    target = request.sweep.target_heads
+    if target is not None:
+        notes.append(_reached(target, outcomes))
+    if request.roles.roles_corpus is None:
+        notes.append("What do the heads that remain do? --roles-corpus FILE.conllu tells.")
+    elif not any(role for outcome in outcomes for role, _ in outcome.roles.values()):
+        notes.append("No head has a role at these thresholds, before or after: there is no figure of functions.")
+    if run.writes and {o.run for o in outcomes} != {UNPRUNED} and lesson.task.generates:
+        notes.append("headlens reproduce voita2019 sets such a table beside the paper's numbers.")
+    return notes
+
+
+def _gate_notes(outcomes: list[Outcome], opened: Opened) -> list[str]:
+    """What became of gates that is not seen from the numbers of heads."""
+    notes = []
+    for outcome in outcomes:
+        if outcome.between:
+            notes.append(f"{outcome.run}: {counted(outcome.between, 'gate')} between 0 and 1 went into the weights.")
+        if outcome.values and not _heads_left(outcome):
+            notes.append(f"{outcome.run}: all gates are closed.")
+    heads = sum(s.n_heads for s in find_sites(opened.loaded.model))
+    if emptied := [o.run for o in outcomes if len(o.removed) == heads]:
+        notes.append(
+            f"{', '.join(emptied)}: without any head left, the checkpoint keeps its shape, with zeros for heads, and "
+            "other commands see all of them; nothing of that shape is trained from scratch."
+        )
+    return notes
+
+
+def _measured_notes(outcomes: list[Outcome]) -> list[str]:
+    """What to know about the metrics of all models; what holds of the unpruned one, too, is told of that alone."""
+    known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
+    own = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
+    return told_once(known, itertools.chain.from_iterable(own))
+
+
+def _heads_left(outcome: Outcome) -> int:
+    """Heads with gates that are not closed."""
+    return len(outcome.values) - len(outcome.removed)
+
+
+def _reached(target: int, outcomes: list[Outcome]) -> str:
+    best = nearest([o for o in outcomes if o.values], _heads_left, target)
+    left = _heads_left(best)
+    found = f"{counted(left, 'head')} with gates left by {best.run}, of {target} that were asked for"
+    return f"{found}." if left == target else f"{found}: the nearest; more --most-runs may come nearer."
+
+
+def _facts(request: PruneRequest, run: Run, opened: Opened) -> dict[str, Any]:
+    """What run.json says."""
+    updates = How(processes=run.processes.count).updates(opened.lesson.data, request.training.of_loop())
+    gates = request.resolved_gates
+    return {
+        "models": [model_facts(opened.loaded, opened.loaded.short_name)],
+        "task": vars(opened.lesson.task),
+        "lesson": opened.lesson.facts,
+        "gates": asdict(gates) | {"updates": updates, "gate_learning_rate": gates.rate(updates)},
+    }

@@ -1,0 +1,149 @@
+"""The figures of `headlens prune`, from the tables it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from headlens.analyses.prune.counts_figure import kept_by_layer
+from headlens.analyses.prune.gate_animation import gate_films
+from headlens.analyses.prune.head_cards import gate_findings, gate_heads
+from headlens.analyses.prune.map_figure import gate_maps
+from headlens.analyses.prune.overviews import lasting_roles, remaining_heads, results_overview
+from headlens.analyses.prune.quality_figure import gate_quality
+from headlens.analyses.prune.results_table import results_markdown, results_table
+from headlens.analyses.prune.roles_figure import roles_kept
+from headlens.analyses.prune.summary import SCRATCH, TRAINED
+from headlens.heads import STACKS
+from headlens.pages.command_report import Caption, Drawings, Kind
+from headlens.pages.page_tables import PageTable
+from headlens.runs.folder import RunFolder
+from headlens.runs.reading import Columns, RecordedRun
+
+
+def gate_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
+    """Draw every figure one after the other, so that only one is in memory; what moves comes last.
+
+    Args:
+        tables: `sweep`, `gates` and `roles`, as far as there: rows of the CSV files, of one model or several.
+
+    Yields:
+        Name of the figure, and the figure; None where there is nothing to draw.
+    """
+    gates = tables.get("gates")
+    if "sweep" in tables:
+        yield "quality", gate_quality(tables["sweep"], gates)
+    if gates is not None:
+        yield "kept", kept_by_layer(gates)
+    if "roles" in tables:
+        yield "functions", roles_kept(tables["roles"])
+        if tables["roles"].get("role_pruned", pd.Series(dtype=object)).notna().any():
+            yield "functions_after", roles_kept(tables["roles"], "role_pruned")
+    if gates is not None:
+        yield from gate_maps(gates)
+        yield from gate_films(gates)
+
+
+def write_gates(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
+    """Write every table as CSV, the results as CSV and Markdown, then, if wanted, every figure.
+
+    Args:
+        run: the folder, started.
+        tables: `gates` and `sweep`, and `roles` where they are known.
+        figures: whether to draw.
+    """
+    for name, frame in tables.items():
+        run.table(name, frame)
+    run.table("results", results_table(tables["sweep"]))
+    with run.file("results.md") as path:
+        path.write_text(results_markdown(tables["sweep"]), encoding="utf-8", newline="\n")
+    for name, figure in gate_figures(tables) if figures else ():
+        run.figure(name, figure)
+
+
+def _draw(run: RecordedRun) -> Drawings:
+    return gate_figures(run.tables)
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    return [table for table in (results_overview(runs), remaining_heads(runs), lasting_roles(runs)) if table.rows]
+
+
+CAPTIONS = {
+    "quality": Caption(
+        "Quality by heads left",
+        "What the task is like with fewer heads, with 95 % intervals: blue are models that were trained and then "
+        "pruned, orange the same architectures trained from scratch. Dashed lines with their bands are the models with "
+        "all heads. Above stands the penalty λ that left so many heads. If models from scratch were trained for as "
+        "long as the model itself, and orange falls faster below its dashed line than blue, the heads that are "
+        "gone were needed to learn the task, but not to do it.",
+    ),
+    "kept": Caption(
+        "Heads left per layer",
+        "How many heads every layer keeps, from weak penalties λ on the left to strong ones on the right; white layers "
+        "keep none. Columns from dark to white tell which layers can do without heads.",
+    ),
+    "functions": Caption(
+        "Functions of the heads left",
+        "A bar for every run, from most heads to fewest, and how many heads of each role are left in it. Roles are "
+        "those that heads had in the unpruned model: a colour that is still there on the right is a role that dies "
+        "last (Voita et al. 2019, figure 8).",
+    ),
+    "functions_after": Caption(
+        "Functions after pruning",
+        "The same heads with the roles that they have in the pruned models: a role that grows here was taken over from "
+        "heads that are gone. The first bar is the unpruned model.",
+    ),
+    "gates": Caption(
+        "Gates during training",
+        "Some updates of every run, from weak penalties λ above to strong ones below. Each cell is the gate of a head "
+        "when the model is used: dark heads count fully, white ones are closed, which removes the head. Above each "
+        "panel stands how many are open.",
+    ),
+    "closing": Caption(
+        "Heads closing",
+        "The same from the first update to the last, all stacks side by side, one film for each λ: which heads close "
+        "when.",
+    ),
+}
+
+_RUN = {"run": (), "model": ()}
+
+GATES = Kind(
+    tables={
+        "sweep": Columns(
+            numbers=("penalty", "heads_encoder", "heads_decoder", "heads_cross", "value", "ci_low", "ci_high"),
+            words={**_RUN, "task": (), "metric": (), "init": (TRAINED, SCRATCH)},
+            identity=("model", "run", "init", "metric"),
+        ),
+        "gates": Columns(
+            keys=("layer", "head"),
+            numbers=("penalty", "step", "gate"),
+            words={**_RUN, "stack": STACKS},
+            identity=("model", "run", "step", "stack", "layer", "head"),
+        ),
+        "roles": Columns(
+            keys=("layer", "head"),
+            numbers=("penalty",),
+            words={**_RUN, "stack": STACKS, "role": (), "kept": ()},
+            identity=("model", "run", "stack", "layer", "head"),
+        ),
+    },
+    needed=("gates", "sweep"),
+    figures=_draw,
+    captions=CAPTIONS,
+    sources={
+        "quality": (
+            "sweep",
+            "gates",
+        ),
+        "kept": ("gates",),
+        "functions": ("roles",),
+        "gates": ("gates",),
+        "closing": ("gates",),
+    },
+    overviews=_overviews,
+    heads=gate_heads,
+    findings=gate_findings,
+)

@@ -1,0 +1,249 @@
+"""A sweep over strengths of the penalty: one training each, measured, saved, and remembered."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from transformers import PreTrainedModel
+
+from headlens.analyses.classify.analysis import ClassifyOptions, Frequencies, classify
+from headlens.analyses.classify.roles import Thresholds
+from headlens.analyses.prune.gates import GateOptions, from_scratch, gated_heads, prune
+from headlens.analyses.prune.outcome import UNPRUNED, Outcome
+from headlens.analyses.training.sweep import MODELS, Baseline, Trainings, run_name
+from headlens.analyses.training.training_callbacks import check_strength
+from headlens.analyses.training.training_set import Lesson
+from headlens.attention.sites import find_sites
+from headlens.corpora.sentence import Corpus
+from headlens.errors import NoHeadsError, OptionError, counted
+from headlens.files import output_errors
+from headlens.models.loading import LoadedModel
+from headlens.runs.run import Run
+from headlens.training.options import TrainingOptions
+
+LAMBDAS = (0.03, 0.1, 0.3)
+# λ between which --target-heads searches.
+LEAST, MOST = 1e-4, 1e2
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """Which penalties, and what is made of each.
+
+    Args:
+        lambdas: strengths of the penalty, a run each; None with `target_heads`, or for `LAMBDAS`.
+        target_heads: search for the λ that leaves so many gated heads.
+        most_runs: of that search.
+        from_scratch: also train models of the same shapes from random weights.
+
+    Raises:
+        OptionError: if a number is out of range, or both kinds of runs are asked for.
+    """
+
+    lambdas: tuple[float, ...] | None = None
+    target_heads: int | None = None
+    most_runs: int = 8
+    from_scratch: bool = False
+
+    def __post_init__(self) -> None:
+        for strength in self.strengths:
+            check_strength(strength)
+        if self.lambdas == ():
+            raise OptionError("No penalty is given.", "Name some with --lambdas, or give --target-heads.")
+        if self.target_heads is not None and self.lambdas is not None:
+            raise OptionError("--target-heads searches for λ itself; --lambdas names some.", "Give one of them.")
+        if self.target_heads is not None and self.target_heads < 1:
+            raise OptionError(f"--target-heads {self.target_heads} leaves no head.", "Give 1 or more.")
+        if self.most_runs < 1:
+            raise OptionError(f"--most-runs {self.most_runs} is not a positive number.", "8 suits most.")
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """The penalties of the runs, each once; without `lambdas` `LAMBDAS`, and none where they are searched for."""
+        if self.target_heads is not None:
+            return ()
+        return LAMBDAS if self.lambdas is None else tuple(dict.fromkeys(self.lambdas))
+
+
+@dataclass(frozen=True)
+class RoleCorpus:
+    """Sentences on which the roles of heads are looked at, and from where on a head has one."""
+
+    corpus: Corpus
+    frequencies: Frequencies
+    thresholds: Thresholds = field(default_factory=Thresholds)
+
+
+@dataclass(frozen=True)
+class GateSweep:
+    """All runs of one sweep.
+
+    Args:
+        run: under way.
+        loaded: the model, trained.
+        lesson: what it is trained on further.
+        options: of the sweep.
+        gates: of every run.
+        training: of every run.
+        scratch: of the models from random weights.
+        longest: see `Lesson.of_task`.
+        roles: where roles are looked at; None leaves them out.
+    """
+
+    run: Run
+    loaded: LoadedModel
+    lesson: Lesson
+    options: SweepOptions
+    gates: GateOptions
+    training: TrainingOptions
+    scratch: TrainingOptions
+    longest: int | None = None
+    roles: RoleCorpus | None = None
+
+    @property
+    def trainings(self) -> Trainings:
+        """What all trainings share."""
+        return Trainings(self.run, self.training, self.longest)
+
+    def outcomes(self) -> list[Outcome]:
+        """The model as it was, then every run.
+
+        Raises:
+            OptionError: if more heads are to be left than there are.
+        """
+        gated = len(gated_heads(self.loaded, self.lesson, self.gates))
+        target = self.options.target_heads
+        if target is not None and target >= gated:
+            raise OptionError(
+                f"--target-heads {target}: of {counted(gated, 'head')} with gates, some have to go.",
+                f"Give a number from 1 to {gated - 1}.",
+            )
+        whole = self.trainings.remembered(UNPRUNED, self._unpruned, Outcome)
+        baseline = Baseline(whole.records, whole.keys)
+
+        def of(strength: float) -> Outcome:
+            return self._of(strength, baseline)
+
+        if target is None:
+            found = [of(strength) for strength in self.options.strengths]
+            wanted = found
+        else:
+            found = search(of, lambda o: gated - len(o.removed), target, self.options.most_runs)
+            wanted = [nearest(found, lambda o: gated - len(o.removed), target)]
+        if not self.options.from_scratch:
+            return [whole, *found]
+        return self._with_scratch([whole, *found], [whole, *wanted], baseline)
+
+    def _of(self, strength: float, baseline: Baseline) -> Outcome:
+        return self.trainings.remembered(run_name(strength), lambda: self._pruned(strength, baseline), Outcome)
+
+    def _unpruned(self) -> Outcome:
+        model = self.loaded.model
+        own = self.trainings.compared(self.loaded, self.lesson, model)
+        roles = self._roles(model)
+        return Outcome(UNPRUNED, metrics=own.metrics, roles=roles, notes=own.notes, **vars(own.as_baseline))
+
+    def _pruned(self, strength: float, baseline: Baseline) -> Outcome:
+        name = run_name(strength)
+        with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as how:
+            found = prune(self.loaded, self.lesson, strength, self.gates, self.training, how)
+        own = self.trainings.compared(self.loaded, self.lesson, found.model, baseline)
+        return Outcome(
+            name,
+            strength,
+            removed=[str(h) for h in found.removed],
+            values={str(h): v for h, v in found.values.items()},
+            gates=found.gates.to_dict("records"),  # type: ignore[arg-type]
+            log=found.log.to_dict("records"),  # type: ignore[arg-type]
+            metrics=own.metrics,
+            checkpoint=self.trainings.saved(self.loaded, found.model, name),
+            roles=self._roles(found.model),
+            notes=own.notes,
+        )
+
+    def _with_scratch(
+        self, outcomes: Sequence[Outcome], wanted: Sequence[Outcome], baseline: Baseline
+    ) -> list[Outcome]:
+        """The outcomes, the wanted ones with a model from random weights; those with the same heads share it."""
+        heads = sum(s.n_heads for s in find_sites(self.loaded.model))
+        trained: dict[frozenset[str], Outcome] = {}
+        found = []
+        for outcome in outcomes:
+            shape = frozenset(outcome.removed)
+            if outcome in wanted and len(shape) < heads:
+                own = trained[shape] = trained.get(shape) or self._scratch(outcome, baseline)
+                found.append(outcome.with_scratch(own.scratch, own.scratch_checkpoint, own.scratch_notes))
+            else:
+                found.append(outcome)
+        return found
+
+    def _scratch(self, outcome: Outcome, baseline: Baseline) -> Outcome:
+        name = f"{outcome.run}-scratch"
+
+        def make() -> Outcome:
+            text = f"{outcome.run} from random weights"
+            with self.trainings.followed(name, text, self.lesson.data, self.scratch) as how:
+                model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, how)
+            own = self.trainings.compared(self.loaded, self.lesson, model, baseline)
+            return outcome.with_scratch(own.metrics, self.trainings.saved(self.loaded, model, name), own.notes)
+
+        return self.trainings.remembered(name, make, Outcome)
+
+    def _roles(self, model: PreTrainedModel) -> dict[str, list[str]]:
+        if not self.run.writes or self.roles is None:
+            return {}
+        with self.run.reporter.status("roles of the heads"):
+            options = ClassifyOptions(similarity="off", seed=self.training.seed, thresholds=self.roles.thresholds)
+            try:
+                found = classify(replace(self.loaded, model=model), self.roles.corpus, options, self.roles.frequencies)
+            except NoHeadsError:  # a strong penalty
+                return {}
+        rows = found.tables["heads"].rows
+        names = (f"{s}.{layer}.{h}" for s, layer, h in zip(rows["stack"], rows["layer"], rows["head"], strict=True))
+        pairs = zip(rows["role"], rows["roles"], strict=True)
+        return {name: [str(role), str(roles)] for name, (role, roles) in zip(names, pairs, strict=True)}
+
+
+def forget_models(folder: Path) -> None:
+    """Remove the models of an earlier sweep, whose penalties may have been others."""
+    with output_errors(folder):
+        for pattern in ("penalty-*", f"{UNPRUNED}-scratch"):
+            for place in (folder / MODELS).glob(pattern):
+                shutil.rmtree(place)
+
+
+def search(of: Callable[[float], Outcome], left: Callable[[Outcome], int], target: int, most: int) -> list[Outcome]:
+    """Bisect log λ until a run leaves as many heads as wanted, enough runs were made, or no other λ is left.
+
+    Args:
+        of: the run with a λ.
+        left: how many heads it leaves.
+        target: how many there should be.
+        most: runs.
+
+    Returns:
+        The runs, by λ.
+    """
+    low, high, found = math.log(LEAST), math.log(MOST), list[Outcome]()
+    tried = set[float]()
+    for _ in range(most):
+        middle = (low + high) / 2
+        strength = float(f"{math.exp(middle):.3g}")
+        if strength in tried:  # λ has three digits: no other lies between
+            break
+        tried.add(strength)
+        found.append(of(strength))
+        count = left(found[-1])
+        if count == target:
+            break
+        low, high = (middle, high) if count > target else (low, middle)
+    return sorted(found, key=lambda o: o.penalty or 0.0)
+
+
+def nearest(found: Sequence[Outcome], left: Callable[[Outcome], int], target: int) -> Outcome:
+    """The run whose number of heads is nearest to what is wanted; of two, the one with more."""
+    return min(found, key=lambda o: (abs(left(o) - target), -left(o)))

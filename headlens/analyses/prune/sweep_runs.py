@@ -1,0 +1,136 @@
+"""The runs of a sweep over λ: in order, with their names, and what their gates were when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from headlens.heads import STACKS
+from headlens.plots.head_grid import Grid, numbers
+
+PENALTY_LETTERS = 8
+_LETTERS = 24  # of the name of a run or model
+
+
+class GatedRun(NamedTuple):
+    """The gates of one run.
+
+    Args:
+        model: whose heads have them.
+        run: its name.
+        penalty: λ; NaN where it is not known.
+        label: its λ, with its name where that alone does not tell it from the others of the model.
+        rows: of `gates.csv`.
+        several: whether there are runs of several models.
+    """
+
+    model: str
+    run: str
+    penalty: float
+    label: str
+    rows: pd.DataFrame
+    several: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its label, below the name of its model where there are several."""
+        return f"{shortened(self.model)}\n{self.label}" if self.several else self.label
+
+    @property
+    def stacks(self) -> list[str]:
+        """The stacks with gates, in the order encoder, decoder, cross."""
+        return [stack for stack in STACKS if (self.rows["stack"] == stack).any()]
+
+    @property
+    def steps(self) -> npt.NDArray[np.int64]:
+        """The updates at which gates were logged, ascending."""
+        return np.unique(self.rows["step"].to_numpy(np.int64))
+
+    def at(self, step: float) -> pd.DataFrame:
+        """The rows of the last update that is not after `step`, or of the first one."""
+        steps = self.steps
+        found = steps[max(0, int(np.searchsorted(steps, step, side="right")) - 1)]
+        at_step: pd.DataFrame = self.rows[self.rows["step"] == found]
+        return at_step
+
+    @property
+    def last(self) -> pd.DataFrame:
+        """The rows of the last update."""
+        return self.at(np.inf)
+
+
+def gated_runs(gates: pd.DataFrame) -> list[GatedRun]:
+    """Split `gates.csv` by run: models in order of appearance, runs of each by λ from weak to strong."""
+    rows = gates.assign(model=_words(gates, "model"), run=_words(gates, "run"), step=numbers(gates, "step"))
+    found = [
+        (str(model), str(run), _penalty(own), own)
+        for (model, run), own in rows[rows["step"].notna()].groupby(["model", "run"], sort=False)
+    ]
+    models = list(dict.fromkeys(model for model, *_ in found))
+    found.sort(key=lambda own: (models.index(own[0]), np.isnan(own[2]), own[2]))
+    several = len(models) > 1
+    return [
+        GatedRun(model, run, penalty, run_label(run, penalty, [p for m, _, p, _ in found if m == model]), own, several)
+        for model, run, penalty, own in found
+    ]
+
+
+def run_label(run: str, penalty: float, others: Sequence[float]) -> str:
+    """The λ of a run, with its name where others of the model have the same λ, or its name alone where it has none."""
+    if np.isnan(penalty):
+        return shortened(run)
+    return f"λ = {penalty:.4g}" + (f", {shortened(run)}" if list(others).count(penalty) > 1 else "")
+
+
+def penalty_text(run: str, penalty: float) -> str:
+    """λ in at most `PENALTY_LETTERS` letters, or the beginning of the name of a run that has none."""
+    return f"{penalty:.3g}" if np.isfinite(penalty) else shortened(run)[:PENALTY_LETTERS]
+
+
+def shortened(name: str) -> str:
+    """A name in one line of at most some letters; not yet safe to draw."""
+    line = " ".join(name.split())
+    return line if len(line) <= _LETTERS else line[: _LETTERS - 1] + "…"
+
+
+def open_heads(rows: pd.DataFrame) -> int:
+    """How many heads are left: their gate is not 0."""
+    return int((numbers(rows, "gate") > 0).sum())
+
+
+def snapshots(runs: Sequence[GatedRun], most: int = 5) -> list[int]:
+    """Some updates that show how gates close: the first, the last, and between them some about equally far apart.
+
+    Half of the distance between two updates is time, half is by how much gates moved.
+    """
+    steps = np.unique(np.concatenate([own.steps for own in runs])) if runs else np.array([], np.int64)
+    if len(steps) <= most:
+        return [int(step) for step in steps]
+    moved = np.mean([np.interp(steps, own.steps, _moved(own)) for own in runs], axis=0)
+    way = (steps - steps[0]) / (steps[-1] - steps[0]) + moved / (moved[-1] or 1.0)
+    nearest = [int(np.abs(way - goal).argmin()) for goal in np.linspace(way[0], way[-1], most)]
+    return [int(steps[place]) for place in sorted({*nearest, len(steps) - 1})]
+
+
+def _moved(run: GatedRun) -> Grid:
+    """By how much gates moved until each logged update, in all."""
+    table = run.rows.assign(gate=numbers(run.rows, "gate")).pivot_table(
+        index="step", columns=["stack", "layer", "head"], values="gate", dropna=False
+    )
+    sizes = np.nan_to_num(np.abs(np.diff(table.reindex(run.steps).to_numpy(np.float64), axis=0)))
+    found: Grid = np.concatenate([[0.0], np.cumsum(sizes.sum(axis=1))])
+    return found
+
+
+def _words(frame: pd.DataFrame, column: str) -> pd.Series:
+    return frame[column].fillna("").astype(str) if column in frame else pd.Series("", index=frame.index)
+
+
+def _penalty(rows: pd.DataFrame) -> float:
+    known = numbers(rows, "penalty")
+    known = known[np.isfinite(known)]
+    return float(known[0]) if known.size else float("nan")

@@ -1,0 +1,1 @@
+"""Relevance of heads to an output."""

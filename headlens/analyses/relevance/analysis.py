@@ -1,0 +1,278 @@
+"""What every head contributes: the recipe of `headlens relevance`, and of `classify --relevance`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import pandas as pd
+
+from headlens.analyses.notes import reading_notes, were
+from headlens.analyses.relevance.aggregation import Conservation, RelevanceSums
+from headlens.analyses.relevance.agreement import agreement
+from headlens.analyses.relevance.lrp.relevance_session import CONSERVING, RULES, RelevanceSession, Rule
+from headlens.analyses.relevance.lrp.targets import MaskedTokens
+from headlens.analyses.relevance.relevance_inputs import RelevanceFeed
+from headlens.analyses.relevance.target_option import choose_target
+from headlens.corpora.annotations import AnnotationCounts
+from headlens.corpora.batches import Batch
+from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.windows import LongSentences
+from headlens.errors import CorpusError, OptionError, counted
+from headlens.heads import HeadTable
+from headlens.models.loading import LoadedModel
+from headlens.runs.corpus_pass import CorpusPass
+from headlens.runs.pass_state import Tally
+from headlens.statistics.bootstrap import FEWEST
+
+
+@dataclass(frozen=True)
+class RelevanceOptions:
+    """What relevance is.
+
+    Args:
+        rule: how it is passed back, see `RelevanceSession`.
+        relevance_target: where it starts, see `choose_target`.
+        mask_share: share of the tokens that are masked for the target `masked`.
+        replicates: bootstrap samples for intervals.
+
+    Raises:
+        OptionError: if there is no such rule, or a number is out of range.
+    """
+
+    rule: Rule = "epsilon"
+    relevance_target: str = "auto"
+    mask_share: float = 0.15
+    replicates: int = 1000
+
+    def __post_init__(self) -> None:
+        check_rules("--rule", (self.rule,))
+        if self.replicates < 1:
+            raise OptionError(f"--replicates {self.replicates} is not a positive number.", "1000 suits most tables.")
+
+
+@dataclass(frozen=True)
+class ReadingOptions:
+    """How a corpus goes through the model.
+
+    Args:
+        batch_tokens: tokens of a batch, padding included.
+        seed: of masking and of the bootstrap.
+        long_sentences: whether sentences longer than the model reads are left out or cut into windows.
+    """
+
+    batch_tokens: int = 2048
+    seed: int = 0
+    long_sentences: LongSentences = "skip"
+
+
+@dataclass(frozen=True)
+class HeadRelevances:
+    """What `head_relevance` found.
+
+    Args:
+        table: rows of `relevance.csv`: the rule asked for, then those it is compared with, for every head.
+        correlations: rows of `correlations.csv`: how far the rules put the heads in the same order; empty without
+            comparison.
+        target: where relevance started, in full.
+        conservation: where relevance went, by rule; for rules that pass it back to the inputs.
+        encoding: sentences and words read and left out.
+        notes: what the user should know about these numbers.
+    """
+
+    table: HeadTable
+    correlations: pd.DataFrame
+    target: str
+    conservation: dict[Rule, Conservation]
+    encoding: EncodingCounts
+    notes: list[str] = field(default_factory=list)
+
+    def frames(self, model: str) -> dict[str, pd.DataFrame]:
+        """The tables as they are written: with the model's name in front."""
+        frames = {"relevance": self.table.with_model(model)}
+        if len(self.correlations):
+            frames["correlations"] = self.correlations.assign(model=model)[["model", *self.correlations.columns]]
+        return frames
+
+    def of_heads(self) -> HeadTable:
+        """One row per head with the column `relevance`, of the rule asked for."""
+        rows = self.table.rows
+        return HeadTable(rows[rows["rule"] == rows["rule"].iloc[0]][["stack", "layer", "head", "relevance"]])
+
+
+def head_relevance(
+    loaded: LoadedModel,
+    corpus: Corpus,
+    options: RelevanceOptions | None = None,
+    *,
+    compare: tuple[Rule, ...] = (),
+    reading: ReadingOptions | None = None,
+    how: CorpusPass | None = None,
+) -> HeadRelevances:
+    """Measure what every head of a model contributes to its output over a corpus.
+
+    Memory does not grow with the corpus. The result does not depend on the size or order of batches, but for rounding.
+
+    Args:
+        loaded: an encoder, decoder or encoder-decoder with its tokenizer.
+        corpus: sentences, or pairs: translations, or whatever the model was trained on.
+        options: rule and target.
+        compare: further rules, each with a forward and a backward pass of its own.
+        reading: batches and seed.
+        how: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
+
+    Raises:
+        ModelError: if the model has no tokenizer.
+        UnsupportedModelError: if a part of the model has no rule.
+        OptionError: if model, corpus and target do not go together.
+        CorpusError: if nothing of the corpus can be used.
+        SelfCheckError: if the numbers are not finite, all zero, or relevance got lost.
+    """
+    options, reading = options or RelevanceOptions(), reading or ReadingOptions()
+    rules: tuple[Rule, ...] = tuple(dict.fromkeys((options.rule, *compare)))
+    check_rules("--compare", rules)
+    first = _first(corpus)
+    target = choose_target(options.relevance_target, loaded, paired=first.target is not None)
+    if options.mask_share != RelevanceOptions.mask_share and not isinstance(target, MaskedTokens):
+        raise OptionError(
+            f"--mask-share: nothing is masked for the target {target.label}.", "Leave it out, or use masked."
+        )
+    masking = options.mask_share, reading.seed
+    feed = RelevanceFeed.starting_at(target, loaded, first, masking, reading.long_sentences)
+    sessions = {rule: RelevanceSession(feed.model, target, rule) for rule in rules}
+    sums = {r: RelevanceSums(feed.sites, replicates=options.replicates, seed=reading.seed) for r in rules}
+    tally = Tally({rule: own.totals for rule, own in sums.items()})
+
+    def step(batch: Batch) -> AnnotationCounts:
+        _add(batch, feed, sessions, sums)
+        return AnnotationCounts()
+
+    (how or CorpusPass()).run(feed, corpus, step, tally, reading.batch_tokens)
+    if not tally.batches:
+        raise _nothing_read(corpus, feed, tally.encoding)
+    return _found(feed, target.label, sums, tally.encoding)
+
+
+def check_rules(option: str, rules: tuple[str, ...]) -> None:
+    """Refuse what is no rule.
+
+    Raises:
+        OptionError: naming the rules there are.
+    """
+    for rule in rules:
+        if rule not in RULES:
+            raise OptionError(f"{option} {rule} is no rule.", f"Rules: {', '.join(RULES)}.")
+
+
+def _add(
+    batch: Batch,
+    feed: RelevanceFeed,
+    sessions: Mapping[Rule, RelevanceSession],
+    sums: Mapping[Rule, RelevanceSums],
+) -> None:
+    """Add a batch to the sums of all rules, or to none."""
+    inputs = feed.inputs(batch)
+    keys = [example.key for example in batch.examples]
+    try:
+        for rule, session in sessions.items():
+            with session:
+                found = session.relevance(inputs)
+            sums[rule].hold(found, keys)
+    except BaseException:
+        for own in sums.values():
+            own.totals.discard()
+        raise
+    for own in sums.values():
+        own.totals.commit()
+
+
+def _found(
+    feed: RelevanceFeed, target: str, sums: Mapping[Rule, RelevanceSums], encoding: EncodingCounts
+) -> HeadRelevances:
+    rules = list(sums)
+    tables = [sums[rule].table(rule, target) for rule in rules]
+    means = {rule: sums[rule].means() for rule in rules}
+    correlations = [agreement(rules[0], means[rules[0]], rule, means[rule]) for rule in rules[1:]]
+    conservation = {rule: sums[rule].conservation for rule in rules if rule in CONSERVING}
+    notes = reading_notes(feed, encoding) + relevance_notes(feed, encoding, tables[0], conservation)
+    return HeadRelevances(
+        HeadTable(pd.concat([t.rows for t in tables], ignore_index=True)),
+        pd.concat(correlations, ignore_index=True) if correlations else pd.DataFrame(),
+        target,
+        conservation,
+        encoding,
+        notes,
+    )
+
+
+def _first(corpus: Corpus) -> Example:
+    for example in corpus:
+        return example
+    raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)
+
+
+def _nothing_read(corpus: Corpus, feed: RelevanceFeed, counts: EncodingCounts) -> CorpusError:
+    return CorpusError(
+        f"the model can read no sentence: {counts.too_long} longer than its {feed.encoder.limit} tokens, "
+        f"{counts.empty} empty, {counts.unmaskable} without a token to mask.",
+        "Cut long sentences with --long-sentences window, or use a model with a longer limit.",
+        path=corpus.name,
+    )
+
+
+def relevance_notes(
+    feed: RelevanceFeed, encoding: EncodingCounts, table: HeadTable, conservation: Mapping[Rule, Conservation]
+) -> list[str]:
+    """Where relevance started and went, and in which layers it cancels.
+
+    Args:
+        feed: what was run.
+        encoding: what became of the sentences.
+        table: of one rule, `RelevanceSums.table`.
+        conservation: by rule.
+    """
+    notes = []
+    if feed.generates:
+        notes.append("The corpus has no target side: relevance starts at what the model itself writes (greedy search).")
+    if feed.masking is not None:
+        notes.append(_masks(encoding))
+    for rule, flow in conservation.items():
+        mixed = "" if 0 <= flow.inputs <= 1 else " (contributions of both signs, as shares of their sum)"
+        notes.append(
+            f"{rule}: of the relevance that started, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
+            f"in biases, {_share(flow.lost)} was lost{mixed}."
+        )
+    layers = table.rows.drop_duplicates(["stack", "layer"])
+    if named := _layers(layers, "cancelled"):
+        notes.append(
+            "Where positive and negative relevance of a layer's heads all but cancel, an example has no shares and is "
+            f"left out of that layer's means: {named}."
+        )
+    if named := _layers(layers, "negative"):
+        notes.append(
+            "In some examples the heads of a layer together work against the target; a positive share there is a share "
+            f"in working against it. See `signed` and `raw` for the sign: {named}."
+        )
+    if (layers["n"] < FEWEST).any():
+        notes.append(f"Layers with fewer than {FEWEST} examples have no intervals.")
+    return notes
+
+
+def _layers(layers: pd.DataFrame, column: str) -> str:
+    """Layers in which a count is not 0, each with it."""
+    return ", ".join(f"{r['stack']} {r['layer']} ({r[column]})" for r in layers.to_dict("records") if r[column])
+
+
+def _masks(counts: EncodingCounts) -> str:
+    drawn = counts.sentences - counts.unmaskable - counts.own_masks
+    parts = []
+    if drawn:
+        parts.append(f"{counted(counts.masked, 'token')} of {counted(drawn, 'sentence')} {were(counts.masked)} masked")
+    if counts.own_masks:
+        parts.append(f"{counted(counts.own_masks, 'sentence')} with mask tokens in the text got no others")
+    return f"{'; '.join(parts)}."
+
+
+def _share(value: float) -> str:
+    return f"{value:.1%}" if abs(value) >= 5e-4 else f"{value:.0e}"

@@ -1,0 +1,157 @@
+"""Relevance as a gradient: the backward pass carries c = R / v, the relevance of every number over the number.
+
+For v = sum_u W_uv u + b the rule R_u = sum_v W_uv u / v · R_v says c_u = sum_v W_uv c_v: the ordinary gradient, without
+any division, so that no epsilon has to keep a denominator from zero. A number read by several operations adds up what
+comes back, as gradients do. Three operations are not linear, and have a backward of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from headlens.analyses.relevance.lrp.conservation import Ledger
+from headlens.analyses.relevance.lrp.op_rules import Kind
+
+Arguments = Sequence[Any]
+Keywords = Mapping[str, Any]
+Function = Callable[..., Any]
+
+
+class Ratios:
+    """The rules of `epsilon` and `attnlrp`, by kind of operation.
+
+    Args:
+        ledger: told of leaves and biases.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+    def apply(self, kind: Kind, function: Function, args: Arguments, kwargs: Keywords) -> Any:
+        """Run an operation on something active so that its backward follows the rule of its kind.
+
+        Raises:
+            LookupError: if there is no rule for it after all.
+        """
+        if kind is Kind.LINEAR:
+            return self._linear(function, args, kwargs)
+        if kind is Kind.ADD:
+            return self._add(function, args, kwargs)
+        if kind is Kind.NORM:
+            return self._norm(*args, **kwargs)
+        if kind is Kind.KEEP:
+            return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
+        if kind is Kind.MULTIPLY and all(map(is_active, args)):
+            return run(HalfEach, *args)
+        if kind is Kind.DIVIDE and is_active(args[1]):
+            raise LookupError("division by an activation")
+        return function(*args, **kwargs)
+
+    @staticmethod
+    def keep(x: Tensor, function: Function) -> Tensor:
+        """One function of x, number by number, that hands relevance on unchanged."""
+        return run(Unchanged, x, function)
+
+    def _linear(self, function: Function, args: Arguments, kwargs: Keywords) -> Tensor:
+        output: Tensor = function(*args, **kwargs)
+        bias = kwargs.get("bias", args[2] if len(args) > 2 else None) if function is not torch.addmm else args[0]
+        if bias is not None:
+            self.ledger.keep(output, bias)
+        return output
+
+    def _add(self, function: Function, args: Arguments, kwargs: Keywords) -> Tensor:
+        output: Tensor = function(*args, **kwargs)
+        left, right = args
+        minus = function in (Tensor.sub, torch.sub)
+        if not is_active(left):
+            self.ledger.keep(output, left)
+        elif not is_active(right):
+            self.ledger.keep(output, -right if minus else right)
+        return output
+
+    def _norm(
+        self,
+        x: Tensor,
+        shape: Sequence[int],
+        weight: Tensor | None = None,
+        bias: Tensor | None = None,
+        eps: float = 1e-5,
+    ) -> Tensor:
+        output = run(ConstantDeviation, x, shape, weight, bias, eps)
+        if bias is not None:
+            self.ledger.keep(output, bias)
+        return output
+
+
+class ConstantDeviation(torch.autograd.Function):
+    """LayerNorm whose standard deviation is a constant in the backward (Ali et al. 2022).
+
+    Its mean is a sum like others, so that without a shift nothing is lost.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+    ) -> Tensor:
+        """The same as torch's layer_norm."""
+        y, _, inverse = torch.native_layer_norm(x, shape, weight, bias, eps)
+        ctx.save_for_backward(inverse)
+        ctx.weight, ctx.axes = weight, tuple(range(-len(shape), 0))
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor | None, ...]:
+        """Through the scale, then through x - mean(x)."""
+        (inverse,) = ctx.saved_tensors
+        scaled = ratio * inverse if ctx.weight is None else (ratio * ctx.weight).mul_(inverse)
+        return (scaled - scaled.mean(ctx.axes, keepdim=True)).to(ratio.dtype), None, None, None, None
+
+
+class Unchanged(torch.autograd.Function):
+    """y = f(x), number by number: R_x = R_y, so that c_x = c_y · y / x."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, function: Function) -> Tensor:
+        """`function(x)`."""
+        y: Tensor = function(x)
+        # At x = 0 nothing passes whatever the ratio; it must only be finite. A NaN in y shows in the outputs.
+        ctx.save_for_backward((y / x).nan_to_num_(0.0, 0.0, 0.0))
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor, None]:
+        """Times the factor the numbers changed by."""
+        return ratio * ctx.saved_tensors[0], None
+
+
+class HalfEach(torch.autograd.Function):
+    """x · y of two activations: half of the relevance goes to each (Achtibat et al. 2024, proposition 3.2)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        """The product."""
+        ctx.save_for_backward(x, y)
+        return x * y
+
+    @staticmethod
+    def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor, Tensor]:
+        """Half of the gradient, each."""
+        x, y = ctx.saved_tensors
+        half = ratio / 2
+        return (half * y).sum_to_size(x.shape), (half * x).sum_to_size(y.shape)
+
+
+def run(function: type[torch.autograd.Function], *args: Any) -> Tensor:
+    """Apply a function with a backward of its own."""
+    untyped: Any = function
+    result: Tensor = untyped.apply(*args)
+    return result
+
+
+def is_active(value: object) -> bool:
+    """Whether a value depends on the model's inputs, so that relevance can pass through it."""
+    return isinstance(value, Tensor) and value.requires_grad

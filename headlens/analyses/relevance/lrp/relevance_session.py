@@ -1,0 +1,239 @@
+"""Relevance of all heads of a model for a batch, from one forward and one backward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any, Literal, Self, get_args
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from headlens.analyses.relevance.lrp.alpha_beta import Shares
+from headlens.analyses.relevance.lrp.attention_rules import (
+    AttentionRule,
+    HeadOutputs,
+    Reading,
+    arrived,
+    contributions,
+    magnitudes,
+    normalizer_of,
+)
+from headlens.analyses.relevance.lrp.conservation import Ledger, Read
+from headlens.analyses.relevance.lrp.gradient_rules import Ratios
+from headlens.analyses.relevance.lrp.targets import Target
+from headlens.analyses.relevance.lrp.tracing import Gradient, Rules, Tracer, kept_as_a_whole
+from headlens.analyses.relevance.lrp.weights_gradient import explicit_attention
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import Site
+from headlens.errors import SelfCheckError
+from headlens.models.freezing import frozen
+
+Rule = Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"]
+RULES: tuple[Rule, ...] = get_args(Rule)
+# Those that pass relevance on from output to input; what arrives is to be compared with what started.
+CONSERVING: tuple[Rule, ...] = ("epsilon", "attnlrp")
+
+
+@dataclass(frozen=True)
+class HeadRelevance:
+    """What one batch gave; examples are rows, or groups of rows where a target says so.
+
+    Args:
+        raw: signed sums by site, (examples, heads), double precision on the CPU. Never negative for `taylor`.
+        start: what relevance started from, (examples,): the logit, or the sum of several.
+        inputs: relevance that arrived at the embeddings, of the whole batch.
+        biases: relevance that biases kept on the way, of the whole batch; 0 where the rule gives them none.
+    """
+
+    raw: Mapping[Site, Tensor]
+    start: Tensor
+    inputs: float
+    biases: float
+
+    @property
+    def lost(self) -> float:
+        """What arrived nowhere, as a share of what started: rounding for `epsilon`, the softmax too for `attnlrp`."""
+        begun = float(self.start.sum())
+        return (begun - self.inputs - self.biases) / begun if begun else 0.0
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """How a rule is computed."""
+
+    attention: AttentionRule
+    reading: Reading
+    rules: Callable[[Ledger], Rules | Gradient]
+    read: Read
+    conserves: bool = False
+
+
+def _times(ratio: Tensor, number: Tensor) -> Tensor:
+    dtype = torch.promote_types(ratio.dtype, torch.float32)
+    return ratio.to(dtype) * number.to(dtype)
+
+
+def _itself(relevance: Tensor, number: Tensor) -> Tensor:
+    del number
+    return relevance
+
+
+_PLANS: dict[Rule, _Plan] = {
+    "epsilon": _Plan("constant", contributions, Ratios, _times, conserves=True),
+    "attnlrp": _Plan("halves", contributions, Ratios, _times),
+    "alpha-beta": _Plan("explicit", arrived, Shares, _itself),
+    "gradxact": _Plan("gradient", contributions, Gradient, _times),
+    "taylor": _Plan("gradient", magnitudes, Gradient, _times),
+}
+
+
+class RelevanceSession:
+    """Passes relevance back through a model while inside `with`; afterwards, also after errors, nothing is left of it.
+
+        with RelevanceSession(model, PredictedClass()) as session:
+            found = session.relevance(inputs)
+
+    The rules are those of `headlens.analyses.relevance.lrp.op_rules`:
+
+    - `epsilon`: R_u = sum_v W_uv u / v · R_v (Bach et al. 2015, equation 58, with a vanishing epsilon) and constant
+      attention weights (Ali et al. 2022). What arrives at embeddings and biases is what started, which is checked.
+    - `attnlrp`: the same with halves for products and a linearised softmax (Achtibat et al. 2024).
+    - `alpha-beta`: the rule of Voita et al.'s own code (`headlens.analyses.relevance.lrp.alpha_beta`); slow, for
+      small inputs.
+    - `gradxact`: gradient times activation at the head outputs; `taylor`: its magnitude by query, |sum over neurons of
+      gradient times activation| (Michel et al. 2019, with the target in place of the loss).
+
+    Args:
+        model: in evaluation mode. Its parameters ask for no gradients inside.
+        target: where relevance starts.
+        rule: how it is passed on.
+
+    Raises:
+        UnsupportedModelError: if the model's attention cannot be reached; on running, if a part has no rule.
+        ValueError: if the model is in training mode.
+    """
+
+    def __init__(self, model: PreTrainedModel, target: Target, rule: Rule = "epsilon") -> None:
+        if model.training:
+            raise ValueError("relevance of a model in training mode is random: call model.eval() first")
+        plan = _PLANS[rule]
+        self.model, self.target, self.rule = model, target, rule
+        self._plan = plan
+        self._idle = plan.rules(Ledger(plan.read))
+        self._tracer = Tracer(model, self._idle)
+        explicit = explicit_attention if plan.attention == "explicit" else None
+        self._outputs = HeadOutputs(plan.attention, plan.reading, self._tracer, explicit)
+        self._attention = AttentionSession(
+            model,
+            edits=[self._outputs],
+            normalizer=normalizer_of(model, plan.attention),
+        )
+        self._undo: ExitStack | None = None
+
+    @property
+    def sites(self) -> list[Site]:
+        """Where the heads are."""
+        return self._attention.sites
+
+    def __enter__(self) -> Self:
+        with ExitStack() as undo:
+            undo.enter_context(frozen(self.model))
+            undo.enter_context(self._attention)
+            if not isinstance(self._tracer.rules, Gradient):
+                undo.enter_context(kept_as_a_whole(self.model, self._tracer))
+            self._undo = undo.pop_all()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._undo is not None:
+            undo, self._undo = self._undo, None
+            undo.close()
+
+    def relevance(self, inputs: Mapping[str, Any]) -> HeadRelevance:
+        """The relevance of every head for every example of a batch.
+
+        Args:
+            inputs: what the model takes; tensors have the rows first.
+
+        Raises:
+            SelfCheckError: if the result is not finite, or all zero, or relevance was lost on the way.
+            UnsupportedModelError: if a part of the model has no rule.
+            OptionError: if the target does not fit the model or the batch.
+        """
+        if self._undo is None:
+            raise RuntimeError("relevance is computed inside `with`")
+        with torch.inference_mode(mode=False), torch.enable_grad():
+            if self.rule != "alpha-beta":
+                return self._checked(self._run(inputs))
+            # Its rescaling is by sample: one example at a time.
+            return self._checked(_joined([self._run(part) for part in _examples(inputs, self.target.rows)]))
+
+    def _run(self, inputs: Mapping[str, Any]) -> HeadRelevance:
+        ledger = Ledger(self._plan.read)
+        self._tracer.start(self._plan.rules(ledger))
+        given = {k: _entered(k, v, ledger) for k, v in inputs.items()}
+        cache = {"use_cache": False} if any(s.stack == "decoder" for s in self.sites) else {}
+        try:
+            with self._tracer:
+                parts = self.target.parts(self.model(**{**cache, **given}), inputs)
+            explicit = self._plan.attention == "explicit"
+            arriving, kept = ledger.collect(parts, parts.detach() if explicit else None)
+        finally:
+            found = self._outputs.take(self.sites, _rows(inputs))
+            # What the rules noted keeps tensors of the pass alive.
+            self._tracer.start(self._idle)
+        start = parts.detach().cpu().double().flatten(1).sum(dim=1)
+        group = self.target.rows
+        raw = {site: r.view(-1, group, r.shape[1]).sum(dim=1) for site, r in found.items()}
+        return HeadRelevance(raw, start.view(-1, group).sum(dim=1), float(arriving), float(kept))
+
+    def _checked(self, found: HeadRelevance) -> HeadRelevance:
+        numbers = torch.cat([r.flatten() for r in found.raw.values()])
+        if not torch.isfinite(torch.cat([numbers, found.start])).all():
+            raise SelfCheckError(
+                f"The relevance of heads came out as NaN or infinity (rule {self.rule}).", "Use --dtype float32."
+            )
+        if not numbers.any():
+            raise SelfCheckError(
+                f"No head has any relevance (rule {self.rule}): the target does not depend on attention.",
+                "Is the logit that relevance starts from exactly 0?",
+            )
+        if self._plan.conserves:
+            self._check_conservation(found)
+        return found
+
+    def _check_conservation(self, found: HeadRelevance) -> None:
+        # A logit near 0 is a difference of large numbers, whose rounding must not look like a loss.
+        scale = float(found.start.abs().sum()) + abs(found.inputs) + abs(found.biases)
+        missing = float(found.start.sum()) - found.inputs - found.biases
+        if abs(missing) > max(1e-3, 4 * torch.finfo(self.model.dtype).eps) * scale * len(self.sites) ** 0.5:
+            raise SelfCheckError(
+                f"Relevance was lost: {missing:.3g} of {float(found.start.sum()):.3g} arrived nowhere.",
+                "A part of the model computes past torch's functions, so that no rule was applied to it.",
+            )
+
+
+def _entered(name: str, value: Any, ledger: Ledger) -> Any:
+    """Inputs that are embeddings already are where relevance arrives."""
+    if not isinstance(value, Tensor) or not value.is_floating_point() or name.endswith("mask"):
+        return value
+    return ledger.enter(value.detach().clone())
+
+
+def _rows(inputs: Mapping[str, Any]) -> int:
+    return next(v.shape[0] for v in inputs.values() if isinstance(v, Tensor))
+
+
+def _examples(inputs: Mapping[str, Any], size: int) -> Iterator[dict[str, Any]]:
+    for first in range(0, _rows(inputs), size):
+        yield {k: v[first : first + size] if isinstance(v, Tensor) else v for k, v in inputs.items()}
+
+
+def _joined(parts: Sequence[HeadRelevance]) -> HeadRelevance:
+    raw = {site: torch.cat([p.raw[site] for p in parts]) for site in parts[0].raw}
+    start = torch.cat([p.start for p in parts])
+    inputs, biases = sum(p.inputs for p in parts), sum(p.biases for p in parts)
+    return HeadRelevance(raw, start, inputs, biases)

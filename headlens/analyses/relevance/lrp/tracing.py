@@ -1,0 +1,149 @@
+"""Applying the rules while a model runs, and undoing everything after."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import FrameType
+from typing import Any, Protocol
+
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, resolve_name
+
+from headlens.analyses.relevance.lrp.conservation import Ledger
+from headlens.analyses.relevance.lrp.gradient_rules import Arguments, Function, Keywords, is_active
+from headlens.analyses.relevance.lrp.op_rules import FUNCTIONS, Kind, is_kept
+from headlens.errors import UnsupportedModelError
+
+
+class Rules(Protocol):
+    """How the kinds of operations pass relevance on."""
+
+    ledger: Ledger
+
+    def apply(self, kind: Kind, function: Function, args: Arguments, kwargs: Keywords) -> Any:
+        """Run an operation on something active so that its backward follows the rule of its kind."""
+
+    @staticmethod
+    def keep(x: Tensor, function: Function) -> Tensor:
+        """One function of x, number by number, that hands relevance on unchanged."""
+
+
+class Gradient:
+    """No rules: the gradient as it is.
+
+    Args:
+        ledger: told of leaves.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.ledger = ledger
+
+
+class Tracer(TorchFunctionMode):
+    """Looks every torch function up that the model calls; inside `with` and in this thread only.
+
+    A mode of torch sees functions wherever they are called from: RoBERTa's and ELECTRA's activation functions are no
+    modules of the model, so that hooks would miss them. Nothing is patched.
+
+    Args:
+        model: for the names of modules in messages.
+        rules: what to do, or `Gradient` for nothing.
+    """
+
+    def __init__(self, model: nn.Module, rules: Rules | Gradient) -> None:
+        super().__init__()
+        self.model = model
+        self.rules = rules
+        # Inside an attention function, and inside modules that have a rule as a whole, nothing is looked up.
+        self.paused = False
+
+    def start(self, rules: Rules | Gradient) -> None:
+        """Begin a pass with rules of its own."""
+        self.rules, self.paused = rules, False
+
+    def __torch_function__(
+        self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Keywords | None = None
+    ) -> Any:
+        """Called by torch in place of `func`."""
+        del types
+        kwargs = kwargs or {}
+        kind = FUNCTIONS.get(func)
+        if kind is Kind.LOOK_UP:
+            return self.rules.ledger.enter(func(*args, **kwargs))
+        if self.paused or isinstance(self.rules, Gradient):
+            return func(*args, **kwargs)
+        if kind is None:
+            return self._without_rule(func, args, kwargs)
+        if not any(map(is_active, _flat(args))):
+            return func(*args, **kwargs)
+        try:
+            return self.rules.apply(kind, func, args, kwargs)
+        except LookupError as error:
+            raise self._refusal(func, f"{error}") from None
+
+    def _without_rule(self, func: Function, args: Arguments, kwargs: Keywords) -> Any:
+        """What gives no number that relevance could pass through (shapes, masks, indices) needs no rule."""
+        result = func(*args, **kwargs)
+        if any(map(is_active, _flat((result,)))):
+            raise self._refusal(func, "")
+        return result
+
+    def _refusal(self, func: Function, why: str) -> UnsupportedModelError:
+        name = resolve_name(func) or getattr(func, "__name__", repr(func))
+        because = f" ({why})" if why else ""
+        return UnsupportedModelError(
+            f"There is no rule of relevance for {name}{because}, which is called by {self._caller()}.",
+            "The rules gradxact and taylor need none; headlens/analyses/relevance/lrp/op_rules.py lists what has one.",
+        )
+
+    def _caller(self) -> str:
+        """Class and path of the innermost module that is running."""
+        names = {id(module): name for name, module in self.model.named_modules()}
+        running = list(_running(sys._getframe(1)))
+        inside = next((m for m in running if id(m) in names), self.model)
+        path = f"{type(inside).__name__} at {names[id(inside)] or 'the top'}"
+        # RoBERTa and ELECTRA keep activation functions that no walk over their modules meets.
+        return path if not running or running[0] is inside else f"{type(running[0]).__name__} in {path}"
+
+
+def _running(frame: FrameType | None) -> Iterator[nn.Module]:
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, nn.Module):
+            yield owner
+        frame = frame.f_back
+
+
+def _flat(args: Arguments) -> Iterator[Any]:
+    for value in args:
+        yield from value if isinstance(value, list | tuple) else (value,)
+
+
+@contextmanager
+def kept_as_a_whole(model: nn.Module, tracer: Tracer) -> Iterator[None]:
+    """Inside, modules that are one function made of several operations hand relevance on unchanged."""
+    with ExitStack() as undo:
+        for module in model.modules():
+            if is_kept(module):
+                _wrap(module, tracer, undo)
+        yield
+
+
+def _wrap(module: nn.Module, tracer: Tracer, undo: ExitStack) -> None:
+    original = module.forward
+
+    def forward(x: Tensor) -> Any:
+        before, tracer.paused = tracer.paused, True
+        try:
+            rules = tracer.rules
+            return original(x) if isinstance(rules, Gradient) or not is_active(x) else rules.keep(x, original)
+        finally:
+            tracer.paused = before
+
+    if "forward" in vars(module):
+        undo.callback(setattr, module, "forward", original)
+    else:
+        undo.callback(delattr, module, "forward")
+    module.forward = forward

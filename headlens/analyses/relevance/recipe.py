@@ -1,0 +1,122 @@
+"""`relevance` with everything around it: corpus and model by name, a run folder with tables and figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headlens.analyses.relevance.analysis import (
+    HeadRelevances,
+    ReadingOptions,
+    RelevanceOptions,
+    head_relevance,
+)
+from headlens.analyses.relevance.lrp.relevance_session import Rule
+from headlens.analyses.relevance.report import write_relevance
+from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
+from headlens.corpora.summary import CorpusSummary, summarise
+from headlens.models.loading import DEMO, ModelOptions
+from headlens.runs.mask_option import MaskOptions
+from headlens.runs.model_record import model_facts
+from headlens.runs.output_options import Place
+from headlens.runs.progress import Reporter
+from headlens.runs.run import open_run
+
+
+@dataclass(frozen=True)
+class RelevanceRequest:
+    """What `headlens relevance` is asked for.
+
+    Args:
+        model: by name.
+        corpus: where the sentences come from.
+        corpus_options: how they are read.
+        options: rule and target.
+        compare: further rules, to see whether they agree.
+        reading: batches and seed.
+        model_options: how the model is loaded.
+        figures: whether figures are drawn.
+        place: where the run goes.
+    """
+
+    model: str = DEMO
+    corpus: str = DEMO
+    corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
+    options: RelevanceOptions = field(default_factory=RelevanceOptions)
+    compare: tuple[Rule, ...] = ("taylor",)
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    mask: MaskOptions = field(default_factory=MaskOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = True
+    place: Place = field(default_factory=Place)
+
+
+@dataclass(frozen=True)
+class RelevanceRun:
+    """What a run gave: the folder, the tables as written, what to know about them."""
+
+    folder: Path
+    files: list[Path]
+    tables: dict[str, pd.DataFrame]
+    notes: list[str]
+    corpus: CorpusSummary
+    result: HeadRelevances
+
+    def summary(self) -> dict[str, Any]:
+        """The result in short, for `--json`."""
+        heads = self.tables["relevance"]
+        asked = heads[heads["rule"] == heads["rule"].iloc[0]].nlargest(10, "relevance")
+        best = asked[["stack", "layer", "head", "relevance", "ci_low", "ci_high"]]
+        return {
+            "out": str(self.folder),
+            "corpus": asdict(self.corpus),
+            "target": self.result.target,
+            "most_relevant": best.to_dict("records"),
+            "correlations": _plain(self.result.correlations),
+            "conservation": _flows(self.result),
+            "notes": self.notes,
+        }
+
+
+def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -> RelevanceRun:
+    """Read the corpus, load the model, measure the relevance of its heads, write the run folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for; nothing is left half-written.
+    """
+    refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target)
+    with open_run("relevance", request.model, request, reporter) as run:
+        loaded = run.load(request.model, request.model_options)
+        corpus = open_corpus(request.corpus, request.corpus_options)
+        with run.reporter.progress(f"reading {corpus.name}", None) as advance:
+            summary = summarise(corpus, advance)
+        text = f"relevance of the heads of {loaded.short_name}"
+        with run.masked(loaded, request.mask), run.corpus_pass("relevance", text, loaded, summary) as how:
+            result = head_relevance(
+                loaded, corpus, request.options, compare=request.compare, reading=request.reading, how=how
+            )
+        tables = result.frames(loaded.short_name)
+        notes = result.notes + run.warnings
+        if run.folder is not None:
+            with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
+                write_relevance(run.folder, tables, figures=request.figures)
+            facts = model_facts(loaded, loaded.short_name) | {
+                "encoding": asdict(result.encoding),
+                "target": result.target,
+                "conservation": _flows(result),
+            }
+            run.folder.finish({"models": [facts], "corpus": asdict(summary), "notes": notes})
+        return RelevanceRun(run.path, run.files, tables, notes, summary, result)
+
+
+def _flows(result: HeadRelevances) -> dict[str, dict[str, float]]:
+    return {rule: {**asdict(flow), "lost": flow.lost} for rule, flow in result.conservation.items()}
+
+
+def _plain(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """Records as JSON can hold them: no NaN."""
+    records = frame.astype(object).where(frame.notna(), None).to_dict("records")
+    return [{str(k): v for k, v in record.items()} for record in records]

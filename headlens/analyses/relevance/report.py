@@ -1,0 +1,108 @@
+"""The figures of `headlens relevance`, from the tables it wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import pandas as pd
+
+from headlens.analyses.relevance.head_cards import relevance_findings, relevance_heads
+from headlens.analyses.relevance.intervals_figure import relevance_intervals
+from headlens.analyses.relevance.map_figure import relevance_map
+from headlens.analyses.relevance.overviews import agreement, top_heads
+from headlens.analyses.relevance.scatter_figure import rule_agreement
+from headlens.analyses.relevance.shares import rules
+from headlens.heads import STACKS
+from headlens.pages.command_report import Caption, Figures, Kind
+from headlens.pages.page_tables import PageTable
+from headlens.runs.folder import RunFolder
+from headlens.runs.reading import Columns, RecordedRun
+
+
+def relevance_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
+    """Draw every figure one after the other, so that only one is in memory.
+
+    Args:
+        tables: `relevance`, if there: rows of the CSV file, of one model or several.
+
+    Yields:
+        Name of the figure, and the figure; None where there is nothing to draw.
+    """
+    if "relevance" not in tables:
+        return
+    relevance = tables["relevance"]
+    yield "relevance", relevance_map(relevance)
+    yield "relevance_intervals", relevance_intervals(relevance)
+    if len(rules(relevance)) > 1:
+        yield "rule_agreement", rule_agreement(relevance)
+
+
+def write_relevance(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
+    """Write every table as CSV, then, if wanted, every figure as PNG and SVG.
+
+    Args:
+        run: the folder, started.
+        tables: `relevance`, and `correlations` where several rules were computed.
+        figures: whether to draw.
+    """
+    for name, frame in tables.items():
+        run.table(name, frame)
+    for name, figure in relevance_figures(tables) if figures else ():
+        run.figure(name, figure)
+
+
+def _draw(run: RecordedRun) -> Figures:
+    return relevance_figures(run.tables)
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    return [table for table in (top_heads(runs), agreement(runs)) if table.rows]
+
+
+CAPTIONS = {
+    "relevance": Caption(
+        "Relevance",
+        "How much every head contributes to the output that was asked about, as a share of what its layer as a whole "
+        "contributes: the shares of a layer add up to 1. Red heads work in the direction of their layer, blue ones "
+        "against it, white ones do neither. Below each share stands half the width of its 95 % bootstrap interval; a "
+        "dot marks heads whose interval holds 0. Grey heads have no share, since the heads of their layer cancel.",
+    ),
+    "relevance_intervals": Caption(
+        "Relevance with intervals",
+        "One panel per layer, one dot per head with its 95 % bootstrap interval over the examples. The dashed line is "
+        "what each head would have if all had the same; open dots are heads whose interval holds 0. Triangles with "
+        "numbers stand for shares beyond the axis, which occur where the heads of a layer nearly cancel.",
+    ),
+    "rule_agreement": Caption(
+        "Relevance under other rules",
+        "Every dot is a head: its share of the layer's relevance under the rule that was asked for, and under another "
+        "one. On the dashed line both are the same. Spearman's correlation is 1 where both put the heads in the same "
+        "order; the lower it is, the more the result rests on the choice of the rule. Triangles lie beyond the axes.",
+    ),
+}
+
+_SITE = {"model": (), "stack": STACKS}
+RELEVANCE_COLUMNS = Columns(
+    keys=("layer", "head"),
+    numbers=("relevance", "ci_low", "ci_high"),
+    words={**_SITE, "rule": ()},
+    identity=("model", "stack", "layer", "head", "rule"),
+)
+
+RELEVANCE = Kind(
+    tables={
+        "relevance": RELEVANCE_COLUMNS,
+        "correlations": Columns(
+            numbers=("n", "spearman", "ci_low", "ci_high"),
+            words={"model": (), "stack": ("all", *STACKS), "rule": (), "other_rule": (), "of": (), "scope": ()},
+            identity=("model", "stack", "rule", "other_rule", "of", "scope"),
+        ),
+    },
+    needed=("relevance",),
+    figures=_draw,
+    captions=CAPTIONS,
+    sources={"relevance": ("relevance",), "rule_agreement": ("relevance",)},
+    overviews=_overviews,
+    heads=relevance_heads,
+    findings=relevance_findings,
+)

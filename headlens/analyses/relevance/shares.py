@@ -1,0 +1,66 @@
+"""What figures of relevance have in common: the rule that was asked for, even shares, axes that no outlier sets."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from scipy import stats
+
+from headlens.plots.head_grid import Grid, numbers
+from headlens.plots.interval_heatmap import limit
+
+Marks = npt.NDArray[np.bool_]
+
+
+def rules(relevance: pd.DataFrame) -> list[str]:
+    """The rules of a table in order of appearance: the first is the one that was asked for."""
+    return [str(rule) for rule in relevance["rule"].dropna().drop_duplicates()] if "rule" in relevance else []
+
+
+def of_rule(relevance: pd.DataFrame, rule: str) -> pd.DataFrame:
+    """The rows of one rule."""
+    return relevance[relevance["rule"].astype(str) == rule]
+
+
+def asked(relevance: pd.DataFrame) -> tuple[str, pd.DataFrame]:
+    """The rule that was asked for, and its rows."""
+    found = rules(relevance)
+    return (found[0], of_rule(relevance, found[0])) if found else ("", relevance.iloc[:0])
+
+
+def described(rows: pd.DataFrame) -> str:
+    """Rule and target of rows, for a title."""
+    words = {name: ", ".join(map(str, rows[name].dropna().unique())) for name in ("rule", "target") if name in rows}
+    return f"rule {words['rule']}" + (f", target {words['target']}" if words.get("target") else "")
+
+
+def even_shares(rows: pd.DataFrame) -> Grid:
+    """What every head would have if all heads of its layer had the same: 1 / heads."""
+    keys = [name for name in ("model", "stack", "layer") if name in rows]
+    sizes = rows.groupby(keys, dropna=False)["head"].transform("size")
+    return 1 / sizes.to_numpy(np.float64)
+
+
+def holds_zero(rows: pd.DataFrame) -> Marks:
+    """Heads whose interval holds 0, so that not even the sign of their relevance is known."""
+    return (numbers(rows, "ci_low") <= 0) & (numbers(rows, "ci_high") >= 0)
+
+
+def span(values: Grid, *others: Grid) -> tuple[float, float]:
+    """Limits of an axis that holds 0 and all of the numbers but outliers, with a margin."""
+    end = limit(values, *others)
+    every = np.concatenate([values, *others])
+    known = np.clip(every[np.isfinite(every)], -end, end)
+    low, high = float(min(known.min(initial=0.0), 0.0)), float(max(known.max(initial=0.0), 0.0))
+    margin = 0.07 * ((high - low) or 1.0)
+    return low - margin, high + margin
+
+
+def spearman(first: Grid, second: Grid) -> float:
+    """Spearman's correlation of pairs that are known; NaN for fewer than three or where one side is constant."""
+    known = np.isfinite(first) & np.isfinite(second)
+    a, b = first[known], second[known]
+    if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
+        return float("nan")
+    return float(stats.spearmanr(a, b).statistic)

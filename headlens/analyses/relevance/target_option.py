@@ -1,0 +1,138 @@
+"""From what a user writes to where relevance starts."""
+
+from __future__ import annotations
+
+from headlens.analyses.relevance.lrp.targets import (
+    EveryPosition,
+    GivenClass,
+    MaskedTokens,
+    OwnEmbedding,
+    PredictedClass,
+    Similarity,
+    Target,
+)
+from headlens.errors import OptionError
+from headlens.models.loading import LoadedModel
+
+NAMES = ("predicted", "class:LABEL", "masked", "positions", "similarity", "embedding")
+_OPTION = "--relevance-target"
+_BY_CLASS = {
+    "ForSequenceClassification": "predicted",
+    "ForMaskedLM": "masked",
+    "ForTokenClassification": "positions",
+    "ForCausalLM": "positions",
+    "LMHeadModel": "positions",
+    "ForConditionalGeneration": "positions",
+    "MTModel": "positions",  # MarianMTModel
+}
+
+
+def choose_target(asked: str, loaded: LoadedModel, *, paired: bool) -> Target:
+    """Where relevance starts.
+
+    Args:
+        asked: one of `NAMES`, or `auto`: the largest logit of a classifier, at masked tokens of a masked language
+            model, at every position of a translation or text; of a model without task head the similarity of pairs,
+            or the embedding of single sentences.
+        loaded: the model.
+        paired: whether the corpus holds pairs.
+
+    Raises:
+        OptionError: if there is no such target, or the model or the corpus does not fit it.
+    """
+    name, _, label = (_default(loaded, paired=paired) if asked == "auto" else asked).partition(":")
+    _check_corpus(name, loaded, paired=paired)
+    if name == "class":
+        return GivenClass(_class_number(label, loaded))
+    if label:
+        raise _unknown(asked)
+    if name == "predicted":
+        _class_names(loaded)
+        return PredictedClass()
+    if name == "masked":
+        return MaskedTokens(_mask_id(loaded))
+    plain: dict[str, Target] = {
+        "positions": EveryPosition(),
+        "similarity": Similarity(),
+        "embedding": OwnEmbedding(),
+    }
+    if name not in plain:
+        raise _unknown(asked)
+    return plain[name]
+
+
+def _default(loaded: LoadedModel, *, paired: bool) -> str:
+    kind = type(loaded.model).__name__
+    for ending, name in _BY_CLASS.items():
+        if kind.endswith(ending):
+            return name
+    if loaded.model.base_model is loaded.model:
+        return "similarity" if paired else "embedding"
+    raise OptionError(
+        f"headlens does not know what the output of {kind} stands for.",
+        f"Say where relevance starts: {_OPTION} embedding looks at the model without its task head.",
+    )
+
+
+def _unknown(asked: str) -> OptionError:
+    return OptionError(f"{_OPTION} {asked} is unknown.", f"Choose auto, {', '.join(NAMES)}.")
+
+
+def _check_corpus(name: str, loaded: LoadedModel, *, paired: bool) -> None:
+    if name == "similarity" and not paired:
+        raise OptionError(
+            f"{_OPTION} similarity needs pairs of sentences.",
+            "Name the second sentences with --target or --target-column, or use embedding for single sentences.",
+        )
+    if name == "embedding" and paired:
+        raise OptionError(
+            f"{_OPTION} embedding takes sentences one by one, but there are pairs.",
+            "Use similarity, or leave out --target and --target-column.",
+        )
+    two_sided, classifies = bool(loaded.model.config.is_encoder_decoder), _classifies(loaded)
+    if two_sided and not classifies and name in ("predicted", "class", "masked"):
+        raise OptionError(
+            f"{_OPTION} {name} is for classifiers and masked language models; {loaded.name} translates or writes text.",
+            f"Use {_OPTION} positions.",
+        )
+    if classifies and name in ("masked", "positions"):
+        raise OptionError(
+            f"{_OPTION} {name}: {loaded.name} is a classifier of sentences and has one output for all tokens.",
+            f"Use {_OPTION} predicted or class:LABEL.",
+        )
+
+
+def _classifies(loaded: LoadedModel) -> bool:
+    return type(loaded.model).__name__.endswith("ForSequenceClassification")
+
+
+def _mask_id(loaded: LoadedModel) -> int:
+    mask = None if loaded.tokenizer is None else loaded.tokenizer.mask_token_id
+    if mask is None:
+        raise OptionError(
+            f"{_OPTION} masked: the tokenizer of {loaded.name} has no mask token.",
+            f"Use {_OPTION} embedding, or a masked language model.",
+        )
+    return int(mask)
+
+
+def _class_names(loaded: LoadedModel) -> list[str]:
+    """Labels by number."""
+    labels = getattr(loaded.model.config, "id2label", None) or {}
+    if not _classifies(loaded):
+        raise OptionError(
+            f"{loaded.name} ({type(loaded.model).__name__}) does not classify sentences.",
+            f"Use {_OPTION} auto, or a model for sequence classification.",
+        )
+    return [str(labels[i]) for i in sorted(labels)]
+
+
+def _class_number(label: str, loaded: LoadedModel) -> int:
+    names = _class_names(loaded)
+    lowered = [name.lower() for name in names]
+    if label.lower() in lowered:
+        return lowered.index(label.lower())
+    if label.isascii() and label.isdigit() and int(label) < len(names):
+        return int(label)
+    listed = ", ".join(f"{number} ({name})" for number, name in enumerate(names))
+    raise OptionError(f"{_OPTION} class:{label}: the model has no such class.", f"Its classes: {listed}.")

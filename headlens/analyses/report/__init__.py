@@ -1,0 +1,1 @@
+"""The HTML page of runs, and their figures again."""

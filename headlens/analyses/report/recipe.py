@@ -1,0 +1,269 @@
+"""`report`: the figures of earlier runs again, and one page that shows them, side by side where there are several."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from headlens.analyses.report.page import Shown, overviews, render
+from headlens.analyses.report.registry import kind_of
+from headlens.errors import InputError, OptionError, OutputError
+from headlens.pages.embedded_images import Picture, picture
+from headlens.pages.latex import latex_table, slug
+from headlens.plots.export import check_formats
+from headlens.plots.style import COLUMN_WIDTH, WIDTHS, drawn_for
+from headlens.runs.folder import PAGE, RUN_FILE, RunFolder, read_run
+from headlens.runs.output_options import Place, arguments
+from headlens.runs.progress import Reporter, Silent
+from headlens.runs.reading import RecordedRun, read_recorded
+
+MOST_PICTURES = 24_000_000  # bytes of pictures on a page
+_ENDS = {
+    "interrupted": "This run was interrupted: below is what it had written by then.",
+    "failed": "This run failed: below is what it had written by then.",
+    "running": "This run has not ended, or was killed: below is what it had written when this page was made.",
+}
+_ALL = "all runs"
+_OTHER_END = "This run does not say that it finished: below is what lies in its folder."
+
+
+@dataclass(frozen=True)
+class ReportRequest:
+    """What `headlens report` is asked for.
+
+    Args:
+        runs: run folders.
+        place: where figures and page go; without a folder, those of a single run go into its own.
+        format: what figures are written as; PNG in any case, which the page shows.
+        latex: whether the tables that are read first are written for LaTeX, too.
+        width: what figures are drawn for: `full`, a page from margin to margin, or a `column` of it.
+
+    Raises:
+        OptionError: for an unknown format or width.
+    """
+
+    runs: tuple[Path, ...]
+    place: Place = field(default_factory=Place)
+    format: tuple[str, ...] = ("png", "svg")
+    latex: bool = False
+    width: str = "full"
+
+    def __post_init__(self) -> None:
+        check_formats(self.format)
+        if self.width not in WIDTHS:
+            raise OptionError(f"--width {self.width!r} is not known.", f"Choose among {', '.join(WIDTHS)}.")
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """With PNG."""
+        return tuple(dict.fromkeys(("png", *self.format)))
+
+
+@dataclass(frozen=True)
+class ReportRun:
+    """What a report gave: the page, and what was written where."""
+
+    folder: Path
+    files: list[Path]
+    shown: list[Shown]
+    notes: list[str]
+
+    @property
+    def page(self) -> Path:
+        """The HTML page."""
+        return self.folder / PAGE
+
+    def summary(self) -> dict[str, Any]:
+        """The result in short, for `--json`."""
+        return {"out": str(self.folder), "page": str(self.page), "runs": self.rows(), "notes": self.notes}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A line for every run."""
+        return [
+            {
+                "run": own.run.label,
+                "command": own.run.command,
+                "model": ", ".join(own.run.models),
+                "status": own.run.status,
+                "tables": len(own.run.tables),
+                "figures": sum(picture.run != _ALL for picture in own.pictures),
+            }
+            for own in self.shown
+        ]
+
+
+def run_report(request: ReportRequest, reporter: Reporter | None = None) -> ReportRun:
+    """Read the runs, draw their figures from their tables, write the page.
+
+    Raises:
+        InputError: if a run cannot be read or drawn, or the place cannot be written; nothing is written before all
+            runs were read.
+    """
+    reporter = reporter or Silent()
+    with reporter.status("reading"):
+        runs = _read(request.runs)
+    with _opened(request, runs) as folder, drawn_for(request.width):
+        shown: list[Shown] = []
+        files: list[Path] = []
+        for number, run in enumerate(runs, 1):
+            prefix = f"{number}_" if len(runs) > 1 else ""
+            room = MOST_PICTURES - sum(len(p.uri) for own in shown for p in own.pictures)
+            pictures, undrawn = _pictures(run, folder, prefix, reporter, request.formats)
+            files += [path for path, _ in pictures if path.is_relative_to(folder.path) and kind_of(run.command).draws]
+            shown.append(_shown(run, pictures, undrawn, room))
+        shown, more = _together(shown, folder, request.formats)
+        more += _tables(runs, folder) if request.latex else []
+        with reporter.status("writing the page"), folder.file(PAGE) as path:
+            path.write_text(render(shown), encoding="utf-8", newline="\n")
+        files = [
+            *(f for path in files for f in _written(path, request.formats) if f in folder.files),
+            *more,
+            folder.path / PAGE,
+        ]
+    several = len(runs) > 1
+    notes = [f"{own.run.label}: {text}" if several else text for own in shown for text in own.remarks]
+    notes += _too_wide(shown) if request.width == "column" else []
+    return ReportRun(folder.path, files, shown, notes)
+
+
+def _read(folders: Sequence[Path]) -> list[RecordedRun]:
+    if not folders:
+        raise OptionError("No run was given.", "Name one run folder or several.")
+    places = [folder.resolve() for folder in folders]
+    if twice := [folder for folder, place in zip(folders, places, strict=True) if places.count(place) > 1]:
+        raise OptionError(f"{twice[0]} was given twice.", "Name every run once.")
+    names = [place.name or str(place) for place in places]
+    labels = [name if names.count(name) == 1 else str(folder) for name, folder in zip(names, folders, strict=True)]
+    runs = [read_recorded(folder, label) for folder, label in zip(folders, labels, strict=True)]
+    for run in runs:
+        if run.command == "report":
+            sources = ", ".join(map(str, run.argument("runs", []))) or "the runs themselves"
+            raise InputError(f"{run.folder} holds a report, not a run.", f"Name what it was made of: {sources}")
+        if run.command == "reproduce":
+            steps = [
+                place.parent.name for place in sorted(run.folder.glob("*/run.json")) if place.parent.name != "report"
+            ]
+            raise InputError(
+                f"{run.folder} holds the runs of a recipe: {', '.join(steps)}.",
+                f"Their page is {run.folder / 'report' / PAGE}; or name them: headlens report {run.folder}/STEP ...",
+            )
+        kind_of(run.command).check(run)
+    return runs
+
+
+@contextmanager
+def _opened(request: ReportRequest, runs: Sequence[RecordedRun]) -> Iterator[RunFolder]:
+    """The folder of the only run, or one of the report's own."""
+    out = request.place.out
+    inside = next((run for run in runs if out is not None and run.folder.resolve() == out.resolve()), None)
+    if inside is not None and len(runs) > 1:
+        raise OptionError(f"--out {out} is one of the runs.", "Name another folder for the page of several runs.")
+    target = runs[0].folder if out is None and len(runs) == 1 else out
+    if target is not None and not request.place.overwrite:
+        _refuse_foreign(target)
+    if inside is not None or (target is not None and out is None):
+        with RunFolder.reopen(runs[0].folder) as folder:
+            yield folder
+        return
+    label = runs[0].label if len(runs) == 1 else f"{runs[0].label}-and-{len(runs) - 1}-more"
+    place = request.place
+    with RunFolder.create(
+        target, command="report", model=Path(label).name, overwrite=place.overwrite, resume=place.resume
+    ) as folder:
+        folder.start({"arguments": arguments(request)})
+        yield folder
+
+
+def _refuse_foreign(folder: Path) -> None:
+    listed = (read_run(folder) or {}).get("files") or []
+    if (folder / PAGE).exists() and PAGE not in listed:
+        raise OutputError(
+            f"{folder / PAGE} exists, and {RUN_FILE} there does not say that headlens wrote it.",
+            "Name another folder with --out, or give --overwrite to replace it.",
+        )
+
+
+def _pictures(
+    run: RecordedRun, folder: RunFolder, prefix: str, reporter: Reporter, formats: Sequence[str]
+) -> tuple[list[tuple[Path, str]], list[str]]:
+    """Pictures with the names of their figures, drawn again where that can be done; names of what cannot be drawn."""
+    kind = kind_of(run.command)
+    if not kind.draws:
+        return [(path, path.stem) for path in run.pictures], []
+    drawn, undrawn = [], []
+    with reporter.progress(f"drawing {run.label}", None) as advance:
+        for name, figure in kind.figures(run):
+            if figure is None:
+                undrawn.append(name)
+            else:
+                drawn.append((folder.figure(prefix + name, figure, formats)[0], name))
+            advance(1)
+    return drawn, undrawn
+
+
+def _written(path: Path, formats: Sequence[str]) -> list[Path]:
+    """The files of a figure whose picture is on the page."""
+    return [path, *(path.with_suffix(f".{name}") for name in formats if f".{name}" != path.suffix)]
+
+
+def _too_wide(shown: Sequence[Shown]) -> list[str]:
+    """What is said about figures that hold too much for a column, and of commands that draw them while they run."""
+    wide = [picture for own in shown for picture in own.pictures if picture.inches > COLUMN_WIDTH + 0.05]
+    names = dict.fromkeys(p.name if len(shown) == 1 else f"{p.name} ({p.run})" for p in wide)
+    return [f"Wider than the {COLUMN_WIDTH} inches of a column: {', '.join(names)}."] if names else []
+
+
+def _tables(runs: Sequence[RecordedRun], folder: RunFolder) -> list[Path]:
+    """The tables that are read first, as LaTeX; of two with one title the second has a number."""
+    before, names = list(folder.files), []
+    for table in overviews(runs):
+        names.append(slug(table.title))
+        count = names.count(names[-1])
+        with folder.file(names[-1] + (f"-{count}" if count > 1 else "") + ".tex") as path:
+            path.write_text(latex_table(table), encoding="utf-8", newline="\n")
+    return [path for path in folder.files if path not in before]
+
+
+def _together(shown: Sequence[Shown], folder: RunFolder, formats: Sequence[str]) -> tuple[list[Shown], list[Path]]:
+    """What several runs of one command give together, its pictures with the first of them; the files."""
+    found, before = list(shown), list(folder.files)
+    for command in dict.fromkeys(own.run.command for own in shown):
+        places = [n for n, own in enumerate(shown) if own.run.command == command]
+        if len(places) < 2:
+            continue
+        kind, runs = kind_of(command), [shown[n].run for n in places]
+        first = found[places[0]]
+        found[places[0]] = replace(first, remarks=[*first.remarks, *kind.left_out(runs)])
+        for name, made in kind.together(runs):
+            if isinstance(made, pd.DataFrame):
+                folder.table(name, made)
+            elif isinstance(made, str):
+                with folder.file(f"{name}.md") as path:
+                    path.write_text(made, encoding="utf-8")
+            elif made is not None:
+                drawn = picture(folder.figure(name, made, formats)[0], name, _ALL)
+                first = found[places[0]]
+                found[places[0]] = replace(first, pictures=[*first.pictures, *([drawn] if drawn else [])])
+    return found, [path for path in folder.files if path not in before]
+
+
+def _shown(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Sequence[str], room: int) -> Shown:
+    """The pictures that fit the page, and what has to be said about those that do not."""
+    remarks = [] if run.finished else [_ENDS.get(run.status, _OTHER_END)]
+    pictures: list[Picture] = []
+    for number, (path, name) in enumerate(files):
+        made = picture(path, name, run.label)
+        if made is None:
+            remarks.append(f"figures/{path.name} is not a whole {path.suffix[1:].upper()} file and is not shown.")
+            continue
+        room -= len(made.uri)
+        if room < 0:
+            remarks.append(f"{len(files) - number} more figures would make this page too large: see figures/.")
+            break
+        pictures.append(made)
+    return Shown(run, pictures, remarks, undrawn)

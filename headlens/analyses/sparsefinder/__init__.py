@@ -1,0 +1,1 @@
+"""Prediction of the sparsity pattern of entmax attention."""

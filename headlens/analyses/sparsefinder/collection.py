@@ -1,0 +1,87 @@
+"""Collecting what attention has to do with queries and keys, from the sentences of a corpus."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from headlens.analyses.notes import reading_notes
+from headlens.analyses.sparsefinder.query_key_store import RECORD, SPECIAL, UNKNOWN, Collector, Store, write_tags
+from headlens.attention.session import AttentionSession
+from headlens.corpora.annotations import AnnotationCounts, Annotator
+from headlens.corpora.batches import Batch
+from headlens.corpora.encoding import EncodedSequence, TokenKind
+from headlens.corpora.sentence import Corpus
+from headlens.corpora.windows import LongSentences
+from headlens.errors import CorpusError
+from headlens.files import write_json
+from headlens.models.loading import LoadedModel
+from headlens.runs.corpus_pass import CorpusPass
+from headlens.runs.corpus_reader import Feed
+from headlens.runs.pass_state import Tally
+
+
+def collect(
+    loaded: LoadedModel,
+    corpus: Corpus,
+    folder: Path,
+    *,
+    batch_tokens: int = 2048,
+    long_sentences: LongSentences = "skip",
+    how: CorpusPass | None = None,
+) -> Store:
+    """Run a model over a corpus and keep queries, keys and the pairs that have weight, of every site, in a folder.
+
+    So are parts of speech, where the corpus has any. Memory does not grow with the corpus.
+
+    Args:
+        loaded: an encoder, decoder or encoder-decoder with its tokenizer.
+        corpus: sentences, in pairs for decoder and cross-attention.
+        folder: where they are kept; made, and empty.
+        batch_tokens: tokens of a batch, padding included.
+        long_sentences: what becomes of sentences that are longer than the model reads.
+        how: progress.
+
+    Raises:
+        ModelError: if the model has no tokenizer.
+        CorpusError: if nothing of the corpus can be used.
+        OutputError: if the folder cannot be written.
+    """
+    first = next(iter(corpus), None)
+    if first is None:
+        raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)
+    feed = Feed.of(loaded, first, long_sentences)
+    annotator, collector, tally = Annotator(()), Collector(folder), Tally({})
+    session = AttentionSession(feed.model, observers=[collector])
+
+    def step(batch: Batch) -> AnnotationCounts:
+        counts = AnnotationCounts()
+        with session.batch(annotator.annotate(batch, counts, decoder_only=feed.decoder_only)):
+            feed.model(**batch.inputs, **feed.arguments)
+        write_tags(folder, "source", (token_tags(example.source) for example in batch.examples))
+        if batch.target is not None:
+            rows = [example.target for example in batch.examples if example.target is not None]
+            write_tags(folder, "target", map(token_tags, rows))
+        return counts
+
+    with session, torch.inference_mode():
+        (how or CorpusPass()).run(feed, corpus, step, tally, batch_tokens)
+    collector.flush()
+    if not tally.encoding.sentences:
+        raise CorpusError("the model can read no sentence.", "Give shorter ones.", path=corpus.name)
+    record = {"sentences": tally.encoding.sentences, "notes": reading_notes(feed, tally.encoding)}
+    write_json(record, folder / RECORD)
+    return Store(folder)
+
+
+def token_tags(row: EncodedSequence) -> list[str]:
+    """The universal part of speech of the word that every token is of; `special`, and `unknown` where nobody says."""
+    known: dict[int, str] = {}
+    for word, unit in zip(row.sentence.words, row.unit_of_word, strict=True):
+        # Of several words in one unit, as in German "zum", the first counts.
+        known.setdefault(unit, word.upos or UNKNOWN)
+    return [
+        SPECIAL if kind & TokenKind.SPECIAL else known.get(unit, UNKNOWN)
+        for kind, unit in zip(row.kinds, row.units, strict=True)
+    ]

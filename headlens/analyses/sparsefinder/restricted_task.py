@@ -1,0 +1,222 @@
+"""A task while attention looks only where a method predicts (Treviso et al. 2022, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
+
+from headlens.analyses.sparsefinder.pareto_points import GOLD, Fitted, Grid, predictor_of
+from headlens.analyses.sparsefinder.predicted_graph_edit import Allowed, Restricted, Sparsity, WeightSparsity
+from headlens.analyses.training.training_set import given_pairs, given_texts
+from headlens.attention.attach_edit import keeping
+from headlens.attention.session import AttentionSession
+from headlens.corpora.direction import LOWER_IS_BETTER
+from headlens.corpora.sentence import Corpus
+from headlens.errors import OptionError
+from headlens.models.loading import LoadedModel
+from headlens.tasks.base import Task, TaskBatch
+from headlens.tasks.catalogue import DEFAULT_TASK, find_task
+from headlens.tasks.data_option import TaskData
+from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
+from headlens.tasks.sources import GivenExamples, TaskSource, gather
+from headlens.tasks.translation import read_while_writing
+
+_TEXT = ("mlm", "translation", "translation-loss")
+
+
+@dataclass(frozen=True)
+class MetricOptions:
+    """What is measured while attention is restricted; fields are called as the options are.
+
+    Args:
+        task: its name; `auto` for what the model can be asked without further data, `none` for nothing.
+        data: files, or data sets of the hub; none for what is held out of the corpus, or the task's own.
+        columns: columns by role, each `ROLE=NAME` or several with commas between them.
+        data_split: of data sets; None for the task's own.
+        points: of each method's curve of the attention weight that is kept, a pass over the data each.
+
+    Raises:
+        OptionError: if a number is out of range, or data is given for no task.
+    """
+
+    task: str = "auto"
+    data: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    data_split: str | None = None
+    points: int = 4
+
+    def __post_init__(self) -> None:
+        if self.points < 1:
+            raise OptionError(f"--points {self.points} is too few.", "Give 1 or more, or --task none.")
+        if self.task in {"auto", "none"} and (self.data or self.columns or self.data_split):
+            why = "no task" if self.task == "auto" else "--task none measures nothing"
+            raise OptionError(f"--data is given, but {why}.", "Name a task with --task.")
+        if self.task not in {"auto", "none"}:
+            find_task(self.task)
+
+
+def opened_task(
+    options: MetricOptions, loaded: LoadedModel, held: Corpus, *, pairs: bool, offline: bool
+) -> tuple[Task, GivenExamples] | None:
+    """The task and its examples; None for no task.
+
+    `auto` is filling in masks for models with such a head, the loss of the translations for those that translate, and
+    the embedded paraphrases for encoders without a head.
+
+    Args:
+        options: what is asked for.
+        loaded: the model.
+        held: the sentences that nothing was learned from.
+        pairs: whether they have translations.
+        offline: never ask the hub.
+
+    Raises:
+        OptionError: if there is no such task.
+        CorpusError: if its data cannot be read.
+    """
+    name = _suited(loaded, pairs=pairs) if options.task == "auto" else options.task
+    if name is None or name == "none":
+        return None
+    if name in _TEXT and not options.data:
+        return find_task(name).task, given_texts(held, loaded) if name == "mlm" else given_pairs(held)
+    data = TaskData(name, options.data, options.columns, options.data_split)
+    task, source = data.open(offline=offline)
+    return task, gather(source)
+
+
+def _suited(loaded: LoadedModel, *, pairs: bool) -> str | None:
+    model = loaded.model
+    if model.config.is_encoder_decoder:
+        return "translation-loss" if pairs else None
+    kinds: Any = MODEL_FOR_MASKED_LM_MAPPING
+    if isinstance(model, kinds.get(type(model.config), ())):
+        return "mlm"
+    return DEFAULT_TASK if model.base_model is model and not getattr(model.config, "is_decoder", False) else None
+
+
+@contextmanager
+def _writing(model: PreTrainedModel, *, cached: bool) -> Iterator[None]:
+    """Inside, texts are written with a cache that grows, or read anew for every token."""
+    chosen: Any = getattr(model, "generation_config", None)
+    if chosen is None:
+        yield
+        return
+    # A cache of fixed size would have places for keys that there are not yet.
+    wanted = {"use_cache": cached, "cache_implementation": None}
+    before = {name: getattr(chosen, name, None) for name in wanted}
+    try:
+        for name, value in wanted.items():
+            setattr(chosen, name, value)
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(chosen, name, value)
+
+
+@contextmanager
+def _weights_counted(model: PreTrainedModel, sites: Sequence[str], counted: Sparsity) -> Iterator[None]:
+    """Inside, the pairs that attention gives weight are counted."""
+    allowed = Allowed(sites)
+    with keeping(model, allowed), AttentionSession(model, observers=[WeightSparsity(allowed, counted)]):
+        yield
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A task at a point of a curve.
+
+    Args:
+        metrics: all of the task's, by name.
+        sparsity: of attention while it was measured: of the graphs on its texts, with the own places of queries
+            without a predicted key, in a model whose lower layers were restricted, too. A mean over texts, of those
+            that the model writes as they are in the end.
+        samples: of the metric that is drawn, in bootstrap samples of the examples, the same ones at all points.
+    """
+
+    metrics: Mapping[str, Estimate]
+    sparsity: float
+    samples: list[float] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, record: Mapping[str, Any]) -> Tried:
+        """From what `asdict` makes of one."""
+        return cls(
+            {name: Estimate(**own) for name, own in record["metrics"].items()}, record["sparsity"], record["samples"]
+        )
+
+
+@dataclass(frozen=True)
+class RestrictedTask:
+    """A model on a task, as it is and over predicted graphs.
+
+    Args:
+        loaded: the model, whose attention is sparse.
+        task: what is measured.
+        source: its examples.
+        grid: that points are of.
+        fitted: what was learned, by site.
+        stacks: those that look only where is predicted.
+        options: of the evaluation.
+    """
+
+    loaded: LoadedModel
+    task: Task
+    source: TaskSource
+    grid: Grid
+    fitted: Mapping[str, Fitted]
+    stacks: tuple[str, ...]
+    options: EvaluationOptions
+
+    @property
+    def metric(self) -> str:
+        """Which is drawn: the first of the task's metrics of which more is better."""
+        return next(name for name in self.task.metrics if name not in LOWER_IS_BETTER)
+
+    def measured(self, point: Mapping[Any, Any]) -> Tried:
+        """The task at a point of a curve, and how sparse attention was.
+
+        Points are those of `headlens.analyses.sparsefinder.pareto_curves.POINT`.
+
+        Raises:
+            OptionError: if the model or its graphs are not for this task.
+        """
+        own = {site: fitted for site, fitted in self.fitted.items() if site.partition(".")[0] in self.stacks}
+        counted, model = Sparsity(), self.loaded.model
+        with ExitStack() as held:
+            if point["method"] == GOLD:
+                held.enter_context(_writing(model, cached=True))
+                counting = partial(_weights_counted, model, tuple(own), counted)
+            else:
+                method, value = str(point["method"]), float(point["value_of_parameter"])
+                where = method, value, int(point["window"]), int(point["global_tokens"])
+                predictors = {site: predictor_of(*where, self.grid, fitted) for site, fitted in own.items()}
+                held.enter_context(_writing(model, cached=all(p.pairwise for p in predictors.values())))
+                restricted = Restricted(predictors, written=True)
+                held.enter_context(keeping(model, restricted))
+                counting = partial(restricted.counting, counted)
+            options = self.options
+            if self.task.generates:
+                # Beams that are given up, and what follows an end, are nothing that was written.
+                options = replace(options, seen=lambda ids, batch: self._read_again(ids, batch, counting))
+            else:
+                held.enter_context(counting())
+            found = evaluate(self.task, self.loaded, self.source, options)
+        return Tried(found.metrics, counted.mean, found.samples(self.metric, options).tolist())
+
+    def _read_again(self, ids: Tensor, batch: TaskBatch, counting: Callable[[], AbstractContextManager[None]]) -> None:
+        """Read what was written once more, as the model read it while writing, and count that."""
+        read = read_while_writing(ids, batch.reader)
+        inputs = {**batch.inputs, **read}
+        rows = max(1, self.options.batch_tokens // read["decoder_input_ids"].shape[1])
+        # Without scores of words, which would take more memory than all the rest.
+        network: Any = self.loaded.model.base_model
+        with torch.inference_mode(), counting():
+            for begin in range(0, len(ids), rows):
+                network(**{name: whole[begin : begin + rows] for name, whole in inputs.items()}, use_cache=False)

@@ -1,0 +1,1 @@
+"""Training of models on text and on tasks."""

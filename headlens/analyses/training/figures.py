@@ -1,0 +1,98 @@
+"""How training went."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from headlens.errors import counted
+from headlens.pages.command_report import Caption, Drawings, Kind
+from headlens.pages.page_tables import PageTable, interval_cell, named, number_text, page_table, tables_of
+from headlens.plots.head_grid import numbers
+from headlens.plots.style import BLUE, FULL_WIDTH, TICK_SIZE, VERMILION, dress, headline, new_figure, page_width
+from headlens.runs.reading import Columns, RecordedRun
+
+
+def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame) -> Figure | None:
+    """The loss in training, and that of the evaluations, by update.
+
+    Args:
+        log: rows of `log.csv`: step, loss.
+        evaluations: rows of `evaluations.csv`: step, loss; may be empty.
+
+    Returns:
+        The figure, or None when nothing was logged.
+    """
+    if log.empty:
+        return None
+    figure = new_figure(min(page_width(), FULL_WIDTH / 2), 2.6)
+    headline(figure, "Training")
+    axes = figure.add_axes((0.16, 0.17, 0.8, 0.68))
+    dress(axes, "update", "loss")
+    # A line of a single point would not be seen.
+    marker = "o" if len(log) == 1 else ""
+    steps, losses = numbers(log, "step"), numbers(log, "loss")
+    axes.plot(steps, losses, marker=marker, markersize=3, color=BLUE, linewidth=1, label="training")
+    if "loss" in evaluations:
+        steps, losses = numbers(evaluations, "step"), numbers(evaluations, "loss")
+        axes.plot(steps, losses, "o-", color=VERMILION, linewidth=1, markersize=3, label="held out")
+    axes.legend(fontsize=TICK_SIZE, frameon=False)
+    return figure
+
+
+def _draw(run: RecordedRun) -> Drawings:
+    if "log" in run.tables:
+        yield "training", training_curve(run.tables["log"], run.tables.get("evaluations", pd.DataFrame()))
+
+
+def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
+    """What the trained models achieve on what was held out."""
+    records = [
+        named(run, runs)
+        | {k: row[k] for k in ("model", "task", "data", "metric", "n", "value")}
+        | {"95 % interval": interval_cell((row["ci_low"], row["value"], row["ci_high"], row["value"]), (0.0, 1.0))}
+        for run, metrics in tables_of(runs, "metrics")
+        for row in metrics.to_dict("records")
+    ]
+    about = "The model at the end, on the examples that were held out, with bootstrap intervals over examples."
+    return [page_table("What the model achieves", records, about)] if records else []
+
+
+def _findings(run: RecordedRun) -> list[str]:
+    rows = run.tables["metrics"].dropna(subset=["n", "value"]).to_dict("records") if "metrics" in run.tables else []
+    return [
+        f"{row['model']}: {row['metric']} of {row['task']} {number_text(row['value'])} [{number_text(row['ci_low'])}, "
+        f"{number_text(row['ci_high'])}] on {counted(int(row['n']), 'example')} of {row['data']}."
+        for row in rows
+    ]
+
+
+TRAIN = Kind(
+    tables={
+        "log": Columns(numbers=("step", "loss"), identity=("step",)),
+        "evaluations": Columns(numbers=("step",), identity=("step",)),
+        "metrics": Columns(
+            numbers=("n", "value", "ci_low", "ci_high"),
+            words={"model": (), "task": (), "data": (), "metric": ()},
+            identity=("model", "task", "data", "metric"),
+        ),
+    },
+    figures=_draw,
+    captions={
+        "training": Caption(
+            "Training",
+            "The loss by update: the line is the mean of the batches since the last point, the dots are evaluations "
+            "on what was held out.",
+        )
+    },
+    sources={
+        "training": (
+            "log",
+            "evaluations",
+        )
+    },
+    overviews=_overviews,
+    findings=_findings,
+)

@@ -1,0 +1,233 @@
+"""The trainings of a sweep: followed, measured and remembered, so that an interrupted sweep goes on with the next."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import pandas as pd
+from transformers import PreTrainedModel
+
+from headlens.analyses.ablate.single_heads import comparison
+from headlens.analyses.notes import left_out_notes
+from headlens.analyses.training.checkpointing import TrainingKeeper
+from headlens.analyses.training.training_callbacks import How
+from headlens.analyses.training.training_run import measure, save_checkpoint
+from headlens.analyses.training.training_set import Lesson
+from headlens.errors import ResumeError
+from headlens.files import atomic_path
+from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.pages.formatting import DIFFERENCE
+from headlens.runs.run import Run
+from headlens.runs.signals import Deferred
+from headlens.statistics.bootstrap import FEWEST, Draws
+from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.reader import Reader
+from headlens.training.loop import Data
+from headlens.training.options import TrainingOptions
+
+Record = dict[str, Any]
+Kept = TypeVar("Kept")
+MODELS = "models"  # folder of the checkpoints
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What others are compared with, as JSON can hold it.
+
+    Args:
+        records: of every example, (examples, k).
+        keys: of the examples for the bootstrap.
+    """
+
+    records: list[list[float]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A model that was measured.
+
+    Args:
+        metrics: rows, with `DIFFERENCE` where there is a baseline.
+        notes: what to know about them.
+        as_baseline: the model as a baseline of others.
+    """
+
+    metrics: list[Record] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    as_baseline: Baseline = field(default_factory=Baseline)
+
+
+@dataclass(frozen=True)
+class Trainings:
+    """What all trainings of one sweep share.
+
+    Args:
+        run: the sweep, under way.
+        training: says how many tokens are measured together, and with which seed.
+        longest: a limit of tokens of what is measured on, below the model's own.
+    """
+
+    run: Run
+    training: TrainingOptions
+    longest: int | None = None
+
+    def remembered(self, name: str, make: Callable[[], Kept], kind: type[Kept]) -> Kept:
+        """What was kept of a training that has finished, or what it gives now; the same in all processes.
+
+        The state of a training that is done is large, and goes.
+
+        Args:
+            name: unique in the sweep.
+            make: trains; only what the first process gives counts.
+            kind: a dataclass of what can be written as JSON.
+
+        Raises:
+            ResumeError: if what was kept cannot be read.
+        """
+        run, path = self.run, self.run.kept(f"{name}.json")
+        if run.processes.share(path.is_file()):
+            found = _read(path, kind)
+        else:
+            found = run.processes.share(make())
+            if run.writes:
+                with atomic_path(path) as temporary:
+                    temporary.write_text(json.dumps(vars(found)), encoding="utf-8")
+            run.processes.gather(None)
+        if run.writes:
+            shutil.rmtree(self._state(name), ignore_errors=True)
+        return found
+
+    @contextmanager
+    def followed(self, name: str, text: str, data: Data, training: TrainingOptions | None = None) -> Iterator[How]:
+        """Progress of a training, and where its state is kept until it is remembered as a whole.
+
+        Args:
+            name: unique in the sweep.
+            text: what the user is told.
+            data: what is learned from.
+            training: that of this one, where it differs.
+        """
+        processes = self.run.processes
+        total = How(processes=processes.count).updates(data, training or self.training)
+        with Deferred() as signals, self.run.reporter.progress(f"{text} (updates)", total) as advance:
+            yield How(TrainingKeeper(self._state(name), signals, processes), advance, processes.count)
+
+    def measured(self, loaded: LoadedModel, lesson: Lesson, model: PreTrainedModel) -> tuple[list[Record], list[str]]:
+        """The metrics that are reported, and what to know about them; in the first process, which speaks for all.
+
+        Args:
+            loaded: gives the model's name and its tokenizer.
+            lesson: what it was trained on.
+            model: what is measured.
+        """
+        found = self.compared(loaded, lesson, model)
+        return found.metrics, found.notes
+
+    def compared(
+        self, loaded: LoadedModel, lesson: Lesson, model: PreTrainedModel, baseline: Baseline | None = None
+    ) -> Compared:
+        """The same, each metric also less that of a baseline on the same examples, with a paired interval and p-value.
+
+        Args:
+            loaded: gives the model's name and its tokenizer.
+            lesson: what it was trained on.
+            model: what is measured.
+            baseline: what it is compared with; None leaves differences out.
+        """
+        if not self.run.writes or lesson.held is None:
+            return Compared()
+        options = EvaluationOptions(self.training.batch_tokens, self.longest, seed=self.training.seed)
+        found = measure(self.run, replace(loaded, model=model), lesson.task, lesson.held, options)
+        assert found.evaluation is not None
+        records, keys = found.evaluation.records, found.evaluation.keys
+        rows: list[Any] = found.metrics[found.metrics["metric"].isin(lesson.task.reported)].to_dict("records")
+        # Models differ in what they read only where somebody exchanged a checkpoint in a run that was interrupted.
+        if baseline is not None and tuple(baseline.keys) == keys:
+            draws = Draws.of(keys, options.replicates if len(keys) >= FEWEST else 0, options.seed)
+            theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
+            for row in rows:
+                own = comparison(lesson.task, row["metric"], theirs, draws).of(records)
+                values = (own.delta, own.low, own.high, own.p_value)
+                row |= dict(zip(DIFFERENCE, values, strict=True))
+        limit = Reader.of(loaded, lesson.task.labels, self.longest).limit
+        left_out = left_out_notes(found.evaluation.counts.too_long, lesson.held.name, limit)
+        return Compared(rows, [*left_out, *found.notes], Baseline(records.tolist(), list(keys)))
+
+    def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
+        """Save a model with the tokenizer of the one that it came from; its folder, below that of the run."""
+        place = f"{MODELS}/{name}"
+        if self.run.writes:
+            with self.run.reporter.status("saving"):
+                save_checkpoint(self.run, model, tokenizer_of(loaded), place)
+        return place
+
+    def _state(self, name: str) -> Path:
+        return self.run.kept(f"training-{name}")
+
+
+def _read(path: Path, kind: type[Kept]) -> Kept:
+    try:
+        return kind(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise ResumeError(f"{path} cannot be read: {error}.", "Start again with --overwrite.") from error
+
+
+def run_name(strength: float) -> str:
+    """What a run with this λ is called."""
+    short = f"{strength:.10g}"
+    return f"penalty-{short if float(short) == strength else repr(strength)}"
+
+
+def told_once(known: Iterable[str], notes: Iterable[tuple[str, Iterable[str]]]) -> list[str]:
+    """The notes of several models; what holds of the first, such as what guessing gives, is told of that alone.
+
+    Args:
+        known: notes of the first.
+        notes: of the others, by name.
+    """
+    first = list(dict.fromkeys(known))
+    return first + [f"{name}: {note}" for name, own in notes for note in own if note not in first]
+
+
+def told_of_trainings(notes: Sequence[tuple[str, list[str]]]) -> list[str]:
+    """The notes of trainings that stand beside each other; what holds of all that have any is told once.
+
+    Args:
+        notes: of each, by name.
+    """
+    known = [own for _, own in notes if own]
+    common = [note for note in known[0] if all(note in other for other in known)] if known else []
+    return told_once(common, notes)
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """What a sweep gave: the folder, the tables as written, what to know about them.
+
+    Args:
+        folder: of the run.
+        files: in it.
+        tables: by the names of their files.
+        notes: what the reader should know.
+        main: which tables tell the result in short; none for all.
+    """
+
+    folder: Path
+    files: list[Path]
+    tables: dict[str, pd.DataFrame]
+    notes: list[str]
+    main: tuple[str, ...] = ("sweep",)
+
+    def summary(self) -> dict[str, Any]:
+        """The result in short, for `--json`."""
+        told = {name: self.tables[name].astype(object) for name in self.main or self.tables}
+        rows = {name: table.where(table.notna(), None).to_dict("records") for name, table in told.items()}
+        return {"out": str(self.folder), **rows, "notes": self.notes}

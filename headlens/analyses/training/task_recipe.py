@@ -1,0 +1,213 @@
+"""`train` on a task: data and model by name, the head the task needs, a run folder with checkpoint, log and metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+from headlens.analyses.notes import left_out_notes
+from headlens.analyses.training.contamination import seen_notes
+from headlens.analyses.training.task import Asker, TaskLoss, TaskRows, freeze_unused, hold_out, task_evaluation
+from headlens.analyses.training.training_run import (
+    Measured,
+    Recipe,
+    TrainRun,
+    fit,
+    measure,
+    model_facts,
+    save_checkpoint,
+    write_training,
+)
+from headlens.attention.model_normalizer import attention_notes, switch_as_asked
+from headlens.attention.normalizers import parse_normalizer
+from headlens.errors import OptionError
+from headlens.models.loading import DEMO, LoadedModel, ModelOptions, choose_device
+from headlens.runs.mask_option import MaskOptions
+from headlens.runs.output_options import Place
+from headlens.runs.progress import Reporter
+from headlens.runs.run import Run, open_run
+from headlens.tasks.base import Task
+from headlens.tasks.data_option import TaskData
+from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.examples import TaskExample, texts_of
+from headlens.tasks.sources import GivenExamples, SourceCounts, gather
+from headlens.tasks.summary import fingerprint
+from headlens.tasks.task_heads import Headed, with_task_head
+from headlens.training.architectures import PREFIX, masked_model
+from headlens.training.options import TrainingOptions
+from headlens.training.state import TrainingState
+from headlens.training.vocabularies import wordpiece_tokenizer
+
+_TEXT = ("mlm", "translation", "translation-loss")
+_LONGEST = 512  # tokens that a model with random weights reads
+
+
+@dataclass(frozen=True)
+class FineTuneRequest:
+    """What `headlens train --task` is asked for.
+
+    Args:
+        data: the task, and what the model is trained on.
+        model: a checkpoint by name, or `new:NAME` for random weights.
+        dev_data: what it is evaluated on; None holds out a part of the data.
+        dev_share: which part.
+        longest: a limit of tokens below the model's own; longer examples are left out.
+        vocabulary: pieces of a new model's own vocabulary.
+        training: length, step size, rhythm.
+        mask: where queries may look.
+        attention: what turns scores into weights, see `parse_normalizer`; None for what the model has.
+        model_options: how the model is loaded, and the device.
+        figures: whether the curve is drawn.
+        place: where the run goes.
+
+    Raises:
+        OptionError: if the task is one of running text, or the share is out of range.
+    """
+
+    data: TaskData
+    model: str = DEMO
+    dev_data: str | None = None
+    dev_share: float = 0.05
+    longest: int | None = None
+    vocabulary: int = 8000
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    mask: MaskOptions = field(default_factory=MaskOptions)
+    attention: str | None = None
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = True
+    place: Place = field(default_factory=Place)
+
+    def __post_init__(self) -> None:
+        if self.data.task in _TEXT:
+            raise OptionError(
+                f"--task {self.data.task} is not trained on examples, but on text.",
+                "Train it with --task mlm or --task translation, and --corpus.",
+            )
+        if self.attention is not None:
+            parse_normalizer(self.attention)
+        if not 0 <= self.dev_share <= 0.9:
+            raise OptionError(f"--dev-share {self.dev_share} is not from 0 to 0.9.", "0.1 suits most.")
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What of the data is for what."""
+
+    train: GivenExamples
+    dev: GivenExamples | None
+    counts: tuple[SourceCounts, SourceCounts]
+
+
+def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) -> TrainRun:
+    """Read the data, put the head on the model, train it, evaluate it, write the run folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
+        with run.reporter.status("reading data"):
+            task, parts = _read(request)
+        loaded = _load(request, run, parts.train)
+        held_out = {} if parts.dev is None else {"what is held out": fingerprint(parts.dev.examples)}
+        run.depend_on(loaded, {"the data": fingerprint(parts.train.examples), **held_out})
+        headed = with_task_head(loaded, task, request.training.seed)
+        loaded = replace(loaded, model=headed.model)
+        switch_as_asked(loaded.model, request.attention)
+        asker = Asker.of(task, loaded, request.longest)
+        with run.reporter.status("tokenizing"):
+            rows = TaskRows.of(asker, parts.train, parts.counts[0])
+            held = None if parts.dev is None else TaskRows.of(asker, parts.dev, parts.counts[1])
+        with run.masked(loaded, request.mask):
+            state, notes = fit(run, _recipe(request, loaded, rows, held), request.training)
+            notes = [*_notes(headed, rows, held), *seen_notes(parts.train, parts.dev), *notes]
+            if run.folder is None:
+                return TrainRun(run.path, run.files, state, notes)
+            measured = Measured() if held is None else _measured(request, run, loaded, held)
+        notes += [*measured.notes, *attention_notes(loaded.model)]
+        _write(request, run, loaded, state, measured)
+        facts = _facts(request, loaded, state, rows, held)
+        run.folder.finish({**facts, "notes": notes + run.warnings})
+        return TrainRun(run.path, run.files, state, notes, measured.metrics)
+
+
+def _read(request: FineTuneRequest) -> tuple[Task, _Parts]:
+    offline, counts, dev_counts = request.model_options.offline, SourceCounts(), SourceCounts()
+    task, source = request.data.taught().open(offline=offline)
+    train = gather(source, counts)
+    if request.dev_data is None:
+        train, dev = hold_out(train, request.dev_share)
+    else:
+        dev = gather(request.data.held_out(request.dev_data).open(offline=offline)[1], dev_counts)
+    return task, _Parts(train, dev, (counts, dev_counts))
+
+
+def _load(request: FineTuneRequest, run: Run, examples: GivenExamples) -> LoadedModel:
+    if not request.model.startswith(PREFIX):
+        return run.load(request.model, request.model_options)
+    with run.reporter.status("learning a vocabulary"):
+        tokenizer = wordpiece_tokenizer(_texts(examples.examples), request.vocabulary, _LONGEST)
+        name = request.model.removeprefix(PREFIX)
+        model: Any = masked_model(name, tokenizer, _LONGEST, request.training.seed)
+    return LoadedModel(request.model, model.eval().to(choose_device(request.model_options.device)), tokenizer, None)
+
+
+def _texts(examples: Sequence[TaskExample]) -> Iterator[str]:
+    for example in examples:
+        yield from texts_of(example)
+
+
+def _recipe(request: FineTuneRequest, loaded: LoadedModel, rows: TaskRows, held: TaskRows | None) -> Recipe:
+    task, objective = rows.asker.task, TaskLoss(rows.asker)
+    network = task.network(loaded.model)
+    freeze_unused(network, objective, rows.batch((0,), 0))
+    return Recipe(
+        network,
+        rows,
+        objective,
+        None if held is None else task_evaluation(held, request.training.batch_tokens),
+        task.metrics[0],
+        task.higher_is_better,
+    )
+
+
+def _notes(headed: Headed, rows: TaskRows, held: TaskRows | None) -> list[str]:
+    notes = []
+    if headed.fresh:
+        notes.append(f"New weights, random before training: {', '.join(headed.fresh)}.")
+    for part in (rows, held):
+        if part is not None:
+            notes += left_out_notes(part.summary.too_long, part.summary.name, part.asker.reader.limit)
+    if held is None:
+        notes.append("Nothing was held out, so nothing was measured: name examples with --dev-data.")
+    return notes
+
+
+def _measured(request: FineTuneRequest, run: Run, loaded: LoadedModel, held: TaskRows) -> Measured:
+    """The final model on what was held out, as if it was loaded again."""
+    training = request.training
+    options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
+    return measure(run, loaded, held.asker.task, held.examples, options)
+
+
+def _write(request: FineTuneRequest, run: Run, loaded: LoadedModel, state: TrainingState, measured: Measured) -> None:
+    assert run.folder is not None
+    assert loaded.tokenizer is not None
+    write_training(run, state, measured, figures=request.figures)
+    save_checkpoint(run, loaded.model, loaded.tokenizer)
+
+
+def _facts(
+    request: FineTuneRequest, loaded: LoadedModel, state: TrainingState, rows: TaskRows, held: TaskRows | None
+) -> dict[str, Any]:
+    """What run.json says."""
+    task = rows.asker.task
+    order = rows.asker.reader.classes or range(len(task.labels))
+    names = dict(zip(order, task.labels, strict=True)) if task.head == "sequence-classification" else {}
+    return {
+        "models": [model_facts(request.model, loaded.model, state)],
+        "task": vars(rows.asker.task),
+        "data": asdict(rows.summary),
+        "dev_data": None if held is None else asdict(held.summary),
+        "labels": [names[number] for number in sorted(names)],
+    }

@@ -1,0 +1,200 @@
+"""Training of language and translation models on text: the recipe of `headlens train`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headlens.corpora.padding import IGNORED
+from headlens.corpora.sentence import Corpus
+from headlens.errors import CorpusError, OptionError
+from headlens.models.language_outputs import next_logits, token_logits
+from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.tasks.task_heads import with_masked_head
+from headlens.training.architectures import masked_model, translation_model
+from headlens.training.batch_sampler import epoch_batches
+from headlens.training.loop import Data, Evaluate
+from headlens.training.masked_text import MaskedText, read_blocks
+from headlens.training.next_sentence import TextHalves, order_of, read_halves
+from headlens.training.objectives import (
+    NEXT,
+    MaskedTokens,
+    MaskedTokensAndNext,
+    Objective,
+    SmoothedTokens,
+    moved,
+)
+from headlens.training.parallel_text import ParallelText, read_pairs
+from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
+
+TextTask = Literal["mlm", "translation"]
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """What of a text is learned.
+
+    Args:
+        task: `mlm` guesses masked tokens, `translation` the target side.
+        vocabulary: pieces of a new model's own vocabulary.
+        longest: tokens of a block of text, or of a side of a pair.
+        mask_share: share of the tokens that are to be guessed.
+        label_smoothing: of translation.
+        dev_share: share of the corpus that is held out where no corpus for evaluation is given.
+        next_sentence: for `mlm`, whether the second half of a block follows the first is learned, too.
+
+    Raises:
+        OptionError: if a share is out of range, or the task has no halves.
+    """
+
+    task: TextTask = "mlm"
+    vocabulary: int = 8000
+    longest: int = 128
+    mask_share: float = 0.15
+    label_smoothing: float = 0.1
+    dev_share: float = 0.05
+    next_sentence: bool = False
+
+    def __post_init__(self) -> None:
+        if self.next_sentence and self.task != "mlm":
+            raise OptionError(f"--next-sentence is not for --task {self.task}.", "It goes with --task mlm.")
+        for name, high in (("mask_share", 1.0), ("label_smoothing", 0.99), ("dev_share", 0.9)):
+            value = getattr(self, name)
+            if not 0 <= value <= high:
+                raise OptionError(f"--{name.replace('_', '-')} {value} is not from 0 to {high}.", "0.1 suits most.")
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """A model with its tokenizer, ready to be trained."""
+
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+
+
+def new_model(name: str, corpus: Corpus, options: TextOptions, seed: int, folder: Path) -> Trainable:
+    """A model with random weights and a vocabulary learned from the corpus.
+
+    Args:
+        name: such as `bert-small` or `marian-small`.
+        corpus: pairs for translation.
+        options: task and size of the vocabulary.
+        seed: of the weights.
+        folder: where files of the vocabulary may lie; it is there.
+
+    Raises:
+        OptionError: if there is no such model, or no such vocabulary can be made.
+    """
+    # Positions are counted from 0 and cost little: a model reads at least 512 tokens.
+    longest = max(options.longest, 512)
+    if options.task == "translation":
+        tokenizer = marian_tokenizer(_both_sides(corpus), options.vocabulary, folder, longest)
+        return Trainable(translation_model(name, tokenizer, longest, seed), tokenizer)
+    tokenizer = wordpiece_tokenizer(_texts(corpus), options.vocabulary, longest)
+    model = masked_model(name, tokenizer, longest, seed, next_sentence=options.next_sentence)
+    return Trainable(model, tokenizer)
+
+
+def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> Trainable:
+    """A checkpoint to train on; a masked-LM head is added where there is none.
+
+    Raises:
+        ModelError: if it has no tokenizer.
+        OptionError: if it cannot learn the task.
+    """
+    tokenizer = tokenizer_of(loaded)
+    two_sided = bool(loaded.model.config.is_encoder_decoder)
+    if (options.task == "translation") != two_sided:
+        fitting = "a translation model" if options.task == "translation" else "a model with an encoder alone"
+        raise OptionError(f"--task {options.task} needs {fitting}; {loaded.name} is none.", "Give another model.")
+    if options.task == "translation":
+        return Trainable(loaded.model, tokenizer)
+    if tokenizer.mask_token_id is None:
+        raise OptionError(f"The tokenizer of {loaded.name} has no mask token.", "Give a masked language model.")
+    return Trainable(with_masked_head(loaded, seed, next_sentence=options.next_sentence).model, tokenizer)
+
+
+def read_data(
+    trainable: Trainable, corpus: Corpus, options: TextOptions, seed: int
+) -> MaskedText | TextHalves | ParallelText:
+    """A corpus as the model reads it.
+
+    Raises:
+        CorpusError: if nothing of it can be used.
+    """
+    tokenizer = trainable.tokenizer
+    if options.task == "translation":
+        return read_pairs(_pairs(corpus), tokenizer, options.longest)
+    masking = MaskedText(
+        (),
+        mask_id=int(tokenizer.mask_token_id or 0),
+        special=frozenset(tokenizer.all_special_ids),
+        vocabulary=len(tokenizer),
+        share=options.mask_share,
+        seed=seed,
+        pad_id=int(tokenizer.pad_token_id or 0),
+    )
+    if options.next_sentence:
+        return read_halves(_texts(corpus), tokenizer, options.longest, masking, order_of(trainable.model))
+    return replace(masking, blocks=read_blocks(_texts(corpus), tokenizer, options.longest))
+
+
+def objective_of(options: TextOptions) -> Objective:
+    """What is made smaller."""
+    if options.task == "translation":
+        return SmoothedTokens(options.label_smoothing)
+    return MaskedTokensAndNext() if options.next_sentence else MaskedTokens()
+
+
+def evaluation(data: Data, batch_tokens: int) -> Evaluate:
+    """Mean loss in nats per token without label smoothing, its perplexity, and the share of tokens guessed right.
+
+    With next sentences, these are still those of tokens, and `next_sentence` is the share of rows told right.
+    """
+    batches = epoch_batches(data.lengths, batch_tokens, 0, 0)
+
+    def evaluate(model: nn.Module) -> dict[str, float]:
+        device = next(model.parameters()).device
+        loss = right = units = rows = follows = 0.0
+        for indices in batches:
+            inputs = moved(data.batch(indices, 0), device)
+            labels = inputs["labels"]
+            # An encoder-decoder makes the inputs of its decoder from labels.
+            outputs = model(**{k: v for k, v in inputs.items() if k != NEXT})
+            logits = token_logits(outputs).float()
+            counted = labels != IGNORED
+            loss += float(nn.functional.cross_entropy(logits[counted], labels[counted], reduction="sum"))
+            right += float((logits[counted].argmax(dim=-1) == labels[counted]).sum())
+            units += float(counted.sum())
+            if NEXT in inputs:
+                follows += float((next_logits(outputs).argmax(dim=-1) == inputs[NEXT]).sum())
+                rows += len(labels)
+        mean = loss / units
+        found = {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "accuracy": right / units}
+        return found | ({"next_sentence": follows / rows} if rows else {})
+
+    return evaluate
+
+
+def _texts(corpus: Corpus) -> Iterator[str]:
+    return (example.source.text for example in corpus)
+
+
+def _pairs(corpus: Corpus) -> Iterator[tuple[str, str]]:
+    for example in corpus:
+        if example.target is None:
+            raise CorpusError(
+                "there are no translations.", "Name them with --target or --target-column.", path=corpus.name
+            )
+        yield example.source.text, example.target.text
+
+
+def _both_sides(corpus: Corpus) -> Iterator[str]:
+    for pair in _pairs(corpus):
+        yield from pair

@@ -1,0 +1,39 @@
+"""How one training of a sweep is followed from outside, and how strong its penalty may be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headlens.errors import OptionError
+from headlens.training.batch_sampler import Updates
+from headlens.training.loop import Data, Keeper, total_updates
+from headlens.training.options import TrainingOptions
+
+
+@dataclass(frozen=True)
+class How:
+    """How a training is followed.
+
+    Args:
+        keeper: where its state is kept; None keeps nothing.
+        progress: called with the number of updates done.
+        processes: how many train together.
+    """
+
+    keeper: Keeper | None = None
+    progress: Callable[[int], None] = lambda _: None
+    processes: int = 1
+
+    def updates(self, data: Data, training: TrainingOptions) -> int:
+        """How many there will be."""
+        order = Updates(
+            tuple(data.lengths), training.batch_tokens, training.accumulate, training.seed, 0, self.processes
+        )
+        return total_updates(training, order)
+
+
+def check_strength(strength: float, option: str = "--lambdas") -> None:
+    """Raise OptionError unless λ is a finite number of at least 0."""
+    if not 0 <= strength < float("inf"):
+        raise OptionError(f"{option} {strength} is not a finite number of 0 or more.", "Try 0.1.")

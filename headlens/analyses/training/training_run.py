@@ -1,0 +1,204 @@
+"""What all trainings do around the loop: state, best checkpoint, log, curve, the folder of the model."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from safetensors.torch import load_model, save_model
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headlens.analyses.ablate.example_records import record_table
+from headlens.analyses.notes import record_notes
+from headlens.analyses.training.checkpointing import TrainingKeeper
+from headlens.analyses.training.figures import training_curve
+from headlens.attention.model_normalizer import attention_name
+from headlens.files import output_errors
+from headlens.interventions.compacting import save_compacted
+from headlens.models.loading import LoadedModel, quiet
+from headlens.runs.run import Run
+from headlens.runs.signals import Deferred
+from headlens.tasks.base import Task
+from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
+from headlens.tasks.sources import GivenExamples
+from headlens.training.loop import Data, Evaluate, Trainer
+from headlens.training.objectives import Objective
+from headlens.training.options import TrainingOptions
+from headlens.training.state import TrainingState
+
+MODEL = "model"  # the folder of the checkpoint
+_BEST = "model.safetensors"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is trained, on what, and how it is judged.
+
+    Args:
+        network: what is trained, in place; the model or a part of it.
+        data: examples.
+        objective: what is made smaller.
+        evaluate: measures the network; None without examples for that.
+        main: the metric by which one evaluation is better than another.
+        higher_is_better: whether it should be large.
+    """
+
+    network: nn.Module
+    data: Data
+    objective: Objective
+    evaluate: Evaluate | None = None
+    main: str = "loss"
+    higher_is_better: bool = False
+
+    def better(self, found: Mapping[str, float]) -> float:
+        """A number that is the larger the better an evaluation is; a metric without a value is worse than any."""
+        value = found[self.main] if self.higher_is_better else -found[self.main]
+        return -math.inf if math.isnan(value) else value
+
+
+@dataclass(frozen=True)
+class TrainRun:
+    """What a run gave.
+
+    Args:
+        folder: of the run.
+        files: in it.
+        state: where training stands at the end, with log and evaluations.
+        notes: what the reader should know.
+        metrics: the final evaluation with intervals, a row per metric; may be empty.
+    """
+
+    folder: Path
+    files: list[Path]
+    state: TrainingState
+    notes: list[str]
+    metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
+
+    def summary(self) -> dict[str, Any]:
+        """The result in short, for `--json`."""
+        return {
+            "out": str(self.folder),
+            "model": str(self.folder / MODEL),
+            "steps": self.state.step,
+            "log": self.state.log[-1:],
+            "evaluations": self.state.evaluations[-1:],
+            "metrics": self.metrics.to_dict("records"),
+            "notes": self.notes,
+        }
+
+
+def fit(run: Run, recipe: Recipe, options: TrainingOptions) -> tuple[TrainingState, list[str]]:
+    """Train, or go on with it; afterwards the network has the weights of the best evaluation, if there was any."""
+    best = run.kept("best")
+    with Deferred() as signals, run.reporter.progress("training (updates)", None) as advance:
+        trainer = Trainer(
+            options,
+            recipe.objective,
+            evaluate=recipe.evaluate,
+            better=recipe.better,
+            on_best=lambda model: _keep_best(run, model, best),
+            keeper=TrainingKeeper(run.kept("training"), signals, run.processes),
+            progress=advance,
+            logged=lambda state: write_log(run, state),
+        )
+        state = trainer.fit(recipe.network, recipe.data)
+    if not state.evaluations:
+        return state, []
+    load_model(recipe.network, best / _BEST)
+    found = max(state.evaluations, key=recipe.better)
+    return state, [f"The checkpoint is that of update {int(found['step'])}, the best on what was held out."]
+
+
+def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
+    """Keep the weights of the best evaluation so far, whole or not at all."""
+    if not run.processes.first:
+        return
+    with output_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        fresh = folder / ".fresh.safetensors"
+        save_model(model, str(fresh))
+        fresh.replace(folder / _BEST)
+
+
+def write_training(run: Run, state: TrainingState, measured: Measured, *, figures: bool) -> None:
+    """Write log, evaluations, metrics, records of examples and curve; for the process that writes."""
+    assert run.folder is not None
+    for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
+        if len(table):
+            run.folder.table(name, table)
+    write_log(run, state)
+    if figures and (figure := training_curve(pd.DataFrame(state.log), pd.DataFrame(state.evaluations))) is not None:
+        run.folder.figure("training", figure)
+
+
+def write_log(run: Run, state: TrainingState) -> None:
+    """Write `log.csv` and `evaluations.csv` as far as training has come, in the process that writes."""
+    for name, rows in (("log", state.log), ("evaluations", state.evaluations)):
+        if rows and run.folder is not None:
+            run.folder.table(name, pd.DataFrame(rows))
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """A model on a task.
+
+    Args:
+        metrics: with 95 % bootstrap intervals over examples, a row each.
+        examples: what the model did on every example, a row each.
+        notes: what the reader should know of them.
+        evaluation: where the rows come from; None where nothing was measured.
+    """
+
+    metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
+    examples: pd.DataFrame = field(default_factory=pd.DataFrame)
+    notes: list[str] = field(default_factory=list)
+    evaluation: Evaluation | None = None
+
+
+def measure(run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, options: EvaluationOptions) -> Measured:
+    """Run a model over a task's examples."""
+    with run.reporter.progress(f"evaluating {task.name}", len(source.examples)) as advance:
+        done = 0
+
+        def progress(total: int) -> None:
+            nonlocal done
+            advance(total - done)
+            done = total
+
+        found = evaluate(task, loaded, source, replace(options, progress=progress, warn=run.warn))
+    own = {"model": loaded.short_name, "task": task.name, "data": source.name}
+    rows = [{**own, "metric": name, "n": len(found.records), **asdict(e)} for name, e in found.metrics.items()]
+    examples = record_table(task, found.ids, found.records)
+    examples.insert(0, "model", loaded.short_name)
+    return Measured(pd.DataFrame(rows), examples, record_notes(task, found.records), found)
+
+
+def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str = MODEL) -> None:
+    """Save model and tokenizer as a folder below that of the run, which appears as a whole."""
+    place, fresh = run.path / folder, run.kept(".checkpoint")
+    with output_errors(place), quiet():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        shutil.rmtree(fresh, ignore_errors=True)
+        save_compacted(model, fresh)
+        tokenizer.save_pretrained(fresh)
+        if place.exists():
+            shutil.rmtree(place)
+        fresh.rename(place)
+
+
+def model_facts(name: str, model: PreTrainedModel, state: TrainingState) -> dict[str, Any]:
+    """What run.json says of a trained model."""
+    return {
+        "model": Path(name).name,
+        "name": name,
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "device": str(model.device),
+        "steps": state.step,
+        "attention": attention_name(model),
+    }

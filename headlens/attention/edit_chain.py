@@ -1,0 +1,155 @@
+"""Edits applied in order, and what each gives back looked at before anything is computed with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from headlens.attention.contract import CallContext, Edit
+from headlens.attention.interface import Kernel, additive, causal_mask
+from headlens.attention.kernels import differentiable_mask as learned_mask
+from headlens.errors import OptionError
+
+_MASK_ADVICE = (
+    "Edit.mask gives a floating-point tensor to add to the scores, or a boolean one (True where a query may look), "
+    "or None for no mask."
+)
+_OUTPUT_ADVICE = "Edit.output gives the head outputs back in the shape they came in."
+
+
+class Floor:
+    """Raises what is below a dtype's lowest number in a mask; the same mask again, as of the next layer, is at hand."""
+
+    def __init__(self) -> None:
+        self._last: tuple[Tensor, int, torch.dtype] | None = None
+        self._found: Tensor | None = None
+
+    def of(self, mask: Tensor, kernel: Kernel, query: Tensor) -> Tensor:
+        """The mask to add to scores; four axes for sdpa.
+
+        Args:
+            mask: additive, at most four axes.
+            kernel: what computes the attention.
+            query: (batch, heads, query, d).
+        """
+        # Changes in place are not counted in inference mode; `Edit.mask` says that there are none.
+        asked = (mask, 0 if mask.is_inference() else mask._version, query.dtype)
+        if self._found is None or self._last is None or not _same(self._last, asked):
+            found = _floored(mask, kernel, query)
+            if found.requires_grad:  # belongs to one backward pass
+                return found
+            self._last, self._found = asked, found
+        return self._found
+
+    def forget(self) -> None:
+        """Let go of the last mask."""
+        self._last = self._found = None
+
+
+def _same(one: tuple[Tensor, int, torch.dtype], other: tuple[Tensor, int, torch.dtype]) -> bool:
+    return one[0] is other[0] and one[1:] == other[1:]
+
+
+def _floored(mask: Tensor, kernel: Kernel, query: Tensor) -> Tensor:
+    # Two lowest numbers add up to -inf, and a row of those to NaN.
+    lowest = torch.finfo(query.dtype).min
+    floored = learned_mask.floored(mask, lowest) if mask.requires_grad else mask.clamp(min=lowest)
+    if kernel != "sdpa" and torch.is_autocast_enabled(query.device.type):
+        return floored
+    # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.
+    return floored.to(query.dtype)[(None,) * (4 - mask.dim())]
+
+
+def mask_to_use(
+    edits: Iterable[Edit],
+    kernel: Kernel,
+    module: nn.Module,
+    context: CallContext,
+    call: tuple[Tensor | None, Any],
+    floor: Floor,
+) -> Tensor | None:
+    """The mask for a kernel after all edits that change one; that of the call if none does.
+
+    Args:
+        edits: in order.
+        kernel: what computes the attention.
+        module: the attention module.
+        context: the call.
+        call: its mask, boolean or additive, and its argument `is_causal`.
+        floor: what the mask goes through in the end.
+    """
+    mask, causal = call
+    edits = [e for e in edits if e.edits_mask]
+    if not edits:
+        return mask
+    query, key = context.query, context.key
+    if mask is None and kernel == "sdpa" and query.shape[2] > 1:
+        # sdpa's shortcut "no mask, is_causal" would lose causality with the first thing added.
+        wanted = getattr(module, "is_causal", True) if causal is None else causal
+        mask = causal_mask(query, key) if wanted else None
+    mask = edited_mask(edits, context, mask)
+    return None if mask is None else floor.of(mask, kernel, query)
+
+
+def edited_mask(edits: Iterable[Edit], context: CallContext, mask: Tensor | None) -> Tensor | None:
+    """The additive mask after all edits.
+
+    Raises:
+        OptionError: if an edit gives no mask, or one that does not fit the scores of this call.
+    """
+    dtype = context.query.dtype
+    mask = additive(mask, dtype)
+    for edit in edits:
+        edited = edit.mask(context, mask)
+        _check_mask(edit, context, mask, edited)
+        mask = additive(edited, dtype)
+    return mask
+
+
+def edited_output(edits: Iterable[Edit], context: CallContext, output: Tensor) -> Tensor:
+    """The head outputs after all edits, (batch, query, heads, d).
+
+    Raises:
+        OptionError: if an edit gives something else than head outputs of this shape.
+    """
+    for edit in edits:
+        edited = edit.output(context, output)
+        if not isinstance(edited, Tensor) or edited.shape != output.shape or not edited.is_floating_point():
+            raise OptionError(
+                f"{context.site}: the edit {type(edit).__name__} gave {_described(edited)} for head outputs; expected "
+                f"a floating-point tensor of the shape {tuple(output.shape)} (batch, query, heads, d).",
+                _OUTPUT_ADVICE,
+            )
+        output = edited
+    return output
+
+
+def _check_mask(edit: Edit, context: CallContext, before: Tensor | None, after: Tensor | None) -> None:
+    # What the model itself made of its mask is its own affair, and so is whatever has that shape.
+    if after is None or after is before:
+        return
+    expected = (*context.query.shape[:3], context.key.shape[2])
+    if isinstance(after, Tensor) and (after.is_floating_point() or after.dtype is torch.bool):
+        own = before is not None and after.shape == before.shape
+        if own or _broadcasts(after.shape, expected):
+            return
+    raise OptionError(
+        f"{context.site}: the edit {type(edit).__name__} gave {_described(after)} for a mask; expected one that can be "
+        f"broadcast to {expected} (batch, heads, query, key).",
+        _MASK_ADVICE,
+    )
+
+
+def _broadcasts(shape: torch.Size, to: tuple[int, ...]) -> bool:
+    """Whether a shape can be expanded to another, which it must not enlarge."""
+    last = to[len(to) - len(shape) :]
+    return len(shape) <= len(to) and all(own in (1, wanted) for own, wanted in zip(shape, last, strict=True))
+
+
+def _described(value: object) -> str:
+    if not isinstance(value, Tensor):
+        return f"{type(value).__name__} instead of a tensor"
+    return f"a {str(value.dtype).removeprefix('torch.')} tensor of the shape {tuple(value.shape)}"

@@ -1,0 +1,86 @@
+"""What a session changes in a model, and how that is undone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from torch import nn
+from transformers import PreTrainedModel
+
+from headlens.attention.forward_tracker import Link
+from headlens.attention.interface import ATTRIBUTE, EAGER, NAMES, SWITCHED
+
+
+def install(model: nn.Module, name: str, link: Link, undo: ExitStack) -> None:
+    """Route all attention of a model to a session, until `undo` is closed.
+
+    Args:
+        model: the model.
+        name: the registered name to use.
+        link: what is left on every module for the registered functions to find.
+        undo: takes what puts the model back.
+
+    Raises:
+        RuntimeError: if the model, or one it shares its config object with, is in a session already.
+    """
+    configs = configs_of(model)
+    _refuse_second_session(model, configs)
+    for config in configs:
+        put(config, "_attn_implementation_internal", name, undo)
+    for module in model.modules():
+        put(module, ATTRIBUTE, link, undo)
+
+
+def implementations(modules: Iterable[nn.Module]) -> set[str]:
+    """The names of the attention functions that modules use now."""
+    configs: list[Any] = [m.config for m in modules]
+    return {c._attn_implementation for c in configs}
+
+
+def is_eager(modules: Iterable[nn.Module]) -> bool:
+    """Whether some module computes its weights itself, as eager attention or what it was switched to does."""
+    return bool(implementations(modules) & {"eager", EAGER, SWITCHED})
+
+
+def supports_sdpa(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
+    """Whether every model, whole or within, that holds one of the modules says that sdpa computes its attention."""
+    wanted = set(modules)
+    parts = [m for m in model.modules() if isinstance(m, PreTrainedModel) and wanted.intersection(m.modules())]
+    return all(p._supports_sdpa for p in parts)
+
+
+def recomputes(model: nn.Module) -> bool:
+    """Whether some part of a model has gradient checkpointing switched on."""
+    return any(getattr(m, "gradient_checkpointing", False) for m in model.modules())
+
+
+def configs_of(model: nn.Module) -> list[Any]:
+    """Every configuration object that some part of the model asks for its attention implementation."""
+    owners = [m.config for m in model.modules() if hasattr(m, "config")]
+    nested = [getattr(c, name, None) for c in owners for name in getattr(c, "sub_configs", {})]
+    found = [c for c in [*owners, *nested] if hasattr(c, "_attn_implementation_internal")]
+    return list({id(c): c for c in found}.values())
+
+
+def _refuse_second_session(model: nn.Module, configs: Sequence[Any]) -> None:
+    if any(getattr(m, ATTRIBUTE, None) is not None for m in model.modules()):
+        raise RuntimeError("this model is in a session already: give all observers and edits to one session")
+    # A copy of a model in a session has the name too, but also the attribute, which is None there.
+    if ATTRIBUTE not in vars(model) and any(c._attn_implementation in NAMES for c in configs):
+        raise RuntimeError(
+            "this model shares its config object with a model in an open session: build it with copy.deepcopy(config)"
+        )
+
+
+def put(owner: Any, name: str, value: object, undo: ExitStack) -> None:
+    """Set an attribute until `undo` is closed."""
+    before: Callable[[], object]
+    if name in vars(owner):
+        old = vars(owner)[name]
+        before = lambda: setattr(owner, name, old)  # noqa: E731
+    else:
+        before = lambda: vars(owner).pop(name, None)  # noqa: E731
+    undo.callback(before)
+    setattr(owner, name, value)

@@ -1,0 +1,1 @@
+"""Attention kernels beside those of transformers."""

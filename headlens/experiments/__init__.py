@@ -1,1 +1,0 @@
-"""One recipe per command, callable from Python."""

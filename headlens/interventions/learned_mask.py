@@ -1,0 +1,306 @@
+"""Attention masks that are learned: soft importance of positions and DAM (Shi et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from headlens.attention.contract import CallContext, Edit
+from headlens.attention.normalizers import CallNormalizer, Normalizer, softmax
+from headlens.attention.sites import Site, find_sites
+from headlens.errors import OptionError, counted
+from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
+from headlens.interventions.mask_distributions import MaskLaw
+from headlens.interventions.mask_parametrization import Offsets, Pairs, Shape, at_ends
+
+Form = Literal["additive", "multiplicative", "renormalised"]
+Noise = Literal["training", "always", "never"]
+PenaltyKind = Literal["sum", "mean"]
+_SPREAD = 1e-3  # of α before training
+# Of M in its logarithm: what is masked keeps next to no weight, and has the derivative that its scores give.
+_LEAST = 1e-6
+
+
+@dataclass(frozen=True)
+class SoftMaskOptions:
+    """What a learned mask is like.
+
+    Args:
+        longest: n, tokens of the longest text.
+        structured: one α for every offset |i - j|, and the first and last row and column of each sentence always
+            active; else one for every pair of positions.
+        per_layer: masks of their own for every layer; else heads share theirs with those of the same number in all
+            layers, as the authors have it.
+        form: `additive` adds Q = -c (1 - M) to the scores (equations 5 and 6); `multiplicative` multiplies the weights
+            by M, which leaves rows that do not sum to 1 (equation 4); `renormalised` divides these rows by their sums:
+            it adds log(M + 1e-6) to the scores, so that what is masked has a derivative, too.
+        strength: c.
+        diagonal: whether a token may look at itself; if not, i = j is masked everywhere.
+        noise: whether M is drawn in `training`, also at evaluation (`always`), as in the authors' code, or `never`,
+            which is soft importance.
+
+    Raises:
+        OptionError: if a number or a name cannot be.
+    """
+
+    longest: int = 128
+    structured: bool = False
+    per_layer: bool = False
+    form: Form = "additive"
+    strength: float = 1e4
+    diagonal: bool = True
+    noise: Noise = "training"
+
+    def __post_init__(self) -> None:
+        if self.longest < 2:
+            raise OptionError(f"--longest {self.longest} leaves nothing to mask.", "128 is that of the authors.")
+        if not 0 < self.strength < float("inf"):
+            raise OptionError(f"--strength {self.strength} is not a positive number.", "1e4 is that of the authors.")
+        if self.form not in get_args(Form):
+            raise OptionError(f"--form {self.form} is none.", f"Choose one of {', '.join(get_args(Form))}.")
+        if self.noise not in ("training", "always", "never"):
+            raise OptionError(f"--noise {self.noise} is none.", "Choose training, always or never.")
+
+    @property
+    def shape(self) -> Shape:
+        """How values become a matrix."""
+        return Offsets(self.longest) if self.structured else Pairs(self.longest)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """Where a learned mask holds, and which positions its penalty counts.
+
+    Args:
+        layers: which layers are masked; None for all. With shared weights (ALBERT) these are depths.
+        per_head: masks of their own for every head; else all heads of a layer share one.
+        counted: tokens of the text whose positions the penalty counts; None for those of the longest text.
+    """
+
+    layers: tuple[int, ...] | None = None
+    per_head: bool = True
+    counted: int | None = None
+
+
+class SoftMask(nn.Module, Edit, CallNormalizer):
+    """Masks the self-attention of encoders by numbers M from 0 to 1, which a law makes of α; symmetric by construction.
+
+    M is drawn once for a forward pass, the same for all sentences of the batch (`draw`; `MaskedModel` does it). Without
+    a draw M is without noise, `MaskLaw.settled`. Shorter sentences use the top-left block of the mask; their lengths
+    are those of the declared tokens, and without any all tokens count.
+
+    The multiplicative form is the normaliser of a session; the others are edits.
+
+    Args:
+        sites: of an encoder, see `masked_sites`; the scope says which of them are masked.
+        options: what the mask is like.
+        law: how M is drawn.
+        draws: of the whole training, for a temperature that falls.
+        scope: layers, heads and positions that count.
+    """
+
+    def __init__(
+        self,
+        sites: Sequence[Site],
+        options: SoftMaskOptions | None = None,
+        law: MaskLaw | None = None,
+        draws: int = 1,
+        scope: Scope | None = None,
+    ) -> None:
+        super().__init__()
+        self.scope = scope or Scope()
+        self.options, self.law, self.draws = options or SoftMaskOptions(), law or GumbelSigmoid(), draws
+        if self.law.by_offset and not self.options.structured:
+            raise OptionError("Degrees are about offsets, and the mask has a number for each pair.", "Structure it.")
+        self.sites = tuple(s for s in sites if self.scope.layers is None or s.layer in self.scope.layers)
+        self._all_layers = 1 + max(s.layer for s in sites)
+        _check_layers(self.scope.layers, [s.layer for s in sites])
+        self.edits_mask = self.options.form != "multiplicative"
+        self._rows = {(s.stack, s.layer): i if self.options.per_layer else 0 for i, s in enumerate(self.sites)}
+        layers = len(self.sites) if self.options.per_layer else 1
+        # Heads that were cut out keep their numbers.
+        heads = 1 + max(h.head for s in self.sites for h in s.heads) if self.scope.per_head else 1
+        near_zero = _SPREAD * torch.randn(layers, heads, self.law.size(self.options.shape.size))
+        self.alpha = nn.Parameter(self.law.start(near_zero))
+        self.register_buffer("drawn", torch.zeros((), dtype=torch.int64))
+        self.drawn: Tensor
+        self._values: Tensor | None = None
+        self._built: dict[tuple[int, int], Tensor] = {}
+
+    def check(self, sites: Sequence[Site]) -> None:
+        """Raise OptionError if a layer that is masked is not there, or has other heads."""
+        there = {(s.stack, s.layer): s.heads for s in sites}
+        for site in self.sites:
+            if there.get((site.stack, site.layer)) != site.heads:
+                raise OptionError(f"The mask of {site} is not that of this model.", "Make one for its own sites.")
+
+    def draw(self) -> None:
+        """Draw the M of the next forward pass; its gradients can be asked for until the next draw."""
+        self.forget()
+        self._values = self._sampled()
+        if self.training:
+            self.drawn += 1
+
+    def forget(self) -> None:
+        """Let go of what was drawn: passes that follow see M without noise."""
+        self._values = None
+        self._built.clear()
+
+    @property
+    def temperature(self) -> Tensor:
+        """τ now: a scalar."""
+        return self.law.temperature_at((self.drawn / max(1, self.draws)).clamp(max=1.0).to(self.alpha))
+
+    @property
+    def values(self) -> Tensor:
+        """M of the present pass: (layers or 1, heads or 1, numbers)."""
+        return self._sampled(noisy=False) if self._values is None else self._values
+
+    def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
+        """The mask with Q added: (1 or batch, heads, query, key)."""
+        if self._row(context) is None:
+            return mask
+        added = self._of(context)
+        return added if mask is None else mask + added
+
+    def at(self, context: CallContext) -> Normalizer:
+        """A softmax whose weights are multiplied by M."""
+        if self._row(context) is None:
+            return softmax
+        own = self._of(context)
+        return lambda scores: softmax(scores) * own
+
+    def penalty(self, kind: PenaltyKind = "sum") -> Tensor:
+        """‖M‖₁ without the positions that are always active: a scalar.
+
+        Of the present pass, or where the law has it so its expectation.
+
+        Args:
+            kind: "sum" over layers, heads, and all n x n positions, as the authors have it, or their "mean".
+                The scope may say that the positions of a shorter text are counted.
+        """
+        values = self._fitted(self.law.probabilities(self.alpha)) if self.law.expected else self.values
+        total = (values * self._counts()).sum()
+        return total if kind == "sum" else total / (self.alpha[..., 0].numel() * self._counted**2)
+
+    @property
+    def layers(self) -> tuple[int, ...] | None:
+        """By number those that are masked; None where `kept` and `probabilities` are the same for all."""
+        whole = not self.options.per_layer and self.scope.layers is None
+        return None if whole else tuple(s.layer for s in self.sites)
+
+    def probabilities(self) -> Tensor:
+        """P of every position: (layers or 1, heads or 1, n, n); 1 where it is always active."""
+        with torch.no_grad():
+            return self._by_number(self._whole(self._fitted(self.law.probabilities(self.alpha))))
+
+    def kept(self) -> Tensor:
+        """The positions that stay, see `MaskLaw.kept`: bool, (layers or 1, heads or 1, n, n)."""
+        with torch.no_grad():
+            return self._by_number(self._whole(self._fitted(self.law.kept(self.alpha).to(self.alpha)))) > 0.5
+
+    def _sampled(self, *, noisy: bool | None = None) -> Tensor:
+        if noisy is None:
+            noisy = self.options.noise == "always" or (self.options.noise == "training" and self.training)
+        if not noisy:
+            return self._fitted(self.law.settled(self.alpha, self.temperature))
+        return self._fitted(self.law.sample(self.alpha, self.law.noise(self.alpha), self.temperature))
+
+    def _fitted(self, values: Tensor) -> Tensor:
+        """With 0 for offsets that the law never opens: (layers or 1, heads or 1, numbers of the shape)."""
+        return nn.functional.pad(values, (0, self.options.shape.size - values.shape[-1]))
+
+    def _row(self, context: CallContext) -> int | None:
+        return self._rows.get((context.site.stack, context.site.layer))
+
+    @property
+    def _counted(self) -> int:
+        return self.scope.counted or self.options.longest
+
+    def _counts(self) -> Tensor:
+        shape = self.options.shape
+        counts = shape.counts(self._counted, self.alpha.device).to(self.alpha)
+        return counts if self.options.diagonal else counts.masked_fill(shape.offsets(self.alpha.device) == 0, 0.0)
+
+    def _whole(self, values: Tensor) -> Tensor:
+        n = self.options.longest
+        return self._matrix(values[:, :, None], n, torch.tensor([n], device=values.device))[:, :, 0]
+
+    def _by_number(self, whole: Tensor) -> Tensor:
+        """In the place of every layer's number; layers without a mask, or without heads, have all positions."""
+        if self.layers is None:
+            return whole
+        found = whole.new_ones(self._all_layers, *whole.shape[1:])
+        found[list(self.layers)] = whole
+        return found
+
+    def _matrix(self, values: Tensor, length: int, lengths: Tensor) -> Tensor:
+        """M by position, (..., 1 or batch, length, length) of values (..., 1, numbers)."""
+        found = self.options.shape.matrix(values, length)
+        if self.options.structured:
+            found = found.masked_fill(at_ends(lengths, length), 1.0)
+        if not self.options.diagonal:
+            found = found.masked_fill(torch.eye(length, dtype=torch.bool, device=found.device), 0.0)
+        return found
+
+    def _of(self, context: CallContext) -> Tensor:
+        """Q or M of a call: (1 or batch, heads of the layer, query, key)."""
+        row, length = self._row(context), context.query.shape[2]
+        assert row is not None
+        built = self._built.get((row, length))
+        if built is None:
+            built = self._build(row, context)
+            if self._values is not None:
+                self._built[row, length] = built
+        heads = [h.head for h in context.site.heads]
+        whole = not self.scope.per_head or heads == list(range(built.shape[1]))
+        return built if whole else built[:, heads]
+
+    def _build(self, row: int, context: CallContext) -> Tensor:
+        length = context.query.shape[2]
+        if length > self.options.longest:
+            raise OptionError(
+                f"A text of {counted(length, 'token')} is longer than the mask of {self.options.longest}.",
+                "Give --longest, or leave long texts out.",
+            )
+        # transposed from (heads, 1 or batch, length, length)
+        found = self._matrix(self.values[row][:, None], length, self._lengths(context)).transpose(0, 1)
+        if self.options.form == "additive":
+            return self.options.strength * (found - 1.0)
+        return found if self.options.form == "multiplicative" else torch.log(found + _LEAST)
+
+    def _lengths(self, context: CallContext) -> Tensor:
+        """(batch,), or (1,) where all are as long as the longest and in masks that do not look at lengths."""
+        longest = torch.tensor([context.query.shape[2]], device=context.query.device)
+        if context.queries is None or not self.options.structured:
+            return longest
+        lengths = context.queries.real.sum(dim=1)
+        return longest if bool((lengths == longest).all()) else lengths
+
+
+def _check_layers(wanted: Collection[int] | None, there: Sequence[int]) -> None:
+    if missing := sorted(set(wanted or ()) - set(there)):
+        raise OptionError(
+            f"--layers: there is no layer {missing[0]} with heads in the encoder.",
+            f"Its layers are {min(there)} to {max(there)}.",
+        )
+
+
+def masked_sites(model: nn.Module) -> list[Site]:
+    """The layers of encoders that have heads.
+
+    Raises:
+        OptionError: if there are none.
+        UnsupportedModelError: if heads cannot be found.
+    """
+    sites = [s for s in find_sites(model) if s.stack == "encoder" and s.n_heads]
+    if not sites:
+        raise OptionError(
+            f"{type(model).__name__} has no encoder whose attention could be masked.",
+            "Masks are learned for BERT, ALBERT, the encoder of Marian, and models like them.",
+        )
+    return sites

@@ -1,0 +1,99 @@
+"""A model and its learned mask as one module."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.model_normalizer import attention_of
+from headlens.attention.padding import named, real_tokens
+from headlens.attention.session import AttentionSession
+from headlens.errors import OptionError
+from headlens.interventions.learned_mask import SoftMask
+
+
+class MaskedModel(nn.Module):
+    """A model and its mask, which can be trained, saved and shared by processes.
+
+        masked = MaskedModel(model, SoftMask(masked_sites(model)))
+        with masked.opened():
+            masked(**inputs)
+
+    Args:
+        module: the model; it stays as it is, but for what training changes.
+        mask: of its encoder.
+    """
+
+    def __init__(self, module: PreTrainedModel, mask: SoftMask) -> None:
+        super().__init__()
+        self.module = module
+        self.mask = mask.to(module.device)
+        self._open = False
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Inside, every forward pass of the model, called by itself or through this module, draws a mask and uses it.
+
+        Sentences are as long as the pass's attention mask says.
+        """
+        multiplies = self.mask.options.form == "multiplicative"
+        if multiplies and attention_of(self.module) is not None:
+            raise OptionError(
+                f"--form multiplicative: the attention of this model is {attention_of(self.module)}, not softmax.",
+                "Choose additive or renormalised.",
+            )
+        session = AttentionSession(self.module, edits=[self.mask], normalizer=self.mask if multiplies else None)
+        with session, _drawing(session, self.mask):
+            self._open = True
+            try:
+                yield
+            finally:
+                self._open = False
+                self.mask.forget()
+
+    def forward(self, **inputs: Any) -> Any:
+        """What the model gives."""
+        if not self._open:
+            raise RuntimeError("a masked model runs inside `with masked.opened()`")
+        return self.module(**inputs)
+
+
+@contextmanager
+def _drawing(session: AttentionSession, mask: SoftMask) -> Iterator[None]:
+    """Draw and declare tokens whenever the outermost of the models that are called holds the encoder."""
+    running: list[tuple[nn.Module, ExitStack]] = []
+
+    def begin(module: nn.Module, args: tuple[Any, ...], inputs: dict[str, Any]) -> None:
+        if not running:
+            running.append((module, ExitStack()))
+            mask.draw()
+            tokens = _tokens(named(module, args, inputs))
+            if tokens is not None:
+                running[0][1].enter_context(session.batch(BatchTokens(encoder=tokens)))
+
+    def end(module: nn.Module, _args: object, _output: object) -> None:
+        if running and running[0][0] is module:
+            running.pop()[1].close()
+
+    with ExitStack() as undo:
+        for part in session.model.modules():
+            if isinstance(part, PreTrainedModel):
+                undo.callback(part.register_forward_pre_hook(begin, with_kwargs=True).remove)
+                undo.callback(part.register_forward_hook(end, always_call=True).remove)
+        yield
+
+
+def _tokens(inputs: dict[str, Any]) -> Tokens | None:
+    """What is known of the tokens of a pass: which are padding; None where the encoder does not run."""
+    if inputs.get("encoder_outputs") is not None:
+        return None
+    ids, real = inputs.get("input_ids"), inputs.get("attention_mask")
+    if real is None and isinstance(ids, Tensor):
+        real = torch.ones_like(ids)
+    return real_tokens(real, ids)

@@ -1,0 +1,207 @@
+"""One attention call with the quantities that several metrics need, each worked out once."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+import torch
+from torch import Tensor
+
+from headlens.attention.contract import AttentionCall, Tokens
+from headlens.attention.sites import Site
+from headlens.errors import SelfCheckError
+from headlens.metrics.batch_cache import once_per_batch
+from headlens.metrics.reductions import largest
+from headlens.metrics.word_argmax import Plan, plan, pointed_at
+from headlens.metrics.words import WordLevel, word_level, word_weights
+
+# Columns that are cheaper to fetch one by one than with a pass over all weights.
+MOST_SPECIAL = 8
+
+Level = Literal["token", "word"]
+
+
+class Peak(NamedTuple):
+    """The most attended key of every query: (batch, heads, query) each.
+
+    A query points nowhere, `key` -1, when it has no candidate key (`weight` -1) or gives all of them exactly 0.
+    """
+
+    weight: Tensor
+    key: Tensor
+
+
+class Asked(NamedTuple):
+    """Tokens of both sides, and the words of the queries that somebody asks about."""
+
+    queries: Tokens
+    keys: Tokens
+    plan: Plan
+
+
+class CallView:
+    """What a metric sees of an attention call, at token or at word level.
+
+    `weights` are (batch, heads, query, key) in at least float32; `queries` and `keys` tell about the two sides.
+    """
+
+    def __init__(self, call: AttentionCall, level: Level = "token") -> None:
+        if call.weights is None or call.queries is None or call.keys is None:
+            raise SelfCheckError(f"{call.site}: a metric needs attention weights and the tokens of the batch.")
+        self.site: Site = call.site
+        self.causal = call.causal
+        self._weights = call.weights.float() if call.weights.dtype.itemsize < 4 else call.weights
+        self._queries, self._keys = call.queries, call.keys
+        self.level = level
+
+    @property
+    def crosses(self) -> bool:
+        """Whether queries and keys are different sequences."""
+        return self.site.stack == "cross"
+
+    @property
+    def sums_dtype(self) -> torch.dtype:
+        """float64, or float32 on devices that have no more."""
+        return torch.float32 if self._weights.device.type == "mps" else torch.float64
+
+    @cached_property
+    def query_words(self) -> WordLevel:
+        """The words on the query side."""
+        return word_level(self._queries)
+
+    @cached_property
+    def key_words(self) -> WordLevel:
+        """The words on the key side."""
+        return word_level(self._keys)
+
+    @cached_property
+    def word_weights(self) -> Tensor:
+        """Word-level attention (batch, heads, query units, key units), whatever the level of the view."""
+        return word_weights(self._weights, self.query_words, self.key_words)
+
+    @property
+    def weights(self) -> Tensor:
+        """Attention weights at the level of the view."""
+        return self._weights if self.level == "token" else self.word_weights
+
+    @property
+    def queries(self) -> Tokens:
+        """The query side at the level of the view."""
+        return self._queries if self.level == "token" else self.query_words.tokens
+
+    @property
+    def keys(self) -> Tokens:
+        """The key side at the level of the view."""
+        return self._keys if self.level == "token" else self.key_words.tokens
+
+    @cached_property
+    def peak(self) -> Peak:
+        """The most attended key that is not special; the first one of several equal. A `weight` is never below 0."""
+        weight, key = self._largest
+        # Rows that are masked throughout weigh padding as they do everything else.
+        special = self.keys.special.gather(1, key.flatten(1)).view(key.shape)
+        return Peak(weight, key.masked_fill((weight <= 0) | special, -1))
+
+    @cached_property
+    def _columns(self) -> Tensor | None:
+        """Weights of the special keys: (batch, special keys, heads, query); None where there are too many."""
+        special = special_keys(self.keys)
+        return None if special is None else self.weights[special.sentence, :, :, special.token]
+
+    @cached_property
+    def _largest(self) -> tuple[Tensor, Tensor]:
+        """Weight and place of the largest one among keys that are not special."""
+        special, columns = special_keys(self.keys), self._columns
+        if special is None or columns is None or self.weights.requires_grad:
+            return largest(self.weights * (~self.keys.special).to(self.weights.dtype)[:, None, None])
+        # Special keys are taken out for a moment: a copy of all weights without them would cost more than the search.
+        self.weights[special.sentence, :, :, special.token] = 0
+        found = largest(self.weights)
+        self.weights[special.sentence, :, :, special.token] = columns
+        return found
+
+    @cached_property
+    def highest(self) -> tuple[Tensor, Tensor]:
+        """The largest weight among real keys that are no separators, and among all keys; (batch, heads, query).
+
+        What is not special was looked through for the peak; of the special keys there are few.
+        """
+        special, columns = special_keys(self.keys), self._columns
+        if special is None or columns is None:
+            between = self.keys.real & ~self.keys.separator
+            return peak_among(self.weights, between).weight.clamp(min=0), self.weights.amax(-1)
+        if not columns.shape[1]:
+            return self.peak.weight, self.peak.weight
+        others = columns.masked_fill(special.separator[:, :, None, None], 0).amax(1)
+        return torch.maximum(self.peak.weight, others), torch.maximum(self.peak.weight, columns.amax(1))
+
+    @cached_property
+    def peaked(self) -> Tensor:
+        """Queries that are not special and point somewhere; (batch, heads, query)."""
+        return ~self.queries.special[:, None] & (self.peak.key >= 0)
+
+    @property
+    def asked(self) -> Asked:
+        """The words that somebody asks about, whatever the level of the view."""
+        return Asked(self._queries, self._keys, plan(self._queries, self._keys))
+
+    @cached_property
+    def word_targets(self) -> Tensor:
+        """First token of the word that every word asked about attends to most, -1 for none; (rows, heads)."""
+        return pointed_at(self._weights, self.asked.plan)
+
+    @cached_property
+    def other_targets(self) -> Tensor:
+        """The same among the other words."""
+        return pointed_at(self._weights, self.asked.plan, others=True)
+
+    @cached_property
+    def available(self) -> Tensor:
+        """How many keys each query may attend to; (batch, query)."""
+        keys = self.keys.real.sum(1, keepdim=True).expand(self.queries.shape)
+        if not self.causal:
+            return keys
+        return torch.minimum(keys, torch.arange(1, self.queries.shape[1] + 1, device=keys.device))
+
+
+class SpecialKeys(NamedTuple):
+    """Where the special tokens of every sentence stand; (batch, most) each, but for `sentence`.
+
+    Args:
+        sentence: (batch, 1), to index with.
+        token: which they are; sentences with fewer repeat their first one.
+        separator: which of them are separators.
+    """
+
+    sentence: Tensor
+    token: Tensor
+    separator: Tensor
+
+
+@once_per_batch
+def special_keys(keys: Tokens) -> SpecialKeys | None:
+    """The special tokens of a batch; None where they are many, or where a separator is not special."""
+    special = keys.real & keys.special
+    most = int(special.sum(1).max())
+    enough = special.any(1).all() or not most
+    if most > MOST_SPECIAL or not enough or bool((keys.separator & ~keys.special).any()):
+        return None
+    # Special tokens to the front, in order.
+    index = (~special).long().argsort(dim=1, stable=True)[:, :most]
+    index = torch.where(special.gather(1, index), index, index[:, :1])
+    sentence = torch.arange(len(index), device=index.device)[:, None]
+    return SpecialKeys(sentence, index, keys.separator.gather(1, index))
+
+
+def peak_among(weights: Tensor, candidates: Tensor) -> Peak:
+    """The largest weight among candidate keys.
+
+    Args:
+        weights: (batch, heads, query, key).
+        candidates: (batch, key), or (batch, query, key) where they depend on the query.
+    """
+    allowed = candidates[:, None, None] if candidates.dim() == 2 else candidates[:, None]
+    values, index = weights.masked_fill(~allowed, -1.0).max(dim=-1)
+    # All weight on special tokens, or zeros of entmax: the first of many equal zeros would be taken for a target.
+    return Peak(values, index.masked_fill(values <= 0, -1))

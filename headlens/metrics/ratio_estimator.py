@@ -1,0 +1,74 @@
+"""Means over the tokens of a corpus, with intervals that respect that tokens come in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from scipy import stats
+from torch import Tensor
+
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
+
+_MOMENTS = ("x", "n", "xx", "xn", "nn", "sentences")
+
+
+def ratio_sums(name: str, view: CallView, values: Tensor, counted: Tensor) -> dict[str, Tensor]:
+    """Sums for the mean of `values` over the counted queries, and for its interval.
+
+    Args:
+        name: prefix of the sums.
+        view: the call, for the type of sums.
+        values: (batch, heads, query).
+        counted: (batch, query) or (batch, heads, query).
+
+    Returns:
+        Per head: sums over sentences of x (sum of values), n (count), x², xn, n², and the number of sentences
+        with n > 0; (heads,) each.
+    """
+    mask = counted if counted.dim() == 3 else counted[:, None]
+    return sentence_sums(name, values.masked_fill(~mask, 0).sum(-1, dtype=view.sums_dtype), mask.sum(-1))
+
+
+def sentence_sums(name: str, x: Tensor, n: Tensor) -> dict[str, Tensor]:
+    """The same from the sums of every sentence.
+
+    Args:
+        name: prefix of the sums.
+        x: sum of the values of every sentence; (batch, heads).
+        n: how many they are; (batch, heads), or (batch, 1) if the heads do not differ.
+    """
+    moments = (x, n, x * x, x * n, n * n, (n > 0).long())
+    return {f"{name}.{key}": m.sum(0).expand(x.shape[1]) for key, m in zip(_MOMENTS, moments, strict=True)}
+
+
+def ratio_mean(name: str, sums: Mapping[str, Array]) -> Array:
+    """Mean per head; NaN where nothing was counted."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean: Array = sums[f"{name}.x"] / sums[f"{name}.n"]
+    return mean
+
+
+def ratio_interval(
+    name: str, sums: Mapping[str, Array], *, within: tuple[float, float] = (-np.inf, np.inf), level: float = 0.95
+) -> tuple[Array, Array]:
+    """Interval of a mean over tokens drawn sentence by sentence.
+
+    A ratio estimator with its linearised (delta-method) variance, clustered by sentence: the tokens of a
+    sentence are not independent, an interval that takes them to be is too narrow (Cochran 1977, section 6.4).
+
+    Args:
+        name: prefix of the sums.
+        sums: of one site.
+        within: range the quantity can have; the interval is cut to it.
+        level: confidence level.
+    """
+    x, n, xx, xn, nn, sentences = (sums[f"{name}.{k}"] for k in _MOMENTS)
+    mean = ratio_mean(name, sums)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        spread = np.maximum(xx - 2 * mean * xn + mean**2 * nn, 0.0)
+        error = np.sqrt(spread * sentences / (sentences - 1)) / n
+        wide = stats.t.ppf(0.5 + level / 2, sentences - 1) * error
+    del x
+    return np.clip(mean - wide, *within), np.clip(mean + wide, *within)

@@ -1,0 +1,177 @@
+"""Which word a word attends to most: word-level attention (`metrics.words`), for the rows that are asked for only.
+
+A word stands at its first token. Its other pieces are added to it there, which touches few columns and rows, where a
+product with the matrix of all words would touch everything for every word.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headlens.attention.contract import Tokens
+from headlens.metrics.batch_cache import once_per_batch, once_per_pair
+from headlens.metrics.reductions import at_once, cut, largest
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where the words of a padded batch stand.
+
+    Args:
+        first: first token of every word; (batch, words), 0 past the end.
+        starts: whether a token is the first one of a word; (batch, length).
+        sentence, word, token: the other pieces, ordered by sentence and word; (pieces,) each.
+    """
+
+    first: Tensor
+    starts: Tensor
+    sentence: Tensor
+    word: Tensor
+    token: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Which rows and columns of a batch to fetch and where to add them.
+
+    Args:
+        row_of_word: row of every word that is asked for; (batch, words), -1 for others.
+        sentence, word, token: of every row; (rows,) each.
+        piece: (3, n): row, sentence and token of the other pieces of the words that attend.
+        added: (3, m): number of the sum below, row and token of the other pieces of the words attended to.
+        sums: (2, s): row and first token of every word in pieces.
+        words: 1 where a word begins; (rows, 1, length).
+    """
+
+    row_of_word: Tensor
+    sentence: Tensor
+    word: Tensor
+    token: Tensor
+    piece: Tensor
+    added: Tensor
+    sums: Tensor
+    words: Tensor
+
+
+@once_per_batch
+def places(tokens: Tokens) -> Places:
+    """Find the words of a batch."""
+    n_words = tokens.n_pieces.shape[1]
+    position = torch.arange(tokens.shape[1], device=tokens.word.device).expand(tokens.shape)
+    slot = torch.where(tokens.word >= 0, tokens.word, n_words)
+    room = torch.full((tokens.shape[0], n_words + 1), tokens.shape[1], device=slot.device)
+    first = room.scatter_reduce(1, slot, position, "amin")
+    starts = (tokens.word >= 0) & (first.gather(1, slot) == position)
+    sentence, token = ((tokens.word >= 0) & ~starts).nonzero(as_tuple=True)
+    word = tokens.word[sentence, token]
+    order = (sentence * (n_words + 1) + word).argsort(stable=True)
+    first = first[:, :n_words]
+    return Places(first.where(first < tokens.shape[1], 0), starts, sentence[order], word[order], token[order])
+
+
+def exact(tensor: Tensor) -> torch.dtype:
+    """float64, or float32 on devices that have no more."""
+    return torch.float32 if tensor.device.type == "mps" else torch.float64
+
+
+@once_per_pair
+def plan(queries: Tokens, keys: Tokens) -> Plan:
+    """Prepare `word_rows` for the words of dependency arcs, and all words of sentences with rare words."""
+    here, there = places(queries), places(keys)
+    wanted = _wanted(queries, keys)
+    sentence, word = wanted.nonzero(as_tuple=True)
+    row_of_word = torch.full(wanted.shape, -1, device=wanted.device)
+    row_of_word[sentence, word] = torch.arange(len(word), device=wanted.device)
+    row = row_of_word[here.sentence, here.word]
+    piece = torch.stack([row, here.sentence, here.token])[:, row >= 0]
+    into, added = _pairs(sentence, there)
+    key = into * keys.shape[1] + there.first[there.sentence, there.word][added]
+    distinct, number = torch.unique_consecutive(key, return_inverse=True)
+    return Plan(
+        row_of_word=row_of_word,
+        sentence=sentence,
+        word=word,
+        token=here.first[sentence, word],
+        piece=piece,
+        added=torch.stack([number, into, there.token[added]]),
+        sums=torch.stack([distinct // keys.shape[1], distinct % keys.shape[1]]),
+        words=there.starts[sentence][:, None].to(exact(wanted)),
+    )
+
+
+def _wanted(queries: Tokens, keys: Tokens) -> Tensor:
+    """Words somebody asks about: (batch, words)."""
+    there = queries.n_pieces > 0
+    wanted = torch.zeros_like(there)
+    if queries.arcs is not None:
+        for end in (1, 2):
+            wanted[queries.arcs[:, 0], queries.arcs[:, end]] = True
+    if keys.rarity is not None:
+        wanted |= (keys.rarity > 0).any(1, keepdim=True)
+    return wanted & there
+
+
+def _pairs(sentence: Tensor, there: Places) -> tuple[Tensor, Tensor]:
+    """Every row with every further piece of its sentence: numbers of both, (pairs,) each."""
+    n_pieces = torch.bincount(there.sentence, minlength=there.first.shape[0])  # of each sentence
+    begin = n_pieces.cumsum(0) - n_pieces
+    each = n_pieces[sentence]
+    row = torch.arange(len(sentence), device=sentence.device).repeat_interleave(each)
+    within = torch.arange(len(row), device=row.device) - (each.cumsum(0) - each)[row]
+    return row, begin[sentence][row] + within
+
+
+def word_rows(weights: Tensor, chosen: Plan, heads: Tensor) -> Tensor:
+    """Attention from words to words, each at its first token and 0 elsewhere.
+
+    Sums over the pieces of both, in float64 where the device has it: adding pieces in float32 would round, and
+    decide between near-equal words. Means over the pieces of the word that attends would point at the same word.
+
+    Args:
+        weights: (batch, heads, query, key).
+        chosen: which rows.
+        heads: numbers of the heads wanted.
+
+    Returns:
+        (rows, heads, key).
+    """
+    kind = exact(weights)
+    _, n_heads, n_queries, n_keys = weights.shape
+    flat = weights.reshape(-1, n_keys)
+
+    def fetch(sentence: Tensor, token: Tensor) -> Tensor:
+        place = (sentence[:, None] * n_heads + heads) * n_queries + token[:, None]
+        return flat.index_select(0, place.flatten()).to(kind).view(len(token), len(heads), n_keys)
+
+    rows = fetch(chosen.sentence, chosen.token)
+    row, sentence, token = chosen.piece
+    rows.index_add_(0, row, fetch(sentence, token))
+    number, row, token = chosen.added
+    row_of_sum, first = chosen.sums
+    sums = rows[row_of_sum, :, first]  # (sums, heads)
+    rows[row_of_sum, :, first] = sums.index_add_(0, number, rows[row, :, token])
+    return rows.mul_(chosen.words)
+
+
+def pointed_at(weights: Tensor, chosen: Plan, *, others: bool = False) -> Tensor:
+    """First token of the most attended word of every row, -1 where a head gives all words exactly 0; (rows, heads).
+
+    The first one of several equal words wins.
+
+    Args:
+        weights: (batch, heads, query, key).
+        chosen: which rows.
+        others: leave attention of a word to itself out.
+    """
+    size = len(chosen.token) * weights.shape[3]
+    found = []
+    for heads in cut(torch.arange(weights.shape[1], device=weights.device), at_once(weights, size)):
+        rows = word_rows(weights, chosen, heads)
+        if others:
+            rows[torch.arange(len(rows), device=rows.device), :, chosen.token] = 0
+        weight, token = largest(rows)
+        found.append(token.masked_fill_(weight <= 0, -1))
+    return torch.cat(found, dim=1)

@@ -1,0 +1,1 @@
+"""Figures: parts that the figures of several analyses use."""

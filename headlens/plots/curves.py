@@ -1,0 +1,60 @@
+"""Lines of a metric with intervals, beside the level of the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headlens.plots.axis_labels import FAMILY
+from headlens.plots.head_grid import Grid, numbers
+from headlens.plots.style import INK, TICK_SIZE
+
+VALUES = ("value", "ci_low", "ci_high")
+
+
+def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = False, colour: str = INK) -> None:
+    """A dashed line for each row's `value`, and a band from `ci_low` to `ci_high` if there is one.
+
+    Sideways the values run along the x axis, and the line stands upright.
+    """
+    line, band = (axes.axvline, axes.axvspan) if sideways else (axes.axhline, axes.axhspan)
+    for value, low, high in zip(*(numbers(rows, name) for name in VALUES), strict=True):
+        line(value, color=colour, linewidth=0.8, linestyle="--", label=label, zorder=1)
+        if np.isfinite([low, high]).all():
+            band(low, high, color=colour, alpha=0.07, linewidth=0, zorder=0)
+
+
+def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sideways: bool = False) -> None:
+    """The intervals of rows that stand at some places, of the x axis or sideways of the y axis."""
+    values, low, high = (numbers(rows, name) for name in VALUES)
+    spread = np.clip(np.vstack([values - low, high - values]), 0, None)
+    along: dict[str, Any] = (
+        {"x": values, "y": at, "xerr": spread} if sideways else {"x": at, "y": values, "yerr": spread}
+    )
+    axes.errorbar(**along, fmt="none", ecolor=colour, elinewidth=0.7, capsize=1.5, zorder=2)
+
+
+def known_values(rows: pd.DataFrame) -> Grid:
+    """All values and ends of intervals that are numbers."""
+    every: Grid = np.concatenate([numbers(rows, name) for name in VALUES])
+    return every[np.isfinite(every)]
+
+
+def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:
+    """What is drawn in any of the axes, each once, under all of them."""
+    found = [axes.get_legend_handles_labels() for axes in drawn]
+    by_label = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
+    figure.legend(
+        by_label.values(),
+        by_label.keys(),
+        loc="lower center",
+        ncols=-(-len(by_label) // lines),
+        frameon=False,
+        borderpad=0.2,
+        prop={"family": FAMILY, "size": TICK_SIZE},
+    )

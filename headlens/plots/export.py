@@ -1,0 +1,112 @@
+"""Figures to files: PNG for the eye, SVG and PDF for print, GIF for what moves; the same bytes every time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+from matplotlib.animation import PillowWriter
+from matplotlib.figure import Figure
+
+from headlens.errors import OptionError
+from headlens.files import atomic_path
+
+DPI = 200
+FORMATS = ("png", "svg", "pdf")
+_REPEATABLE: dict[Any, Any] = {"svg.hashsalt": "headlens", "pdf.fonttype": 42}
+# No dates, which would differ from time to time.
+_ABOUT: dict[str, dict[str, str | None]] = {
+    "png": {},
+    "svg": {"Date": None, "Creator": "headlens"},
+    "pdf": {"CreationDate": None, "Creator": "headlens", "Producer": None},
+}
+MOVING_DPI = 110  # of a GIF: every frame is a picture of its own
+_PER_SECOND, _HELD = 4, 10  # frames; how many the last one lasts, before all begins again
+# matplotlib reads the salt of SVG ids, and whether margins are cut off, from its global settings only
+_SETTINGS = threading.Lock()
+
+
+@dataclass(frozen=True)
+class Animation:
+    """A figure that changes.
+
+    Args:
+        figure: drawn once, as large as it will be.
+        frames: how many there are, at least one.
+        draw: brings the figure to the state of a frame, counted from 0.
+    """
+
+    figure: Figure
+    frames: int
+    draw: Callable[[int], None]
+
+
+class _HaltingWriter(PillowWriter):
+    """Writes a GIF whose last frame lasts longer."""
+
+    _frames: list[Any]
+
+    def finish(self) -> None:
+        # frames that are equal become one
+        self._frames.extend(self._frames[-1:] * (_HELD - 1))
+        super().finish()
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Refuse what a figure cannot be written as.
+
+    Raises:
+        OptionError: for an unknown format, or none.
+    """
+    known = ", ".join(FORMATS)
+    if wrong := [name for name in formats if name not in FORMATS]:
+        raise OptionError(f"--format {wrong[0]!r} is not a format of figures.", f"Choose among {known}.")
+    if not formats:
+        raise OptionError("--format names none.", f"Choose among {known}.")
+
+
+def write_figure(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
+    """Write `figure` as `<stem>.png` (200 dpi), `<stem>.svg`, `<stem>.pdf`; the same figure gives the same bytes.
+
+    Text in a PDF stays text, in TrueType fonts, as publishers ask for.
+
+    Args:
+        figure: the figure.
+        stem: path without the ending.
+        formats: which of `FORMATS`.
+
+    Returns:
+        The paths, in the order of `FORMATS`.
+
+    Raises:
+        OptionError: for an unknown format.
+        OutputError: if the folder cannot be written or the disk is full.
+    """
+    check_formats(formats)
+    paths = []
+    for name in [name for name in FORMATS if name in formats]:
+        path = Path(f"{stem}.{name}")
+        with atomic_path(path) as temporary, _SETTINGS, mpl.rc_context(_REPEATABLE):
+            figure.savefig(temporary, format=name, dpi=DPI if name == "png" else None, metadata=_ABOUT[name])
+        paths.append(path)
+    return paths
+
+
+def write_animation(animation: Animation, path: str | Path) -> Path:
+    """Write an animation as GIF that begins again at its end and halts there; the same frames give the same bytes.
+
+    Raises:
+        OutputError: if the folder cannot be written or the disk is full.
+    """
+    writer = _HaltingWriter(fps=_PER_SECOND)
+    with atomic_path(path) as temporary, _SETTINGS, mpl.rc_context({"savefig.bbox": None}):
+        writer.setup(animation.figure, str(temporary), dpi=MOVING_DPI)
+        for number in range(animation.frames):
+            animation.draw(number)
+            writer.grab_frame()
+        writer.finish()
+    return Path(path)

@@ -1,0 +1,246 @@
+"""Grids of layers × heads on one sheet: cells of one size, layer 0 at the bottom, all numbers from 0."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headlens.heads import STACKS
+from headlens.plots.style import (
+    COLUMN_WIDTH,
+    FULL_WIDTH,
+    HEADING_SIZE,
+    dress,
+    fold,
+    further_lines,
+    heading,
+    headline,
+    in_column,
+    new_figure,
+    page_width,
+    tick_step,
+)
+
+Grid = npt.NDArray[np.float64]
+
+# inches
+LEFT, BOTTOM, GAP, TOP, LINE = 0.40, 0.42, 0.12, 0.25, 0.135
+LARGEST_CELL, CLEAR_CELL, SMALLEST_CELL, LOWEST_PANEL = 0.42, 0.12, 0.05, 0.40
+SMALLEST_SLOT, SMALLEST_SHEET, TALLEST_SHEET = 1.5, 2.1, 9.2
+
+
+class Part(NamedTuple):
+    """The rows of one stack of one model."""
+
+    model: str
+    stack: str
+    rows: pd.DataFrame
+
+    @property
+    def name(self) -> str:
+        """Model and stack, for a title."""
+        return f"{self.model}, {self.stack}" if self.model else self.stack
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One grid to be drawn: `values` (layers, heads), NaN where there is no value; `present`: such a head exists."""
+
+    title: str
+    values: Grid
+    present: npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """A figure with axes laid out like the panels, the size of a cell, and the room at the side and top, in inches."""
+
+    figure: Figure
+    axes: list[list[Axes]]
+    cell: tuple[float, float]
+    side: float
+    top: float = TOP
+
+
+def combine(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
+    """The tables of several models as one, each under its name."""
+    return pd.concat([frame.assign(model=name) for name, frame in frames.items()], ignore_index=True)
+
+
+def parts(frame: pd.DataFrame) -> list[Part]:
+    """Split a table by model, in order of appearance, and by stack: encoder, decoder, cross."""
+    models = frame["model"].fillna("").astype(str) if "model" in frame else pd.Series("", index=frame.index)
+    return [
+        Part(model, stack, frame[(models == model) & (frame["stack"] == stack)])
+        for model in models.drop_duplicates()
+        for stack in STACKS
+        if ((models == model) & (frame["stack"] == stack)).any()
+    ]
+
+
+def numbers(frame: pd.DataFrame, column: str) -> Grid:
+    """A column as floats; all NaN when the table lacks it."""
+    if column not in frame:
+        return np.full(len(frame), np.nan)
+    return pd.to_numeric(frame[column], errors="coerce").to_numpy(np.float64)
+
+
+def has_numbers(frame: pd.DataFrame, *columns: str) -> bool:
+    """Whether any of the columns holds a number."""
+    return any(bool(np.isfinite(numbers(frame, column)).any()) for column in columns)
+
+
+def scatter_grid(rows: pd.DataFrame, values: npt.ArrayLike, empty: object = np.nan) -> npt.NDArray[np.generic]:
+    """One value per row of a table, placed at (layer, head); `empty` where there is no such head."""
+    layers, heads = rows["layer"].to_numpy(int), rows["head"].to_numpy(int)
+    flat = np.asarray(values)
+    grid = np.full((layers.max() + 1, heads.max() + 1), empty, dtype=flat.dtype)
+    grid[layers, heads] = flat
+    return grid
+
+
+def panel(rows: pd.DataFrame, values: Grid, title: str) -> Panel:
+    """A panel from one value per row of a table."""
+    present = scatter_grid(rows, np.ones(len(rows), bool), empty=False).astype(bool)
+    return Panel(title, scatter_grid(rows, values).astype(np.float64), present)
+
+
+def flow(panels: Sequence[tuple[str, Panel]], most_heads: int = 26) -> list[list[Panel]]:
+    """Break (model, panel) pairs into rows of at most `most_heads` heads.
+
+    A model with several stacks starts a row of its own, so that its stacks stand side by side.
+    """
+    many = len({model for model, _ in panels}) < len(panels)
+    rows: list[list[Panel]] = []
+    last: str | None = None
+    for model, item in panels:
+        used = sum(p.values.shape[1] for p in rows[-1]) if rows else most_heads
+        if used + item.values.shape[1] > most_heads or (many and model != last):
+            rows.append([])
+        rows[-1].append(item)
+        last = model
+    return rows
+
+
+def lay_out(
+    rows: Sequence[Sequence[Panel]],
+    title: str,
+    side: float = 0.0,
+    foot: float = 0.0,
+    tallest_cell: float = 0.30,
+    lowest_cell: float = 0.0,
+) -> Sheet:
+    """Make a figure with one pair of axes per panel, `side` inches free on the right and `foot` at the bottom.
+
+    Cells are as large as fits a page, and equally large in all panels. In a column, the panels of a row stand below
+    each other where they would be too small.
+    """
+    page = sheet_width(rows, side)
+    lines = _lines(rows, side, page)
+    width = min(_cell_width(line, page, side) for line in lines)
+    slots = _slots(lines, width)
+    whole = max(COLUMN_WIDTH, sum(slots) + side + 0.05)
+    top = TOP + further_lines(title, whole)
+    cell = width, _cell_height(lines, slots, max(min(width, tallest_cell), lowest_cell), top)
+    heights = [_row_height(line, slots, cell[1]) for line in lines]
+    # a colour bar needs some height for its label
+    height = max(SMALLEST_SHEET if side else 0.0, top + sum(heights) + foot)
+    figure = new_figure(whole, height)
+    headline(figure, title)
+    tops = height - top - np.cumsum([0, *heights[:-1]])
+    made = [_row_axes(figure, line, slots, cell, begin) for line, begin in zip(lines, tops, strict=True)]
+    in_order = chain.from_iterable(made)
+    return Sheet(figure, [list(islice(in_order, len(row))) for row in rows], cell, side, top)
+
+
+def sheet_width(rows: Sequence[Sequence[Panel]], side: float) -> float:
+    """How wide the page is that `lay_out` plans for; the full one for very many heads or panels, even in a column."""
+    if not in_column():
+        return FULL_WIDTH
+    lines = _lines(rows, side, page_width())
+    slots = _slots(lines, min(_cell_width(line, page_width(), side) for line in lines))
+    long = TOP + sum(_row_height(line, slots, SMALLEST_CELL) for line in lines) > TALLEST_SHEET
+    return FULL_WIDTH if long else page_width(round(sum(slots) + side + 0.05, 6))
+
+
+def _lines(rows: Sequence[Sequence[Panel]], side: float, page: float) -> Sequence[Sequence[Panel]]:
+    """The rows, which are planned for a full page; in a column each is broken into lines whose panels stay clear."""
+    if page == FULL_WIDTH:
+        return rows
+    for abreast in range(max(map(len, rows)), 0, -1):
+        lines = [row[start : start + abreast] for row in rows for start in range(0, len(row), abreast)]
+        if sum(_slots(lines, CLEAR_CELL)) + side + 0.05 <= page:
+            break
+    return lines
+
+
+def _slots(lines: Sequence[Sequence[Panel]], cell_width: float) -> list[float]:
+    """The widths of the panels that stand side by side, with what is around them."""
+    return [
+        max(SMALLEST_SLOT, LEFT + GAP + cell_width * max(line[i].values.shape[1] for line in lines if len(line) > i))
+        for i in range(max(map(len, lines)))
+    ]
+
+
+def _cell_width(row: Sequence[Panel], page: float, side: float) -> float:
+    room = page - 0.05 - side - len(row) * (LEFT + GAP)
+    heads: int = sum(p.values.shape[1] for p in row)
+    return max(SMALLEST_CELL, min(LARGEST_CELL, room / heads))
+
+
+def _cell_height(rows: Sequence[Sequence[Panel]], slots: Sequence[float], wanted: float, top: float) -> float:
+    layers: int = sum(max(p.values.shape[0] for p in row) for row in rows)
+    deepest: int = max(p.values.shape[0] for row in rows for p in row)
+    wanted = max(wanted, LOWEST_PANEL / deepest)
+    room = TALLEST_SHEET - top - sum(_row_height(row, slots, 0.0) for row in rows)
+    return max(SMALLEST_CELL, min(wanted, room / layers))
+
+
+def _title_height(row: Sequence[Panel], slots: Sequence[float]) -> float:
+    folded = (fold(p.title, slot - 0.05, HEADING_SIZE) for p, slot in zip(row, slots, strict=False))
+    return 0.06 + LINE * max(text.count("\n") + 1 for text in folded)
+
+
+def _row_height(row: Sequence[Panel], slots: Sequence[float], cell_height: float) -> float:
+    layers: int = max(p.values.shape[0] for p in row)
+    return _title_height(row, slots) + cell_height * layers + BOTTOM
+
+
+def _row_axes(
+    figure: Figure, row: Sequence[Panel], slots: Sequence[float], cell: tuple[float, float], top: float
+) -> list[Axes]:
+    width, height = figure.get_size_inches()
+    made = []
+    for item, slot, left in zip(row, slots, np.cumsum([0, *slots[:-1]]), strict=False):
+        layers, heads = item.values.shape
+        box = heads * cell[0], layers * cell[1]
+        low = top - _title_height(row, slots) - box[1]
+        axes = figure.add_axes(((left + LEFT) / width, low / height, box[0] / width, box[1] / height))
+        dress(axes, "head", "layer")
+        heading(axes, item.title, slot - 0.05, shift=LEFT - 0.08)
+        number_axes(axes, item.values.shape, cell)
+        made.append(axes)
+    return made
+
+
+def number_axes(axes: Axes, shape: tuple[int, ...], cell: tuple[float, float]) -> None:
+    """Ticks at whole layers and heads, thinned where they would touch; layer 0 at the bottom."""
+    layers, heads = shape
+    axes.set_xlim(-0.5, heads - 0.5)
+    axes.set_ylim(-0.5, layers - 0.5)
+    axes.set_xticks(range(0, heads, tick_step(cell[0], 0.15)))
+    axes.set_yticks(range(0, layers, tick_step(cell[1], 0.115)))
+
+
+def each(sheet: Sheet, rows: Sequence[Sequence[Panel]]) -> Iterator[tuple[Axes, Panel]]:
+    """Axes and panels in pairs."""
+    for axes, panels in zip(sheet.axes, rows, strict=True):
+        yield from zip(axes, panels, strict=True)

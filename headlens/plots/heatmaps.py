@@ -1,0 +1,143 @@
+"""One number per head, as heatmaps: confidence, entropy, rare words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, paint
+from headlens.plots.head_grid import (
+    Part,
+    combine,
+    each,
+    flow,
+    has_numbers,
+    lay_out,
+    numbers,
+    panel,
+    parts,
+    sheet_width,
+)
+from headlens.plots.style import FULL_WIDTH
+
+
+def confidence_map(frames: Mapping[str, pd.DataFrame]) -> Figure | None:
+    """Confidence of every head, without and with separator tokens, on one scale from 0 to 1.
+
+    After Voita et al. (2019), section 5. One row of two panels per model and stack.
+
+    Args:
+        frames: rows of `heads.csv` by model name.
+
+    Returns:
+        The figure, or None when no head has a confidence.
+    """
+    columns = {"confidence": "without separators", "confidence_all": "all tokens"}
+    scale = Scale("confidence (mean largest weight)")
+    return paired_maps(combine(frames), columns, [scale], "Confidence of attention heads")
+
+
+def rare_map(heads: pd.DataFrame) -> Figure | None:
+    """How often every head points at the rarest word of a sentence, and at one of the two rarest.
+
+    Titles of panels say how often a head that points at random would.
+
+    Args:
+        heads: rows of `heads.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when nothing was measured.
+    """
+    columns = {"rare_top1": "the rarest word", "rare_top2": "one of the two rarest"}
+    scale = Scale("share of query words", high=_upper(heads, *columns))
+    return paired_maps(heads, columns, [scale], "Heads that point at rare words", _rare_chance)
+
+
+def entropy_map(heads: pd.DataFrame) -> Figure | None:
+    """Entropy of every head's attention, in nats and divided by the logarithm of the number of keys.
+
+    Args:
+        heads: rows of `heads.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when nothing was measured.
+    """
+    columns = {"entropy": "in nats", "entropy_norm": "normalised"}
+    nats = Scale("entropy (nats)", high=_upper(heads, "entropy"))
+    share = Scale("entropy / log(number of keys)", colours="cividis")
+    return paired_maps(heads, columns, [nats, share], "Entropy of attention heads")
+
+
+def head_map(heads: pd.DataFrame, column: str, scale: Scale, title: str) -> Figure | None:
+    """One column of a table with one row per head; stacks side by side.
+
+    Args:
+        heads: columns model, stack, layer, head, and `column`.
+        column: the quantity.
+        scale: its colours.
+        title: title of the figure.
+
+    Returns:
+        The figure, or None when the column is empty.
+    """
+    if not has_numbers(heads, column):
+        return None
+    rows = flow([(p.model, panel(p.rows, numbers(p.rows, column), p.name)) for p in parts(heads)])
+    sheet = lay_out(rows, title, side=BAR_SLOT + 0.15)
+    for axes, item in each(sheet, rows):
+        paint(axes, item, scale)
+    add_bars(sheet, scale)
+    return sheet.figure
+
+
+def paired_maps(
+    heads: pd.DataFrame,
+    columns: Mapping[str, str],
+    scales: list[Scale],
+    title: str,
+    remark: Callable[[Part, str], str] | None = None,
+) -> Figure | None:
+    """Several columns of one table side by side, one row per model and stack.
+
+    Args:
+        heads: columns model, stack, layer, head, and those named.
+        columns: the quantities, with the words that title their panels.
+        scales: one for all columns, or one for each.
+        title: title of the figure.
+        remark: what else to say in the title of a panel, given its part and column.
+
+    Returns:
+        The figure, or None when all the columns are empty.
+    """
+    if not has_numbers(heads, *columns):
+        return None
+    rows = [
+        [
+            panel(p.rows, numbers(p.rows, name), f"{p.name}: {words}{remark(p, name) if remark else ''}")
+            for name, words in columns.items()
+        ]
+        for p in parts(heads)
+    ]
+    # in a column every scale stands beside its own panel
+    beside = len(scales) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
+    sheet = lay_out(rows, title, side=BAR_SLOT * beside + 0.15)
+    for row_axes, row in zip(sheet.axes, rows, strict=True):
+        for number, (axes, item) in enumerate(zip(row_axes, row, strict=True)):
+            paint(axes, item, scales[number % len(scales)])
+    add_bars(sheet, *scales, below=beside < len(scales))
+    return sheet.figure
+
+
+def _rare_chance(part: Part, column: str) -> str:
+    chance = numbers(part.rows, {"rare_top1": "rare_chance", "rare_top2": "rare_chance2"}[column])
+    known = chance[np.isfinite(chance)]
+    return f"\n(chance {known.mean():.3f})" if known.size else ""
+
+
+def _upper(frame: pd.DataFrame, *columns: str) -> float:
+    """The upper end of a scale from 0 that holds all values; 1 where there is none above 0."""
+    values = np.concatenate([numbers(frame, column) for column in columns])
+    return float(max(values[np.isfinite(values)], default=0.0)) or 1.0

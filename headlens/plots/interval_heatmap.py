@@ -1,0 +1,134 @@
+"""One number per head with its interval, as a heatmap with the numbers in its cells."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headlens.plots.axis_labels import FAMILY
+from headlens.plots.cell_drawing import BAR_SLOT, Ends, Scale, add_bars, fitting_size, paint, write
+from headlens.plots.head_grid import Grid, Part, Sheet, each, flow, lay_out, numbers, panel, parts, scatter_grid
+from headlens.plots.style import INK, TICK_SIZE
+
+ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
+_NOTE, _CELL = 0.12, 0.34  # inches
+_READABLE = 5.0  # points
+_NUMBERS = "±: half the 95 % interval. "
+
+
+@dataclass(frozen=True)
+class Cells:
+    """What the cells of a map hold.
+
+    Args:
+        value: column with the number.
+        dotted: which rows get a dot.
+        dot: what the dot says.
+        name: title of a part's panel.
+        abreast: heads in a row of panels; with many, panels stand side by side and cells are too small for numbers.
+    """
+
+    value: str
+    dotted: Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
+    dot: str
+    name: Callable[[Part], str] = lambda part: part.name
+    abreast: int = ABREAST
+
+
+def limit(*values: Grid) -> float:
+    """The end of a scale around 0 that all but outliers fit; 1 where there is nothing but 0.
+
+    The largest magnitude, but at most four times the upper quartile of magnitudes: shares grow without bounds in a
+    layer whose heads nearly cancel, and all of its heads with them.
+    """
+    sizes = np.abs(np.concatenate([own[np.isfinite(own)] for own in values]))
+    if not sizes.any():
+        return 1.0
+    usual = 4 * float(np.quantile(sizes, 0.75, method="lower"))
+    largest = float(sizes.max())
+    return min(largest, usual) or largest
+
+
+def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> Figure:
+    """Colours for a number of every head; cells that are large enough hold it and half the width of its interval.
+
+    Args:
+        rows: columns model, stack, layer, head, that of the value, `ci_low` and `ci_high`; one row per head.
+        cells: what they hold.
+        scale: colours.
+        title: of the figure.
+    """
+    pieces = parts(rows)
+    panels = [(p.model, panel(p.rows, numbers(p.rows, cells.value), cells.name(p))) for p in pieces]
+    plan = flow(panels, cells.abreast)
+    sheet = lay_out(plan, title, side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL)
+    written = min(fitting_size(word, sheet.cell) for word in _words(rows, cells.value)) >= _READABLE
+    for (axes, item), part in zip(each(sheet, plan), pieces, strict=True):
+        paint(axes, item, scale)
+        inks = np.vectorize(scale.ink, otypes=[object])(item.values)
+        if written:
+            write(axes, scatter_grid(part.rows, _words(part.rows, cells.value), empty=""), inks, sheet.cell)
+        marked = scatter_grid(part.rows, cells.dotted(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
+        _dots(axes, marked, inks, sheet.cell)
+    add_bars(sheet, scale)
+    _note(sheet, cells)
+    return sheet.figure
+
+
+def centred_scale(label: str, values: Grid, colours: str, *, whole: bool = False) -> Scale:
+    """Colours with 0 in the middle, open where outliers lie beyond the ends.
+
+    Few outliers do not set the colours, unless the scale is to be whole: they have the colour of its end.
+    """
+    end = limit(values) if not whole else float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
+    known = values[np.isfinite(values)]
+    low, high = bool((known < -end).any()), bool((known > end).any())
+    beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
+    return Scale(label, -end, end, colours, beyond)
+
+
+def _dots(axes: Axes, marked: npt.NDArray[np.bool_], inks: npt.NDArray[np.generic], cell: tuple[float, float]) -> None:
+    layers, heads = np.nonzero(marked)
+    # in the upper right corner, where the numbers leave some room
+    inset = [2.6 / 72 / side for side in cell]
+    axes.scatter(
+        heads + 0.5 - inset[0],
+        layers + 0.5 - inset[1],
+        s=min(2.4, 0.15 * 72 * min(cell)) ** 2,
+        c=list(inks[marked]),
+        linewidths=0,
+        zorder=3,
+    )
+
+
+def _words(rows: pd.DataFrame, value: str) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
+    halves = (numbers(rows, "ci_high") - numbers(rows, "ci_low")) / 2
+    pairs = zip(numbers(rows, value), halves, strict=True)
+    return np.array([_word(number, half) for number, half in pairs], object)
+
+
+def _word(value: float, half: float) -> str:
+    if np.isnan(value):
+        return ""
+    shown = short_number(value)
+    return shown if np.isnan(half) else f"{shown}\n±{short_number(half)}"
+
+
+def short_number(value: float) -> str:
+    """A number in at most a few letters: three decimals, fewer for large ones, with a true minus."""
+    text = f"{value:.3f}" if abs(value) < 10 else f"{value:.3g}"
+    text = text.removeprefix("-") if not float(text) else text
+    return text.replace("-", "−")
+
+
+def _note(sheet: Sheet, cells: Cells) -> None:
+    width, height = sheet.figure.get_size_inches()
+    written = any("±" in text.get_text() for row in sheet.axes for axes in row for text in axes.texts)
+    text = (_NUMBERS if written else "") + cells.dot
+    sheet.figure.text(0.08 / width, 0.06 / height, text, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)

@@ -1,0 +1,68 @@
+"""Role labels of heads, grouped into families with one colour each."""
+
+from __future__ import annotations
+
+import re
+
+import pandas as pd
+from matplotlib.lines import Line2D
+
+from headlens.plots.style import BLUE, GREEN, INK, NO_ROLE, ORANGE, PURPLE, SKY, VERMILION, YELLOW
+
+NONE = "none"
+COLOURS = {
+    "positional": BLUE,
+    "syntactic": GREEN,
+    "rare": ORANGE,
+    "separator": PURPLE,
+    "broad": SKY,
+    "self": YELLOW,
+    "other": VERMILION,
+    NONE: NO_ROLE,
+}
+FAMILIES = tuple(COLOURS)
+# along the tree: from a dependent up to its head, from a head down to its dependent
+ARROWS = {"dep->head": "↑", "head->dep": "↓"}
+_ROLE = re.compile(r"(?P<family>[^(]+?)\s*(?:\((?P<detail>[^)]*)\))?\s*")
+
+
+def family(role: object) -> str:
+    """The family of a role label: `positional(-1)` is `positional`; none given is `none`; unknown is `other`."""
+    if not isinstance(role, str) or not role.strip():
+        return NONE
+    match = _ROLE.fullmatch(role)
+    name = match["family"].strip() if match else ""
+    return name if name in COLOURS else "other"
+
+
+def short(role: object) -> str:
+    """A role in a few letters: `-1`, `rare`, `sep`, `nsubj` with an arrow below it; empty for none."""
+    if not isinstance(role, str) or not role.strip():
+        return ""
+    match = _ROLE.fullmatch(role)
+    if match is None:
+        return role.strip()
+    if match["detail"]:
+        name, _, direction = match["detail"].strip().partition(" ")
+        arrow = ARROWS.get(direction.strip())
+        return f"{name}\n{arrow}" if arrow else name
+    return "sep" if match["family"] == "separator" else match["family"]
+
+
+def families(roles: pd.Series) -> list[str]:
+    """The family of every role of a column."""
+    return [family(role) for role in roles]
+
+
+def legend_handles(present: set[str]) -> list[Line2D]:
+    """One coloured square per family that occurs, in fixed order."""
+    return [
+        Line2D([], [], linestyle="", marker="s", markersize=7, color=COLOURS[name], label=_legend(name),
+               markeredgecolor=INK, markeredgewidth=0.3)
+        for name in FAMILIES
+        if name in present
+    ]  # fmt: skip
+
+
+def _legend(name: str) -> str:
+    return "no role" if name == NONE else name

@@ -1,0 +1,161 @@
+"""One look for all figures: sizes, colours, and how plain axes are dressed.
+
+Everything is set on the objects themselves and no global setting of matplotlib is touched, so that figures can
+be drawn in threads, without a display, and beside a notebook's own style. How wide they may be is a context of the
+thread that draws: `drawn_for`.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+
+from headlens.plots.axis_labels import FAMILY, plain
+
+COLUMN_WIDTH = 3.3
+FULL_WIDTH = 7.0
+WIDTHS = {"full": FULL_WIDTH, "column": COLUMN_WIDTH}
+_PAGE: ContextVar[float] = ContextVar("page", default=FULL_WIDTH)
+
+# points
+TITLE_SIZE = 9.0
+HEADING_SIZE = 8.0
+HEADING_LINE = 1.2 * HEADING_SIZE / 72  # inches
+LABEL_SIZE = 8.0
+TICK_SIZE = 7.0
+SMALLEST_SIZE = 3.2
+
+# Okabe and Ito's palette, told apart by colour-blind readers
+BLUE = "#0072B2"
+GREEN = "#009E73"
+ORANGE = "#E69F00"
+PURPLE = "#CC79A7"
+SKY = "#56B4E9"
+YELLOW = "#F0E442"
+VERMILION = "#D55E00"
+
+Rgb = tuple[float, float, float]
+
+INK = "#222222"
+FAINT = "#767676"  # the lightest grey that has a contrast of 4.5 on white
+MISSING = "#BDBDBD"
+NO_ROLE = "#EBEBEB"
+
+SEQUENTIAL = "viridis"
+PALE = "Blues"
+DIVERGING = "RdBu_r"
+
+
+@contextmanager
+def drawn_for(width: str) -> Iterator[None]:
+    """Draw the figures of the block for one of `WIDTHS`: a page from margin to margin, or a column of it."""
+    before = _PAGE.set(WIDTHS[width])
+    try:
+        yield
+    finally:
+        _PAGE.reset(before)
+
+
+def page_width(needed: float = 0.0) -> float:
+    """The inches that figures may be wide here; the full width for one that needs more than a column has."""
+    return _PAGE.get() if needed <= _PAGE.get() else FULL_WIDTH
+
+
+def in_column() -> bool:
+    """Whether figures are drawn for a column."""
+    return _PAGE.get() < FULL_WIDTH
+
+
+def new_figure(width: float, height: float, layout: str | None = None) -> Figure:
+    """A white figure of that many inches on the Agg canvas; `layout` as matplotlib knows it (`constrained`)."""
+    figure = Figure(figsize=(width, height), facecolor="white", layout=layout)  # type: ignore[arg-type]
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def dress(axes: Axes, x_label: str = "", y_label: str = "") -> None:
+    """Give axes their labels, thin spines and small ticks."""
+    axes.set_facecolor("white")
+    axes.set_xlabel(x_label, fontsize=LABEL_SIZE, color=INK, labelpad=2)
+    axes.set_ylabel(y_label, fontsize=LABEL_SIZE, color=INK, labelpad=2)
+    axes.tick_params(labelsize=TICK_SIZE, length=2, width=0.5, pad=1.5, colors=INK)
+    for spine in axes.spines.values():
+        spine.set_linewidth(0.5)
+        spine.set_color(INK)
+
+
+def heading(axes: Axes, text: str, width: float, shift: float = 0.0) -> None:
+    """Title axes on the left, broken to `width` inches; `shift` moves the start left, in inches."""
+    figure = axes.get_figure(root=True)
+    inches = axes.get_position().width * (figure.get_figwidth() if figure is not None else 1.0)
+    axes.set_title(
+        fold(text, width, HEADING_SIZE),
+        fontsize=HEADING_SIZE,
+        fontfamily=FAMILY,
+        color=INK,
+        loc="left",
+        pad=3,
+        x=-shift / inches,
+    )
+
+
+def heading_lines(text: str, width: float) -> int:
+    """How many lines `heading` breaks a title into."""
+    return fold(text, width, HEADING_SIZE).count("\n") + 1
+
+
+def headline(figure: Figure, text: str) -> None:
+    """The title of a whole figure, at its upper left."""
+    width, height = map(float, figure.get_size_inches())
+    figure.text(
+        0.08 / width,
+        1 - 0.06 / height,
+        _title(text, width),
+        fontsize=TITLE_SIZE,
+        fontfamily=FAMILY,
+        fontweight="bold",
+        color=INK,
+        va="top",
+    )
+
+
+def further_lines(title: str, width: float) -> float:
+    """The inches that the lines of a title need, after the first, in a figure of some inches' width."""
+    return 0.15 * _title(title, width).count("\n")
+
+
+def _title(text: str, width: float) -> str:
+    # bold letters are wider than those that `fold` counts with
+    return fold(text, (width - 0.1) * 0.85, TITLE_SIZE)
+
+
+def fold(text: str, inches: float, size: float) -> str:
+    """Make text safe to draw and break it into lines that fit `inches` at `size` points."""
+    # letters of DejaVu Sans are on average 0.56 of their size wide
+    letters = max(6, int(inches * 72 / (0.56 * size)))
+    lines = [textwrap.fill(line, letters) for line in plain(text).split("\n")]
+    return "\n".join(lines)
+
+
+def ink_on(colour: Rgb | str) -> str:
+    """Black or white, whichever can be read on `colour` (relative luminance, WCAG 2)."""
+    channels = np.array(to_rgb(colour), np.float64)
+    linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+    # at a luminance of 0.179 black and white have the same contrast
+    return "black" if float(linear @ [0.2126, 0.7152, 0.0722]) > 0.179 else "white"
+
+
+def tick_step(inches_per_unit: float, room: float) -> int:
+    """The smallest step of 1, 2, 5, 10, … units that leaves `room` inches between ticks."""
+    for step in (1, 2, 5, 10, 20, 50, 100, 200):
+        if step * inches_per_unit >= room:
+            return step
+    return 500

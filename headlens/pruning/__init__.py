@@ -1,1 +1,0 @@
-"""Which heads can go, and what that costs."""

@@ -1,1 +1,0 @@
-"""Head relevance: how much each head contributes to an output neuron, by layer-wise relevance propagation."""

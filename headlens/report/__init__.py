@@ -1,1 +1,0 @@
-"""Tables, figures and run folders; nothing else draws or writes."""

@@ -1,1 +1,0 @@
-"""From measures to labels."""

@@ -1,0 +1,1 @@
+"""Run folders, progress, checkpoints and signals."""

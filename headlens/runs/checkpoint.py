@@ -1,0 +1,92 @@
+"""What an interrupted run needs to go on: kept in a file, as often as costs next to nothing."""
+
+from __future__ import annotations
+
+import json
+import time
+import zipfile
+from collections.abc import Mapping
+from io import BytesIO
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from headlens.errors import ResumeError
+from headlens.files import atomic_path
+from headlens.metrics.accumulator import Array
+from headlens.runs.folder import check_unchanged
+
+_RECORD = "record"
+IDENTITY = "identity"
+
+
+class Keepable(Protocol):
+    """What was done so far."""
+
+    def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
+        """It as a file, see `packed`; its record holds the identity."""
+
+    def take(self, content: bytes) -> None:
+        """Go on from what `dump` gave."""
+
+
+def packed(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
+    """Something that JSON can hold, and arrays by name, as the content of an .npz file."""
+    content = BytesIO()
+    np.savez(content, **{_RECORD: np.frombuffer(json.dumps(record).encode(), np.uint8)}, **arrays)  # type: ignore[arg-type]
+    return content.getvalue()
+
+
+def unpacked(content: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What `packed` was given."""
+    with np.load(BytesIO(content), allow_pickle=False) as saved:
+        arrays = {name: saved[name] for name in saved.files}
+    return json.loads(arrays.pop(_RECORD).tobytes()), arrays
+
+
+class Keeper:
+    """Keeps something in a file.
+
+    Args:
+        path: the file.
+        identity: what it depends on, in words fit for a message ("the corpus" -> its hash).
+    """
+
+    def __init__(self, path: Path, identity: Mapping[str, str]) -> None:
+        self.path = path
+        self.identity = dict(identity)
+        self._next = 0.0
+
+    @property
+    def due(self) -> bool:
+        """Whether it is time to save: every second, less often if saving takes more than a fiftieth of that."""
+        return time.monotonic() >= self._next
+
+    def save(self, kept: Keepable) -> None:
+        """Replace the file as a whole.
+
+        Raises:
+            OutputError: if the folder cannot be written or the disk is full.
+        """
+        begun = time.monotonic()
+        with atomic_path(self.path) as temporary:
+            temporary.write_bytes(kept.dump(self.identity))
+        ended = time.monotonic()
+        self._next = ended + max(1.0, 50 * (ended - begun))
+
+    def restore(self, kept: Keepable) -> None:
+        """Go on from the file, if there is one.
+
+        Raises:
+            OutputError: if what it holds depends on something else, or cannot be read.
+        """
+        if not self.path.exists():
+            return
+        try:
+            content = self.path.read_bytes()
+            found = unpacked(content)[0][IDENTITY]
+        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
+            raise ResumeError(f"{self.path} cannot be read: {error}.", "Start again with --overwrite.") from error
+        check_unchanged(found, self.identity)
+        kept.take(content)

@@ -1,0 +1,389 @@
+"""A run folder: tables, figures, and `run.json`, which tells how they came to be."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shlex
+import shutil
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Literal, Self
+
+import pandas as pd
+from matplotlib.figure import Figure
+
+from headlens.errors import Interrupted, OutputError, ResumeError
+from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
+from headlens.models.names import short_name
+from headlens.plots.export import Animation, write_animation, write_figure
+from headlens.runs.lock import FolderLock
+from headlens.runs.provenance import environment, peak_memory
+
+Status = Literal["running", "finished", "interrupted", "failed"]
+RUN_FILE = "run.json"
+FIGURES = "figures"
+PAGE = "report.html"
+
+
+class RunFolder:
+    """A folder that one run writes.
+
+    Used as `with RunFolder.create(...) as run:`; leaving the block closes the run: `finished`, or
+    `interrupted` after Ctrl-C, or `failed` after any other exception. What was written by then stays, and so does
+    what lies in the folder `KEPT`, until a resumed run has finished.
+    """
+
+    KEPT: ClassVar[str] = ".resume"
+
+    def __init__(self, path: Path, *, command: str, model: str) -> None:
+        self.path = path
+        self._command = command
+        self._record: dict[str, Any] = {"command": command, "model": model, "status": "running", "files": []}
+        self._lock = FolderLock(path)
+        self._made: list[Path] = []
+        self._begun = time.monotonic()
+
+    @classmethod
+    def create(
+        cls, path: str | Path | None, *, command: str, model: str, overwrite: bool = False, resume: bool = False
+    ) -> RunFolder:
+        """Make or take a folder for a run and lock it.
+
+        Args:
+            path: the folder; None for `runs/<command>-<model>-<YYYYmmdd-HHMMSS>`.
+            command: the command that runs.
+            model: the model's id or folder, as given.
+            overwrite: take a folder with another run too; the files which that run lists are removed.
+            resume: go on with the run there, which was interrupted.
+
+        Raises:
+            OutputError: if the folder cannot be written, holds a run that is neither to be overwritten nor resumed,
+                holds none that could be resumed, or is being written by a living process.
+        """
+        if resume and path is not None:
+            check_resumable(Path(path), command)
+        wanted = default_name(command, model) if path is None else Path(path)
+        made = _missing(wanted.parent if path is None else wanted)
+        folder = _new_folder(wanted) if path is None else _folder(wanted)
+        run = cls(folder, command=command, model=model)
+        run._made = [folder, *made] if path is None else made
+        run._lock.acquire()
+        try:
+            _sweep(folder)
+            if resume:
+                run._go_on()
+            else:
+                _clear(folder, overwrite=overwrite)
+        except BaseException:
+            run._lock.release()
+            raise
+        return run
+
+    @classmethod
+    @contextlib.contextmanager
+    def reopen(cls, path: Path) -> Iterator[RunFolder]:
+        """Lock the folder of an earlier run to add files to it: of its record only the list of files changes.
+
+        Raises:
+            OutputError: if a living process writes the folder, or it cannot be written or holds no run.
+        """
+        run = cls(path, command="", model="")
+        run._lock.acquire()
+        try:
+            record = read_run(path)
+            if record is None:
+                raise OutputError(f"{path} holds no run of headlens.", "Name another folder with --out.")
+            run._record = record | {"files": [str(name) for name in record.get("files") or []]}
+            before = len(run.files)
+            try:
+                yield run
+            finally:
+                if len(run.files) > before:
+                    run._write()
+        finally:
+            run._lock.release()
+
+    @property
+    def files(self) -> list[Path]:
+        """Paths of the files written so far, `run.json` apart."""
+        return [self.path / name for name in self._record["files"]]
+
+    def start(self, info: Mapping[str, Any]) -> None:
+        """Write `run.json` with status `running`.
+
+        Args:
+            info: what the caller knows: `arguments` as resolved, revision and weight hash of the model, corpus
+                hash and counts, seeds, device, dtype.
+
+        Raises:
+            ResumeError: if a resumed run began with other arguments, or with another number of processes.
+        """
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        if "started" in self._record:
+            _check_same(_conditions(self._record), _conditions(plain_value(info)))
+            self._record["resumed"] = [*self._record.get("resumed", []), now]
+        else:
+            self._record["started"] = now
+        around = environment()
+        # A run that goes on tells how it began: that, and not --resume, does it again.
+        around["command_line"] = self._record.get("command_line", around["command_line"])
+        self._record.update({**around, **info, "directory": Path.cwd(), "status": "running"})
+        self._write()
+
+    def depend_on(self, parts: Mapping[str, str]) -> None:
+        """Record what the results come from beside the options, and refuse to go on with anything else.
+
+        Args:
+            parts: in words fit for a message ("the corpus" -> its hash).
+
+        Raises:
+            ResumeError: if the run that is resumed began with another part.
+        """
+        before = self._record.setdefault("depends_on", {})
+        check_unchanged({name: before.get(name, value) for name, value in parts.items()}, parts)
+        before.update(parts)
+        self._write()
+
+    def table(self, name: str, frame: pd.DataFrame) -> Path:
+        """Write `<name>.csv`."""
+        return self._add(write_csv(frame, self._place(f"{name}.csv")))
+
+    def json(self, name: str, data: Mapping[str, Any]) -> Path:
+        """Write `<name>.json`."""
+        return self._add(write_json(data, self._place(f"{name}.json")))
+
+    def figure(
+        self, name: str, figure: Figure | Animation | None, formats: Sequence[str] = ("png", "svg")
+    ) -> list[Path]:
+        """Write `figures/<name>.png` and so on, or `.gif`; nothing for None, which stands for nothing to draw."""
+        if figure is None:
+            return []
+        if isinstance(figure, Animation):
+            return [self._add(write_animation(figure, self._place(f"{name}.gif", FIGURES)))]
+        return [self._add(p) for p in write_figure(figure, self._place(name, FIGURES), formats)]
+
+    @contextlib.contextmanager
+    def file(self, name: str) -> Iterator[Path]:
+        """Give a temporary path for a file of another kind; it becomes `<name>` when the block ends well."""
+        target = self._place(name)
+        with atomic_path(target) as temporary:
+            yield temporary
+        self._add(target)
+
+    def finish(self, info: Mapping[str, Any] | None = None, status: Status = "finished") -> None:
+        """Write the last `run.json` with `info`, wall time and peak memory, and unlock the folder."""
+        self._record.update(info or {})
+        ended = datetime.now(UTC).isoformat(timespec="seconds")
+        seconds = time.monotonic() - self._begun
+        self._record.update(ended=ended, wall_time_s=seconds, peak_memory_bytes=peak_memory(), status=status)
+        try:
+            self._write()
+            if status == "finished":
+                shutil.rmtree(self.path / self.KEPT, ignore_errors=True)
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if problem is None:
+            if self._record["status"] == "running":
+                self.finish()
+            return
+        # the problem that ended the run matters more than one with its record (a full disk makes both)
+        with contextlib.suppress(OutputError):
+            if self._made and not self._keeps_something():
+                self._remove_empty()
+                return
+            stopped = isinstance(problem, (KeyboardInterrupt, Interrupted))
+            self.finish(status="interrupted" if stopped else "failed")
+        if problem is not None and self._keeps_something() and not isinstance(problem, ResumeError):
+            again = shlex.join(["headlens", self._command, "--resume", str(self.path)])
+            problem.add_note(f"What was done is kept. Go on with: {again}")
+
+    def _keeps_something(self) -> bool:
+        return bool(self._record["files"]) or any(self.path.glob(f"{self.KEPT}/[!.]*"))
+
+    def _remove_empty(self) -> None:
+        """A run that failed before it wrote anything leaves no folder behind that it made."""
+        with output_errors(self.path):
+            (self.path / RUN_FILE).unlink(missing_ok=True)
+            shutil.rmtree(self.path / self.KEPT, ignore_errors=True)
+            self._lock.release()
+            with contextlib.suppress(OSError):  # somebody else may have put something there
+                for folder in self._made:
+                    folder.rmdir()
+
+    def _go_on(self) -> None:
+        """Take up the record of the run that is resumed."""
+        record = read_run(self.path) or {}
+        if record.get("status") == "finished":  # by another process, between the first look and the lock
+            raise _nothing_left(self.path)
+        known = ("started", "resumed", "arguments", "processes", "command_line", "depends_on")
+        self._record.update({k: record[k] for k in known if k in record})
+        with output_errors(self.path):
+            (self.path / PAGE).unlink(missing_ok=True)  # it tells of an interrupted run
+        self._record["files"] = [n for n in record.get("files", []) if (self.path / n).is_file()]
+
+    def _place(self, name: str, below: str = "") -> Path:
+        if not name or Path(name).name != name:
+            raise ValueError(f"{name!r} is not a plain file name")
+        return self.path / below / name
+
+    def _add(self, path: Path) -> Path:
+        name = path.relative_to(self.path).as_posix()
+        if name not in self._record["files"]:
+            self._record["files"].append(name)
+        return path
+
+    def _write(self) -> None:
+        write_json(self._record, self.path / RUN_FILE)
+
+
+def default_name(command: str, model: str, moment: datetime | None = None) -> Path:
+    """`runs/<command>-<model>-<YYYYmmdd-HHMMSS>`, local time; of a model that is a folder, its last name."""
+    local = model.startswith((".", "/", "~", "\\")) or Path(model).is_absolute()
+    name = short_name(model) if local else model
+    safe = re.sub(r"[^\w.-]+", "-", name.replace("/", "--"), flags=re.ASCII).strip("-.") or "model"
+    stamp = (moment or datetime.now().astimezone()).strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{command}-{safe[:80]}-{stamp}"
+
+
+def read_run(folder: str | Path) -> dict[str, Any] | None:
+    """The content of a folder's `run.json`; None if there is none, or none that can be read."""
+    try:
+        record = json.loads((Path(folder) / RUN_FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _missing(path: Path) -> list[Path]:
+    """The folders that have to be made for this one to be there, itself first."""
+    with output_errors(path):
+        return [folder for folder in (path, *path.parents) if not folder.exists()]
+
+
+def _folder(path: Path) -> Path:
+    with output_errors(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _new_folder(path: Path) -> Path:
+    with output_errors(path):
+        for number in range(1, 1000):
+            # two runs may start within one second
+            candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
+            with contextlib.suppress(FileExistsError):
+                candidate.mkdir(parents=True)
+                return candidate
+    raise OutputError(f"{path} and 998 folders named after it exist.", "Name another folder with --out.")
+
+
+def check_resumable(folder: Path, command: str) -> None:
+    """Look before anything is touched.
+
+    Raises:
+        OutputError: if there is no run of the command that could be gone on with.
+    """
+    record = read_run(folder)
+    if record is None:
+        raise OutputError(
+            f"{folder} holds no run of headlens: there is no {RUN_FILE} that can be read.", "Start one with --out."
+        )
+    if record.get("command") != command:
+        other = record.get("command", "another command")
+        raise OutputError(f"{folder} holds a run of {other}, not of {command}.", f"headlens {other} --resume {folder}")
+    if record.get("status") == "finished":
+        raise _nothing_left(folder)
+
+
+def _nothing_left(folder: Path) -> OutputError:
+    return OutputError(f"{folder} holds a finished run: nothing is left to be done.", "Look at its files.")
+
+
+def _conditions(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What has to be the same when a run is resumed."""
+    mask = record.get("mask")
+    content = {"content of the mask": mask.get("sha256")} if isinstance(mask, Mapping) else {}
+    return {**record.get("arguments", {}), **content, "processes": record.get("processes", 1)}
+
+
+def _check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+    began, have = before.get("processes"), now.get("processes")
+    if began != have:
+        several = f"torchrun --nproc-per-node {began} -m headlens_cli … --resume …"
+        advice = "Leave torchrun out." if began == 1 else several
+        raise ResumeError(f"The run began with {began} processes and has {have} now.", advice)
+    differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
+    if differing:
+        changes = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
+        raise ResumeError(
+            f"The run began with other options: {changes}.", "--resume takes options from the folder: leave them out."
+        )
+
+
+def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Compare what a run began with and what it has now, by names such as "the corpus".
+
+    Raises:
+        ResumeError: if something differs.
+    """
+    differing = [name for name, value in now.items() if before.get(name) != value]
+    if differing:
+        raise ResumeError(
+            f"{' and '.join(differing)} changed since the run was interrupted.",
+            "Resume with what it began with, or start again with --overwrite.",
+        )
+
+
+def _sweep(folder: Path) -> None:
+    """Remove what a killed process had half written; nobody else writes here."""
+    for path in [*folder.glob(TEMPORARY), *folder.glob(f"*/{TEMPORARY}")]:
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def _clear(folder: Path, *, overwrite: bool) -> None:
+    record = read_run(folder) or {}
+    kept = any(folder.glob(f"{RunFolder.KEPT}/*"))
+    if overwrite:
+        _remove(folder, record.get("files", []))
+        return
+    command = record.get("command", "headlens")
+    if record.get("status") == "finished":
+        raise OutputError(
+            f"{folder} holds a finished run of {command}.",
+            "Name another folder with --out, or give --overwrite to replace it.",
+        )
+    if not record and (any(folder.glob("*.csv")) or any(folder.glob(f"{FIGURES}/*"))):
+        raise OutputError(
+            f"{folder} holds tables or figures that are not known to be those of a run.",
+            "Name another folder with --out, or give --overwrite to write among them.",
+        )
+    if kept or record.get("files"):
+        raise OutputError(
+            f"{folder} holds a run of {command} that was interrupted.",
+            f"Go on with it: {shlex.join(['headlens', command, '--resume', str(folder)])}; "
+            "or replace it with --overwrite.",
+        )
+
+
+def _remove(folder: Path, names: list[str]) -> None:
+    root = folder.resolve()
+    with output_errors(folder):
+        for path in ((folder / name).resolve() for name in names):
+            # a run.json may come from anywhere: never follow it out of the folder
+            if path.is_relative_to(root) and path.is_file():
+                path.unlink()
+        (folder / RUN_FILE).unlink(missing_ok=True)
+    shutil.rmtree(folder / RunFolder.KEPT, ignore_errors=True)

@@ -1,0 +1,84 @@
+"""One process at a time writes a run folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+from headlens.errors import OutputError
+from headlens.files import output_errors
+
+LOCK_NAME = ".headlens.lock"
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _claim(descriptor: int) -> None:
+        # a byte past the end, so that others can still read the process number at the start
+        os.lseek(descriptor, 1 << 20, os.SEEK_SET)
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _claim(descriptor: int) -> None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+class FolderLock:
+    """A lock file holding the writer's process number.
+
+    The claim itself is the operating system's, so it ends with the process, however that ends: a file left
+    behind by a dead process is taken over, and a process number used again by another program does no harm.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / LOCK_NAME
+        self._descriptor: int | None = None
+
+    def acquire(self) -> None:
+        """Take the lock.
+
+        Raises:
+            OutputError: if a living process holds it, or the folder cannot be written.
+        """
+        while self._descriptor is None:
+            with output_errors(self.path):
+                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
+            self._descriptor = self._claimed(descriptor)
+        with output_errors(self.path):
+            os.ftruncate(self._descriptor, 0)
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+            os.write(self._descriptor, f"{os.getpid()}\n".encode())
+
+    def release(self) -> None:
+        """Give the lock back and remove its file; nothing happens without a lock."""
+        if self._descriptor is None:
+            return
+        with contextlib.suppress(OSError):
+            self.path.unlink()
+        os.close(self._descriptor)
+        self._descriptor = None
+
+    def _claimed(self, descriptor: int) -> int | None:
+        try:
+            _claim(descriptor)
+        except (BlockingIOError, PermissionError) as problem:
+            owner = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise OutputError(
+                f"{self.path.parent} is being written by another headlens (process {owner}).",
+                "Wait until it has finished, or name another folder with --out.",
+            ) from problem
+        except OSError:
+            return descriptor  # a file system without locks: better to run unguarded than not at all
+        return self._verified(descriptor)
+
+    def _verified(self, descriptor: int) -> int | None:
+        # the former owner may have removed the file between our open and our claim: then we hold a ghost
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), self.path.stat()):
+                return descriptor
+        os.close(descriptor)
+        return None

@@ -1,0 +1,40 @@
+"""What run.json says of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from pathlib import Path
+from typing import Any
+
+from headlens.attention.model_normalizer import attention_name
+from headlens.interventions.compacting import removed_heads
+from headlens.models.loading import LoadedModel
+
+
+def model_facts(loaded: LoadedModel, label: str) -> dict[str, Any]:
+    """Where a model came from, and what it was run on.
+
+    Args:
+        loaded: the model.
+        label: what tables call it.
+    """
+    removed = removed_heads(loaded.model)
+    return {
+        "model": label,
+        "name": loaded.name,
+        "revision": loaded.revision,
+        "weight_hash": loaded.weight_hash,
+        "parameters": loaded.n_parameters,
+        "device": str(loaded.device),
+        "dtype": str(loaded.model.dtype).removeprefix("torch."),
+        "attention": attention_name(loaded.model),
+        **({"heads_removed": [str(head) for head in removed]} if removed else {}),
+    }
+
+
+def model_label(loaded: LoadedModel, taken: Container[str]) -> str:
+    """What tables call a model: its short name, or if that is taken with as many folders above as it takes."""
+    parts = Path(loaded.name).parts
+    longer = ["/".join(parts[-count:]) for count in range(2, len(parts))]
+    names = (loaded.short_name, *longer, loaded.name, f"{loaded.name} (2)")
+    return next(n for n in names if n not in taken)

@@ -1,0 +1,259 @@
+"""Run folders read back: `run.json` and the tables, with an error that says which file is wrong."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from headlens.errors import InputError
+from headlens.files import read_csv
+from headlens.runs.folder import FIGURES, RUN_FILE
+
+# columns whose cells are words even where they look like numbers or truth values: a model may be called 12
+WORDS = (
+    "model",
+    "stack",
+    "role",
+    "roles",
+    "relation",
+    "direction",
+    "offset",
+    "rule",
+    "target",
+    "other_rule",
+    "of",
+    "scope",
+    "task",
+    "metric",
+    "mode",
+    "strategy",
+    "removed",
+    "run",
+    "init",
+    "role_pruned",
+    "checkpoint",
+    "mask",
+    "pattern",
+)
+_LARGEST_INDEX = 4096  # layers or heads; a larger number is a broken cell and would make an enormous figure
+_MEND = "Run the command again, or leave this run out."
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the figures drawn from a table count on.
+
+    Args:
+        keys: columns of whole numbers from 0, such as layer and head.
+        numbers: columns of finite numbers, which may be empty.
+        words: columns of words, with the words that are allowed; none for any.
+        identity: columns that tell one row from another.
+    """
+
+    keys: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    words: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    identity: tuple[str, ...] = ()
+
+    def check(self, frame: pd.DataFrame, path: Path) -> None:
+        """Look through a table.
+
+        Raises:
+            InputError: if a column is missing or has a cell that cannot be meant, or a row is there twice; names the
+                file, column and row.
+        """
+        missing = [name for name in (*self.keys, *self.words, *self.numbers) if name not in frame]
+        if missing:
+            raise InputError(f"{path}: no column {', '.join(missing)}.", _MEND)
+        for name in (*self.keys, *self.numbers):
+            values = pd.to_numeric(frame[name], errors="coerce")
+            wrong, expected = (values.isna() & frame[name].notna()) | np.isinf(values), "a finite number"
+            if name in self.keys:
+                wrong |= ~values.between(0, _LARGEST_INDEX) | (values % 1 != 0)
+                expected = f"a whole number from 0 to {_LARGEST_INDEX}"
+            _refuse(frame, name, wrong, expected, path)
+        for name, allowed in self.words.items():
+            if allowed:
+                _refuse(frame, name, ~frame[name].isin(allowed), f"one of {', '.join(allowed)}", path)
+        _refuse_twins(frame, self.identity, path)
+
+
+def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], expected: str, path: Path) -> None:
+    if wrong.any():
+        row = int(np.flatnonzero(wrong)[0])
+        cell = frame[name].iloc[row]
+        shown = "is empty" if pd.isna(cell) else f"holds {str(cell)[:60]!r}"
+        raise InputError(f"{path}:{_line(path, row)}: column {name} {shown}; expected {expected}.", _MEND)
+
+
+def _refuse_twins(frame: pd.DataFrame, identity: Sequence[str], path: Path) -> None:
+    if not identity:
+        return
+    twice = np.flatnonzero(frame.duplicated(list(identity)))
+    if twice.size:
+        row = int(twice[0])
+        what = ", ".join(str(frame[name].iloc[row]) for name in identity)
+        raise InputError(f"{path}:{_line(path, row)}: a row for {what} comes a second time.", _MEND)
+
+
+def _line(path: Path, row: int) -> int:
+    """The line of the file that a row of its table begins at; the first line has the names of the columns."""
+    starts, start = [], 1
+    # a quoted cell may go on over several lines, and blank lines are no rows
+    with contextlib.suppress(OSError, ValueError, csv.Error), path.open(encoding="utf-8", newline="") as file:
+        reader = csv.reader(file)
+        for cells in reader:
+            if cells:
+                starts.append(start)
+            start = reader.line_num + 1
+    return starts[row + 1] if row + 1 < len(starts) else row + 2
+
+
+@dataclass(frozen=True)
+class RecordedRun:
+    """A run as its folder tells it.
+
+    Args:
+        folder: where it lies.
+        label: what it is called on a page with other runs.
+        record: the content of `run.json`.
+        tables: by name without `.csv`, in the order they were written.
+    """
+
+    folder: Path
+    label: str
+    record: Mapping[str, Any]
+    tables: Mapping[str, pd.DataFrame]
+
+    @property
+    def command(self) -> str:
+        """The command that ran."""
+        return str(self.record.get("command", "unknown"))
+
+    @property
+    def command_line(self) -> str:
+        """What was typed, for a shell; empty where that is not known."""
+        return str(self.record.get("command_line") or "")
+
+    @property
+    def status(self) -> str:
+        """How it ended; `running` also of a run that was killed."""
+        return str(self.record.get("status", "unknown"))
+
+    @property
+    def finished(self) -> bool:
+        """Whether it came to its end."""
+        return self.status == "finished"
+
+    @property
+    def notes(self) -> list[str]:
+        """What the run itself said about its numbers."""
+        return [str(note) for note in _list(self.record.get("notes"))]
+
+    @property
+    def corpus(self) -> Mapping[str, Any]:
+        """Name and counts of the corpus; empty where the command has none."""
+        return mapping(self.record.get("corpus"))
+
+    @property
+    def models(self) -> list[str]:
+        """Names of the models, as tables have them."""
+        known = [str(m["model"]) for m in map(mapping, _list(self.record.get("models"))) if m.get("model")]
+        return known or [str(self.record.get("model_name") or self.record.get("model") or "unknown")]
+
+    def heads_removed(self, model: str) -> frozenset[str]:
+        """Names of the heads that a model of the run had lost before."""
+        own = next((m for m in map(mapping, _list(self.record.get("models"))) if m.get("model") == model), {})
+        return frozenset(map(str, _list(own.get("heads_removed"))))
+
+    def weights_of(self, model: str) -> str:
+        """The hash of a model's weights, for a model that has any."""
+        own = next((m for m in map(mapping, _list(self.record.get("models"))) if m.get("model") == model), {})
+        return str(own.get("weight_hash") or "")
+
+    @property
+    def pictures(self) -> list[Path]:
+        """The PNG files of its folder of figures, by name."""
+        return sorted(p for p in (self.folder / FIGURES).glob("*.png") if p.is_file())
+
+    def argument(self, name: str, default: Any) -> Any:
+        """The value of an option, at whatever depth the record holds it."""
+        return _find(mapping(self.record.get("arguments")), name, default)
+
+
+def read_recorded(folder: Path, label: str) -> RecordedRun:
+    """Read a run folder.
+
+    A finished run has all the tables that its record lists; of another one, whatever is there is read.
+
+    Raises:
+        InputError: if the folder, its `run.json` or a table is missing or cannot be read.
+    """
+    record = _record(folder)
+    listed = [str(name) for name in _list(record.get("files"))]
+    names = [name for name in listed if name.endswith(".csv") and Path(name).name == name]
+    names += sorted(p.name for p in folder.glob("*.csv") if p.name not in names)
+    tables = {}
+    for path in (folder / name for name in names):
+        if path.is_file():
+            tables[path.stem] = _table(path)
+        elif record.get("status") == "finished":
+            raise InputError(f"{path} is missing, though {RUN_FILE} lists it.", _MEND)
+    return RecordedRun(folder, label, record, tables)
+
+
+def mapping(value: Any) -> Mapping[str, Any]:
+    """A value of `run.json` that should be an object; empty where it is none."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _find(values: Mapping[str, Any], name: str, default: Any) -> Any:
+    if name in values:
+        return values[name]
+    inner = (_find(value, name, default) for value in values.values() if isinstance(value, Mapping))
+    return next((value for value in inner if value != default), default)
+
+
+def _record(folder: Path) -> dict[str, Any]:
+    path = folder / RUN_FILE
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "does not exist"
+        raise InputError(f"{folder} {what}; a run is a folder with {RUN_FILE}.", "Name the folder that --out gave.")
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as problem:
+        raise InputError(
+            f"{folder} holds no {RUN_FILE}: it is no run folder.", "Name a folder that a command of headlens wrote."
+        ) from problem
+    except (OSError, ValueError, RecursionError) as problem:
+        raise InputError(f"{path} cannot be read: {_short(problem)}.", _MEND) from problem
+    if not isinstance(record, dict):
+        raise InputError(f"{path} does not hold a JSON object.", _MEND)
+    return record
+
+
+def _table(path: Path) -> pd.DataFrame:
+    try:
+        frame = read_csv(path, words=WORDS)
+    except (OSError, ValueError) as problem:
+        raise InputError(f"{path} cannot be read: {_short(problem)}.", _MEND) from problem
+    if not isinstance(frame.index, pd.RangeIndex):
+        raise InputError(f"{path} cannot be read: its rows have more cells than its first line.", _MEND)
+    return frame
+
+
+def _short(problem: BaseException) -> str:
+    reason = problem.strerror if isinstance(problem, OSError) and problem.strerror else str(problem)
+    return " ".join(reason.split())[:200].rstrip(".") or type(problem).__name__

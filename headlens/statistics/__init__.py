@@ -1,0 +1,1 @@
+"""Statistics: bootstrap, paired tests, proportions, means, seeds."""

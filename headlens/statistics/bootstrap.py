@@ -1,0 +1,83 @@
+"""The bootstrap over examples: how often each replicate takes each of them, and the interval that replicates give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from headlens.statistics.seeding import generator_of
+
+Floats = npt.NDArray[np.float64]
+_CELLS = 2_000_000  # of a block of weights: 16 MB
+# Fewer examples tell nothing about how much others would differ.
+FEWEST = 5
+
+
+@dataclass(frozen=True)
+class Draws:
+    """How often each replicate takes each example: (replicates, examples).
+
+    Drawing n of n examples with replacement takes each about Poisson(1) times, independently for large n (Hanley and
+    MacGibbon 2006), so that no replicate has to know the corpus. The draws depend on the example's key and on the seed
+    alone: whatever is compared on the same examples is compared on the same replicates, and batches, shards, the order
+    of examples and interruptions change nothing.
+    """
+
+    counts: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, keys: Sequence[str], replicates: int = 1000, seed: int = 0) -> Draws:
+        """Draw.
+
+        Args:
+            keys: one for each example, the same wherever it is met. Examples with equal keys are drawn together: give
+                those keys that share what makes them alike, such as the paragraph of several questions.
+            replicates: how many.
+            seed: other draws for the same examples.
+        """
+        columns = {key: _poisson(key, replicates, seed) for key in dict.fromkeys(keys)}
+        counts = np.empty((replicates, len(keys)), np.uint8)
+        for i, key in enumerate(keys):
+            counts[:, i] = columns[key]
+        return cls(counts)
+
+    def __len__(self) -> int:
+        return len(self.counts)
+
+    @property
+    def examples(self) -> int:
+        """How many."""
+        return int(self.counts.shape[1])
+
+    def blocks(self) -> Iterator[Floats]:
+        """Some replicates at a time, as weights to multiply with, so that memory stays flat."""
+        size = max(1, _CELLS // max(self.examples, 1))
+        for first in range(0, len(self), size):
+            yield self.counts[first : first + size].astype(np.float64)
+
+
+def percentile_interval(replicates: Floats, level: float = 0.95) -> tuple[Floats, Floats]:
+    """The range that holds a share of the replicates, the same number of others on either side of it.
+
+    Args:
+        replicates: (replicates, ...); those that are not finite are left out.
+        level: share inside.
+
+    Returns:
+        Lower and upper ends, (...); NaN where there is no replicate.
+    """
+    finite = np.isfinite(replicates)
+    low = np.full(replicates.shape[1:], np.nan)
+    high = low.copy()
+    some = finite.any(axis=0)
+    if some.any():
+        known = np.where(finite, replicates, np.nan)[:, some]
+        low[some], high[some] = np.nanquantile(known, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    return low, high
+
+
+def _poisson(key: str, replicates: int, seed: int) -> npt.NDArray[np.uint8]:
+    return np.minimum(generator_of(key, seed).poisson(1.0, replicates), 255).astype(np.uint8)

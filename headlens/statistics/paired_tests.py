@@ -1,0 +1,153 @@
+"""Two systems on the same examples: how far apart, within what interval, and could that be chance."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
+
+Floats = npt.NDArray[np.float64]
+# A metric of records (examples, k) under every weighting (replicates, examples): (replicates,).
+Statistic = Callable[[Floats, Floats], Floats]
+# Of records (examples, k), 1 for examples that are right and 0 for others: (examples,).
+Right = Callable[[Floats], Floats]
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One system against a baseline.
+
+    Args:
+        value: the metric of the system.
+        delta: minus that of the baseline.
+        low, high: ends of the 95 % interval of `delta`.
+        p_value: two-sided, that the two do not differ.
+    """
+
+    value: float
+    delta: float
+    low: float
+    high: float
+    p_value: float
+
+
+class Comparison:
+    """Compares systems with one baseline on the same examples.
+
+    Intervals are the percentiles of the bootstrap. The p-value is McNemar's where every example is right or wrong, else
+    that of the bootstrap, see `p_from`.
+
+    Args:
+        baseline: its records, (examples, k).
+        statistic: the metric.
+        draws: of the examples.
+        right: given if the metric is the share of examples that are right.
+    """
+
+    def __init__(self, baseline: Floats, statistic: Statistic, draws: Draws, right: Right | None = None) -> None:
+        self._records, self._statistic, self._draws, self._right = baseline, statistic, draws, right
+        self._check(baseline)
+        self.value = value_of(baseline, statistic)
+        self._replicates = replicates_of(baseline, statistic, draws)
+
+    def of(self, records: Floats) -> Compared:
+        """Compare a system, by its records of the same examples in the same order.
+
+        Raises:
+            ValueError: if there are not as many.
+        """
+        self._check(records)
+        value = value_of(records, self._statistic)
+        delta = value - self.value
+        replicates = replicates_of(records, self._statistic, self._draws) - self._replicates
+        p_value = (
+            p_from(replicates, delta)
+            if self._right is None
+            else mcnemar(self._right(records), self._right(self._records))
+        )
+        return Compared(value, delta, *interval_around(delta, replicates), p_value)
+
+    def _check(self, records: Floats) -> None:
+        if len(records) != self._draws.examples:
+            raise ValueError(f"{len(records)} examples, but draws of {self._draws.examples}")
+
+
+def value_of(records: Floats, statistic: Statistic) -> float:
+    """The metric, each example counting once."""
+    return float(statistic(records, np.ones((1, len(records))))[0])
+
+
+def replicates_of(records: Floats, statistic: Statistic, draws: Draws) -> Floats:
+    """The metric of every replicate, (replicates,); none for fewer than `FEWEST` examples."""
+    if draws.examples < FEWEST:
+        return np.empty(0)
+    return np.concatenate([statistic(records, weights) for weights in draws.blocks()])
+
+
+def interval_around(value: float, replicates: Floats) -> tuple[float, float]:
+    """95 % interval of replicates, which always has `value` inside; NaN where there are none."""
+    low, high = map(float, percentile_interval(replicates))
+    return (low, high) if np.isnan(low) else (min(low, value), max(high, value))
+
+
+def mcnemar(system: npt.ArrayLike, baseline: npt.ArrayLike) -> float:
+    """Exact two-sided p-value of McNemar's test of two systems that are right (1) or wrong (0).
+
+    Of the examples that only one of the two gets right, each does half if they do not differ (McNemar 1947): twice the
+    smaller tail of a binomial distribution, at most 1.
+
+    Raises:
+        ValueError: if there are other scores than 0 and 1, or not as many for both.
+    """
+    ours, theirs = np.asarray(system, np.float64), np.asarray(baseline, np.float64)
+    if ours.ndim != 1 or ours.shape != theirs.shape or not len(ours):
+        raise ValueError(f"one score for each example is needed, of both: {ours.shape} and {theirs.shape}")
+    if not np.isin(np.concatenate([ours, theirs]), (0, 1)).all():
+        raise ValueError("McNemar's test compares scores of 0 and 1")
+    gained, lost = int(((ours == 1) & (theirs == 0)).sum()), int(((ours == 0) & (theirs == 1)).sum())
+    return float(stats.binomtest(min(gained, lost), gained + lost, 0.5).pvalue) if gained + lost else 1.0
+
+
+def p_from(replicates: Floats, delta: float) -> float:
+    """Two-sided p-value: how often replicates stray from their centre by as much as the centre is from 0.
+
+    The replicates, moved so that they centre at 0, show what chance does (Efron and Tibshirani 1993, chapter 16; Koehn
+    2004 takes the share of replicates beyond 0 instead). At least 1 / (1 + replicates).
+    """
+    defined = replicates[np.isfinite(replicates)]
+    if not len(defined):
+        return float("nan")
+    far = np.abs(defined - delta) >= abs(delta) * (1 - 1e-12)
+    return float((1 + far.sum()) / (1 + len(defined)))
+
+
+def holm(p_values: npt.ArrayLike) -> Floats:
+    """p-values corrected for having looked at many heads (Holm 1979); NaN stays NaN and does not count."""
+    given = np.asarray(p_values, np.float64)
+    corrected = np.full(given.shape, np.nan)
+    known = ~np.isnan(given)
+    if known.any():
+        with _nothing_to_collect():
+            corrected[known] = multipletests(given[known], method="holm")[1]
+    return corrected
+
+
+@contextmanager
+def _nothing_to_collect() -> Iterator[None]:
+    """Let garbage be: statsmodels collects it at every call, a quarter of a second with all that torch has loaded."""
+    if gc.get_freeze_count():  # by somebody else, who may need it to stay so
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

@@ -1,0 +1,117 @@
+"""From what a user writes to a task and its data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from headlens.corpora.files import ONLY_ONCE, is_no_file
+from headlens.corpora.hub import READERS
+from headlens.errors import CorpusError, OptionError
+from headlens.tasks.base import Task
+from headlens.tasks.catalogue import DEFAULT_TASK, QUOTED, Entry, find_task
+from headlens.tasks.row_readers import COMMAS, JSON, LINES, TABS, FileRows, HubRows, LineRows, RowSource
+from headlens.tasks.sources import ChainedExamples, RowExamples, TaskSource
+
+SOURCES = "Give a file .tsv, .csv, .jsonl or .json (also .gz), or hub:NAME."
+
+
+@dataclass(frozen=True)
+class DataOptions:
+    """How a task's data is read.
+
+    Args:
+        columns: columns by role, where they are called otherwise than in the layouts that the task knows.
+        split: of a data set; None is the task's own.
+        limit: read only the first examples.
+        target: the translations, where they are a text file of their own.
+        offline: never ask the hub.
+        min_words: leave out examples whose texts have fewer words together; before the limit.
+    """
+
+    columns: dict[str, str] = field(default_factory=dict)
+    split: str | None = None
+    limit: int | None = None
+    target: str | Path | None = None
+    offline: bool = False
+    min_words: int = 0
+
+
+def open_task(
+    name: str = DEFAULT_TASK, data: str | Path | None = None, options: DataOptions | None = None
+) -> tuple[Task, RowExamples]:
+    """A task and its examples.
+
+    Args:
+        name: of the task, see `catalogue.CATALOGUE`.
+        data: a file, or `hub:NAME[:CONFIG]`; None is the file that comes with headlens, for tasks that have one, or
+            else the task's data set on the hub.
+        options: how it is read.
+
+    Raises:
+        OptionError: no such task; options that cannot be meant.
+        CorpusError: no such file, or its kind is unknown.
+    """
+    entry, options = find_task(name), options or DataOptions()
+    rows = _open(entry, data, options)
+    return entry.task, RowExamples(rows, entry.reader, entry.layouts, options.columns, options.limit, options.min_words)
+
+
+def open_all(name: str, data: Sequence[str | Path] = (), options: DataOptions | None = None) -> tuple[Task, TaskSource]:
+    """The same with any number of sources, one after the other, each in a layout of its own.
+
+    Args:
+        name: of the task.
+        data: files or data sets; none is the task's own.
+        options: how all of them are read; the limit is that of all together.
+    """
+    options = options or DataOptions()
+    if len(data) < 2:
+        return open_task(name, data[0] if data else None, options)
+    opened = [open_task(name, one, replace(options, limit=None))[1] for one in data]
+    return find_task(name).task, ChainedExamples(tuple(opened), options.limit)
+
+
+def _open(entry: Entry, data: str | Path | None, options: DataOptions) -> RowSource:
+    split = options.split or entry.split
+    if options.target is not None:
+        return _parallel(entry, data, options.target)
+    if data is None and entry.default is None:
+        assert entry.dataset is not None
+        return HubRows(entry.dataset, split, options.offline)
+    spec = str(entry.default if data is None else data)
+    if spec.startswith("hub:"):
+        if not spec.removeprefix("hub:").strip(":"):
+            raise OptionError("hub: names no data set.", "Write hub:NAME, such as hub:nyu-mll/glue:sst2.")
+        return HubRows(spec.removeprefix("hub:"), split, options.offline)
+    return _local(entry, spec, split, options)
+
+
+def _local(entry: Entry, spec: str, split: str, options: DataOptions) -> RowSource:
+    path = Path(spec)
+    if is_no_file(path):
+        raise CorpusError("is a pipe or a device, not a file.", ONLY_ONCE, path=spec)
+    if not path.exists():
+        raise CorpusError("no such file.", SOURCES, path=spec)
+    kind = Path(spec.removesuffix(".gz")).suffix.lower()
+    tables = (*TABS, *COMMAS, *LINES, *JSON)
+    if path.is_dir() or (kind in READERS and kind not in tables):
+        return HubRows(spec, split, options.offline)
+    # Plain text: nothing but sentences, one a line.
+    if entry.reader.roles == ("text",) and (kind not in tables or kind == ".txt"):
+        return LineRows((path,))
+    names = {column for layout in entry.layouts for column in layout} | set(options.columns.values())
+    numbers = frozenset(name for name in names if name.isdecimal())
+    asked = frozenset(options.columns.values())
+    return FileRows(
+        path, entry.headerless, frozenset(names) - numbers, asked if asked <= numbers else frozenset(), QUOTED
+    )
+
+
+def _parallel(entry: Entry, data: str | Path | None, target: str | Path) -> RowSource:
+    if "target" not in entry.reader.roles:
+        raise OptionError(f"The task {entry.task.name} has no translations.", "Leave --target out.")
+    if data is None:
+        raise OptionError(f"{target} is translations of what?", "Name the source with --data FILE.")
+    return LineRows((Path(data), Path(target)))

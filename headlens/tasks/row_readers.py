@@ -1,0 +1,253 @@
+"""Rows that a task's examples are made of: from files in the layouts that data sets come in, and by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from headlens.corpora.cell_text import list_names, text_cell
+from headlens.corpora.files import open_text, short_name
+from headlens.corpora.hub import HubCorpus
+from headlens.corpora.table_readers import comma_rows, json_rows, tab_rows
+from headlens.errors import CorpusError, counted
+from headlens.tasks.json_files import json_array
+
+TABS = (".tsv", ".txt")
+COMMAS = (".csv",)
+LINES = (".jsonl", ".ndjson")
+JSON = (".json",)
+_LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")  # de, deu, de-DE, zh_Hant
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRow:
+    """Cells by column, and where they stand.
+
+    Args:
+        cells: of the row.
+        place: file or data set.
+        line: in the file; None in data sets, whose rows have no lines.
+        number: of the row, from 1.
+    """
+
+    cells: Mapping[str, Any]
+    place: str
+    line: int | None
+    number: int
+
+    def text(self, column: str) -> str:
+        """The text of a column, white space trimmed; empty where the cell is null.
+
+        Raises:
+            CorpusError: no such column, or something other than text in it.
+        """
+        return text_cell(self.cells, column, self.place, self.line).strip()
+
+    def value(self, column: str) -> Any:
+        """The cell as it is.
+
+        Raises:
+            CorpusError: no such column.
+        """
+        if column not in self.cells:
+            raise self.error(f"there is no column {column!r}.", f"Columns: {list_names(self.cells)}.")
+        return self.cells[column]
+
+    def error(self, message: str, advice: str) -> CorpusError:
+        """An error that says where."""
+        where = "" if self.line is not None else f"row {self.number}: "
+        return CorpusError(f"{where}{message}", advice, path=self.place, line=self.line)
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """Rows that can be read any number of times."""
+
+    @property
+    def name(self) -> str:
+        """In tables and reports."""
+
+    def __iter__(self) -> Iterator[TaskRow]:
+        """Read from the start."""
+
+
+@dataclass(frozen=True)
+class FileRows:
+    """A UTF-8 file with tabs (`.tsv`, `.txt`), commas (`.csv`), JSON lines (`.jsonl`) or JSON; also `.gz`.
+
+    Tabs separate without quoting, also in a `.csv` whose first line has one. A file of tabs or commas whose first row
+    is no header has the columns `headerless`; rows may have more cells than these, which are left out.
+
+    Args:
+        path: the file.
+        headerless: columns of a file without a header.
+        expected: columns one of which a header would have; without these the first row is data.
+        numbered: columns asked for by number, from 1; a file whose first row has not all of them has no header.
+        quoted: columns of files whose cells stand in quotation marks where pandas puts them, also between tabs.
+    """
+
+    path: str | Path
+    headerless: tuple[str, ...] = ()
+    expected: frozenset[str] = frozenset()
+    numbered: frozenset[str] = frozenset()
+    quoted: frozenset[str] = frozenset()
+
+    @property
+    def name(self) -> str:
+        """The file's name without its ending."""
+        return short_name(self.path)
+
+    def __iter__(self) -> Iterator[TaskRow]:
+        """Read from the start.
+
+        Raises:
+            CorpusError: with file and line: not UTF-8, a row of the wrong length, broken CSV or JSON.
+        """
+        return (TaskRow(cells, str(self.path), line, number) for number, (line, cells) in enumerate(self._rows(), 1))
+
+    def _rows(self) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
+        kind = Path(str(self.path).removesuffix(".gz")).suffix.lower()
+        if kind in TABS or (kind in COMMAS and self._has_tabs()):
+            return self._named(tab_rows(self.path))
+        if kind in COMMAS:
+            return self._named(comma_rows(self.path))
+        if kind in LINES:
+            return json_rows(self.path)
+        if kind in JSON:
+            return json_array(self.path)
+        advice = f"Name it {', '.join([*TABS, *COMMAS, *LINES, *JSON])}, according to what it is."
+        raise CorpusError(f"a table of unknown kind {kind!r}.", advice, path=self.path)
+
+    def _has_tabs(self) -> bool:
+        first = next(iter(open_text(self.path)), None)
+        return first is not None and "\t" in first.text
+
+    def _named(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+        first = next(rows, None)
+        if first is None:
+            return
+        names, bare = self._names(first[1])
+        if bare and not self.numbered:
+            self._check_languages(*first)
+        quoted = bool(self.quoted & set(names))
+        self._check_names(names, first[0])
+        for line, cells in chain([first], rows) if bare else rows:
+            if len(cells) < len(names) or (len(cells) > len(names) and not bare):
+                message = f"{counted(len(cells), 'column')} where there should be {len(names)}."
+                raise CorpusError(message, "Mend the line.", path=self.path, line=line)
+            yield line, dict(zip(names, map(unquoted, cells) if quoted else cells, strict=False))
+
+    def _names(self, first: Sequence[str]) -> tuple[Sequence[str], bool]:
+        """Names of the columns, and whether the first row is data."""
+        if self.numbered and not self.numbered <= set(first):
+            return [str(number) for number in range(1, len(first) + 1)], True
+        bare = bool(self.headerless) and not self.expected & set(first)
+        return self.headerless if bare else first, bare
+
+    def _check_languages(self, line: int, cells: Sequence[str]) -> None:
+        """A pair such as `de`, `en` names languages: read as a translation it would be scored as one."""
+        if len(self.headerless) == 2 == len(cells) and all(map(_LANGUAGE.fullmatch, cells)):
+            source, target = cells
+            raise CorpusError(
+                f"{source!r} and {target!r} look like a header.",
+                f"Name the columns with --columns source={source},target={target}, or, if that is a pair, with "
+                "--columns source=1,target=2.",
+                path=self.path,
+                line=line,
+            )
+
+    def _check_names(self, names: Sequence[str], line: int) -> None:
+        twice = sorted({name for name in names if names.count(name) > 1 and name in self.expected})
+        if twice:
+            raise CorpusError(
+                f"{names.count(twice[0])} columns are called {twice[0]!r}.",
+                "Give the columns names of their own.",
+                path=self.path,
+                line=line,
+            )
+
+
+def unquoted(cell: str) -> str:
+    """A cell without the quotation marks around it, doubled ones inside made single; others stay as they are."""
+    inner = cell[1:-1]
+    around = len(cell) > 1 and cell[0] == cell[-1] == '"'
+    return inner.replace('""', '"') if around and '"' not in inner.replace('""', "") else cell
+
+
+@dataclass(frozen=True)
+class HubRows:
+    """A data set of the Hugging Face hub, a local folder of data files or a single one, by `datasets`.
+
+    Args:
+        dataset: as in `HubCorpus`: name, with a configuration after a colon; or a folder or file.
+        split: which part.
+        offline: never ask the hub.
+    """
+
+    dataset: str
+    split: str
+    offline: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name, configuration and split."""
+        return self._corpus.name
+
+    @property
+    def _corpus(self) -> HubCorpus:
+        return HubCorpus(self.dataset, "", self.split, offline=self.offline)
+
+    def __iter__(self) -> Iterator[TaskRow]:
+        """Read from the start; errors as in `HubCorpus`."""
+        corpus = self._corpus
+        return (TaskRow(cells, corpus.place, None, number) for number, cells in enumerate(corpus.rows(), 1))
+
+
+@dataclass(frozen=True)
+class LineRows:
+    """Text files side by side, line by line: the column of a file is its place, from 1.
+
+    Args:
+        paths: of the files, also `.gz`; all of the same length.
+    """
+
+    paths: tuple[str | Path, ...]
+
+    @property
+    def name(self) -> str:
+        """All names."""
+        return "+".join(short_name(path) for path in self.paths)
+
+    def __iter__(self) -> Iterator[TaskRow]:
+        """Read from the start.
+
+        Raises:
+            CorpusError: if one file ends before the others; also as in `open_text`.
+        """
+        for number, lines in enumerate(zip_longest(*map(open_text, self.paths)), 1):
+            short = [path for path, line in zip(self.paths, lines, strict=True) if line is None]
+            if short:
+                raise CorpusError(
+                    f"ends before line {number}, unlike {self.name}.",
+                    "Line N of one file must belong to line N of the others.",
+                    path=short[0],
+                    line=number,
+                )
+            cells = {str(column): line.text for column, line in enumerate(lines, 1) if line is not None}
+            yield TaskRow(cells, str(self.paths[0]), number, number)
+
+
+@dataclass(frozen=True)
+class GivenRows:
+    """Rows that are in memory."""
+
+    rows: tuple[Mapping[str, Any], ...]
+    name: str = "given"
+
+    def __iter__(self) -> Iterator[TaskRow]:
+        """Each in turn."""
+        return (TaskRow(cells, self.name, None, number) for number, cells in enumerate(self.rows, 1))

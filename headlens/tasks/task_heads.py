@@ -1,0 +1,231 @@
+"""The head that a task needs, put on a checkpoint."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from transformers import (
+    MODEL_FOR_MASKED_LM_MAPPING,
+    MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
+    MODEL_FOR_PRETRAINING_MAPPING,
+    MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    MODEL_MAPPING,
+    PreTrainedConfig,
+    PreTrainedModel,
+)
+
+from headlens.attention.model_normalizer import restore_attention
+from headlens.attention.sites import find_sites
+from headlens.errors import ModelError, OptionError
+from headlens.interventions.compacting import head_map
+from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.models.weights import is_optional
+from headlens.tasks.base import HeadKind, Task
+from headlens.tasks.reader import class_order
+from headlens.weights.head_slicing import heads_left
+
+_MAPPINGS: dict[HeadKind | Literal["pre-training"], Any] = {
+    "sequence-classification": MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING,
+    "multiple-choice": MODEL_FOR_MULTIPLE_CHOICE_MAPPING,
+    "question-answering": MODEL_FOR_QUESTION_ANSWERING_MAPPING,
+    "masked-lm": MODEL_FOR_MASKED_LM_MAPPING,
+    "pre-training": MODEL_FOR_PRETRAINING_MAPPING,
+    "embedding": MODEL_MAPPING,
+}
+# Labels that models with a head for next sentences (BERT), or for the order of sentences (ALBERT), ask for.
+_NEXT_LABELS = {"next_sentence_label", "sentence_order_label"}
+_UNNAMED = re.compile(r"LABEL_\d+")
+
+
+@dataclass(frozen=True)
+class Headed:
+    """A model with a head.
+
+    Args:
+        model: on the device and of the type that the checkpoint has.
+        fresh: parts of it that the checkpoint has no weights for; they are random.
+    """
+
+    model: PreTrainedModel
+    fresh: tuple[str, ...] = ()
+
+
+def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> Headed:
+    """A checkpoint with the head that a task needs, and with the names of the task's classes.
+
+    A head of the right kind is kept as it is, unless its classes are others than the task's; classes without names
+    of their own (`LABEL_0`) get the task's. An encoder-decoder whose encoder embeds sentences keeps its decoder.
+
+    Args:
+        loaded: the checkpoint; it may have lost heads. It must not be used any more.
+        task: says which head.
+        seed: of weights that the checkpoint does not have.
+
+    Raises:
+        OptionError: if transformers has no such head for models of this kind.
+        ModelError: if more would be random than the head.
+    """
+    old = loaded.model
+    if task.head == "embedding" and old.config.is_encoder_decoder:
+        return Headed(old)
+    kind = _class(loaded, task.head, task.name)
+    config = copy.deepcopy(old.config)
+    keeps = type(old) is kind
+    if task.head == "sequence-classification":
+        keeps = keeps and _has_classes(config, task.labels)
+        _name_classes(config, task.labels)
+        config.problem_type = "single_label_classification" if task.labels else "regression"
+    elif not keeps:
+        config.num_labels, config.problem_type = 2, None  # of questions: first and last token
+    _pad_as_tokenizer(config, loaded)
+    if keeps:
+        old.config = config
+        return Headed(old)
+    return _built(kind, config, loaded, seed)
+
+
+def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = False) -> Headed:
+    """A checkpoint as a masked language model; other arguments and errors as above.
+
+    Args:
+        loaded: the checkpoint.
+        seed: of weights that it does not have.
+        next_sentence: whether it has a head for next sentences, too.
+    """
+    kind = _next_class(loaded) if next_sentence else _class(loaded, "masked-lm", "mlm")
+    if type(loaded.model) is kind:
+        return Headed(loaded.model)
+    return _built(kind, copy.deepcopy(loaded.model.config), loaded, seed)
+
+
+def check_head(loaded: LoadedModel, task: Task) -> None:
+    """See whether a model has the head that a task needs, where its outputs would not tell.
+
+    An encoder-decoder without it cannot run on a text alone; a decoder's next tokens look like masked ones.
+
+    Raises:
+        OptionError: if not.
+    """
+    model, mapping = loaded.model, _MAPPINGS.get(task.head)
+    decodes = model.config.is_encoder_decoder or (task.head == "masked-lm" and find_sites(model)[0].stack == "decoder")
+    if not decodes or mapping is None or task.head == "embedding":
+        return
+    config = type(model.config)
+    if config not in mapping or not isinstance(model, mapping[config]):
+        raise OptionError(
+            f"The task {task.name} needs a model with a {task.head} head; {loaded.name} is a {type(model).__name__}.",
+            f"Give a model that was trained for it, or train one: headlens train MODEL --task {task.name}.",
+        )
+
+
+def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedModel]:
+    mapping = _MAPPINGS.get(head)
+    config = type(loaded.model.config)
+    if mapping is None or config not in mapping:
+        raise OptionError(
+            f"--task {task} needs a {head} head, and transformers has none for {loaded.model.config.model_type} models "
+            f"such as {loaded.name}.",
+            "Give BERT, ALBERT, RoBERTa or the like.",
+        )
+    found: type[PreTrainedModel] = mapping[config]
+    return found
+
+
+def _next_class(loaded: LoadedModel) -> type[PreTrainedModel]:
+    """The class with heads for masked tokens and for next sentences."""
+    found = _MAPPINGS["pre-training"].get(type(loaded.model.config), None)
+    if found is None or not _NEXT_LABELS & set(inspect.signature(found.forward).parameters):
+        raise OptionError(
+            f"--next-sentence is for models that were made for it; {loaded.model.config.model_type} models such as "
+            f"{loaded.name} have no such head.",
+            "Leave it out, or give BERT or ALBERT.",
+        )
+    kind: type[PreTrainedModel] = found
+    return kind
+
+
+def other_names(config: PreTrainedConfig, labels: Sequence[str]) -> list[str]:
+    """What a classifier calls its classes, if otherwise than the task; nothing for `LABEL_0` and the like."""
+    if not labels or class_order(config, labels) is not None:
+        return []
+    names: dict[int, str] = config.id2label or {}  # type: ignore[assignment]
+    own = [names[number] for number in sorted(names)]
+    return [] if all(_UNNAMED.fullmatch(name) for name in own) else own
+
+
+def _has_classes(config: PreTrainedConfig, labels: Sequence[str]) -> bool:
+    """Whether a classifier's outputs are the task's classes, in any order, or have no names of their own."""
+    own = [str(name) for name in (config.label2id or {})]
+    unnamed = all(_UNNAMED.fullmatch(name) for name in own)
+    return len(own) == max(1, len(labels)) and (unnamed or class_order(config, labels) is not None)
+
+
+def _name_classes(config: PreTrainedConfig, labels: Sequence[str]) -> None:
+    """Give outputs the names of a task's classes, unless they have them, in whatever order."""
+    if not labels:
+        config.num_labels = 1
+    elif class_order(config, labels) is None:
+        config.id2label = dict(enumerate(labels))
+        config.label2id = {name: number for number, name in enumerate(labels)}
+
+
+def _pad_as_tokenizer(config: PreTrainedConfig, loaded: LoadedModel) -> None:
+    """Say what padding is: decoders that classify look for the last token before it."""
+    tokenizer = tokenizer_of(loaded)
+    if tokenizer.pad_token_id is None and tokenizer.eos_token is not None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = tokenizer.pad_token_id
+
+
+def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: LoadedModel, seed: int) -> Headed:
+    """A model of another class with the weights of a checkpoint."""
+    old = loaded.model
+    torch.manual_seed(seed)
+    built: Any = kind(config)
+    if any(heads_left(m) is not None for m in old.modules()):
+        stack: Any = old.base_model
+        head_map(stack).apply(built.base_model)
+    own = built.base_model.state_dict()
+    weights = {name: tensor for name, tensor in old.base_model.state_dict().items() if name in own}
+    built.base_model.load_state_dict(weights, strict=False)
+    prefix = "" if built.base_model is built else f"{built.base_model_prefix}."
+    known = {f"{prefix}{name}" for name in weights} | _guessing(old, built)
+    built.tie_weights()
+    model: PreTrainedModel = built.to(device=old.device, dtype=old.dtype).eval()
+    restore_attention(loaded.name, model)
+    fresh = [name for name, _ in model.named_parameters() if name not in known]
+    if lost := [name for name in fresh if not is_optional(model, name)]:
+        raise ModelError(
+            f"{loaded.name} has no weights for {', '.join(lost[:3])}{' …' if len(lost) > 3 else ''}.",
+            f"Its checkpoint is of a {type(old).__name__}; give one of the same kind.",
+        )
+    return Headed(model, tuple(dict.fromkeys(_part(name, prefix) for name in fresh)))
+
+
+def _guessing(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:
+    """Names of the weights of a head for masked tokens, which go from one class that has it to another."""
+    if any(type(m) not in _masked_classes(m.config) for m in (old, built)):
+        return set()
+    theirs, own = old.state_dict(), built.state_dict()
+    base = f"{built.base_model_prefix}."
+    shared = {n: t for n, t in theirs.items() if not n.startswith(base) and n in own and own[n].shape == t.shape}
+    built.load_state_dict(shared, strict=False)
+    return set(shared)
+
+
+def _masked_classes(config: PreTrainedConfig) -> set[Any]:
+    return {_MAPPINGS[name].get(type(config), None) for name in ("masked-lm", "pre-training")}
+
+
+def _part(name: str, prefix: str) -> str:
+    """The module under the model, or under its base, that a parameter belongs to."""
+    inside = prefix if name.startswith(prefix) else ""
+    return inside + name.removeprefix(inside).split(".")[0]

@@ -1,0 +1,1 @@
+"""Heads removed from weights, and the map of those that are left."""

@@ -1,0 +1,136 @@
+"""Heads of shared weights (ALBERT) that are to be silent at some depths and heard, perhaps less, at others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from headlens.errors import SelfCheckError
+from headlens.weights.head_slicing import numbers_of
+from headlens.weights.projections import projections
+
+_ATTRIBUTE = "headlens_depth_mask"
+
+
+class DepthMask:
+    """Zeros or scales what some heads hand to the output projection at some depths, in every forward pass of the model.
+
+    It hangs on the modules as hooks, counts the calls of the output projections, and goes with copies of the model.
+
+    Args:
+        heads: for each depth the silent heads, by their numbers in the original model.
+        features: for each depth the input features of the output projection that belong to them.
+        scales: for each depth a factor for every head that has weights, in their order; none for a factor of 1.
+    """
+
+    def __init__(
+        self,
+        heads: Sequence[Sequence[int]],
+        features: Sequence[Sequence[int]],
+        scales: Sequence[Sequence[float]] = (),
+    ) -> None:
+        self.heads = tuple(tuple(numbers) for numbers in heads)
+        self.features = [list(own) for own in features]
+        self.scales = [list(own) for own in scales] or [[] for _ in self.features]
+        self._depth = 0
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything is silent or scaled."""
+        return any(self.heads) or any(self.scales)
+
+    def begin(self, stack: nn.Module, inputs: object) -> None:
+        """A forward pass of the stack starts."""
+        del stack, inputs
+        self._depth = 0
+
+    def silence(self, projection: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """The input of the output projection, (batch, query, heads × d), as it is at this depth.
+
+        Raises:
+            SelfCheckError: if it is called more often than there are depths.
+        """
+        del projection
+        depth, self._depth = self._depth, self._depth + 1
+        if depth >= len(self.features):
+            raise SelfCheckError(
+                f"Shared weights were called {depth + 1} times in one pass of {len(self.features)} depths: which heads "
+                "are masked cannot be told.",
+                "Run the whole model, and without gradient checkpointing.",
+            )
+        return (self.at(depth, inputs[0]), *inputs[1:])
+
+    def at(self, depth: int, context: Tensor) -> Tensor:
+        """Head outputs, (batch, query, heads × d), without the silent heads of a depth, others times their factors."""
+        silent, scales = self.features[depth], self.scales[depth]
+        if not silent and not scales:
+            return context
+        factors = torch.tensor(scales or [1.0], device=context.device, dtype=context.dtype)
+        factors = factors.repeat_interleave(context.shape[-1] // len(factors))
+        factors[silent] = 0.0
+        return context * factors
+
+    def skip_to(self, depth: int) -> None:
+        """The next call is of this depth: a pass leaves out those before it."""
+        self._depth = depth
+
+
+def depth_mask(model: nn.Module) -> DepthMask | None:
+    """The mask of a model; None where nothing was ever masked."""
+    found: DepthMask | None = next((getattr(m, _ATTRIBUTE) for m in model.modules() if hasattr(m, _ATTRIBUTE)), None)
+    return found
+
+
+def silent_heads(model: nn.Module) -> tuple[tuple[int, ...], ...]:
+    """The heads that are masked at each depth, by original numbers; empty where nothing was ever masked."""
+    mask = depth_mask(model)
+    return () if mask is None else mask.heads
+
+
+def head_scales(model: nn.Module) -> tuple[tuple[float, ...], ...]:
+    """The factors of the heads at each depth, in the order of the weights; empty where none was ever scaled."""
+    mask = depth_mask(model)
+    return () if mask is None or not any(mask.scales) else tuple(tuple(own) for own in mask.scales)
+
+
+def mask_depths(
+    model: nn.Module, modules: Sequence[str], heads: Sequence[Sequence[int]], scales: Sequence[Sequence[float]]
+) -> None:
+    """Silence and scale heads of shared weights, in place of what is silent and scaled now.
+
+    Args:
+        model: the model.
+        modules: the attention module of each depth, in the order they run.
+        heads: for each depth the original numbers of the silent heads, which the module still has.
+        scales: for each depth a factor for every head that the module still has, in the order of its weights; none
+            for a factor of 1.
+    """
+    stack = _stack(model, modules[0])
+    mask = DepthMask(
+        heads,
+        [_features(model, name, own) for name, own in zip(modules, heads, strict=True)],
+        scales,
+    )
+    before: DepthMask | None = getattr(stack, _ATTRIBUTE, None)
+    if before is not None:
+        before.heads, before.features, before.scales = mask.heads, mask.features, mask.scales
+    elif mask.changes:
+        setattr(stack, _ATTRIBUTE, mask)
+        stack.register_forward_pre_hook(mask.begin)
+        for name in dict.fromkeys(modules):
+            projections(model, name).output.register_forward_pre_hook(mask.silence)
+
+
+def _features(model: nn.Module, name: str, heads: Sequence[int]) -> list[int]:
+    parts = projections(model, name)
+    numbers = numbers_of(model, name)
+    return [numbers.index(h) * parts.head_size + i for h in heads for i in range(parts.head_size)]
+
+
+def _stack(model: nn.Module, name: str) -> nn.Module:
+    """What runs once in a pass and calls all depths: the module around the list of layers."""
+    parts = name.split(".")
+    first = next(i for i, part in enumerate(parts) if part.isdigit())
+    return model.get_submodule(".".join(parts[: first - 1]))

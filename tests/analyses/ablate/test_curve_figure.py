@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+
+import numpy as np
+import pandas as pd
+import pytest
+from drawn_words import fits_a_page
+from made_runs import HOSTILE
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from tiers import rest_slow
+
+from headlens.analyses.ablate import curve_figure as curve
+from headlens.analyses.ablate.curve_figure import LOOKS, pruning_curve
+from headlens.analyses.ablate.pruning_options import NONE, STRATEGIES
+
+Make = Callable[..., pd.DataFrame]
+
+
+def drawn(frame: pd.DataFrame) -> Figure:
+    figure = pruning_curve(frame)
+    assert figure is not None
+    figure.canvas.draw()
+    return figure
+
+
+def lines(axes: Axes) -> dict[str, Line2D]:
+    return {str(line.get_label()): line for line in axes.get_lines() if not str(line.get_label()).startswith("_")}
+
+
+def legend(figure: Figure) -> list[str]:
+    return [text.get_text() for text in figure.legends[0].get_texts()]
+
+
+def test_lines_go_through_the_values(make_pruning: Make) -> None:
+    frame = make_pruning()
+    (axes,) = drawn(frame).axes
+    found = lines(axes)
+    assert list(found) == ["all heads", "ranked", "importance", "random"]
+    for strategy in ("ranked", "importance", "random"):
+        own = frame[frame["strategy"] == strategy].groupby("n_pruned")["value"].mean()
+        np.testing.assert_allclose(found[strategy].get_ydata(), own)
+        # beside each other, but at their number
+        np.testing.assert_allclose(found[strategy].get_xdata(), own.index, atol=1.0)
+    assert len({found[s].get_xdata()[0] for s in ("ranked", "importance", "random")}) == 3
+    assert found["all heads"].get_ydata()[0] == frame["value"].iloc[0]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("heads pruned", "accuracy")
+    assert axes.get_title(loc="left") == "demo"
+
+
+def test_intervals_of_choices_and_points_of_random_orders(make_pruning: Make) -> None:
+    frame = make_pruning(strategies=("ranked", "random"), counts=(3, 10))
+    (axes,) = drawn(frame).axes
+    (bars,) = axes.collections
+    own = frame[frame["strategy"] == "ranked"]
+    ends = np.array([segment[:, 1] for segment in bars.get_segments()])
+    np.testing.assert_allclose(ends, own[["ci_low", "ci_high"]])
+    points = [line for line in axes.get_lines() if line.get_linestyle() == "None" and len(line.get_xdata()) == 6]
+    np.testing.assert_allclose(points[0].get_ydata(), frame[frame["strategy"] == "random"]["value"])
+
+
+def test_a_single_random_order_has_intervals(make_pruning: Make) -> None:
+    frame = make_pruning(strategies=("random",))
+    (axes,) = drawn(frame[~frame["seed"].isin([1, 2])]).axes
+    assert len(axes.collections) == 1
+
+
+def test_the_whole_model_has_a_band(make_pruning: Make) -> None:
+    (axes,) = drawn(make_pruning()).axes
+    (band,) = axes.patches
+    assert (band.get_y(), band.get_y() + band.get_height()) == pytest.approx((0.88, 0.92))
+    (axes,) = drawn(make_pruning().iloc[1:]).axes
+    assert not axes.patches
+
+
+def test_all_strategies_have_looks_of_their_own() -> None:
+    assert set(LOOKS) == set(STRATEGIES)
+    assert len({colour for colour, _ in LOOKS.values()}) == len({marker for _, marker in LOOKS.values()}) == len(LOOKS)
+    assert curve.NONE == NONE
+
+
+@pytest.mark.parametrize("models", [1, 2])
+@pytest.mark.parametrize("strategies", [STRATEGIES, STRATEGIES[:1], STRATEGIES[-1:], ("of_one's_own", "ranked")])
+def test_nothing_is_cut_off_or_covered(make_pruning: Make, strategies: tuple[str, ...], models: int) -> None:
+    frame = pd.concat([make_pruning(f"model {n}", strategies) for n in range(models)])
+    figure = drawn(frame)
+    assert fits_a_page(figure)
+    assert legend(figure) == ["all heads", *strategies]
+    box = figure.legends[0].get_window_extent()
+    assert figure.bbox.x0 <= box.x0
+    assert box.x1 <= figure.bbox.x1
+    assert figure.bbox.y0 <= box.y0
+    assert len(figure.axes) == models
+    for axes in figure.axes:
+        own = axes.get_tightbbox()
+        assert own is not None
+        assert box.y1 <= own.y0 + 1
+        assert own.y1 <= figure.texts[0].get_window_extent().y0
+        assert own.x0 >= 0
+        assert own.x1 <= figure.bbox.x1
+
+
+def test_models_have_panels_with_the_same_axes(make_pruning: Make) -> None:
+    frame = pd.concat([make_pruning("bert"), make_pruning("albert", ("greedy",), counts=(1, 60), seed=1)])
+    first, second = drawn(frame).axes
+    assert first.get_xlim() == second.get_xlim()
+    assert first.get_ylim() == second.get_ylim()
+    assert first.get_xticks().tolist() == second.get_xticks().tolist() == [3, 10, 20, 30, 60]
+    assert [axes.get_title(loc="left") for axes in (first, second)] == ["bert", "albert"]
+    # a legend for all panels
+    assert set(legend(drawn(frame))) == {"all heads", "ranked", "importance", "random", "greedy"}
+
+
+@pytest.mark.parametrize("counts", [(3, 10, 20, 30), (7,), (1, 2), range(1, 70), (1, 2, 3, 100, 200, 300)])
+def test_numbers_of_heads_can_be_read(make_pruning: Make, counts: tuple[int, ...]) -> None:
+    (axes,) = drawn(make_pruning(counts=counts)).axes
+    ticks = axes.get_xticks().tolist()
+    assert set(ticks) <= set(counts)
+    assert ticks[-1] == max(counts)
+    boxes = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert all(a.x1 < b.x0 for a, b in pairwise(boxes))
+    low, high = axes.get_xlim()
+    assert all(low < x < high for line in lines(axes).values() if len(line.get_xdata()) != 2 for x in line.get_xdata())
+
+
+def test_strategies_do_not_stand_at_other_numbers(make_pruning: Make) -> None:
+    (axes,) = drawn(make_pruning(strategies=STRATEGIES, counts=range(1, 40))).axes
+    for name, line in lines(axes).items():
+        if name != "all heads":
+            np.testing.assert_allclose(line.get_xdata(), range(1, 40), atol=0.5)
+
+
+def test_nothing_to_draw(make_pruning: Make) -> None:
+    frame = make_pruning()
+    assert pruning_curve(frame.iloc[:0]) is None
+    assert pruning_curve(frame.iloc[:1]) is None
+    assert pruning_curve(frame.assign(value=np.nan)) is None
+
+
+def test_values_without_intervals(make_pruning: Make) -> None:
+    figure = drawn(make_pruning().assign(ci_low=np.nan, ci_high=np.nan))
+    assert len(lines(figure.axes[0])) == 4
+
+
+@pytest.mark.parametrize("name", rest_slow([*HOSTILE, "a very long name " * 12], 2))
+def test_any_name_can_be_drawn(make_pruning: Make, name: str) -> None:
+    frames = [make_pruning(name + more, (name, "ranked"), metric=name).assign(task=name) for more in "12"]
+    for frame in (frames[0], pd.concat(frames)):
+        figure = drawn(frame)
+        top = figure.texts[0].get_window_extent().y0
+        assert all(axes.title.get_window_extent().y1 <= top for axes in figure.axes)
+        box = figure.legends[0].get_window_extent()
+        assert figure.bbox.x0 <= box.x0
+        assert box.x1 <= figure.bbox.x1

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from drawn_maps import dots, mesh, panels, words
+from drawn_words import check_words, fits_a_page
+from made_runs import HOSTILE
+from matplotlib.axes import Axes
+from tiers import rest_slow
+
+from headlens.analyses.ablate.map_figure import ablation_map, side_by_side
+
+Make = Callable[..., pd.DataFrame]
+MARIAN = {"encoder": [8] * 6, "decoder": [8] * 6, "cross": [8] * 6}
+
+
+def colour(axes: Axes, value: float) -> tuple[float, ...]:
+    """Red, green and blue of a value."""
+    return mesh(axes).to_rgba(np.array([value]))[0][:3].tolist()
+
+
+def is_red(axes: Axes, value: float) -> bool:
+    red, _, blue = colour(axes, value)
+    return red > 2 * blue
+
+
+def test_cells_hold_the_changes_of_the_table(make_ablation: Make) -> None:
+    frame = make_ablation(shapes={"encoder": [4, 3, 4]})
+    figure = ablation_map(frame)
+    (axes,) = panels(figure)
+    drawn, found, marked = np.ma.asarray(mesh(axes).get_array()), words(axes), dots(axes)
+    for row in frame.itertuples():
+        assert drawn[row.layer, row.head] == row.delta
+        value, half = f"{row.delta:.3f}", f"{(row.ci_high - row.ci_low) / 2:.3f}"
+        assert found.pop((row.layer, row.head)) == f"{value}\n±{half}".replace("-", "−").replace("−0.000", "0.000")
+        assert ((row.layer, row.head) in marked) == (row.p_holm < 0.05)
+    assert found == {}
+    assert 0 < len(marked) < len(frame)
+    assert figure is not None
+    assert figure.texts[0].get_text().replace("\n", " ") == "Ablation: accuracy of sst2 without each head"
+    assert figure.texts[1].get_text() == "±: half the 95 % interval. Dot: p < 0.05 after Holm's correction."
+    assert axes.get_title(loc="left") == "demo, encoder\n0.910 with all heads"
+    assert "change of accuracy" in {own.get_ylabel() for own in figure.axes}
+
+
+@pytest.mark.parametrize("metric", ["accuracy", "f1", "matthews", "pearson", "bleu"])
+def test_red_is_worse_where_higher_is_better(make_ablation: Make, metric: str) -> None:
+    (axes,) = panels(ablation_map(make_ablation(metric=metric)))
+    assert is_red(axes, -0.05)
+    assert not is_red(axes, 0.05)
+
+
+@pytest.mark.parametrize("metric", ["loss", "perplexity"])
+def test_red_is_worse_where_lower_is_better(make_ablation: Make, metric: str) -> None:
+    (axes,) = panels(ablation_map(make_ablation(metric=metric)))
+    assert is_red(axes, 0.05)
+    assert not is_red(axes, -0.05)
+
+
+def test_colours_have_zero_in_their_middle_and_hold_the_largest_change(make_ablation: Make) -> None:
+    frame = make_ablation()
+    frame.loc[7, "delta"] = -0.8
+    (axes,) = panels(ablation_map(frame))
+    assert mesh(axes).get_clim() == (-0.8, 0.8)
+    assert colour(axes, 0.0) == pytest.approx([0.97, 0.97, 0.97], abs=0.02)
+
+
+def test_a_loss_that_explodes_does_not_wash_out_the_rest(make_ablation: Make) -> None:
+    frame = make_ablation(metric="perplexity")
+    frame.loc[7, "delta"] = 1e6
+    (axes,) = panels(ablation_map(frame))
+    assert mesh(axes).get_clim()[1] < 0.2
+    assert words(axes)[0, 7].startswith("1e+06\n")
+
+
+@pytest.mark.parametrize(
+    ("mode", "title"),
+    [
+        ("zero", "Ablation: accuracy of sst2 without each head"),
+        ("mean", "Ablation: accuracy of sst2 with each head's output at its mean"),
+        ("uniform", "Ablation: accuracy of sst2 with even attention in each head"),
+    ],
+)
+def test_titles_say_how_heads_were_taken_out(make_ablation: Make, mode: str, title: str) -> None:
+    figure = ablation_map(make_ablation(mode=mode))
+    assert figure is not None
+    assert figure.texts[0].get_text() == title
+
+
+def test_each_head_alone_is_another_figure(make_ablation: Make) -> None:
+    zero, alone = make_ablation(), make_ablation(mode="keep-only", seed=1)
+    both = pd.concat([zero, alone], ignore_index=True)
+    for frame, keep_only in ((zero, False), (alone, True)):
+        figure = ablation_map(both, keep_only=keep_only)
+        (axes,) = panels(figure)
+        np.testing.assert_array_equal(np.asarray(mesh(axes).get_array()).ravel(), frame["delta"])
+        assert figure is not None
+        assert ("alone in its layer" in figure.texts[0].get_text()) == keep_only
+    assert ablation_map(zero, keep_only=True) is None
+
+
+@pytest.mark.parametrize(
+    ("baseline", "shown"), [(0.9123, "0.912"), (-0.05, "-0.050"), (33.214, "33.21"), (1234.5, "1234")]
+)
+def test_panels_say_what_all_heads_give(make_ablation: Make, baseline: float, shown: str) -> None:
+    (axes,) = panels(ablation_map(make_ablation().assign(baseline=baseline)))
+    assert axes.get_title(loc="left") == f"demo, encoder\n{shown} with all heads"
+    (axes,) = panels(ablation_map(make_ablation().assign(baseline=np.nan)))
+    assert axes.get_title(loc="left") == "demo, encoder"
+
+
+def test_models_stand_side_by_side_with_one_scale(make_ablation: Make) -> None:
+    bert, albert = make_ablation("bert"), make_ablation("albert", {"encoder": [8] * 12}, seed=1)
+    albert.loc[5, "delta"] = -0.3
+    figure = side_by_side(pd.concat([bert, albert, make_ablation(mode="keep-only")]))
+    first, second = panels(figure)
+    left, right = (axes.get_position() for axes in (first, second))
+    assert left.x1 < right.x0
+    assert left.y1 == pytest.approx(right.y1)
+    for axes, frame in ((first, bert), (second, albert)):
+        np.testing.assert_array_equal(np.asarray(mesh(axes).get_array()).ravel(), frame["delta"])
+        assert mesh(axes).get_clim() == (-0.3, 0.3)
+        expected = frame[frame["p_holm"] < 0.05]
+        assert dots(axes) == set(zip(expected["layer"], expected["head"], strict=True))
+        assert not axes.texts
+    assert figure is not None
+    assert fits_a_page(figure)
+    assert figure.texts[1].get_text() == "Dot: p < 0.05 after Holm's correction."
+
+
+def test_places_without_a_head_look_otherwise_than_heads_without_effect(make_ablation: Make) -> None:
+    rows = make_ablation("a", {"encoder": [4] * 4})
+    gone = (rows["layer"] == 2) & rows["head"].isin([1, 3])
+    axes = panels(ablation_map(rows[~gone]))[0]
+    hatched = sorted((p.get_y() + 0.5, p.get_x() + 0.5) for p in axes.patches if p.get_hatch())
+    assert hatched == [(2, 1), (2, 3)]
+
+
+def test_small_models_stand_side_by_side_anyway(make_ablation: Make) -> None:
+    small = pd.concat([make_ablation(name, {"encoder": [4] * 4}) for name in ("a", "b")])
+    assert len({axes.get_position().y1 for axes in panels(ablation_map(small))}) == 1
+    assert side_by_side(small) is None
+
+
+def test_three_stacks_and_large_models_fit_a_line(make_ablation: Make) -> None:
+    assert len({axes.get_position().y1 for axes in panels(side_by_side(make_ablation(shapes=MARIAN)))}) == 1
+    large = pd.concat([make_ablation(name, {"encoder": [16] * 24}) for name in ("a", "b")])
+    figure = side_by_side(large)
+    assert len(panels(figure)) == 2
+    assert figure is not None
+    assert fits_a_page(figure)
+
+
+def test_one_model_is_beside_nothing(make_ablation: Make) -> None:
+    assert side_by_side(make_ablation()) is None
+    assert side_by_side(make_ablation().iloc[:0]) is None
+    wide = pd.concat([make_ablation(name, {"encoder": [40] * 2}) for name in ("a", "b")])
+    assert side_by_side(wide) is None
+    both = pd.concat([make_ablation("a"), make_ablation("b")])
+    assert side_by_side(both) is not None
+    assert side_by_side(both.assign(delta=np.nan)) is None
+
+
+def test_nothing_to_draw(make_ablation: Make) -> None:
+    assert ablation_map(make_ablation().assign(delta=np.nan)) is None
+    assert ablation_map(make_ablation().iloc[:0]) is None
+
+
+def test_a_model_whose_heads_do_nothing(make_ablation: Make) -> None:
+    frame = make_ablation(shapes={"encoder": [2]}).assign(delta=0.0, ci_low=0.0, ci_high=0.0, p_holm=1.0)
+    (axes,) = panels(ablation_map(frame))
+    assert words(axes) == dict.fromkeys([(0, 0), (0, 1)], "0.000\n±0.000")
+    assert dots(axes) == set()
+
+
+@pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
+def test_any_name_can_be_drawn(make_ablation: Make, name: str) -> None:
+    frames = [make_ablation(name + more, {"encoder": [8]}, name, name).assign(task=name) for more in "12"]
+    for figure in (ablation_map(pd.concat(frames)), side_by_side(pd.concat(frames))):
+        assert figure is not None
+        figure.canvas.draw()
+        check_words(figure, name)

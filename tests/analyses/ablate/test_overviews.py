@@ -1,0 +1,125 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_runs import ablation_tables
+
+from headlens.analyses.ablate.overviews import best_alone, heads_alone, most_damage, needed_heads, pruned_models
+from headlens.pages.page_tables import Interval, PageTable
+from headlens.runs.reading import RecordedRun
+
+
+def run(tables: Mapping[str, pd.DataFrame], label: str = "run") -> RecordedRun:
+    return RecordedRun(Path("folder") / label, label, {"command": "ablate", "status": "finished"}, tables)
+
+
+def column(table: PageTable, name: str) -> list[str]:
+    place = [c.name for c in table.columns].index(name)
+    return [row[place].text for row in table.rows]
+
+
+def intervals(table: PageTable) -> list[Interval | None]:
+    place = [c.name for c in table.columns].index("95 % CI")
+    return [row[place].interval for row in table.rows]
+
+
+def changes(values: list[float], mode: str = "zero", metric: str = "accuracy") -> dict[str, pd.DataFrame]:
+    """Changes of the six heads, with intervals of ± 0.1."""
+    frame = ablation_tables(modes=(mode,), metric=metric)["ablation"].assign(delta=values)
+    frame = frame.assign(value=0.5 + frame["delta"], ci_low=frame["delta"] - 0.1, ci_high=frame["delta"] + 0.1)
+    return {"ablation": frame.assign(p_holm=np.where(frame["delta"].abs() > 0.25, 0.01, 1.0))}
+
+
+CHANGES = [-0.1, -0.4, 0.2, -0.3, np.nan, 0.0]
+
+
+def test_heads_stand_in_the_order_of_their_damage() -> None:
+    table = needed_heads([run(changes(CHANGES))])
+    assert column(table, "head") == ["encoder.0.1", "encoder.1.0", "encoder.0.0", "encoder.1.2", "encoder.0.2"]
+    assert column(table, "change") == ["-0.400", "-0.300", "-0.100", "0.000", "0.200"]
+    assert column(table, "value")[0] == "0.100"
+    assert column(table, "95 % CI")[0] == "-0.500 to -0.300"
+    assert column(table, "significant") == ["yes", "yes", "no", "no", "no"]
+    # from the lowest end of an interval, -0.5, to the highest, 0.3; the tick is no change
+    assert intervals(table)[0] == pytest.approx((0.0, 0.1 / 0.8, 0.2 / 0.8, 0.5 / 0.8))
+
+
+@pytest.mark.parametrize("metric", ["loss", "perplexity"])
+def test_a_larger_loss_is_damage(metric: str) -> None:
+    heads = column(needed_heads([run(changes(CHANGES, metric=metric))]), "head")
+    assert heads[0] == "encoder.0.2"
+    assert heads[-1] == "encoder.0.1"
+
+
+def test_at_most_ten_heads_of_every_model_and_mode() -> None:
+    frames = [ablation_tables(model)["ablation"] for model in ("one", "two")]
+    many = [f.assign(layer=f["layer"] + 2 * n) for f in frames for n in range(3)]
+    table = needed_heads([run({"ablation": pd.concat(many, ignore_index=True)})])
+    assert column(table, "model") == ["one"] * 10 + ["two"] * 10
+    assert set(column(table, "mode")) == {"zero"}
+
+
+def test_the_best_head_of_each_layer_alone() -> None:
+    table = heads_alone([run(changes(CHANGES, "keep-only"))])
+    assert column(table, "head") == ["encoder.0.2", "encoder.1.2"]
+    worse = heads_alone([run(changes(CHANGES, "keep-only", "loss"))])
+    assert column(worse, "head") == ["encoder.0.1", "encoder.1.0"]
+    assert heads_alone([run(changes(CHANGES))]).rows == needed_heads([run(changes(CHANGES, "keep-only"))]).rows == ()
+
+
+def test_stacks_have_layers_of_their_own() -> None:
+    rows = changes(CHANGES)["ablation"]
+    both = pd.concat([rows, rows.assign(stack="cross", delta=rows["delta"] - 1)], ignore_index=True)
+    assert len(best_alone(both)) == 4
+    assert set(most_damage(both, 5)["stack"]) == {"cross"}
+
+
+def test_intervals_of_other_metrics_have_other_scales() -> None:
+    tables = [changes(CHANGES), changes([100 * c for c in CHANGES], metric="bleu")]
+    table = needed_heads([run(t, str(n)) for n, t in enumerate(tables)])
+    assert column(table, "run") == ["0"] * 5 + ["1"] * 5
+    assert intervals(table)[0] == pytest.approx((0.0, 0.1 / 0.8, 0.2 / 0.8, 0.5 / 0.8))
+
+
+def test_what_has_no_interval_has_an_empty_cell() -> None:
+    tables = changes(CHANGES)
+    frame = tables["ablation"].assign(ci_low=np.nan, ci_high=np.nan, p_holm=np.nan)
+    table = needed_heads([run({"ablation": frame})])
+    assert set(column(table, "95 % CI")) == set(column(table, "p (Holm)")) == {""}
+    assert set(column(table, "significant")) == {"no"}
+
+
+def test_pruned_models_beside_the_whole_one() -> None:
+    table = pruned_models([run(ablation_tables())])
+    assert column(table, "strategy") == ["none", "ranked", "ranked", *["random"] * 4]
+    assert column(table, "seed") == ["", "", "", "0", "0", "1", "1"]
+    assert column(table, "pruned") == ["0", "1", "2", "1", "2", "1", "2"]
+    assert column(table, "left") == ["6", "5", "4", "5", "4", "5", "4"]
+    assert column(table, "value")[:3] == ["0.875", "0.825", "0.775"]
+    assert column(table, "chosen on")[0] == "0.885"
+    assert column(table, "parameters")[:2] == ["10000", "9999"]
+    assert column(table, "speed-up")[2] == "1.200"
+    # from 0.625 to 0.925; the tick is the whole model's 0.875
+    assert intervals(table)[1] == pytest.approx((0.15 / 0.3, 0.2 / 0.3, 0.25 / 0.3, 0.25 / 0.3))
+
+
+def test_a_table_without_the_whole_model_has_no_picture() -> None:
+    frame = ablation_tables()["pruning"]
+    assert set(intervals(pruned_models([run({"pruning": frame[frame["strategy"] != "none"]})]))) == {None}
+
+
+@pytest.mark.parametrize("tables", [{}, {name: frame.iloc[:0] for name, frame in ablation_tables().items()}])
+def test_nothing_to_tell(tables: dict[str, pd.DataFrame]) -> None:
+    for make in (needed_heads, heads_alone, pruned_models):
+        assert make([run(tables)]).rows == ()
+
+
+def test_no_head_has_a_change() -> None:
+    tables = changes([np.nan] * 6)
+    assert needed_heads([run(tables)]).rows == ()
+    same = changes([0.0] * 6)["ablation"].assign(ci_low=0.0, ci_high=0.0)
+    assert intervals(needed_heads([run({"ablation": same})]))[0] == (0, 0, 0, 0)

@@ -1,0 +1,132 @@
+"""Tables of ablation against counting by hand; parts to rank and to evaluate on."""
+
+from __future__ import annotations
+
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.replay.head_sweep import Swept
+from headlens.analyses.ablate.single_heads import (
+    ABLATION_COLUMNS,
+    AblationOptions,
+    ablation_table,
+    chosen_metric,
+    comparison,
+)
+from headlens.analyses.ablate.task_examples import ranking_part
+from headlens.errors import OptionError
+from headlens.heads import Head
+from headlens.statistics.bootstrap import Draws
+from headlens.tasks.catalogue import CATALOGUE
+
+SST2, STSB, COLA = (CATALOGUE[name].task for name in ("sst2", "stsb", "cola"))
+HEADS = [Head("encoder", layer, head) for layer in range(2) for head in range(2)]
+KEYS = [f"example {i}" for i in range(40)]
+
+
+def classified(predicted: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    return np.stack([labels, predicted, np.where(labels == predicted, 0.1, 2.0)], axis=1).astype(float)
+
+
+@pytest.fixture
+def records() -> HeadRecords:
+    """Head 0.0 does nothing, 0.1 breaks 12 examples, 1.0 mends 2, 1.1 breaks 3 and mends 3."""
+    labels = np.tile([0, 1], 20)
+    base = labels.copy()
+    base[:5] = 1 - base[:5]
+    turned = {HEADS[0]: [], HEADS[1]: range(5, 17), HEADS[2]: range(2), HEADS[3]: [0, 1, 2, 10, 11, 12]}
+    found = HeadRecords(HEADS, 40, 3)
+    without = {}
+    for head, places in turned.items():
+        own = base.copy()
+        own[list(places)] = 1 - own[list(places)]
+        without[head] = classified(own, labels)
+    found.put(range(40), Swept(classified(base, labels), without))
+    return found
+
+
+def test_a_row_for_every_head(records: HeadRecords) -> None:
+    table = ablation_table(SST2, "accuracy", "zero", records, Draws.of(KEYS, 500))
+    assert table.columns.tolist() == ABLATION_COLUMNS[1:]
+    assert [Head(*r) for r in table[["stack", "layer", "head"]].itertuples(index=False)] == HEADS
+    assert table["n"].tolist() == [40] * 4
+    assert table["baseline"].tolist() == [35 / 40] * 4
+    assert table["value"].tolist() == [35 / 40, 23 / 40, 37 / 40, 35 / 40]
+    assert table["delta"].tolist() == pytest.approx([0, -12 / 40, 2 / 40, 0])
+    assert table["p_value"].tolist() == pytest.approx([1, 2 / 2**12, 2 / 4, 1])
+    assert table["p_holm"].tolist() == pytest.approx([1, 8 / 2**12, 1, 1])
+    assert (table["ci_low"] <= table["delta"]).all()
+    assert (table["delta"] <= table["ci_high"]).all()
+    assert table.loc[0, ["ci_low", "ci_high"]].tolist() == [0, 0]
+    assert table.loc[1, "ci_high"] < 0
+    assert set(table["task"] + table["metric"] + table["mode"]) == {"sst2accuracyzero"}
+
+
+def test_mcnemar_where_examples_are_right_or_wrong_else_the_bootstrap(records: HeadRecords) -> None:
+    draws = Draws.of(KEYS, 400)
+    found = comparison(COLA, "matthews", records.intact, draws).of(records.without(HEADS[1]))
+    replicates = []
+    for weights in draws.counts.astype(int):
+        values = [np.repeat(r, weights, axis=0) for r in (records.intact, records.without(HEADS[1]))]
+        scores = [np.corrcoef(v[:, 0], v[:, 1])[0, 1] for v in values]
+        replicates.append(scores[1] - scores[0])
+    assert (found.low, found.high) == pytest.approx(np.quantile(replicates, [0.025, 0.975]).tolist(), abs=1e-9)
+    far = sum(abs(r - found.delta) >= abs(found.delta) for r in replicates)
+    assert found.p_value == pytest.approx((1 + far) / 401)
+    exact = comparison(COLA, "accuracy", records.intact, draws).of(records.without(HEADS[3]))
+    assert exact.p_value == pytest.approx(min(1.0, 2 * sum(comb(6, i) for i in range(4)) / 64))
+
+
+def test_correlations(records: HeadRecords) -> None:
+    rng = np.random.default_rng(0)
+    found = HeadRecords(HEADS[:1], 40, 2)
+    gold = rng.normal(size=(40, 1))
+    base, worse = (np.hstack([gold, gold + rng.normal(scale=s, size=(40, 1))]) for s in (0.1, 2.0))
+    found.put(range(40), Swept(base, {HEADS[0]: worse}))
+    table = ablation_table(STSB, "pearson", "mean", found, Draws.of(KEYS, 300))
+    expected = [np.corrcoef(r.T)[0, 1] for r in (base, worse)]
+    assert table.loc[0, ["baseline", "value"]].tolist() == pytest.approx(expected)
+    assert table.loc[0, "ci_high"] < 0
+    assert table.loc[0, "p_value"] < 0.01
+
+
+def test_metrics_by_name() -> None:
+    assert chosen_metric(COLA, None) == "matthews"
+    assert chosen_metric(COLA, "accuracy") == "accuracy"
+    with pytest.raises(OptionError, match=r"(?s)task cola has no metric 'bleu'.*matthews, accuracy"):
+        chosen_metric(COLA, "bleu")
+
+
+def test_options() -> None:
+    assert AblationOptions().modes == ["zero"]
+    assert AblationOptions("mean", keep_only=True).modes == ["mean", "keep-only"]
+    with pytest.raises(OptionError, match="--replicates 0 is not a positive number"):
+        AblationOptions(replicates=0)
+    with pytest.raises(OptionError, match="--batch-tokens -1 is not a positive number"):
+        AblationOptions(batch_tokens=-1)
+    with pytest.raises(OptionError, match="Give --keep-only beside --mode"):
+        AblationOptions("keep-only")
+
+
+@given(st.integers(150, 400), st.floats(0.25, 0.65), st.integers(0, 5))
+def test_examples_are_drawn_each_by_itself(count: int, share: float, seed: int) -> None:
+    keys = [str(i) for i in range(count)]
+    chosen = ranking_part(keys, share, seed)
+    assert abs(chosen.mean() - share) < 5 * np.sqrt(share * (1 - share) / count)
+    more = ranking_part([*reversed(keys), "new"], share, seed)
+    assert (more[:-1][::-1] == chosen).all()
+    assert (ranking_part(keys, min(0.9, share + 0.1), seed) >= chosen).all()
+
+
+def test_both_parts_need_examples() -> None:
+    assert (ranking_part(KEYS, 0.5, 0) != ranking_part(KEYS, 0.5, 1)).any()
+    for share in (0.0, 1.0):
+        with pytest.raises(OptionError, match="leaves nothing to rank or to evaluate on"):
+            ranking_part(KEYS, share, 0)
+    with pytest.raises(OptionError, match="3 examples cannot be split"):
+        ranking_part(KEYS[:3], 0.5, 0)

@@ -1,0 +1,297 @@
+"""A sweep over a task gives what the task gives of the model with a hook that changes one head, example by example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import zoo
+from made_tasks import examples_of
+from saved import build
+from tiers import rest_slow
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.replay.head_sweep import Swept
+from headlens.analyses.ablate.replay.replacement import Mode
+from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
+from headlens.analyses.ablate.task_examples import Examples
+from headlens.attention.sites import find_sites
+from headlens.errors import OptionError, ResumeError, SelfCheckError
+from headlens.heads import Head
+from headlens.models.loading import LoadedModel
+from headlens.runs.checkpoint import Keeper
+from headlens.runs.processes import Processes
+from headlens.tasks.base import Floats, Task
+from headlens.tasks.catalogue import CATALOGUE
+from headlens.tasks.task_heads import with_task_head
+
+TASKS = [entry.task for entry in CATALOGUE.values() if entry.task.head != "seq2seq-lm"]
+PAIRS = [entry.task for entry in CATALOGUE.values() if entry.task.head == "seq2seq-lm"]
+SST2 = CATALOGUE["sst2"].task
+
+
+def translating(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    pad, end = tokenizer.pad_token_id, tokenizer.eos_token_id
+    return {"pad_token_id": pad, "eos_token_id": end, "decoder_start_token_id": pad, "forced_eos_token_id": None}
+
+
+def made(task: Task, tokenizer: PreTrainedTokenizerBase, name: str = "BertModel") -> tuple[PreTrainedModel, Examples]:
+    model = build(name, len(tokenizer), **(translating(tokenizer) if name.startswith("Marian") else {}))
+    if task.head != "seq2seq-lm":
+        model = with_task_head(LoadedModel("tiny", model, tokenizer, None), task, 0).model.eval()
+    model = model.double()
+    return model, examples_of(task, model, tokenizer)
+
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+@contextmanager
+def changed(model: PreTrainedModel, head: Head, change: Change) -> Iterator[None]:
+    """What the output projection of a head's layer gets is changed, (batch, query, heads, d) at a time."""
+    site = next(s for s in find_sites(model) if (s.stack, s.layer) == head[:2])
+    # ALBERT: every depth runs the same module.
+    depth = [s for s in find_sites(model) if s.module == site.module].index(site)
+    calls = [0]
+
+    def hook(_: Any, args: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+        calls[0] += 1
+        depths = sum(s.module == site.module for s in find_sites(model))
+        if (calls[0] - 1) % depths != depth:
+            return args
+        return (change(args[0].unflatten(-1, (site.n_heads, -1)).clone()).flatten(-2), *args[1:])
+
+    with ExitStack() as stack:
+        handle = zoo.projection(model, site).register_forward_pre_hook(hook)
+        stack.callback(handle.remove)
+        yield
+
+
+def records(model: PreTrainedModel, examples: Examples) -> Floats:
+    """One example at a time."""
+    task, found = examples.task, []
+    for prepared in examples.prepared:
+        batch = task.collate([prepared], examples.reader, "cpu")
+        found.append(task.read(task.run(model, batch), batch))
+    return np.concatenate(found)
+
+
+def without(head: Head) -> Change:
+    def change(output: torch.Tensor) -> torch.Tensor:
+        output[..., head.head, :] = 0
+        return output
+
+    return change
+
+
+def alone(head: Head) -> Change:
+    def change(output: torch.Tensor) -> torch.Tensor:
+        kept = torch.zeros_like(output)
+        kept[..., head.head, :] = output[..., head.head, :]
+        return kept
+
+    return change
+
+
+def assert_swept(
+    model: PreTrainedModel, examples: Examples, found: HeadRecords, change: Callable[[Head], Change]
+) -> None:
+    assert found.complete
+    np.testing.assert_allclose(found.intact, records(model, examples), rtol=1e-8, atol=1e-10)
+    network = examples.task.network(model)
+    assert list(found.heads) == [h for s in find_sites(network) for h in s.heads]
+    for head, own in found.items():
+        with changed(network, head, change(head)):
+            np.testing.assert_allclose(own, records(model, examples), rtol=1e-8, atol=1e-10)
+        assert found.without(head) is not None
+
+
+@pytest.mark.parametrize("task", TASKS, ids=lambda t: t.name)
+def test_every_task(task: Task, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    model, examples = made(task, wordpiece_tokenizer)
+    done: list[int] = []
+    found = TaskSweep(batch_tokens=50, progress=done.append).run(model, examples)
+    assert sum(done) == len(examples) == 12
+    assert len(done) > 1
+    assert_swept(model, examples, found, without)
+    assert not check_effect(found)
+
+
+@pytest.mark.parametrize("mode", rest_slow(["zero", "keep-only"], ["zero"]))
+@pytest.mark.parametrize("task", rest_slow(PAIRS, PAIRS[-1:]), ids=lambda t: t.name)
+def test_translation(task: Task, mode: Mode, marian_tokenizer: PreTrainedTokenizerBase) -> None:
+    model, examples = made(task, marian_tokenizer, "MarianMTModel")
+    found = TaskSweep(mode, batch_tokens=60).run(model, examples)
+    assert {h.stack for h in found.heads} == {"encoder", "decoder", "cross"}
+    np.testing.assert_allclose(found.intact, records(model, examples), rtol=1e-8, atol=1e-10)
+    for head in found.heads[:: 3 if task.generates else 1]:
+        with changed(model, head, without(head) if mode == "zero" else alone(head)):
+            np.testing.assert_allclose(found.without(head), records(model, examples), rtol=1e-8, atol=1e-10)
+
+
+def test_albert_at_every_depth(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    model, examples = made(SST2, wordpiece_tokenizer, "AlbertModel")
+    assert_swept(model, examples, TaskSweep(batch_tokens=50).run(model, examples), without)
+    assert_swept(model, examples, TaskSweep("keep-only", batch_tokens=50).run(model, examples), alone)
+
+
+def test_means_are_those_of_all_real_tokens(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    model, examples = made(CATALOGUE["swag"].task, wordpiece_tokenizer)
+    sums: dict[str, list[torch.Tensor]] = {}
+    sites = find_sites(model)
+
+    def keep(name: str) -> Any:
+        return lambda _, args: sums.setdefault(name, []).append(args[0].flatten(0, -2))
+
+    with ExitStack() as stack:
+        for site in sites:
+            stack.callback(zoo.projection(model, site).register_forward_pre_hook(keep(str(site))).remove)
+        for prepared in examples.prepared:  # each by itself: its rows may be padded
+            for row in prepared.rows:
+                model(input_ids=torch.tensor([[row.ids]]), token_type_ids=torch.tensor([[row.segments]]))
+    means = {name: torch.cat(parts).mean(dim=0) for name, parts in sums.items()}
+
+    def at_its_mean(head: Head) -> Change:
+        mean = means[f"{head.stack}.{head.layer}"].unflatten(-1, (2, -1))[head.head]
+
+        def change(output: torch.Tensor) -> torch.Tensor:
+            output[..., head.head, :] = mean
+            return output
+
+        return change
+
+    assert_swept(model, examples, TaskSweep("mean", batch_tokens=100).run(model, examples), at_its_mean)
+
+
+def test_even_attention_is_one_row_a_mean_of_values(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    """Without padding every query sees the same mean: the outputs of all positions are equal."""
+    model, examples = made(SST2, wordpiece_tokenizer)
+    found = TaskSweep("uniform", batch_tokens=100).run(model, examples)
+    head, values = found.heads[-1], []
+    site = find_sites(model)[-1]
+    attention = model.get_submodule(site.module)
+    handle = attention.value.register_forward_hook(lambda m, a, output: values.append(output))
+
+    def even(output: torch.Tensor) -> torch.Tensor:
+        output[..., head.head, :] = values[-1].mean(dim=1, keepdim=True).unflatten(-1, (2, -1))[..., head.head, :]
+        return output
+
+    with changed(model, head, even):
+        expected = records(model, examples)
+    handle.remove()
+    np.testing.assert_allclose(found.without(head), expected, rtol=1e-8)
+
+
+def test_generation_takes_no_means(marian_tokenizer: PreTrainedTokenizerBase) -> None:
+    model, examples = made(CATALOGUE["translation"].task, marian_tokenizer, "MarianMTModel")
+    with pytest.raises(OptionError, match=r"(?s)writes token by token.*--mode zero, or .* translation-loss"):
+        TaskSweep("mean").run(model, examples)
+
+
+def test_some_heads_and_none(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    model, examples = made(SST2, wordpiece_tokenizer)
+    whole = TaskSweep().run(model, examples)
+    some = TaskSweep().run(model, examples, [Head("encoder", 1, 1)])
+    assert some.heads == (Head("encoder", 1, 1),)
+    np.testing.assert_allclose(some.without(some.heads[0]), whole.without(some.heads[0]))
+    nothing = TaskSweep().run(model, examples, [])
+    assert not nothing.heads
+    np.testing.assert_allclose(nothing.intact, whole.intact)
+
+
+def test_embeddings_come_by_the_encoder_alone(marian_tokenizer: PreTrainedTokenizerBase) -> None:
+    model = build("MarianMTModel", len(marian_tokenizer), **translating(marian_tokenizer))
+    assert {h.stack for h in task_heads(model, CATALOGUE["similarity"].task)} == {"encoder"}
+
+
+@dataclass
+class Often(Keeper):
+    """Saves after every batch."""
+
+    due = True
+
+    def __init__(self, path: Path, **identity: str) -> None:
+        Keeper.__init__(self, path, identity)
+
+
+@pytest.mark.parametrize("after", [1, 2, 3])
+def test_an_interrupted_sweep_goes_on(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path, after: int) -> None:
+    model, examples = made(SST2, wordpiece_tokenizer)
+    expected, done = TaskSweep(batch_tokens=20).run(model, examples), []
+
+    def stop(count: int) -> None:
+        done.append(count)
+        if len(done) > after:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        TaskSweep(batch_tokens=20, progress=stop, keeper=Often(tmp_path / "k")).run(model, examples)
+    ran: list[int] = []
+    handle = model.get_input_embeddings().register_forward_hook(lambda m, a, o: ran.append(len(o)))
+    shown: list[int] = []
+    found = TaskSweep(batch_tokens=20, progress=shown.append, keeper=Often(tmp_path / "k")).run(model, examples)
+    assert sum(shown) == len(examples), "what was done before is shown as done"
+    assert len(ran) > 0
+    ran.clear()
+    again = TaskSweep(batch_tokens=20, keeper=Often(tmp_path / "k")).run(model, examples)
+    assert not ran, "nothing is left to be run"
+    handle.remove()
+    for one in (found, again):
+        assert one.dump() == expected.dump()
+    with pytest.raises(ResumeError, match="the data changed since"):
+        TaskSweep(keeper=Often(tmp_path / "k", **{"the data": "other"})).run(model, examples)
+
+
+def test_processes_share_the_examples(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    model, examples = made(SST2, wordpiece_tokenizer)
+    given: list[bytes] = []
+
+    @dataclass(frozen=True)
+    class Two(Processes):
+        def gather(self, value: Any) -> list[Any]:
+            given.append(value)
+            return given
+
+    TaskSweep(processes=Two(1, 2)).run(model, examples)
+    found = TaskSweep(processes=Two(0, 2)).run(model, examples)
+    assert len(given) == 2
+    expected = TaskSweep().run(model, examples)
+    assert found.complete
+    np.testing.assert_allclose(found.intact, expected.intact, rtol=1e-12)
+    for head, own in expected.items():
+        np.testing.assert_allclose(found.without(head), own, rtol=1e-12)
+
+
+def test_records_are_where_their_examples_are() -> None:
+    heads = [Head("encoder", 0, 0), Head("encoder", 0, 1)]
+    found = HeadRecords(heads, 4, 2)
+    assert not found.complete
+    part = np.arange(4.0).reshape(2, 2)
+    found.put([3, 0], Swept(part, {h: part + 10 * i for i, h in enumerate(heads)}))
+    assert found.has([0, 3])
+    assert not found.has([0, 1])
+    other = HeadRecords(heads, 4, 2)
+    other.put([1, 2], Swept(part, dict.fromkeys(heads, part)))
+    other.take(found.dump())
+    assert other.complete
+    assert other.intact.tolist() == [[2, 3], [0, 1], [2, 3], [0, 1]]
+    assert other.without(heads[1]).tolist() == [[12, 13], [0, 1], [2, 3], [10, 11]]
+
+
+def test_heads_that_change_nothing_are_told() -> None:
+    heads = [Head("encoder", 0, 0), Head("encoder", 0, 1)]
+    found, part = HeadRecords(heads, 2, 1), np.ones((2, 1))
+    found.put([0, 1], Swept(part, {heads[0]: part, heads[1]: part * 2}))
+    assert check_effect(found) == [heads[0]]
+    found.put([0, 1], Swept(part, dict.fromkeys(heads, part)))
+    with pytest.raises(SelfCheckError, match="changed nothing for any example"):
+        check_effect(found)
+    assert check_effect(found, counts=True) == heads, "a poor model may write nothing right with any heads"
+    assert check_effect(HeadRecords([], 0, 1)) == []

@@ -1,0 +1,100 @@
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from tiers import rest_slow
+
+from headlens.analyses.attend.figures import attention_maps
+
+TOKENS = ["[CLS]", "cost_of", "$5", "and", "$10", "^up", "注意", "\x07", "Ġno\n", "[SEP]"]
+SHOWN = ["[CLS]", "cost_of", r"\$5", "and", r"\$10", "^up", "□□", "□", "Ġno↵", "[SEP]"]
+
+
+def draw(heads: int, queries: list[str], keys: list[str]) -> tuple[Figure, list[Axes], np.ndarray]:
+    weights = np.random.default_rng(0).dirichlet(np.ones(len(keys)), (heads, len(queries)))
+    figure = attention_maps(weights, queries, keys, [f"head {i}" for i in range(heads)], "demo, $layer$ 3")
+    assert figure is not None
+    figure.canvas.draw()
+    return figure, figure.axes[:heads], weights
+
+
+def test_one_map_per_head_on_one_scale_with_the_first_query_on_top() -> None:
+    figure, maps, weights = draw(6, list("abcde"), list("vwxyz"))
+    assert [axes.get_title(loc="left") for axes in maps] == [f"head {i}" for i in range(6)]
+    for axes, matrix in zip(maps, weights, strict=True):
+        np.testing.assert_array_equal(np.asarray(axes.collections[0].get_array()), matrix)
+        assert axes.collections[0].get_clim() == (0.0, weights.max())
+        assert axes.get_ylim() == (4.5, -0.5)
+    assert figure.axes[6].get_ylabel() == "attention weight"
+
+
+def test_queries_label_the_first_column_and_keys_the_last_row() -> None:
+    _, maps, _ = draw(6, list("abcde"), list("vwxyz"))
+    queries = ["".join(t.get_text() for t in axes.get_yticklabels()) for axes in maps]
+    keys = ["".join(t.get_text() for t in axes.get_xticklabels()) for axes in maps]
+    assert queries == ["abcde", "", "", "", "abcde", ""]
+    assert keys == ["", "", "vwxyz", "vwxyz", "vwxyz", "vwxyz"]
+
+
+def test_odd_tokens_are_drawn_as_they_stand() -> None:
+    _, (axes,), _ = draw(1, TOKENS, TOKENS)
+    try:
+        assert [t.get_text() for t in axes.get_yticklabels()] == SHOWN
+    except AssertionError:
+        # with a font for Chinese installed nothing needs a box
+        assert [t.get_text() for t in axes.get_yticklabels()] == [s.replace("□□", "注意") for s in SHOWN]
+
+
+@pytest.mark.parametrize("heads", [1, 12, 16])
+def test_thirty_tokens_all_have_labels_that_do_not_touch(heads: int) -> None:
+    tokens = [f"word{i}" for i in range(30)]
+    _, maps, _ = draw(heads, tokens, tokens)
+    labels = maps[0].get_yticklabels()
+    assert [t.get_text() for t in labels] == tokens
+    places = maps[0].transData.transform([(0, i) for i in range(30)])[:, 1]
+    distance = abs(places[1] - places[0]) / maps[0].figure.dpi * 72
+    assert labels[0].get_fontsize() <= distance
+
+
+def test_too_many_tokens_are_thinned_and_fit_a_page() -> None:
+    tokens = [f"t{i}" for i in range(120)]
+    figure, maps, _ = draw(12, tokens, tokens)
+    labels = [t.get_text() for t in maps[0].get_yticklabels()]
+    assert 10 <= len(labels) < 60
+    assert labels[1] in {"t2", "t5"}
+    assert figure.get_figwidth() <= 9
+
+
+@pytest.mark.parametrize("sizes", rest_slow([(1, 1, 1), (12, 5, 12), (12, 12, 5), (16, 30, 30), (1, 40, 8)], 2))
+def test_nothing_leaves_the_figure(sizes: tuple[int, int, int]) -> None:
+    heads, queries, keys = sizes
+    figure, maps, _ = draw(heads, ["internationalization"] * queries, ["Wachstumsbeschleunigung"] * keys)
+    for axes in maps:
+        box = axes.get_tightbbox()
+        assert box is not None
+        assert box.x0 >= 0
+        assert box.y0 >= 0
+        assert box.x1 <= figure.bbox.width
+        assert box.y1 <= figure.bbox.height
+
+
+def test_nothing_to_draw() -> None:
+    assert attention_maps(np.zeros((0, 2, 2)), ["a", "b"], ["a", "b"], []) is None
+    assert attention_maps(np.full((1, 1, 1), np.nan), ["a"], ["a"], ["h"]) is None
+
+
+def test_labels_must_fit_the_weights() -> None:
+    with pytest.raises(ValueError, match=r"weights \(1, 2, 2\) do not fit titles, query and key labels \(1, 2, 3\)"):
+        attention_maps(np.ones((1, 2, 2)), ["a", "b"], ["a", "b", "c"], ["h"])
+
+
+def test_titles_of_several_lines_have_their_room() -> None:
+    titles = ["a", "predicted: recall 0.70, sparsity 0.51", "b"] * 2
+    figure = attention_maps(np.full((6, 12, 12), 0.5), list("abcdefghijkl"), list("abcdefghijkl"), titles, across=3)
+    assert figure is not None
+    figure.canvas.draw()
+    maps = [axes for axes in figure.axes if axes.get_title(loc="left")]
+    words = [axes._left_title.get_window_extent() for axes in maps]
+    assert any("\n" in axes.get_title(loc="left") for axes in maps)
+    assert not any(w.overlaps(axes.get_window_extent()) for w in words for axes in maps)
+    assert all(w.y1 <= figure.bbox.y1 for w in words)

@@ -1,0 +1,106 @@
+"""A corpus is parsed block by block; what was parsed is not parsed again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import pytest
+from saved import Memory, sentence
+
+from headlens.analyses.classify import parsing
+from headlens.analyses.classify.parsing import keep_trees
+from headlens.corpora.sentence import ROOT, Example, Sentence
+from headlens.corpora.sources import ParsedCorpus
+from headlens.runs.folder import RunFolder
+from headlens.runs.processes import ALONE, Processes
+from headlens.runs.progress import Silent
+from headlens.runs.run import Run
+
+SIZE = 11
+
+
+@dataclass
+class Chain:
+    """Hangs every word on the one before; gives up after some sentences."""
+
+    patience: int = 10**9
+    parsed: int = 0
+
+    def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
+        for given in sentences:
+            if self.parsed == self.patience:
+                raise KeyboardInterrupt
+            self.parsed += 1
+            words = [
+                replace(w, head=i - 1 if i else ROOT, relation="dep" if i else "root")
+                for i, w in enumerate(given.words)
+            ]
+            yield Sentence(given.text, tuple(words), given.id)
+
+
+def corpus(parser: Chain, prefix: str = "number", *, pairs: bool = False) -> ParsedCorpus:
+    sentences = [sentence(f"{prefix} {i} it is") for i in range(SIZE)]
+    return ParsedCorpus(Memory([Example(s, s if pairs else None) for s in sentences]), parser)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunFolder]:
+    monkeypatch.setattr(parsing, "BLOCK", 4)
+    with RunFolder.create(tmp_path / "run", command="classify", model="demo") as made:
+        yield made
+
+
+def run(folder: RunFolder, processes: Processes = ALONE) -> Run:
+    return Run(folder.path, folder if processes.first else None, processes, Silent())
+
+
+def test_trees_are_kept_and_read_again(folder: RunFolder) -> None:
+    steps: list[int] = []
+    kept = keep_trees(corpus(Chain()), run(folder), steps.append)
+    assert [e.source.text for e in kept] == [f"number {i} it is" for i in range(SIZE)]
+    assert [[w.head for w in e.source.words] for e in kept] == [[ROOT, 0, 1, 2]] * SIZE
+    assert steps == [4, 4, 3]
+    assert folder.files == [folder.path / "parsed.conllu"]
+    assert kept.name == "memory"
+
+
+def test_pairs_keep_their_targets(folder: RunFolder) -> None:
+    kept = keep_trees(corpus(Chain(), pairs=True), run(folder), lambda _: None)
+    assert all(e.target is not None and e.target.text == e.source.text for e in kept)
+    assert [f.name for f in folder.files] == ["parsed.conllu", "targets.conllu"]
+
+
+def test_whole_blocks_are_not_parsed_again(folder: RunFolder) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        keep_trees(corpus(Chain(patience=9)), run(folder), lambda _: None)
+    assert not (folder.path / "parsed.conllu").exists()
+    again = Chain()
+    kept = keep_trees(corpus(again), run(folder), lambda _: None)
+    assert again.parsed == SIZE - 8
+    assert len(list(kept)) == SIZE
+
+
+def test_blocks_of_another_text_are_not_taken(folder: RunFolder) -> None:
+    keep_trees(corpus(Chain()), run(folder), lambda _: None)
+    other = Chain()
+    kept = keep_trees(corpus(other, "letter"), run(folder), lambda _: None)
+    assert other.parsed == SIZE
+    assert next(iter(kept)).source.text == "letter 0 it is"
+
+
+def test_processes_share_the_blocks(folder: RunFolder) -> None:
+    class Waiting(Processes):
+        def gather(self, value: object) -> list[object]:
+            return [value]
+
+        def share(self, value: object) -> object:  # type: ignore[override]
+            return value
+
+    second, first = Chain(), Chain()
+    # the second one, whose blocks the first one joins, runs before it here
+    keep_trees(corpus(second), run(folder, Waiting(1, 2)), lambda _: None)
+    kept = keep_trees(corpus(first), run(folder, Waiting(0, 2)), lambda _: None)
+    assert (first.parsed, second.parsed) == (7, 4)
+    assert [e.source.text for e in kept] == [f"number {i} it is" for i in range(SIZE)]

@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from made_runs import classify_tables, relevance_tables
+
+from headlens.analyses.classify.overviews import best_rows, role_counts, roles_held
+from headlens.analyses.classify.report import CLASSIFY, classify_figures
+from headlens.analyses.report.registry import KINDS, kind_of
+from headlens.errors import InputError
+from headlens.pages.command_report import Caption, Kind
+from headlens.pages.page_tables import PageTable
+from headlens.runs.reading import RecordedRun
+
+ALL = [
+    "functions",
+    "confidence",
+    "positions",
+    "offsets",
+    "best_heads",
+    "syntax",
+    "rare",
+    "mass",
+    "entropy",
+    "similarity",
+]
+
+
+def run(tables: Mapping[str, pd.DataFrame], label: str = "run", min_instances: int = 30) -> RecordedRun:
+    record = {"command": "classify", "status": "finished", "arguments": {"min_instances": min_instances}}
+    return RecordedRun(Path("folder") / label, label, record, tables)
+
+
+def column(table: PageTable, name: str) -> list[str]:
+    place = [c.name for c in table.columns].index(name)
+    return [row[place].text for row in table.rows]
+
+
+def test_every_figure_is_drawn_and_has_a_caption() -> None:
+    drawn = dict(classify_figures(classify_tables()))
+    assert list(drawn) == ALL
+    assert all(figure is not None for figure in drawn.values())
+    assert all(CLASSIFY.caption(name).text.endswith(".") for name in ALL)
+    assert CLASSIFY.caption("syntax_2") == CLASSIFY.caption("syntax")
+
+
+@pytest.mark.parametrize("missing", [["syntax"], ["similarity"], ["positions"], ["heads"], list(classify_tables())])
+def test_what_is_there_is_drawn(missing: list[str]) -> None:
+    tables = {name: frame for name, frame in classify_tables().items() if name not in missing}
+    needs = {"offsets": "positions", "best_heads": "syntax", "syntax": "syntax", "similarity": "similarity"}
+    expected = [name for name in ALL if needs.get(name, "heads") not in missing]
+    if "heads" in missing:
+        expected = [name for name in expected if name != "similarity"]
+    assert [name for name, _ in classify_figures(tables)] == expected
+
+
+def test_tables_without_rows_give_no_figure() -> None:
+    tables = {name: frame.iloc[:0] for name, frame in classify_tables().items()}
+    assert not [name for name, figure in classify_figures(tables) if figure is not None]
+
+
+def test_two_models_have_a_map_of_relations_each() -> None:
+    first, second = classify_tables("one"), classify_tables("two")
+    both = {name: pd.concat([first[name], second[name]]) for name in ("heads", "syntax")}
+    assert [name for name, _ in classify_figures(both) if name.startswith("syntax")] == ["syntax_1", "syntax_2"]
+
+
+def with_relevance() -> dict[str, pd.DataFrame]:
+    tables = classify_tables()
+    relevance = relevance_tables(rules=("epsilon",))["relevance"]
+    return tables | {"heads": tables["heads"].assign(relevance=relevance["relevance"]), "relevance": relevance}
+
+
+def test_relevance_is_drawn_where_it_was_computed() -> None:
+    drawn = dict(classify_figures(with_relevance()))
+    assert list(drawn) == [*ALL, "confidence_relevance", "relevance", "relevance_intervals"]
+    assert all(figure is not None for figure in drawn.values())
+    assert all(CLASSIFY.caption(name).text.endswith(".") for name in drawn)
+    assert CLASSIFY.caption("relevance_intervals").title == "Relevance with intervals"
+
+
+def test_relevance_without_heads_is_drawn_alone() -> None:
+    tables = {"relevance": with_relevance()["relevance"]}
+    assert [name for name, _ in classify_figures(tables)] == ["relevance", "relevance_intervals"]
+
+
+def test_the_most_relevant_heads_are_listed_where_it_was_computed() -> None:
+    titles = [table.title for table in CLASSIFY.overviews([run(with_relevance())])]
+    assert titles == ["Roles", "Best head of every relation", "Heads that hold a role", "Most relevant heads"]
+    assert "Most relevant heads" not in [table.title for table in CLASSIFY.overviews([run(classify_tables())])]
+
+
+def test_the_table_of_relevance_is_checked() -> None:
+    tables = with_relevance()
+    CLASSIFY.check(run(tables))
+    with pytest.raises(
+        InputError, match=r"folder/run/relevance\.csv:2: column relevance holds 'x'; expected a finite number"
+    ):
+        CLASSIFY.check(run(tables | {"relevance": tables["relevance"].assign(relevance="x")}))
+    with pytest.raises(
+        InputError, match=r"folder/run/heads\.csv:2: column relevance holds 'x'; expected a finite number"
+    ):
+        CLASSIFY.check(run(tables | {"heads": tables["heads"].assign(relevance="x")}))
+
+
+def test_a_finished_run_needs_its_tables() -> None:
+    tables = classify_tables()
+    CLASSIFY.check(run(tables))
+    del tables["positions"]
+    with pytest.raises(InputError, match=r"folder/run/positions\.csv is missing, which every finished run of classify"):
+        CLASSIFY.check(run(tables))
+
+
+def test_tables_are_checked_for_the_columns_of_their_figures() -> None:
+    tables = classify_tables()
+    with pytest.raises(InputError, match=r"folder/run/heads\.csv: no column confidence\."):
+        CLASSIFY.check(run(tables | {"heads": tables["heads"].drop(columns="confidence")}))
+
+
+def test_every_column_that_is_asked_for_is_written() -> None:
+    tables = with_relevance()
+    for name, columns in CLASSIFY.tables.items():
+        assert {*columns.keys, *columns.numbers, *columns.words} <= set(tables[name])
+
+
+def test_other_commands_are_shown_with_the_pictures_they_have() -> None:
+    assert "classify" in KINDS
+    assert kind_of("models") == Kind()
+    kind = kind_of("attend")
+    assert not kind.draws
+    assert kind.caption("sentence1_encoder") == Caption(
+        "sentence1 encoder", "figures/sentence1_encoder.png, as the run drew it."
+    )
+
+
+def test_roles_are_counted_for_every_stack() -> None:
+    table = role_counts([run(classify_tables())])
+    assert [c.name for c in table.columns] == ["model", "stack", "heads", "positional", "syntactic", "rare", "no role"]
+    assert [cell.text for cell in table.rows[0]] == ["demo", "encoder", "6", "1", "1", "1", "3"]
+
+
+def test_best_heads_of_runs_stand_below_each_other() -> None:
+    runs = [run(classify_tables("one"), "first"), run(classify_tables("two"), "second", min_instances=5)]
+    table = best_rows(runs)
+    assert column(table, "relation") == ["nsubj"] * 4 + ["obj"] * 4
+    assert column(table, "run") == ["first", "second"] * 4
+    assert column(table, "head") == ["encoder.0.1"] * 8
+    assert column(table, "accuracy") == ["0.800"] * 8
+    assert column(table, "95 % CI") == ["0.790–0.810"] * 8
+    # obj has 12 instances: too few for the first run only; head->dep is not significant
+    expected = ["yes", "yes", "yes (n.s.)", "yes (n.s.)", "too few", "yes", "too few", "yes (n.s.)"]
+    assert column(table, "syntactic") == expected
+    interval = table.rows[0][[c.name for c in table.columns].index("95 % CI")].interval
+    assert interval == pytest.approx((0.79, 0.8, 0.81, 0.4))
+
+
+def test_heads_with_roles_are_listed() -> None:
+    table = roles_held([run(classify_tables())])
+    assert column(table, "head") == ["encoder.0.0", "encoder.0.1", "encoder.1.1"]
+    assert column(table, "roles") == ["positional(-1)", "syntactic(nsubj dep->head)", "rare"]
+    assert roles_held([run({})]).rows == ()

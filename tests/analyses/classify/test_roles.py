@@ -1,0 +1,243 @@
+"""When a head gets which role, and which of its roles comes first."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from headlens.analyses.classify.roles import Thresholds, count_families, label, mark_syntactic, role_family
+from headlens.errors import OptionError
+from headlens.heads import Head, HeadTable
+
+NOTHING = {
+    "positional_offset": -1.0,
+    "positional_share": 0.2,
+    "self_share": 0.1,
+    "rare_top1": 0.1,
+    "to_sep": 0.1,
+    "to_eos": math.nan,
+    "entropy_norm": 0.3,
+}
+ABOVE, BELOW = 1 + 1e-9, 1 - 1e-9
+
+
+def heads(**columns: float) -> HeadTable:
+    return HeadTable.from_columns([Head("encoder", 0, 0)], **{k: [v] for k, v in (NOTHING | columns).items()})
+
+
+def roles(syntax: HeadTable | None = None, thresholds: Thresholds | None = None, **columns: float) -> str:
+    row = label(heads(**columns), syntax, thresholds or Thresholds()).rows.iloc[0]
+    assert row["role"] == row["roles"].split("; ")[0]
+    return str(row["roles"])
+
+
+def syntax(*rows: dict[str, Any], thresholds: Thresholds | None = None) -> HeadTable:
+    usual = {"stack": "encoder", "layer": 0, "head": 0, "relation": "nsubj", "direction": "dep->head"}
+    usual |= {"n": 30, "accuracy": 0.5, "baseline": 0.3, "p_holm": 0.01}
+    return mark_syntactic(HeadTable(pd.DataFrame([usual | r for r in rows])), thresholds or Thresholds())
+
+
+def test_no_role() -> None:
+    assert roles() == ""
+
+
+# A share just below, at and just above its threshold; "more than half" for rare words, "at least" for the others.
+@pytest.mark.parametrize(
+    ("columns", "threshold", "expected", "at"),
+    [
+        ("positional_share", 0.9, "positional(-1)", True),
+        ("self_share", 0.9, "self", True),
+        ("rare_top1", 0.5, "rare", False),
+        ("to_sep", 0.5, "separator", True),
+        ("to_eos", 0.5, "separator", True),
+        ("entropy_norm", 0.9, "broad", True),
+    ],
+)
+def test_thresholds(columns: str, threshold: float, expected: str, at: bool) -> None:
+    assert roles(**{columns: threshold * BELOW}) == ""
+    assert roles(**{columns: threshold}) == (expected if at else "")
+    assert roles(**{columns: threshold * ABOVE}) == expected
+
+
+@pytest.mark.parametrize("n", [10, 20, 30, 70, 110])
+def test_nine_of_ten_is_enough_for_every_length(n: int) -> None:
+    assert roles(positional_share=n * 9 // 10 / n) == "positional(-1)"
+
+
+def test_thresholds_are_options() -> None:
+    low = Thresholds(positional=0.2, diagonal=0.1, rare=0.09, separator=0.1, broad=0.3)
+    found = set(roles(thresholds=low).split("; "))
+    assert found == {"positional(-1)", "self", "rare", "separator", "broad"}
+
+
+@pytest.mark.parametrize(
+    ("offset", "expected"), [(-1.0, "positional(-1)"), (1.0, "positional(+1)"), (-8.0, "positional(-8)")]
+)
+def test_positional_names_its_offset(offset: float, expected: str) -> None:
+    assert roles(positional_share=1.0, positional_offset=offset) == expected
+
+
+def test_separator_is_the_larger_of_two_kinds() -> None:
+    assert roles(to_sep=0.3, to_eos=0.6) == "separator"
+    # a token that is both (RoBERTa's </s>) is not counted twice
+    assert roles(to_sep=0.3, to_eos=0.3) == ""
+
+
+@pytest.mark.parametrize("column", list(NOTHING))
+def test_empty_cells_give_no_role(column: str) -> None:
+    assert roles(**{column: math.nan}) == ""
+
+
+def test_missing_columns_give_no_role() -> None:
+    table = HeadTable.from_columns([Head("cross", 0, 0)], confidence=[1.0])
+    assert label(table, None, Thresholds()).rows["roles"].tolist() == [""]
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "baseline", "kind", "expected"),
+    [
+        (0.4, 0.3, "absolute", True),
+        (0.4 * BELOW, 0.3, "absolute", False),
+        (0.4 * ABOVE, 0.3, "absolute", True),
+        (0.3, 0.2, "absolute", True),  # 0.2 + 0.1 is a little more than 0.3 in floating point
+        (0.33, 0.3, "relative", True),
+        (0.33 * BELOW, 0.3, "relative", False),
+        (1.0, 0.95, "absolute", False),
+        (1.0, 0.9, "relative", True),
+        (0.0, 0.0, "relative", True),
+    ],
+)
+def test_margin(accuracy: float, baseline: float, kind: Any, expected: bool) -> None:
+    thresholds = Thresholds(margin_kind=kind)
+    table = syntax({"accuracy": accuracy, "baseline": baseline}, thresholds=thresholds)
+    assert table.rows["syntactic"].tolist() == [expected]
+    assert roles(table, thresholds) == ("syntactic(nsubj dep->head)" if expected else "")
+
+
+def test_margin_is_an_option() -> None:
+    rows = {"accuracy": 0.5, "baseline": 0.3}
+    found = [bool(syntax(rows, thresholds=Thresholds(margin=m)).rows["syntactic"][0]) for m in (0.0, 0.2, 0.21)]
+    assert found == [True, True, False]
+
+
+@pytest.mark.parametrize(("n", "least", "expected"), [(29, 30, False), (30, 30, True), (31, 30, True), (5, 5, True)])
+def test_min_instances(n: int, least: int, expected: bool) -> None:
+    table = syntax({"n": n}, thresholds=Thresholds(min_instances=least))
+    assert table.rows["syntactic"].tolist() == [expected]
+
+
+@pytest.mark.parametrize(
+    ("p_holm", "accuracy", "expected"),
+    [(0.049, 0.5, True), (0.05, 0.5, False), (math.nan, 0.5, False), (0.001, 0.35, False)],
+)
+def test_significant_asks_for_both(p_holm: float, accuracy: float, expected: bool) -> None:
+    assert syntax({"p_holm": p_holm, "accuracy": accuracy}).rows["significant"].tolist() == [expected]
+
+
+def test_a_relation_that_never_occurs_gives_no_role() -> None:
+    empty = {"n": 0, "accuracy": math.nan, "baseline": math.nan, "p_holm": math.nan}
+    table = syntax(empty, thresholds=Thresholds(min_instances=0))
+    assert table.rows[["syntactic", "significant"]].to_numpy().tolist() == [[False, False]]
+
+
+def test_syntactic_without_significance_is_a_role() -> None:
+    assert roles(syntax({"p_holm": 0.9})) == "syntactic(nsubj dep->head)"
+
+
+def test_several_relations() -> None:
+    table = syntax(
+        {"direction": "head->dep", "accuracy": 0.6},
+        {"relation": "amod", "accuracy": 0.9, "baseline": 0.7},
+        {"relation": "obj", "accuracy": 0.35},
+        {"head": 1, "accuracy": 0.99},
+    )
+    assert roles(table) == "syntactic(amod dep->head); syntactic(nsubj head->dep)"
+
+
+def test_strongest_role_first() -> None:
+    """By the share of the room above the threshold: (0.95 - 0.9) / 0.1 = 0.5, (0.7 - 0.5) / 0.5 = 0.4."""
+    both = {"positional_share": 0.95, "rare_top1": 0.7}
+    assert roles(**both) == "positional(-1); rare"
+    assert roles(**both | {"rare_top1": 0.8}) == "rare; positional(-1)"
+    # (0.76 - 0.4) / 0.6 = 0.6
+    assert roles(syntax({"accuracy": 0.76}), **both).startswith("syntactic(nsubj dep->head); positional(-1)")
+    # (0.64 - 0.4) / 0.6 = 0.4 < 0.5
+    assert roles(syntax({"accuracy": 0.64 * BELOW}), **both).split("; ")[0] == "positional(-1)"
+
+
+def test_relative_margins_are_scaled_by_their_own_threshold() -> None:
+    # baseline 0.5 needs 0.55 relatively and 0.6 absolutely: (0.8 - 0.55) / 0.45 = 0.56, (0.8 - 0.6) / 0.4 = 0.5
+    row = {"accuracy": 0.8, "baseline": 0.5}
+    for kind, first in (("relative", "syntactic(nsubj dep->head)"), ("absolute", "rare")):
+        thresholds = Thresholds(margin_kind=kind)  # type: ignore[arg-type]
+        assert roles(syntax(row, thresholds=thresholds), thresholds, rare_top1=0.765).split("; ")[0] == first
+
+
+def test_every_kind_of_role_at_once() -> None:
+    found = roles(
+        syntax({"direction": "head->dep", "accuracy": 0.9}),
+        positional_share=0.91,
+        self_share=0.92,
+        rare_top1=0.8,
+        to_sep=0.7,
+        entropy_norm=0.95,
+    )
+    # 0.83, 0.6, 0.5, 0.4, 0.2, 0.1
+    assert found == "syntactic(nsubj head->dep); rare; broad; separator; self; positional(-1)"
+
+
+def test_a_threshold_of_one_leaves_no_room() -> None:
+    assert roles(thresholds=Thresholds(diagonal=1.0), self_share=1.0, rare_top1=0.6) == "rare; self"
+
+
+def test_heads_keep_their_own_roles() -> None:
+    table = HeadTable.from_columns(
+        [Head("encoder", 0, 0), Head("decoder", 0, 0)], **{k: [v, v] for k, v in NOTHING.items()}
+    )
+    found = label(table, syntax({"stack": "decoder"}), Thresholds()).rows
+    assert dict(zip(found["stack"], found["role"], strict=True)) == {
+        "encoder": "",
+        "decoder": "syntactic(nsubj dep->head)",
+    }
+
+
+@pytest.mark.parametrize(
+    ("role", "family"),
+    [("positional(-1)", "positional"), ("syntactic(nsubj dep->head)", "syntactic"), ("rare", "rare"), ("", "none")],
+)
+def test_families(role: str, family: str) -> None:
+    assert role_family(role) == family
+
+
+def test_counting_families() -> None:
+    frame = pd.DataFrame({"role": ["positional(-1)", "positional(+1)", "", "rare"]})
+    assert count_families(frame).to_dict() == {"positional": 2, "none": 1, "rare": 1}
+
+
+def test_bound_of_arrays() -> None:
+    baseline = np.array([0.0, 0.5])
+    assert Thresholds().syntactic(baseline).tolist() == [0.1, 0.6]
+    assert Thresholds(margin_kind="relative").syntactic(baseline).tolist() == [0.0, 0.55]
+
+
+def test_too_little_data_gives_no_role() -> None:
+    strong = {"self_share": 0.99, "rare_top1": 0.99}
+    assert roles(**strong, tokens=30, rare_words=30) == "rare; self"
+    assert roles(**strong, tokens=30, rare_words=29) == "self"
+    assert roles(**strong, tokens=29, rare_words=30) == ""
+
+
+@pytest.mark.parametrize("name", ["positional", "diagonal", "margin", "rare", "separator", "broad"])
+def test_a_threshold_that_nothing_compares_with_is_refused(name: str) -> None:
+    with pytest.raises(OptionError, match=f"--{name} nan is not a finite number") as caught:
+        Thresholds(**{name: math.nan})
+    assert "0.9" in caught.value.advice
+
+
+def test_an_infinite_margin_is_refused() -> None:
+    with pytest.raises(OptionError, match="--margin inf"):
+        Thresholds(margin=math.inf)

@@ -1,0 +1,168 @@
+"""Outputs and times beside the masked model."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import zoo
+from saved import Memory, build, sentence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from headlens.analyses.compact.analysis import (
+    Difference,
+    Size,
+    comparison,
+    difference_to_masked,
+    mean_interval,
+    model_inputs,
+    seconds_per_forward,
+)
+from headlens.attention.sites import find_sites
+from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.sentence import Example
+from headlens.errors import CorpusError, SelfCheckError
+from headlens.heads import Head
+from headlens.interventions.compacting import compact
+from headlens.models.loading import LoadedModel
+from headlens.weights.projections import projections
+
+HEADS = [Head("encoder", 0, 1), *(Head("encoder", 1, h) for h in range(4))]
+TEXTS = ("dogs chase cats", "a house stands near the river", "she sold nothing")
+
+
+def pair() -> tuple[PreTrainedModel, PreTrainedModel]:
+    model = zoo.ZOO["bert"].build("sdpa")
+    small = copy.deepcopy(model)
+    compact(small, HEADS)
+    return model, small
+
+
+def inputs() -> list[dict[str, Any]]:
+    return zoo.unpadded(zoo.ZOO["bert"])
+
+
+def test_the_same_outputs_pass() -> None:
+    found = difference_to_masked(*pair(), HEADS, inputs())
+    found.check()
+    assert found.largest <= 1e-5
+    assert found.output > 1
+
+
+def test_other_heads_fail() -> None:
+    found = difference_to_masked(*pair(), [*HEADS[1:], Head("encoder", 0, 2)], inputs())
+    with pytest.raises(SelfCheckError, match=r"differs from the masked one: outputs differ by at most .*\nNothing"):
+        found.check()
+
+
+@pytest.mark.parametrize("value", [1e-3, float("nan")])
+def test_weights_that_changed_fail(value: float) -> None:
+    model, small = pair()
+    with torch.no_grad():
+        projections(small, find_sites(small)[2].module).value.weight[0, 0] += value
+    with pytest.raises(SelfCheckError):
+        difference_to_masked(model, small, HEADS, inputs()).check()
+
+
+def test_tolerance_is_a_share_of_the_output() -> None:
+    Difference(9e-5, 10.0, 1e-5).check()
+    Difference(9e-6, 0.1, 1e-5).check()
+    for difference in (Difference(2e-4, 10.0, 1e-5), Difference(2e-5, 0.1, 1e-5)):
+        with pytest.raises(SelfCheckError):
+            difference.check()
+
+
+class Clock:
+    """Time that a model says has passed when it runs."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_times_are_means_over_the_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", clock)
+    order: list[int] = []
+
+    def slow(number: int, seconds: float) -> PreTrainedModel:
+        model = zoo.ZOO["bert"].build()
+
+        def pass_time(*call: object) -> None:
+            order.append(number)
+            clock.now += seconds * (100 if len(order) <= 6 else 1)  # the warm-up
+
+        model.register_forward_hook(pass_time)
+        return model
+
+    steps: list[int] = []
+    found = seconds_per_forward([slow(0, 3.0), slow(1, 1.0)], inputs(), 4, steps.append)
+    assert np.allclose(found, [[3.0, 1.0]] * 4)
+    assert sum(steps) == 5
+    pairs = [tuple(order[i : i + 2]) for i in range(0, len(order), 2)]
+    assert set(pairs) == {(0, 1), (1, 0)}
+
+
+def test_intervals_against_a_hand_computation() -> None:
+    mean, low, high = mean_interval(np.array([1.0, 2.0, 4.0]))
+    # t of 2 degrees of freedom: 4.30265; standard error of the logarithms ln 2 / sqrt(3)
+    factor = 2 ** (4.30265 / 3**0.5)
+    assert (mean, low, high) == pytest.approx((2.0, 2 / factor, 2 * factor), abs=1e-4)
+    assert np.isnan(mean_interval(np.array([1.0]))[1:]).all()
+
+
+def test_sizes_count_shared_weights_once() -> None:
+    albert, marian = zoo.ZOO["albert"].build(), zoo.ZOO["marian"].build()
+    assert (Size.of(albert).heads, Size.of(albert).masked) == (16, 0)
+    assert Size.of(albert).parameters == sum(p.numel() for p in albert.parameters())
+    assert Size.of(albert.double()).weight_bytes >= 8 * Size.of(albert).parameters
+    tied = {t.data_ptr(): t.numel() for t in marian.state_dict().values()}
+    assert Size.of(marian).weight_bytes == 4 * sum(tied.values())
+
+
+def test_comparison_has_a_row_for_each_state() -> None:
+    seconds = np.array([[0.4, 0.2], [0.6, 0.3], [0.2, 0.1]])
+    table = comparison("m", ["original", "compacted"], [Size(8, 0, 100, 400), Size(4, 1, 60, 240)], seconds)
+    assert list(table["state"]) == ["original", "compacted"]
+    assert list(table["heads"]) == [8, 4]
+    assert np.allclose(table["seconds_per_forward"], [0.048 ** (1 / 3), 0.006 ** (1 / 3)])
+    # Every round says the same ratio, however much the rounds differ.
+    assert np.allclose(table[["speedup", "speedup_low", "speedup_high"]], [[1, 1, 1], [2, 2, 2]])
+    assert (table["ci_low"] < table["seconds_per_forward"]).all()
+    assert isinstance(table, pd.DataFrame)
+
+
+def corpus(*targets: str) -> Memory:
+    paired = [sentence(t) for t in targets] or [None] * len(TEXTS)
+    return Memory([Example(sentence(t), other) for t, other in zip(TEXTS, paired, strict=True)])
+
+
+def test_decoders_read_the_source_where_there_is_no_target(marian_tokenizer: PreTrainedTokenizerBase) -> None:
+    model = build("MarianMTModel", len(marian_tokenizer), pad_token_id=0, decoder_start_token_id=0)
+    loaded = LoadedModel("tiny", model, marian_tokenizer, None)
+    alone = model_inputs(loaded, corpus(), 2048, EncodingCounts())
+    assert all(torch.equal(own["decoder_input_ids"], own["input_ids"]) for own in alone)
+    paired = model_inputs(loaded, corpus("it", "is", "one"), 2048, EncodingCounts())
+    assert paired[0]["decoder_input_ids"].shape[1] < paired[0]["input_ids"].shape[1]
+    for own in (*alone, *paired):
+        assert model(**own).logits.isfinite().all()
+        assert own["use_cache"] is False
+
+
+def test_every_sentence_is_read(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded = LoadedModel("tiny", build("BertModel", len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
+    found = model_inputs(loaded, corpus(), 8, EncodingCounts())
+    assert sum(len(own["input_ids"]) for own in found) == len(TEXTS)
+
+
+def test_no_sentence_that_fits(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded = LoadedModel("tiny", build("BertModel", len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
+    for own in (Memory([]), Memory([Example(sentence("a " * 60 + "b"))])):
+        with pytest.raises(CorpusError, match="memory has no sentence that tiny can read"):
+            model_inputs(loaded, own, 2048, EncodingCounts())

@@ -1,0 +1,88 @@
+"""Which heads a table or a list names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headlens.analyses.compact.head_lists import parse_heads, read_heads
+from headlens.errors import OptionError
+from headlens.heads import Head
+
+A, B, C = Head("encoder", 0, 1), Head("encoder", 2, 0), Head("cross", 1, 3)
+PRUNING = (
+    "model,task,strategy,seed,n_pruned,removed\n"
+    "m,sst2,ranked,0,1,encoder.0.1\n"
+    "m,sst2,ranked,0,2,encoder.0.1 cross.1.3\n"
+    "m,sst2,greedy,0,2,encoder.2.0 cross.1.3\n"
+)
+HEADS = "model,stack,layer,head,removed\nm,encoder,0,1,True\nm,encoder,0,2,False\nm,cross,1,3,1\nm,cross,1,4,\n"
+
+
+def file(folder: Path, content: str | bytes, name: str = "list") -> Path:
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "encoder.0.1\nencoder.2.0\n",
+        "encoder.0.1, encoder.2.0",
+        "# ranked\nencoder.0.1 # the first\n\n  encoder.2.0;encoder.0.1\r\n",
+        "\ufeffencoder.0.1 encoder.2.0",
+    ],
+)
+def test_plain_lists(content: str, tmp_path: Path) -> None:
+    assert read_heads(file(tmp_path, content)) == [A, B]
+
+
+def test_rows_of_a_pruning_table(tmp_path: Path) -> None:
+    path = file(tmp_path, PRUNING, "pruning.csv")
+    assert read_heads(path, ["strategy=greedy"]) == [B, C]
+    assert read_heads(path, ["strategy=ranked", "n_pruned=2"]) == [A, C]
+    assert read_heads(path, ["n_pruned=1.0"]) == [A]
+
+
+def test_rows_that_agree_need_no_choice(tmp_path: Path) -> None:
+    path = file(tmp_path, "n,removed\n1,encoder.0.1 cross.1.3\n2,cross.1.3 encoder.0.1\n")
+    assert read_heads(path) == [A, C]
+
+
+def test_tables_of_heads_say_yes_and_no(tmp_path: Path) -> None:
+    assert read_heads(file(tmp_path, HEADS)) == [A, C]
+
+
+def test_names_once() -> None:
+    assert parse_heads(("encoder.0.1", "cross.1.3", "encoder.0.1")) == [A, C]
+
+
+@pytest.mark.parametrize(
+    ("content", "where", "messages"),
+    [
+        (PRUNING, [], ["3 rows that name different heads", "--where strategy=greedy,n_pruned=2"]),
+        (PRUNING, ["strategy=ranked"], ["2 rows that name different heads", "--where n_pruned=2."]),
+        (PRUNING, ["strategy=beam"], ["has no row with strategy=beam"]),
+        (PRUNING, ["strateg=beam"], ["has no column 'strateg'", "columns: model, task, strategy"]),
+        (PRUNING, ["greedy"], ["'greedy' is no choice", "COLUMN=VALUE"]),
+        (PRUNING.replace("cross.1.3", "cross.1"), ["n_pruned=2"], ["list:3: 'cross.1' is not a head", "encoder.3.1"]),
+        ("removed\n", [], ["has no rows"]),
+        ("a,removed\n1,\n", [], ["names no head"]),
+        (HEADS.replace("True", "perhaps"), [], ["list:2: removed is 'perhaps'", "True or False"]),
+        (HEADS.replace("encoder,0,1", "side,0,1"), [], ["list:2: 'side.0.1' is not a head"]),
+        ("encoder.0.1\nencoder.0\n", [], ["list:2: 'encoder.0' is not a head", "STACK.LAYER.HEAD"]),
+        ("encoder.0.1\n", ["a=b"], ["has no column 'removed'", "plain list"]),
+        ("", [], ["names no head"]),
+        ("# nothing\n", [], ["names no head"]),
+        (b"\xe9", [], ["list is not UTF-8"]),
+        (None, [], ["list cannot be read: No such file"]),
+    ],
+)
+def test_bad_lists(content: str | bytes | None, where: list[str], messages: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "list" if content is None else file(tmp_path, content)
+    with pytest.raises(OptionError) as caught:
+        read_heads(path, where)
+    assert all(m in str(caught.value) for m in messages), str(caught.value)
+    assert caught.value.advice

@@ -1,0 +1,48 @@
+"""How compacted models are shown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from headlens.analyses.compact.report import COMPACT
+from headlens.errors import InputError
+from headlens.runs.reading import RecordedRun
+
+ROWS = [
+    ("original", 72, 1000, 4_000_000, 0.5, 1.0, 1.0, 1.0),
+    ("compacted", 60, 900, 3_600_000, 0.4, 1.25, 1.125, 1.5),
+]
+COLUMNS = [
+    *("state", "heads", "parameters", "weight_bytes", "seconds_per_forward"),
+    *("speedup", "speedup_low", "speedup_high"),
+]
+
+
+def recorded(status: str = "finished") -> RecordedRun:
+    table = pd.DataFrame(ROWS, columns=COLUMNS)
+    table.insert(0, "model", "m")
+    facts = {"command": "compact", "status": status}
+    return RecordedRun(Path("folder"), "run", facts, {"compact": table})
+
+
+def test_the_overview_has_size_and_speed_of_both() -> None:
+    (table,) = COMPACT.overviews([recorded()])
+    names = [column.name for column in table.columns]
+    _, small = (dict(zip(names, row, strict=True)) for row in table.rows)
+    shown = {name: small[name].text for name in ("heads", "weights, MB", "speed-up", "95 % interval")}
+    assert shown == {"heads": "60", "weights, MB": "3.600", "speed-up": "1.250", "95 % interval": "1.125 to 1.500"}
+    place = small["95 % interval"].interval
+    assert place is not None
+    assert place.low < place.value < place.high
+    assert place.baseline == pytest.approx(1 / 3), "as fast as before"
+    assert COMPACT.overviews([]) == []
+
+
+def test_a_run_that_lost_its_table_is_refused() -> None:
+    run = recorded()
+    COMPACT.check(run)
+    with pytest.raises(InputError, match=r"compact\.csv is missing"):
+        COMPACT.check(RecordedRun(run.folder, run.label, run.record, {}))

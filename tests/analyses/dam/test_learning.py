@@ -1,0 +1,213 @@
+"""Masks learned from Python: what is given back, what stays as it was, and the files that hold them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from made_tasks import taught
+from transformers import PreTrainedTokenizerBase
+
+from headlens.analyses.dam.learning import DamOptions, Masked, hard, learn_mask
+from headlens.analyses.dam.recipe import DamRequest
+from headlens.analyses.dam.sweep import read_mask, save_mask
+from headlens.analyses.dam.tables import LearnedMask
+from headlens.analyses.masks.degrees import DegreeOptions
+from headlens.analyses.training.training_set import Lesson
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import find_sites
+from headlens.errors import OptionError, ResumeError
+from headlens.heads import Head
+from headlens.interventions.attention_mask import AttentionMask
+from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.interventions.compacting import compact
+from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
+from headlens.interventions.learned_mask import SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask_model import MaskedModel
+from headlens.training.options import TrainingOptions
+
+SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
+SMALL = DamOptions(SoftMaskOptions(40, structured=True))
+
+
+def outputs(found: Masked, lesson: Lesson) -> torch.Tensor:
+    data: Any = lesson.data
+    batch = data.batch((0, 1, 2), 0)["batch"]
+    with torch.no_grad():
+        made: torch.Tensor = lesson.task.network(found.model)(**batch.inputs)[0]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("task", "kind"),
+    [("sst2", "BertModel"), ("sst2", "AlbertModel"), ("paraphrase", "BertModel"), ("swag", "BertModel")],
+)
+def test_model_and_mask_are_trained_together(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, task: str, kind: str
+) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer, task, kind)
+    before = {name: p.clone() for name, p in loaded.model.state_dict().items()}
+    found = learn_mask(loaded, lesson, 0.01, SMALL, SHORT)
+    assert all(torch.equal(p, before[name]) for name, p in loaded.model.state_dict().items())
+    assert any(not torch.equal(p, before[name]) for name, p in found.model.state_dict().items())
+    assert float(found.mask.alpha.detach().abs().max()) > 0.5
+    assert found.log["step"].tolist() == [3, 6]
+    assert {"loss", "sparsity", "undecided", "temperature"} <= set(found.log)
+    plain = outputs(found, lesson)
+    with found.hardened():
+        assert not torch.allclose(outputs(found, lesson), plain, atol=1e-5)
+    assert torch.equal(outputs(found, lesson), plain)
+
+
+def test_the_same_seed_learns_the_same(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    one, two = (learn_mask(loaded, lesson, 0.01, SMALL, SHORT) for _ in range(2))
+    assert torch.equal(one.mask.alpha, two.mask.alpha)
+    other = learn_mask(loaded, lesson, 0.01, SMALL, TrainingOptions(steps=6, batch_tokens=200, seed=1))
+    assert not torch.equal(one.mask.alpha, other.mask.alpha)
+
+
+def test_frozen_models_learn_the_mask_alone(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    found = learn_mask(loaded, lesson, 0.01, DamOptions(SMALL.mask, freeze=("all",)), SHORT)
+    assert all(torch.equal(p, dict(loaded.model.named_parameters())[n]) for n, p in found.model.named_parameters())
+    assert all(p.requires_grad for p in found.model.parameters())
+    assert float(found.mask.alpha.detach().abs().max()) > 0.5
+
+
+def test_a_stronger_penalty_masks_more(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    weak, strong = (learn_mask(loaded, lesson, s, SMALL, SHORT) for s in (0.0, 10.0))
+    assert strong.log["sparsity"].iloc[-1] > weak.log["sparsity"].iloc[-1] + 0.1
+    # All but the first and last row and column is masked.
+    assert strong.log["sparsity"].iloc[-1] == pytest.approx(38**2 / 40**2)
+
+
+@pytest.mark.parametrize("form", ["additive", "multiplicative"])
+def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, form: Any) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    options = DamOptions(SoftMaskOptions(40, form=form), GumbelSigmoid(2.0, straight_through=False))
+    found = learn_mask(loaded, lesson, 0.0, options, SHORT)
+    last = hard(found.mask)
+    last.draw()
+    assert set(last.values.unique().tolist()) == {0.0, 1.0}
+    assert torch.equal(last.kept(), found.mask.kept())
+    with found.hardened():
+        assert torch.equal(outputs(found, lesson), outputs(found, lesson))
+
+
+def test_noise_that_is_always_drawn(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    """For every pass anew, and the same whenever the model is measured."""
+    loaded, lesson = taught(wordpiece_tokenizer)
+    found = learn_mask(loaded, lesson, 0.0, DamOptions(SoftMaskOptions(40, noise="always")), SHORT)
+    torch.manual_seed(5)
+    before = torch.random.get_rng_state()
+    with found.hardened():
+        one, two = (outputs(found, lesson) for _ in range(2))
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert not torch.equal(one, two)
+    with found.hardened():
+        assert torch.equal(outputs(found, lesson), one)
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "AlbertModel"])
+@pytest.mark.parametrize("degrees_of", ["heads", "layers"])
+@pytest.mark.parametrize("layers", [None, "last:1"])
+def test_the_file_of_learned_degrees_is_their_final_mask(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, degrees_of: Any, layers: str | None
+) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
+    degrees = DegreeOptions((1.0,), 5, degrees_of)
+    options = degrees.dam(40, layers, diagonal=True)
+    found = learn_mask(loaded, lesson, 1.0, options, SHORT, scope=degrees.scope(12))
+    with torch.no_grad():
+        found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
+    ids = torch.randint(5, 50, (2, 30), generator=torch.Generator().manual_seed(2))
+
+    def states() -> torch.Tensor:
+        given = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        return found.model(**given, output_hidden_states=True).hidden_states[-1].detach()
+
+    plain = states()
+    with MaskedModel(lesson.task.network(found.model), hard(found.mask)).eval().opened():
+        expected = states()
+    with found.hardened():
+        # What is masked while degrees are learned keeps a millionth.
+        torch.testing.assert_close(states(), expected, atol=1e-5, rtol=1e-5)
+    assert float((plain - expected).abs().max()) > 1e-3
+
+
+@pytest.mark.parametrize("kind", ["BertModel", "AlbertModel"])
+@pytest.mark.parametrize("structured", [True, False])
+@pytest.mark.parametrize("per_layer", [True, False])
+def test_the_mask_of_a_file_is_the_final_one(
+    wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, *, structured: bool, per_layer: bool
+) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
+    options = DamOptions(SoftMaskOptions(40, structured=structured, per_layer=per_layer))
+    found = learn_mask(loaded, lesson, 0.02, options, SHORT)
+    with torch.no_grad():
+        found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
+    with MaskedModel(lesson.task.network(found.model), hard(found.mask)).eval().opened():
+        expected = outputs(found, lesson)
+    with found.hardened():
+        torch.testing.assert_close(outputs(found, lesson), expected, atol=1e-5, rtol=1e-4)
+
+
+def test_layers_keep_their_numbers_where_one_lost_its_heads(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, _ = taught(wordpiece_tokenizer)
+    small = loaded.model
+    compact(small, [Head("encoder", 0, 0), Head("encoder", 0, 1)])
+    mask = SoftMask(masked_sites(small), SoftMaskOptions(8, per_layer=True))
+    with torch.no_grad():
+        mask.alpha.fill_(-9.0)
+    kept = LearnedMask.of("m", mask).kept
+    assert len(kept) == 2
+    assert kept[0].all()
+    assert not kept[1].any()
+    AttentionMask(kept)
+    MaskEdit(LearnedMask.of("m", mask).file).check(find_sites(small))
+
+
+def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    found = learn_mask(loaded, lesson, 0.01, SMALL, SHORT)
+    learned = LearnedMask.of("penalty-0.01", found.mask)
+    save_mask(tmp_path / "own" / "mask.safetensors", learned, found)
+    again = read_mask(tmp_path / "own", "penalty-0.01", SMALL)
+    assert torch.equal(again.kept, learned.kept)
+    torch.testing.assert_close(again.probabilities, learned.probabilities)
+    assert (again.name, again.structured, again.diagonal) == ("penalty-0.01", True, True)
+    file = AttentionMask.load(tmp_path / "own")
+    assert (file.sha256, file.name) == (learned.file.sha256, "penalty-0.01")
+    assert file.metadata == {"form": "additive", "n": "40", "task": "sst2"}
+    (tmp_path / "own" / "mask.safetensors").unlink()
+    with pytest.raises(ResumeError, match="has lost its mask"):
+        read_mask(tmp_path / "own", "penalty-0.01", SMALL)
+
+
+def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
+    loaded, lesson = taught(wordpiece_tokenizer)
+    with pytest.raises(OptionError, match="longer than the mask of 3"):
+        learn_mask(loaded, lesson, 0.01, DamOptions(SoftMaskOptions(3)), SHORT)
+    assert not hasattr(loaded.model, "_headlens_link")
+    with AttentionSession(loaded.model):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("kind", "wrong", "message"),
+    [
+        (DamOptions, {"penalty": "other"}, "--penalty other is none"),
+        (DamOptions, {"mask_learning_rate": 0.0}, r"--mask-learning-rate 0\.0 is not a positive number"),
+        (DamRequest, {"lambdas": ()}, r"No penalty is given\.\nName some with --lambdas"),
+        (DamRequest, {"lambdas": (-1.0,)}, r"--lambdas -1\.0 is not a finite number of 0 or more"),
+        (DamRequest, {"window": 0}, "--window 0 is no neighbourhood"),
+        (DamRequest, {"model": "new:bert-tiny"}, r"new:bert-tiny learns masked tokens\.\nGive --task mlm"),
+    ],
+)
+def test_options_that_cannot_be(kind: Any, wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        kind(**wrong)

@@ -1,0 +1,152 @@
+"""Figures of learned masks: what is drawn, of which numbers, and what is left out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from headlens.analyses.dam.mask_figure import IMPORTANCE, KEPT, mask_picture
+from headlens.analyses.dam.report import DAM, dam_figures, importance_by_place, quality_by_sparsity, write_dam
+from headlens.analyses.dam.results_table import CLASSES, dam_markdown
+from headlens.analyses.report.registry import KINDS
+from headlens.runs.folder import RunFolder
+from headlens.runs.reading import RecordedRun
+
+
+@dataclass(frozen=True)
+class Made:
+    probabilities: torch.Tensor
+    kept: torch.Tensor
+
+
+def made(layers: int = 1, heads: int = 3, n: int = 5) -> Made:
+    torch.manual_seed(0)
+    p = torch.rand(layers, heads, n, n)
+    return Made(p, p > 0.5)
+
+
+def sweep() -> pd.DataFrame:
+    rows = [("plain", None, 0.0, 0.9), ("penalty-0.1", 0.1, 0.7, 0.8), ("penalty-1", 1.0, 0.95, 0.6)]
+    frame = pd.DataFrame(rows, columns=["run", "penalty", "sparsity", "value"])
+    return (
+        frame.assign(sparsity_texts=frame["sparsity"] / 2)
+        .assign(ci_low=frame["value"] - 0.1, ci_high=frame["value"] + 0.1, metric="accuracy", task="rte", model="m")
+        .assign(
+            delta=[np.nan, -0.1, -0.3],
+            delta_low=[np.nan, -0.2, -0.4],
+            delta_high=[np.nan, 0.0, -0.2],
+            p_value=[np.nan, 0.04, 0.0],
+        )
+    )
+
+
+def positions() -> pd.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for penalty, p in ((0.1, 0.6), (1.0, 0.2)):
+        for head in range(2):
+            own = {"mask": f"penalty-{penalty:g}", "penalty": penalty, "head": head, "kept": p > 0.5}
+            rows += [{**own, "class": name, "offset": None, "p": p + 0.1 * head} for name in CLASSES]
+            rows += [{**own, "class": "offset", "offset": k, "p": p / (1 + k)} for k in range(4)]
+    return pd.DataFrame(rows)
+
+
+def test_every_figure_is_drawn_and_has_a_caption() -> None:
+    drawn = dict(dam_figures({"sweep": sweep(), "positions": positions()}, [("penalty-0.1", made())]))
+    assert list(drawn) == ["quality", "importance", "mask_penalty-0.1", "p_penalty-0.1"]
+    assert all(figure is not None for figure in drawn.values())
+    assert all(DAM.caption(name) in DAM.captions.values() for name in drawn)
+    assert KINDS["train-dam"] is DAM
+
+
+def test_quality_shows_the_masks_by_sparsity_and_the_plain_model() -> None:
+    figure = quality_by_sparsity(sweep())
+    assert figure is not None
+    (axes,) = figure.axes
+    points = {line.get_label(): line.get_xydata().tolist() for line in axes.lines if line.get_label().startswith("λ")}
+    assert points == {"λ 0.1": [[35.0, 0.8]], "λ 1": [[47.5, 0.6]]}
+    assert [line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"] == [0.9]
+
+
+def test_quality_shows_the_same_training_without_a_mask() -> None:
+    rows = sweep()
+    other = rows.iloc[:1].assign(run="unmasked", value=0.95)
+    figure = quality_by_sparsity(pd.concat([rows, other], ignore_index=True))
+    assert figure is not None
+    (axes,) = figure.axes
+    levels = {line.get_label(): line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"}
+    assert levels == {"before": 0.9, "no mask": 0.95}
+
+
+def test_importance_is_the_mean_over_heads() -> None:
+    figure = importance_by_place(positions())
+    assert figure is not None
+    classes, offsets = figure.axes
+    assert sorted({round(bar.get_height(), 6) for bar in classes.patches}) == [0.25, 0.65]
+    for line, p in zip(offsets.lines, (0.6, 0.2), strict=True):
+        assert line.get_ydata().tolist() == pytest.approx([p / (1 + k) for k in range(4)])
+
+
+def test_tables_without_rows_give_no_figure() -> None:
+    assert quality_by_sparsity(sweep().iloc[:0]) is None
+    assert importance_by_place(positions().iloc[:0]) is None
+
+
+@pytest.mark.parametrize(("layers", "heads"), [(1, 3), (1, 12), (2, 12), (1, 16), (3, 2)])
+def test_a_picture_has_a_map_for_every_head(layers: int, heads: int) -> None:
+    """White where attention stays, first position at the upper left."""
+    masks = made(layers, heads)
+    figure = mask_picture(masks.kept.numpy().astype(float), "title", KEPT)
+    assert len(figure.axes) == layers * heads
+    names = [axes.get_title() for axes in figure.axes]
+    expected = [f"head {h}" if layers == 1 else f"{layer}.{h}" for layer in range(layers) for h in range(heads)]
+    assert names == expected
+    for axes, kept in zip(figure.axes, masks.kept.flatten(0, 1), strict=True):
+        (image,) = axes.images
+        assert np.array_equal(image.get_array(), kept.numpy().astype(float))
+        assert image.to_rgba(1.0)[:3] == (1.0, 1.0, 1.0)
+        assert axes.yaxis_inverted()
+        box = axes.get_position()
+        assert 0 <= box.x0 < box.x1 <= 1
+        assert 0 <= box.y0 < box.y1 <= 1
+    assert len(mask_picture(masks.probabilities.numpy(), "title", IMPORTANCE).axes) == layers * heads + 1
+
+
+def test_without_masks_tables_alone_are_written(tmp_path: Path) -> None:
+    with RunFolder.create(tmp_path / "run", command="train-dam", model="m") as run:
+        run.start({"arguments": {}})
+        write_dam(run, {"sweep": sweep(), "positions": positions()}, [])
+        run.finish({})
+    assert (tmp_path / "run" / "sweep.csv").exists()
+    assert (tmp_path / "run" / "results.md").read_text(encoding="utf-8") == dam_markdown(sweep(), positions())
+    assert not (tmp_path / "run" / "figures").exists()
+
+
+def test_markdown_has_a_line_for_every_run_and_p_by_class() -> None:
+    unknown = dict.fromkeys(("ci_low", "ci_high", "delta_low", "delta_high", "p_value"), np.nan)
+    loss = sweep().assign(metric="loss", value=[2.0, 3.0, 4.0], delta=[np.nan, 1.0, 2.0], **unknown)
+    found = dam_markdown(pd.concat([sweep(), loss], ignore_index=True), positions()).splitlines()
+    assert found[2] == "## rte by m [95 % interval over examples]"
+    assert found[4:9] == [
+        "| run | masked, % | of texts, % | accuracy | minus plain [paired] | loss | minus plain [paired] |",
+        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
+        "| plain | – | – | 0.900 [0.800, 1.000] | – | 2.000 | – |",
+        "| penalty-0.1 | 70.0 | 35.0 | 0.800 [0.700, 0.900] | -0.100 [-0.200, 0.000], p 0.04 | 3.000 | 1.000 |",
+        "| penalty-1 | 95.0 | 47.5 | 0.600 [0.500, 0.700] | -0.300 [-0.400, -0.200], p < 0.001 | 4.000 | 2.000 |",
+    ]
+    assert found[-2:] == [
+        "| penalty-0.1 | 0.650 (100%) | 0.650 (100%) | 0.650 (100%) | 0.650 (100%) |",
+        "| penalty-1 | 0.250 (0%) | 0.250 (0%) | 0.250 (0%) | 0.250 (0%) |",
+    ]
+
+
+def test_the_overview_has_a_row_for_every_run() -> None:
+    recorded = RecordedRun(Path("folder"), "run", {"command": "train-dam"}, {"sweep": sweep()})
+    (table,) = DAM.overviews([recorded])
+    assert len(table.rows) == 3
+    assert DAM.overviews([]) == []

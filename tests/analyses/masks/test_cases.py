@@ -1,0 +1,99 @@
+"""Which masks a study trains under."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from headlens.analyses.masks.cases import Case, cases
+from headlens.errors import OptionError
+
+
+def test_everything_with_and_without_the_diagonal_for_every_seed() -> None:
+    found = cases(("star", "window:2"), ("0-1", None), (3, 4), controls=True)
+    assert len(found) == 2 * (3 + 2 * 2 * 2)
+    first = [(c.pattern, c.diagonal, c.layers) for c in found if c.seed == 3]
+    assert first[:3] == [("full", "kept", None), ("full", "dropped", None), ("full", "random", None)]
+    assert first[3:7] == [
+        ("star", "kept", "0-1"),
+        ("star", "dropped", "0-1"),
+        ("star", "kept", None),
+        ("star", "dropped", None),
+    ]
+    assert len({c.name for c in found}) == len(found)
+    alone = cases(("star", "star"), (None,), (0,), controls=False)
+    assert [(c.pattern, c.diagonal) for c in alone] == [("full", "kept"), ("star", "kept")]
+
+
+def test_full_asks_for_the_controls_alone() -> None:
+    """Attention without a mask is trained once, however it is named."""
+    plain = cases(("full",), (None,), (0, 1), controls=True)
+    assert [(c.diagonal, c.seed) for c in plain] == [(d, s) for s in (0, 1) for d in ("kept", "dropped", "random")]
+    ranges = cases(("full",), ("0-2", "3-5"), (0,), controls=True)
+    assert [(c.diagonal, c.layers) for c in ranges[3:]] == [("dropped", "0-2"), ("dropped", "3-5")]
+    assert sum(c.whole for c in ranges) == 1
+    assert [c.diagonal for c in cases(("full",), ("0-2",), (0,), controls=False)] == ["kept"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "has"),
+    [("full", True), ("star", True), ("window:0", True), ("random:2", False), ("not/made/yet/mask.safetensors", True)],
+)
+def test_which_have_a_diagonal_to_drop(pattern: str, has: bool) -> None:
+    assert Case(pattern).has_diagonal == has
+    assert Case(pattern, "dropped").has_diagonal == has
+
+
+def test_cases_have_files_of_their_own() -> None:
+    """Whatever of their words cannot stand in a file's name."""
+    layers, patterns = (
+        ("0-2", "0,2", "0_2", None),
+        ("star", "runs/a-1/m", "runs/a/1/m", "window:1|star", "degrees:mu=0.1"),
+    )
+    found = cases(patterns, layers, (0, 1), controls=True)
+    names = {c.name for c in found}
+    assert len(names) == len(found) == len({name.lower() for name in names})
+    assert all(re.fullmatch(r"[A-Za-z0-9=_-]+", name) for name in names)
+    assert Case("star", seed=1).name == "star-kept-all-seed1"
+    assert Case("star", "dropped", "0-2", 1).words == "star, no diagonal, layers 0-2, seed 1"
+    told = [Case("full", diagonal).words for diagonal in ("kept", "dropped", "random")]
+    assert told == ["no mask, seed 0", "no diagonal, seed 0", "as many at random as the diagonal, seed 0"]
+
+
+@pytest.mark.parametrize(
+    ("case", "sparsity"),
+    [
+        (Case(), 0.0),
+        (Case(diagonal="dropped"), 1 / 128),
+        (Case(diagonal="random"), 1 / 128),
+        # 128 on the diagonal, 2 x 127 beside it, 2 x 126 more of the first row and column
+        (Case("star"), 1 - 634 / 128**2),
+        (Case("star", "dropped"), 1 - 506 / 128**2),
+        (Case("global:1", layers="1"), 1 - 255 / 128**2),
+    ],
+)
+def test_sparsities(case: Case, sparsity: float) -> None:
+    assert case.sparsity(128) == pytest.approx(sparsity, abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "degrees"),
+    [
+        ("full", (None, None, None)),
+        ("strided", (None, None, None)),
+        ("window:3", (None, None, 3)),
+        ("window:3|global:2|random:4", (2, 4, 3)),
+        ("bigbird:window=2,tokens=3,keys=5", (3, 5, 2)),
+        ("longformer:window=4,tokens=2", (2, None, 4)),
+        ("star", (1, None, 1)),
+    ],
+)
+def test_degrees(pattern: str, degrees: tuple[int | None, ...]) -> None:
+    assert tuple(Case(pattern).degrees().values()) == degrees
+    assert list(Case(pattern).degrees()) == ["degree_global", "degree_random", "degree_neighbour"]
+
+
+def test_a_pattern_that_there_is_none() -> None:
+    with pytest.raises(OptionError, match="stra"):
+        Case("stra").sparsity(8)

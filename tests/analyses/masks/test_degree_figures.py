@@ -1,0 +1,189 @@
+"""What degrees are worth against least squares by hand; the figures of degrees."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from headlens.analyses.masks.degree_figures import learned_degrees, quality_by_degrees
+from headlens.analyses.masks.degree_regression import EFFECTS_COLUMNS, degree_effects, effects_markdown
+from headlens.pages.formatting import value_text
+
+
+def masks(noise: float = 0.0, layers: tuple[str, ...] = ("all",), seeds: int = 2) -> pd.DataFrame:
+    """A grid of BigBird in which every kind has its own worth, and a model without a mask."""
+    random = np.random.default_rng(0)
+    rows = [
+        row(f"bigbird:tokens={g},keys={r},window={w}", seed, where, (g, r, w))
+        | {"value": 0.4 + 0.05 * seed + 0.01 * g + 0.002 * r + 0.03 * w + noise * random.normal()}
+        for where in layers
+        for seed in range(seeds)
+        for g, r, w in product((0, 2), (0, 3), (1, 2, 4))
+    ]
+    return pd.DataFrame([row("full", seed, "all", (None, None, None)) for seed in range(seeds)] + rows)
+
+
+def row(pattern: str, seed: int, layers: str, degrees: tuple[int | None, ...]) -> dict[str, object]:
+    known = [d or 0 for d in degrees]
+    density = 0.02 * known[0] + 0.01 * known[1] + 0.05 * known[2]
+    names = ("degree_global", "degree_random", "degree_neighbour")
+    return {
+        "model": "m",
+        "task": "sst2",
+        "metric": "accuracy",
+        "pattern": pattern,
+        "layers": layers,
+        "control": "kept",
+        "seed": seed,
+        "value": 0.9,
+        "ci_low": np.nan,
+        "ci_high": np.nan,
+        "sparsity": 0.9,
+        "sparsity_texts": 0.0 if pattern == "full" else 0.8 - density,
+        **dict(zip(names, degrees, strict=True)),
+    }
+
+
+def test_exact_effects_are_found_whatever_the_seeds_do() -> None:
+    found = degree_effects(masks()).set_index("kind")
+    assert list(found.index) == ["global", "random", "neighbour"]
+    assert found["effect"].tolist() == pytest.approx([0.01, 0.002, 0.03])
+    assert found["density"].tolist() == pytest.approx([0.02, 0.01, 0.05])
+    assert found["effect_per_percent"].tolist() == pytest.approx([0.005, 0.002, 0.006])
+    assert set(found["n"]) == {24}
+    assert found["r_squared"].tolist() == pytest.approx([1.0] * 3)
+
+
+def test_intervals_and_p_values_are_those_of_least_squares() -> None:
+    """Against the normal equations and Student's t."""
+    table = masks(noise=0.02)
+    found = degree_effects(table).set_index("kind")
+    own = table[table["pattern"] != "full"]
+    seeds = np.stack([own["seed"] == s for s in (0, 1)], axis=1).astype(float)
+    names = ["degree_global", "degree_random", "degree_neighbour"]
+    x, y = np.hstack([own[names].to_numpy(float), seeds]), own["value"].to_numpy(float)
+    inverse = np.linalg.inv(x.T @ x)
+    b = inverse @ x.T @ y
+    left = y - x @ b
+    free = len(y) - x.shape[1]
+    errors = np.sqrt(left @ left / free * np.diag(inverse))
+    wide = stats.t.ppf(0.975, free)
+    assert found["effect"].to_numpy() == pytest.approx(b[:3])
+    assert found["ci_low"].to_numpy() == pytest.approx((b - wide * errors)[:3])
+    assert found["ci_high"].to_numpy() == pytest.approx((b + wide * errors)[:3])
+    assert found["p_value"].to_numpy() == pytest.approx(2 * stats.t.sf(np.abs(b / errors), free)[:3])
+    assert found["r_squared"].iloc[0] == pytest.approx(1 - left @ left / ((y - y.mean()) @ (y - y.mean())))
+
+
+def test_what_does_not_vary_has_no_effect() -> None:
+    table = masks()
+    narrow = table[(table["degree_global"] == 2) & (table["degree_random"] == 0)]
+    found = degree_effects(narrow)
+    assert list(found.columns) == EFFECTS_COLUMNS
+    assert found["kind"].tolist() == ["neighbour"]
+    assert degree_effects(table[table["pattern"] == "full"]).empty
+    few = degree_effects(narrow[(narrow["seed"] == 0) & (narrow["degree_neighbour"] < 4)])
+    assert few["effect"].tolist() == pytest.approx([0.03])
+    assert few[["ci_low", "p_value", "r_squared"]].isna().all(axis=None)
+    assert "| sst2 | all | neighbour | 0.030 | – | 5.00 | 0.0060 |" in effects_markdown(few)
+
+
+def test_degrees_that_vary_together_tell_nothing_of_each() -> None:
+    rows = [
+        row(f"p{n}", 0, "all", (n, n, 1 + 2 * n)) | {"value": value} for n, value in enumerate((0.5, 0.8, 0.9, 0.91))
+    ]
+    table = pd.DataFrame(rows)
+    assert degree_effects(table).empty
+    assert degree_effects(table.assign(degree_global=2, degree_random=0))["kind"].tolist() == ["neighbour"]
+
+
+def test_zero_has_no_sign() -> None:
+    assert value_text(-1e-9, -2e-4, -0.01) == "0.000 [0.000, -0.010]"
+    assert "0.0000" in effects_markdown(degree_effects(masks().assign(value=0.5)))
+    assert "-0.0" not in effects_markdown(degree_effects(masks().assign(value=0.5)))
+
+
+def test_models_that_all_achieve_the_same() -> None:
+    found = degree_effects(masks().assign(value=0.5))
+    assert found["effect"].tolist() == pytest.approx([0.0] * 3, abs=1e-9)
+    assert found[["p_value", "r_squared"]].isna().all(axis=None)
+    texts = masks().assign(sparsity_texts=0.0)
+    assert degree_effects(texts)["effect_per_percent"].isna().all(), "texts of a single token"
+
+
+def test_layers_have_effects_of_their_own() -> None:
+    table = masks(layers=("all", "last:3"))
+    table.loc[table["layers"] == "last:3", "value"] = 0.7
+    found = degree_effects(table).groupby("layers")["effect"].max()
+    assert found["last:3"] == pytest.approx(0.0, abs=1e-9)
+    assert found["all"] == pytest.approx(0.03)
+
+
+def learned(strengths: tuple[float, ...] = (0.1, 1.0)) -> pd.DataFrame:
+    rows = [row(f"degrees:mu={mu:g}", seed, "all", (None, None, 3)) for mu in strengths for seed in range(2)]
+    return pd.DataFrame(rows)
+
+
+def test_the_figure_has_a_point_for_each_combination_and_a_line_of_what_was_learned() -> None:
+    paths = [f"runs/{run}/masks/penalty-0.1/mask.safetensors" for run in ("one", "two")]
+    files = pd.DataFrame([row(path, seed, "all", (None, None, None)) for seed in range(2) for path in paths])
+    table = pd.concat([masks(layers=("all", "last:3")), learned(), files], ignore_index=True)
+    figure = quality_by_degrees(table)
+    assert figure is not None
+    figure.canvas.draw()
+    panels = figure.axes
+    assert [axes.get_title() for axes in panels] == ["", "layers last:3"]
+    points = [line for line in panels[0].lines if line.get_marker() in "os" and len(line.get_xdata()) == 1]
+    assert len(points) == 12
+    assert len({str(line.get_color()) for line in points}) == 3
+    assert sum(str(line.get_markerfacecolor()) == "white" for line in points) == 6
+    (line,) = [line for line in panels[0].lines if line.get_marker() == "D"]
+    assert len(line.get_xdata()) == 2
+    assert [text.get_text() for text in panels[0].texts] == ["μ 0.1", "μ 1"]
+    legend = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert legend[:4] == ["1 neighbour a side", "2 neighbours a side", "4 neighbours a side", "0 global"]
+    assert legend[-3:] == ["one/penalty-0.1", "two/penalty-0.1", "no mask"]
+    assert {line.get_marker() for line in panels[0].lines} >= {"P", "X"}
+    box = figure.legends[0].get_window_extent()
+    assert box.x1 <= figure.bbox.x1
+    assert all(axes.get_tightbbox().x1 <= box.x0 for axes in panels)
+
+
+def test_without_grid_and_learned_degrees_there_is_no_figure() -> None:
+    table = masks()
+    assert quality_by_degrees(table[table["pattern"] == "full"]) is None
+    single = table[table["pattern"].isin(["full", "bigbird:tokens=2,keys=3,window=1"])]
+    assert quality_by_degrees(single) is None
+
+
+def test_shares_of_heads_by_degree() -> None:
+    rows = [
+        {
+            "model": "m",
+            "pattern": f"degrees:mu={mu}",
+            "layers": "all",
+            "diagonal": True,
+            "seed": seed,
+            "layer": layer,
+            "head": head,
+            "degree": degree,
+            "p": 0.25,
+            "chosen": degree == (layer if seed else head),
+        }
+        for mu in ("0.1", "1")
+        for seed in range(2)
+        for layer in range(2)
+        for head in range(4)
+        for degree in range(4)
+    ]
+    figure = learned_degrees(pd.DataFrame(rows))
+    assert figure is not None
+    image = figure.axes[0].images[0].get_array()
+    # Over both seeds: every degree of one head, and the number of the layer of four.
+    assert np.asarray(image).tolist() == [[5 / 8, 1 / 8, 1 / 8, 1 / 8], [1 / 8, 5 / 8, 1 / 8, 1 / 8]]
+    assert figure.axes[0].get_title(loc="left") == "μ 0.1: mean 1.0"
+    assert learned_degrees(pd.DataFrame(rows)[:0]) is None

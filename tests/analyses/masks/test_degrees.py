@@ -1,0 +1,104 @@
+"""Grids of degrees in words, and what is told of degrees that were learned."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headlens.analyses.masks.degrees import (
+    DegreeOptions,
+    degree_rows,
+    degrees_table,
+    mean_degree,
+    parse_grid,
+    strength_of,
+    unsettled,
+)
+from headlens.attention.sites import Site
+from headlens.errors import OptionError
+from headlens.interventions.gumbel_degrees import GumbelDegrees
+from headlens.interventions.learned_mask import Scope, SoftMask
+from headlens.interventions.pattern_parser import parse_pattern
+from headlens.interventions.patterns import BigBird
+
+
+def test_a_grid_has_every_combination_once() -> None:
+    found = [parse_pattern(text) for text in parse_grid("global=0,2 random=1; neighbour=1,3,3")]
+    wanted = [BigBird(window, tokens, 1) for tokens in (0, 2) for window in (1, 3)]
+    assert found == wanted
+    assert parse_grid("neighbour=2") == ("bigbird:tokens=0,keys=0,window=2",)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "--grid is empty"),
+        ("window=1", "'window=1' is no degree"),
+        ("global", "'global' is no degree"),
+        ("global=1 global=2", "global is given twice"),
+        ("random=x", "'random=x' has no whole numbers"),
+        ("random=-1", "'random=-1' has no whole numbers"),
+        ("random=1,", "'random=1,' has no whole numbers"),
+    ],
+)
+def test_grids_that_cannot_be_read(text: str, words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        parse_grid(text)
+
+
+def test_names_of_what_is_learned() -> None:
+    assert DegreeOptions((0.1, 1e-5, 3.0)).patterns == ("degrees:mu=0.1", "degrees:mu=1e-05", "degrees:mu=3")
+    assert [strength_of(name) for name in ("degrees:mu=1e-05", "star", "full")] == [1e-5, None, None]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"learn_degrees": (-1.0,)}, r"--learn-degrees -1\.0 is not a finite number"),
+        ({"learn_degrees": (1.0,), "largest_degree": 0}, "--largest-degree 0 leaves nothing to learn"),
+        ({"largest_degree": 8}, "--largest-degree is about degrees that are learned"),
+        ({"degrees_of": "words"}, "--degrees-of words is none"),
+        ({"degrees_of": "layers"}, "--degrees-of is about degrees that are learned"),
+    ],
+)
+def test_options_that_cannot_be(wrong: dict[str, object], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        DegreeOptions(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_is_told_of_a_mask(shared: bool) -> None:
+    sites = [Site("encoder", layer, 2, "somewhere") for layer in range(3)]
+    degrees = DegreeOptions((1.0,), 2, "layers" if shared else "heads")
+    options = degrees.dam(9, "last:2", diagonal=True)
+    mask = SoftMask(sites, options.mask, options.law, scope=replace(degrees.scope(6), layers=(1, 2)))
+    heads = 1 if shared else 2
+    with torch.no_grad():
+        mask.alpha.copy_(torch.tensor([0.0, 0.0, 0.0]).expand(2, heads, 3))
+        mask.alpha[1, 0] = torch.tensor([0.0, 5.0, 0.0])
+        mask.alpha[1, -1, 0] += 9.0
+    rows = degree_rows(mask)
+    assert {(row["layer"], row["head"]) for row in rows} == {
+        (n, None if shared else h) for n in (1, 2) for h in range(heads)
+    }
+    for key in {(row["layer"], row["head"]) for row in rows}:
+        own = [row for row in rows if (row["layer"], row["head"]) == key]
+        assert [row["degree"] for row in own] == [0, 1, 2]
+        assert sum(row["p"] for row in own) == pytest.approx(1.0)
+        assert sum(row["chosen"] for row in own) == 1
+    # All degrees alike: the median is 1; of layer 2 the degrees are 1 and 0, or 0 where heads share it.
+    assert mean_degree(rows) == pytest.approx(0.5 if shared else 0.75)
+    assert unsettled(rows) == 0.5
+    assert list(degrees_table([{"model": "m", **row} for row in rows])["degree"]) == [0, 1, 2] * 2 * heads
+
+
+def test_a_mask_of_learned_degrees_is_for_offsets_and_expected_density() -> None:
+    options = DegreeOptions((1.0,), 4).dam(30, "6-11", diagonal=False)
+    assert isinstance(options.law, GumbelDegrees)
+    assert (options.law.largest, options.penalty, options.layers) == (4, "mean", "6-11")
+    assert (options.mask.longest, options.mask.diagonal) == (30, False)
+    assert options.mask.structured
+    assert options.mask.per_layer
+    assert DegreeOptions((1.0,)).scope(12) == Scope(None, per_head=True, counted=12)

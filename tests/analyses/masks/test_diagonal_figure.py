@@ -1,0 +1,93 @@
+"""What the diagonal is worth, as a figure."""
+
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+
+from headlens.analyses.masks.diagonal_figure import worth_of_diagonal
+from headlens.plots.style import COLUMN_WIDTH, drawn_for
+
+# less than all positions, in one seed
+LESS = {"kept": 0.0, "random": -0.02, "dropped": 0.03}
+
+
+def masks(
+    tasks: dict[str, str], controls: tuple[str, ...] = tuple(LESS), models: tuple[str, ...] = ("m",)
+) -> pd.DataFrame:
+    rows = [
+        {
+            "pattern": pattern,
+            "layers": layers,
+            "control": control,
+            "sparsity": 0.1,
+            "sparsity_texts": 0.1,
+            "task": task,
+            "metric": metric,
+            "seed": seed,
+            "value": 0.5 + LESS[control] + 0.1 * seed + (0.01 * seed if control == "dropped" else 0.0),
+            "ci_low": 0.4,
+            "ci_high": 0.9,
+            "model": model,
+        }
+        for model in models
+        for task, metric in tasks.items()
+        for pattern in ("full", "star")
+        for layers in ("all", "last:3")
+        for control in controls
+        if (pattern, control) != ("star", "random") and (pattern, layers, control) != ("full", "last:3", "kept")
+        for seed in range(2)
+    ]
+    return pd.DataFrame(rows)
+
+
+def points(axes: Axes) -> dict[str, list[list[float]]]:
+    lines = [line for line in axes.lines if line.get_marker() == "o"]
+    return {str(line.get_label()): line.get_xydata().round(3).tolist() for line in lines}
+
+
+def test_differences_task_by_task_and_a_panel_per_metric() -> None:
+    figure = worth_of_diagonal(masks({"sst2": "accuracy", "rte": "accuracy", "cola": "matthews"}))
+    assert figure is not None
+    first, second = figure.axes
+    assert first.get_xlabel() == "accuracy less that of all positions"
+    assert second.get_xlabel() == "matthews less that of all positions"
+    names = ["sst2", "sst2, layers last:3", "rte", "rte, layers last:3"]
+    assert [label.get_text() for label in first.get_yticklabels()] == names
+    # the mean over seeds of .03 and .04
+    assert points(first) == {
+        "as many at random": [[-0.02, row - 0.15] for row in range(4)],
+        "no diagonal": [[0.035, row + 0.15] for row in range(4)],
+    }
+    assert [line.get_xdata()[0] for line in first.lines if line.get_linestyle() == "--"] == [0.0]
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["all positions", "as many at random", "no diagonal"]
+
+
+@pytest.mark.parametrize("width", ["full", "column"])
+def test_nothing_is_cut_off(width: str) -> None:
+    with drawn_for(width):
+        figure = worth_of_diagonal(masks({"sst2": "accuracy", "cola": "matthews"}, models=("one", "another")))
+    assert figure is not None
+    assert len(figure.axes) == 4
+    assert [axes.get_title() for axes in figure.axes] == ["one", "one", "another", "another"]
+    assert width == "full" or figure.get_figwidth() <= COLUMN_WIDTH
+    figure.canvas.draw()
+    boxes = [axes.get_tightbbox() for axes in figure.axes]
+    assert all(b.x0 >= 0 and b.x1 <= figure.bbox.x1 and b.y0 >= 0 and b.y1 <= figure.bbox.y1 for b in boxes if b)
+    assert not any(a.overlaps(b) for i, a in enumerate(boxes) for b in boxes[:i] if a and b)
+
+
+def test_nothing_is_drawn_without_a_difference() -> None:
+    tasks = {"sst2": "accuracy"}
+    assert worth_of_diagonal(masks(tasks, ("kept",))) is None
+    assert worth_of_diagonal(masks(tasks, ("kept", "random"))) is None
+    # tables of runs that compared nothing
+    assert worth_of_diagonal(masks(tasks, ("dropped",))) is None
+    alone = masks(tasks)
+    alone = alone[alone["seed"] == 0]
+    assert worth_of_diagonal(alone) is None
+    told = worth_of_diagonal(alone.assign(delta=-0.1, delta_low=-0.2, delta_high=0.05))
+    assert told is not None, "one seed has the difference over its examples"
+    assert points(told.axes[0])["no diagonal"] == [[-0.1, 0.15], [-0.1, 1.15]]

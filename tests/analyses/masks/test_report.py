@@ -1,0 +1,80 @@
+"""Pictures of fixed patterns."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from headlens.analyses.masks.recipe import PAPER, SPARSITY_COLUMNS, MasksRequest, sparsity_table
+from headlens.analyses.masks.report import MASKS, mask_figures, pattern_pictures
+from headlens.analyses.report.registry import KINDS
+from headlens.errors import OptionError
+from headlens.interventions.pattern_parser import parse_pattern
+
+
+def table(*texts: str, n: int = 12) -> pd.DataFrame:
+    return sparsity_table({text: parse_pattern(text) for text in texts}, n)
+
+
+def test_commands_know_their_kind() -> None:
+    assert KINDS["masks"] is MASKS
+    names = [name for name, _ in mask_figures({"sparsity": table("star")})]
+    assert names == ["patterns"]
+    assert all(name in MASKS.captions for name in names)
+    assert list(mask_figures({})) == []
+
+
+@pytest.mark.parametrize("texts", [("star",), ("star", "window:3"), tuple(PAPER)])
+@pytest.mark.parametrize("n", [1, 2, 12, 128])
+def test_white_is_where_a_query_may_look(texts: tuple[str, ...], n: int) -> None:
+    figure = pattern_pictures(table(*texts, n=n))
+    assert figure is not None
+    assert len(figure.axes) == len(texts)
+    for axes, text in zip(figure.axes, texts, strict=True):
+        image = np.asarray(axes.images[0].get_array())
+        assert image.shape == (n, n, 3)
+        assert np.array_equal((image == 255).all(axis=2), parse_pattern(text).allowed(n))
+        # the first query is on top
+        assert axes.images[0].get_extent() == [-0.5, n - 0.5, n - 0.5, -0.5]
+        assert axes.get_title(loc="left").startswith(text)
+    assert figure.axes[0].get_ylabel() == "query"
+
+
+def test_titles_tell_both_sparsities() -> None:
+    figure = pattern_pictures(table("star", n=128))
+    assert figure is not None
+    assert figure.axes[0].get_title(loc="left") == "star\n96.1 % masked (96.9 no diagonal)"
+
+
+def test_masks_without_a_pattern_are_not_drawn() -> None:
+    rows = table("star").assign(pattern=None)
+    assert pattern_pictures(rows) is None
+    assert pattern_pictures(rows.drop(columns="pattern")) is None
+
+
+def test_the_table_is_the_contract() -> None:
+    rows = table("star", "random:3", n=128)
+    assert rows.columns.tolist() == SPARSITY_COLUMNS
+    assert SPARSITY_COLUMNS[:6] == ["mask", "layer", "head", "diagonal", "n", "sparsity"]
+    assert rows["diagonal"].tolist() == [True, False] * 2
+    assert rows["allowed"].tolist() == [634, 506, 384, 384]
+    assert (rows["masked"] + rows["allowed"] == 128**2).all()
+    assert (rows["sparsity"] == rows["masked"] / 128**2).all()
+    assert rows["paper_sparsity"].tolist()[:2] == [0.961, 0.969]
+    assert rows["paper_sparsity"].isna().tolist() == [False, False, True, True]
+    assert table("star", n=64)["paper_sparsity"].isna().all()
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        ({"length": 0}, "--length 0 is out of range"),
+        ({"length": 4096}, "--length 4096 is out of range"),
+        ({"no_diagonal": True}, "none is asked for"),
+        ({"pattern": ("sta",)}, "Did you mean star"),
+    ],
+)
+def test_requests_that_cannot_be_meant(request_: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        MasksRequest(**request_)  # type: ignore[arg-type]

@@ -1,0 +1,162 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_gates import Made, gate_tables, write_prune
+from made_runs import HOSTILE
+from markupsafe import escape
+
+from headlens.analyses.prune.report import GATES, gate_figures, write_gates
+from headlens.analyses.prune.results_table import results_markdown
+from headlens.analyses.report.page import Shown, render, visible
+from headlens.analyses.report.registry import KINDS
+from headlens.errors import InputError
+from headlens.pages.embedded_images import picture
+from headlens.plots.export import Animation
+from headlens.runs.folder import RunFolder
+from headlens.runs.reading import RecordedRun, read_recorded
+
+MADE = Made(shapes={"encoder": (2, 3)}, penalties=(0.01, 0.1), steps=(0, 5, 10), metrics=("accuracy",))
+FIGURES = ["quality", "kept", "functions", "functions_after", "gates_encoder"]
+FILMS = ["closing_1", "closing_2"]
+
+
+def run(tables: Mapping[str, pd.DataFrame]) -> RecordedRun:
+    return RecordedRun(Path("folder"), "run", {"command": "prune", "status": "finished"}, tables)
+
+
+def test_every_figure_is_drawn_and_has_a_caption() -> None:
+    drawn = dict(gate_figures(gate_tables(MADE)))
+    assert list(drawn) == [*FIGURES, *FILMS]
+    assert all(figure is not None for figure in drawn.values())
+    assert [name for name, figure in drawn.items() if isinstance(figure, Animation)] == FILMS
+    assert all(GATES.caption(name).text.endswith(".") for name in drawn)
+    assert GATES.caption("gates_cross_2") == GATES.captions["gates"]
+    assert GATES.caption("functions_after") != GATES.caption("functions")
+    assert KINDS["prune"] is GATES
+    assert [name for name, _ in GATES.figures(run(gate_tables(MADE)))] == [*FIGURES, *FILMS]
+
+
+def test_what_is_not_known_is_not_drawn() -> None:
+    tables = gate_tables(MADE)
+    assert [name for name, _ in gate_figures({"sweep": tables["sweep"]})] == ["quality"]
+    assert list(gate_figures({})) == []
+    without = tables["roles"].drop(columns="role_pruned")
+    assert [name for name, _ in gate_figures({"roles": without})] == ["functions"]
+    assert [name for name, _ in gate_figures({"roles": without.assign(role_pruned=np.nan)})] == ["functions"]
+
+
+def test_tables_without_numbers_give_no_figure() -> None:
+    tables = {name: frame.iloc[:0] for name, frame in gate_tables(MADE).items()}
+    assert [name for name, figure in gate_figures(tables) if figure is not None] == []
+    empty = gate_tables(MADE)["gates"].assign(gate=np.nan)
+    assert [name for name, figure in gate_figures({"gates": empty}) if figure is not None] == []
+
+
+def test_a_finished_run_needs_gates_and_sweep_but_no_roles() -> None:
+    tables = gate_tables(MADE)
+    GATES.check(run(tables))
+    GATES.check(run({name: tables[name] for name in ("gates", "sweep")}))
+    with pytest.raises(InputError, match=r"folder/sweep\.csv is missing, which every finished run of prune"):
+        GATES.check(run({"gates": tables["gates"]}))
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "message"),
+    [
+        ("gates", {"gate": "open"}, r"gates\.csv:2: column gate holds 'open'"),
+        ("gates", {"step": np.inf}, r"gates\.csv:2: column step holds 'inf'"),
+        ("gates", {"stack": "all"}, r"gates\.csv:2: column stack holds 'all'"),
+        ("gates", {"step": 0}, r"gates\.csv:8: a row for opus-mt-en-de, lambda-0.01, 0, encoder, 0, 0 comes a second"),
+        ("sweep", {"init": "random"}, r"sweep\.csv:2: column init holds 'random'"),
+        ("sweep", {"heads_encoder": "few"}, r"sweep\.csv:2: column heads_encoder holds 'few'"),
+        ("sweep", {"run": "a", "init": "trained"}, r"sweep\.csv:3: a row for opus-mt-en-de, a, trained, accuracy"),
+        ("roles", {"layer": -1}, r"roles\.csv:2: column layer holds '-1'"),
+    ],
+)
+def test_cells_that_cannot_be_meant_are_refused(table: str, change: dict[str, object], message: str) -> None:
+    tables = gate_tables(MADE)
+    with pytest.raises(InputError, match=message):
+        GATES.check(run(tables | {table: tables[table].assign(**change)}))
+
+
+@pytest.mark.parametrize(("table", "name"), [("gates", "gate"), ("sweep", "heads_cross"), ("roles", "kept")])
+def test_a_missing_column_is_named(table: str, name: str) -> None:
+    tables = gate_tables(MADE)
+    with pytest.raises(InputError, match=rf"folder/{table}\.csv: no column {name}\."):
+        GATES.check(run(tables | {table: tables[table].drop(columns=name)}))
+
+
+@pytest.mark.parametrize("figures", [True, False])
+def test_a_run_writes_its_tables_results_and_figures(tmp_path: Path, *, figures: bool) -> None:
+    tables = gate_tables(MADE)
+    with RunFolder.create(tmp_path / "run", command="prune", model="demo") as folder:
+        folder.start({})
+        write_gates(folder, tables, figures=figures)
+        folder.finish({})
+    read = read_recorded(tmp_path / "run", "run")
+    GATES.check(read)
+    assert list(read.tables) == ["gates", "sweep", "roles", "results"]
+    for name, frame in tables.items():
+        empty = {column: {"": np.nan} for column in ("removed", "role", "roles", "role_pruned") if column in frame}
+        expected = frame.replace(empty).reset_index(drop=True)
+        expected = expected.where(expected.notna(), np.nan)
+        pd.testing.assert_frame_equal(read.tables[name], expected, check_dtype=False)
+    assert (tmp_path / "run/results.md").read_text(encoding="utf-8") == results_markdown(tables["sweep"])
+    assert [path.stem for path in read.pictures] == (sorted(FIGURES) if figures else [])
+    assert sorted(p.stem for p in (tmp_path / "run").glob("figures/*.gif")) == (FILMS if figures else [])
+    listed = {path.relative_to(tmp_path / "run").as_posix() for path in folder.files}
+    assert {"results.md", "results.csv"} <= listed
+    assert ("figures/closing_1.gif" in listed) is figures
+
+
+def test_what_is_drawn_from_files_is_what_is_drawn_from_tables(tmp_path: Path) -> None:
+    read = read_recorded(write_prune(tmp_path / "run", MADE), "run")
+    assert [name for name, figure in gate_figures(read.tables) if figure is not None] == [*FIGURES, *FILMS]
+    assert results_markdown(read.tables["sweep"]) == results_markdown(gate_tables(MADE)["sweep"])
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_tables_and_the_films_behind_a_switch(tmp_path: Path) -> None:
+    read = read_recorded(write_prune(tmp_path / "run", MADE), "run")
+    figures = dict(gate_figures(read.tables))
+    with RunFolder.create(tmp_path / "figures", command="report", model="demo") as folder:
+        folder.start({})
+        paths = {name: folder.figure(name, figures[name])[0] for name in ("gates_encoder", *FILMS)}
+    pictures = [picture(path, name, "run") for name, path in paths.items()]
+    html = render([Shown(read, pictures)])
+    order = [
+        "Heads left and what they achieve",
+        "What remained",
+        "Which roles die last",
+        "Gates during training",
+        "Heads closing",
+        "gates.csv",
+        "sweep.csv",
+        "roles.csv",
+    ]
+    places = [html.index(f"<bdi>{title}</bdi>") for title in order]
+    assert places == sorted(places)
+    # one caption for both films
+    assert html.count("<bdi>Heads closing</bdi>") == 1
+    switch = html.index('<details class="moving"><summary>Show the 2 animations</summary>')
+    assert html.count("data:image/gif;base64,") == html[switch:].count("data:image/gif;base64,") == 2
+    assert html.count("data:image/png;base64,") == html[:switch].count("data:image/png;base64,") == 1
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+def test_nothing_from_a_run_becomes_an_element(words: str) -> None:
+    tables = gate_tables(MADE)
+    tables["sweep"] = tables["sweep"].assign(model=words, task=words, metric=words, checkpoint=words)
+    tables["gates"] = tables["gates"].assign(model=words)
+    tables["roles"] = tables["roles"].assign(model=words, role=words, roles=words)
+    html = render([Shown(run(tables), [])])
+    # Our script, and the data that it shows, in which nothing begins an element.
+    assert (html.count("<script>"), html.count('<script type="application/json"')) == (1, 1)
+    assert (html.count("<script"), html.count("<svg onload")) == (2, 0)
+    assert "<img" not in html
+    assert str(escape(visible(words))) in html

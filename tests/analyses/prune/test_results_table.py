@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_gates import Made, gate_tables
+from made_runs import HOSTILE
+
+from headlens.analyses.prune.results_table import results_markdown, results_table
+
+MADE = Made(penalties=(0.1, 0.005, 0.02), metrics=("bleu", "chrf"))
+
+
+def cells(line: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+
+
+def test_rows_pair_what_was_pruned_with_what_was_trained_from_scratch() -> None:
+    sweep = gate_tables(MADE)["sweep"]
+    table = results_table(sweep)
+    assert table["metric"].tolist() == ["bleu"] * 4 + ["chrf"] * 4
+    assert table["run"].tolist() == ["unpruned", "lambda-0.1", "lambda-0.005", "lambda-0.02"] * 2
+    for row in table.itertuples():
+        own = sweep[(sweep["metric"] == row.metric) & (sweep["penalty"] == row.penalty)].set_index("init")
+        if row.run == "unpruned":
+            own = sweep[(sweep["metric"] == row.metric) & (sweep["run"] == "unpruned")].set_index("init")
+            assert np.isnan([row.scratch, row.scratch_low, row.scratch_high]).all()
+        else:
+            assert (row.scratch, row.scratch_low, row.scratch_high) == tuple(
+                own.loc["scratch", ["value", "ci_low", "ci_high"]]
+            )
+        assert (row.trained, row.trained_low, row.trained_high) == tuple(
+            own.loc["trained", ["value", "ci_low", "ci_high"]]
+        )
+        counts = [int(own.loc["trained", f"heads_{stack}"]) for stack in ("encoder", "decoder", "cross")]
+        assert row.heads == "/".join(map(str, counts))
+        assert [row.heads_encoder, row.heads_decoder, row.heads_cross] == counts
+
+
+def test_most_heads_come_first_and_the_unpruned_model_before_all() -> None:
+    sweep = gate_tables(Made())["sweep"]
+    shuffled = sweep.sample(frac=1, random_state=3)
+    pd.testing.assert_frame_equal(results_table(shuffled), results_table(sweep))
+    table = results_table(sweep)
+    left = table[["heads_encoder", "heads_decoder", "heads_cross"]].sum(axis=1)
+    assert left.tolist() == sorted(left, reverse=True)
+    same = sweep.assign(heads_encoder=48, heads_decoder=48, heads_cross=48)
+    assert results_table(same)["run"].iloc[0] == "unpruned"
+
+
+def test_differences_stand_beside_what_is_compared() -> None:
+    sweep = gate_tables(MADE)["sweep"]
+    number = np.arange(len(sweep), dtype=float)
+    own = {"delta": -number, "delta_low": -number - 1, "delta_high": 1 - number, "p_value": 10.0**-number}
+    trained = sweep["init"] == "trained"
+    compared = sweep.assign(**{name: np.where(trained, values, np.nan) for name, values in own.items()})
+    table = results_table(compared)
+    assert table["scratch_delta"].isna().all()
+    lines = results_markdown(compared).split("\n## ")[1].strip().split("\n")[2:]
+    assert cells(lines[0])[2:] == [
+        "bleu from trained [95 % interval]", "minus unpruned [paired]", "bleu from scratch [95 % interval]",
+    ]  # fmt: skip
+    row = table.iloc[1]
+    found = f"{row['trained_delta']:.2f} [{row['trained_delta_low']:.2f}, {row['trained_delta_high']:.2f}], p"
+    assert cells(lines[3])[3].startswith(found)
+    assert (table["trained_delta_high"] - table["trained_delta"]).dropna().tolist() == [1.0] * 8
+
+
+def test_stacks_that_a_model_lacks_are_no_columns() -> None:
+    table = results_table(gate_tables(Made(shapes={"encoder": (2, 3)}, metrics=("accuracy",)))["sweep"])
+    assert [name for name in table if name.startswith("heads")] == ["heads", "heads_encoder"]
+    assert table["heads"].iloc[0] == "6"
+
+
+def test_markdown_has_a_table_for_every_metric() -> None:
+    sweep = gate_tables(MADE)["sweep"]
+    blocks = results_markdown(sweep).split("\n## ")
+    assert blocks[0] == "# Heads left by pruning with gates\n"
+    assert [block.split("\n")[0] for block in blocks[1:]] == [
+        f"{metric} of opus-mt-en-de on newstest2014" for metric in ("bleu", "chrf")
+    ]
+    lines = blocks[1].strip().split("\n")[2:]
+    assert cells(lines[0]) == [
+        "heads (e/d/d-e)", "λ", "bleu from trained [95 % interval]", "bleu from scratch [95 % interval]",
+    ]  # fmt: skip
+    assert len(lines) == 6
+    assert all(len(cells(line)) == 4 for line in lines)
+    whole = sweep[sweep["run"] == "unpruned"].iloc[0]
+    interval = f"{whole['value']:.2f} [{whole['ci_low']:.2f}, {whole['ci_high']:.2f}]"
+    assert cells(lines[2]) == ["48/48/48", "–", interval, "–"]
+    assert cells(lines[3])[1] == "0.1"
+    assert blocks[-1].endswith("|\n")
+
+
+def test_shares_have_three_decimals_and_one_stack_its_name() -> None:
+    sweep = gate_tables(Made(shapes={"encoder": (2, 3)}, metrics=("accuracy",), scratch=False))["sweep"]
+    text = results_markdown(sweep)
+    assert "| heads (encoder) | λ |" in text
+    assert re.search(r"\| 6 \| – \| 0\.9\d\d \[0\.\d{3}, 0\.\d{3}\] \| – \|", text)
+
+
+@pytest.mark.parametrize(("column", "expected"), [("ci_low", r"\| \d\d\.\d\d \|"), ("value", r"\| – \| – \| – \|")])
+def test_what_is_not_known_is_left_out(column: str, expected: str) -> None:
+    text = results_markdown(gate_tables(MADE)["sweep"].assign(**{column: np.nan}))
+    assert "nan" not in text
+    assert re.search(expected, text)
+
+
+@pytest.mark.parametrize("words", [*HOSTILE, "a | b", "*bold*", "`code`", "line\nbreak"])
+def test_names_do_not_break_the_table(words: str) -> None:
+    sweep = gate_tables(Made(penalties=(0.1,)))["sweep"].assign(model=words, task=words, metric=words)
+    lines = results_markdown(sweep).split("\n")
+    rows = [line for line in lines if line.startswith("|")]
+    assert len(lines) == 5 + len(rows)
+    assert [len(cells(row)) for row in rows] == [4] * 4
+    assert not re.search(r"(?<!\\)[*<`]", lines[2].removeprefix("## "))
+
+
+def test_no_rows_no_tables() -> None:
+    sweep = gate_tables(MADE)["sweep"].iloc[:0]
+    assert results_table(sweep).empty
+    assert results_markdown(sweep) == "# Heads left by pruning with gates\n"

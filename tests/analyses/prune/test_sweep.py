@@ -1,0 +1,246 @@
+"""Searching for a number of heads, what is remembered, and the tables of a sweep."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from saved import build
+
+from headlens.analyses.prune.outcome import UNPRUNED, Outcome
+from headlens.analyses.prune.recipe import RoleOptions, SweepTraining
+from headlens.analyses.prune.sweep import LAMBDAS, LEAST, MOST, SweepOptions, nearest, search
+from headlens.analyses.prune.tables import ROLE_COLUMNS, SWEEP_COLUMNS, GateTables
+from headlens.analyses.training.sweep import Trainings, run_name
+from headlens.analyses.training.training_set_options import LessonData
+from headlens.attention.sites import Site, find_sites
+from headlens.errors import OptionError, ResumeError
+from headlens.runs.processes import ALONE
+from headlens.runs.progress import Silent
+from headlens.runs.run import Run
+from headlens.tasks.data_option import TaskData
+from headlens.training.options import TrainingOptions
+
+
+def left(outcome: Outcome) -> int:
+    return len(outcome.values) - len(outcome.removed)
+
+
+def made(strength: float, heads: int = 48) -> Outcome:
+    """The stronger, the fewer heads: all at 0.001, none at 10."""
+    kept = min(heads, max(0, round(heads * (1 - math.log10(strength)) / 4)))
+    names = [f"encoder.{i // 8}.{i % 8}" for i in range(heads)]
+    return Outcome(run_name(strength), strength, names[kept:], {n: float(i < kept) for i, n in enumerate(names)})
+
+
+@given(target=st.integers(1, 47))
+def test_the_search_finds_what_there_is(target: int) -> None:
+    calls: list[float] = []
+
+    def of(strength: float) -> Outcome:
+        calls.append(strength)
+        return made(strength)
+
+    found = search(of, left, target, 12)
+    assert left(nearest(found, left, target)) == target
+    assert len(calls) <= 12
+    assert all(LEAST < s < MOST for s in calls)
+    assert [o.penalty for o in found] == sorted(calls)
+    assert len(set(calls)) == len(calls)
+
+
+def test_the_search_ends_without_what_there_is_not() -> None:
+    """Heads go in twos: an odd number is never met."""
+    even = lambda s: made(s, 48) if left(made(s, 48)) % 2 == 0 else made(s * 1.2, 48)  # noqa: E731
+    outcomes = [even(0.1), even(0.2)]
+    found = search(lambda s: outcomes[s > 0.1], left, 25, 5)
+    assert len(found) == 5
+    assert nearest(found, left, 25) in outcomes
+
+
+def test_the_search_ends_where_no_other_penalty_is_left() -> None:
+    calls: list[float] = []
+
+    def of(strength: float) -> Outcome:
+        calls.append(strength)
+        return made(1e-4, 48)  # nothing ever closes
+
+    found = search(of, left, 1, 50)
+    assert len(found) == len(calls) == len(set(calls)) < 20
+    assert max(calls) == MOST
+
+
+def test_of_two_as_near_the_one_with_more_heads() -> None:
+    few, many = made(1.0), made(0.01)
+    between = (left(few) + left(many)) // 2
+    assert nearest([few, many], left, between) is many
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"lambdas": (0.1, -1.0)}, r"--lambdas -1\.0 is not a finite number of 0 or more"),
+        ({"lambdas": ()}, r"No penalty is given\.\nName some with --lambdas"),
+        ({"target_heads": 0}, "--target-heads 0 leaves no head"),
+        ({"target_heads": 4, "lambdas": (0.1,)}, r"--target-heads searches for λ itself; .*\nGive one of them\."),
+        ({"target_heads": 4, "lambdas": LAMBDAS}, "--target-heads searches for λ itself"),
+        ({"most_runs": 0}, "--most-runs 0 is not a positive number"),
+    ],
+)
+def test_sweeps_that_cannot_be(wrong: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        SweepOptions(**wrong)  # type: ignore[arg-type]
+
+
+def test_penalties_of_a_sweep() -> None:
+    assert SweepOptions().strengths == LAMBDAS
+    assert SweepOptions(lambdas=(0.2, 0.1, 0.2)).strengths == (0.2, 0.1)
+    assert SweepOptions(target_heads=4).strengths == ()
+
+
+def test_trainings_that_cannot_be() -> None:
+    for steps in (-3, 0):
+        with pytest.raises(OptionError, match=f"--scratch-steps {steps} is not a positive number"):
+            SweepTraining(scratch_steps=steps)
+    with pytest.raises(OptionError, match="--scratch-learning-rate 0"):
+        SweepTraining(scratch_learning_rate=0.0)
+    with pytest.raises(OptionError, match="--log-every 0"):
+        SweepTraining(log_every=0)
+    assert SweepTraining(steps=7, learning_rate=1.0).scratch().steps == 7
+    assert SweepTraining(steps=7, scratch_steps=9).scratch().steps == 9
+    assert SweepTraining(seed=3).scratch().learning_rate == 5e-4
+
+
+@pytest.mark.parametrize(
+    ("task", "given_", "message"),
+    [
+        ("sst2", {"corpus": "a.txt"}, r"--corpus is not for --task sst2\.\nName its data with --data"),
+        ("sst2", {"dev": "a.txt"}, "--dev is not for --task sst2"),
+        ("mlm", {"dev_data": "a.tsv"}, "--dev-data is not for --task mlm"),
+        ("translation", {"dev_target": "a.en"}, "--dev-target names translations of --dev, which is not given"),
+        ("translation-loss", {}, "--task translation-loss is only measured"),
+        ("sst2", {"dev_share": 0.95}, r"--dev-share 0\.95 is not above 0"),
+        ("mlm", {"column": "text"}, "--column"),
+    ],
+)
+def test_data_that_cannot_be(task: str, given_: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        LessonData(TaskData(task), **given_)  # type: ignore[arg-type]
+
+
+def test_half_of_the_embedded_task_is_held_out() -> None:
+    assert LessonData().share == 0.5
+    assert LessonData(TaskData("paraphrase", ("own.tsv",))).share == 0.1
+    assert LessonData(TaskData("mlm"), dev_share=0.2).share == 0.2
+
+
+def test_translations_of_no_sentences() -> None:
+    with pytest.raises(OptionError, match="--roles-target names translations of --roles-corpus"):
+        RoleOptions(roles_target="a.en")
+
+
+def test_runs_are_remembered(tmp_path: Path) -> None:
+    class Folder:
+        pass
+
+    run = Run(tmp_path, Folder(), ALONE, Silent())  # type: ignore[arg-type]
+    trainings = Trainings(run, TrainingOptions())
+    calls: list[int] = []
+
+    def make() -> Outcome:
+        calls.append(1)
+        return made(0.1)
+
+    run.kept("").mkdir()
+    first = trainings.remembered("penalty-0.1", make, Outcome)
+    assert trainings.remembered("penalty-0.1", make, Outcome) == first == made(0.1)
+    assert calls == [1]
+    run.kept("penalty-0.1.json").write_text("{")
+    with pytest.raises(ResumeError, match=r"penalty-0\.1\.json cannot be read"):
+        trainings.remembered("penalty-0.1", make, Outcome)
+
+
+def metric(name: str, value: float) -> dict[str, object]:
+    return {
+        "metric": name,
+        "value": value,
+        "ci_low": value - 1,
+        "ci_high": value + 1,
+        "n": 9,
+        "model": "?",
+        "task": "?",
+    }
+
+
+def tables() -> GateTables:
+    sites = [Site("encoder", 0, 2, "a"), Site("decoder", 0, 2, "b"), Site("cross", 0, 2, "c")]
+    roles = {str(h): ["positional(-1)", "positional(-1)"] for s in sites for h in s.heads}
+    whole = Outcome(UNPRUNED, metrics=[metric("bleu", 30.0), metric("chrf", 50.0)], roles=roles)
+    pruned = Outcome(
+        "penalty-0.1",
+        0.1,
+        ["encoder.0.1", "cross.0.0"],
+        {"encoder.0.0": 1.0, "encoder.0.1": 0.0, "cross.0.0": 0.0, "cross.0.1": 0.4},
+        [{"step": 0, "stack": "encoder", "layer": 0, "head": 0, "log_alpha": 2.5, "p_open": 0.96, "gate": 1.0}],
+        [{"step": 5, "loss": 1.0}],
+        [metric("bleu", 29.0), metric("chrf", 49.0)],
+        "models/penalty-0.1",
+        roles | {"cross.0.1": ["none", ""]},
+    ).with_scratch([metric("bleu", 20.0), metric("chrf", 40.0)], "models/penalty-0.1-scratch")
+    return GateTables("tiny", "translation", "mean", sites, ("encoder", "cross"), [whole, pruned])
+
+
+def test_a_row_per_run_start_and_metric() -> None:
+    found = tables().sweep()
+    assert found.columns.tolist() == SWEEP_COLUMNS
+    assert found[["run", "init", "metric", "value"]].to_numpy().tolist() == [
+        ["unpruned", "trained", "bleu", 30.0],
+        ["unpruned", "trained", "chrf", 50.0],
+        ["penalty-0.1", "trained", "bleu", 29.0],
+        ["penalty-0.1", "trained", "chrf", 49.0],
+        ["penalty-0.1", "scratch", "bleu", 20.0],
+        ["penalty-0.1", "scratch", "chrf", 40.0],
+    ]
+    assert found[["heads_encoder", "heads_decoder", "heads_cross"]].iloc[[0, 4]].to_numpy().tolist() == [
+        [2, 2, 2],
+        [1, 2, 1],
+    ]
+    last = found.iloc[4]
+    assert (last["removed"], last["n_heads"], last["total_decoder"], last["between"]) == (
+        "encoder.0.1 cross.0.0",
+        4,
+        2,
+        1,
+    )
+    assert (last["checkpoint"], last["model"], last["task"], last["penalty_kind"]) == (
+        "models/penalty-0.1-scratch",
+        "tiny",
+        "translation",
+        "mean",
+    )
+    assert math.isnan(found["penalty"].iloc[0])
+
+
+def test_stacks_that_a_model_lacks_are_empty() -> None:
+    own = tables()
+    found = GateTables("tiny", "sst2", "sum", find_sites(build("BertModel")), ("encoder",), own.outcomes[:1]).sweep()
+    assert found["heads_encoder"].tolist() == [4, 4]
+    assert found[["heads_decoder", "heads_cross"]].isna().all().all()
+
+
+def test_gates_log_and_roles() -> None:
+    frames = tables().frames()
+    assert frames["gates"].iloc[0].tolist() == ["penalty-0.1", 0.1, 0, "encoder", 0, 0, 2.5, 0.96, 1.0, "tiny"]
+    assert frames["log"].to_dict("records") == [{"run": "penalty-0.1", "penalty": 0.1, "step": 5, "loss": 1.0}]
+    roles = frames["roles"]
+    assert roles.columns.tolist() == ROLE_COLUMNS
+    assert len(roles) == 6
+    after = roles.set_index(["stack", "layer", "head"])[["role", "kept", "role_pruned"]]
+    assert after.loc[("cross", 0, 1)].tolist() == ["positional(-1)", True, "none"]
+    gone = after.loc[("encoder", 0, 1)]
+    assert not gone["kept"]
+    assert pd.isna(gone["role_pruned"])

@@ -1,0 +1,94 @@
+"""Rank correlations between rules."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy import stats
+
+from headlens.analyses.relevance.aggregation import RelevanceSums
+from headlens.analyses.relevance.agreement import COLUMNS, agreement, spearman
+from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance
+from headlens.attention.sites import Site
+from headlens.heads import Stack
+
+Floats = npt.NDArray[np.float64]
+values = st.integers(-4, 4).map(float)
+
+
+@given(st.integers(3, 8).flatmap(lambda n: st.tuples(*[arrays(np.float64, (4, n), elements=values)] * 2)))
+def test_spearman_is_that_of_scipy(pair: tuple[Floats, Floats]) -> None:
+    found = spearman(*pair)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = [stats.spearmanr(a, b).statistic for a, b in zip(*pair, strict=True)]
+    np.testing.assert_allclose(found, expected, atol=1e-12)
+
+
+def test_what_has_no_rank_correlation() -> None:
+    one, two = np.array([[1.0, 2, 3], [1, np.nan, 2]]), np.array([[5.0, 5, 5], [1, 2, 3]])
+    assert np.isnan(spearman(one, two)).all()
+    assert np.isnan(spearman(one[:, :2], one[:, :2])).all()
+
+
+def site(stack: Stack, layer: int, heads: int) -> Site:
+    return Site(stack, layer, heads, f"{stack}.{layer}")
+
+
+@pytest.fixture
+def sites() -> list[Site]:
+    return [site("encoder", 0, 4), site("encoder", 1, 4), site("cross", 0, 3)]
+
+
+def test_scopes_stacks_and_magnitudes(sites: list[Site]) -> None:
+    generator = np.random.default_rng(0)
+    one = {s: generator.normal(size=(50, s.n_heads)) for s in sites}
+    two = {s: v + generator.normal(size=v.shape) for s, v in one.items()}
+    rows = agreement("epsilon", one, "taylor", two)
+    assert tuple(rows.columns) == COLUMNS
+    assert rows.groupby(["stack", "of", "scope"]).size().eq(1).all()
+    assert set(rows["stack"]) == {"encoder", "cross", "all"}
+    found = rows.set_index(["stack", "of", "scope"])
+    first, second = (np.concatenate([side[s][0] for s in sites]) for side in (one, two))
+    assert found.loc[("all", "relevance", "heads"), "spearman"] == pytest.approx(stats.spearmanr(first, second)[0])
+    assert found.loc[("all", "magnitude", "heads"), "spearman"] == pytest.approx(
+        stats.spearmanr(np.abs(first), np.abs(second))[0]
+    )
+    inside = [stats.spearmanr(one[s][0], two[s][0])[0] for s in sites[:2]]
+    assert found.loc[("encoder", "relevance", "layers"), "spearman"] == pytest.approx(np.mean(inside))
+    drawn = [stats.spearmanr(one[sites[2]][i], two[sites[2]][i])[0] for i in range(1, 50)]
+    bounds = found.loc[("cross", "relevance", "heads"), ["ci_low", "ci_high"]].tolist()
+    assert bounds == pytest.approx(np.quantile(drawn, [0.025, 0.975]).tolist())
+    assert found["n"].to_dict()["all", "relevance", "heads"] == 11
+
+
+def test_a_rule_agrees_with_itself_and_replicates_are_paired() -> None:
+    place = site("encoder", 0, 5)
+    generator = torch.Generator().manual_seed(0)
+    sums = [RelevanceSums([place], replicates=40) for _ in range(2)]
+    for number in range(12):
+        raw = torch.rand(3, 5, generator=generator, dtype=torch.float64)
+        keys = [f"{number}.{i}" for i in range(3)]
+        for own, factor in zip(sums, (1.0, 7.0), strict=True):
+            own.add(HeadRelevance({place: raw * factor}, raw.sum(dim=1), 0.0, 0.0), keys)
+    rows = agreement("epsilon", sums[0].means(), "taylor", sums[1].means())
+    # Shares do not know the factor: replicate by replicate the order is the same, whatever was drawn.
+    assert rows[["spearman", "ci_low", "ci_high"]].to_numpy() == pytest.approx(1.0)
+
+
+def test_layers_without_a_correlation_are_left_out_of_the_mean() -> None:
+    layers = [site("encoder", 0, 3), site("encoder", 1, 3)]
+    one = {layers[0]: np.array([[1.0, 2, 3]]), layers[1]: np.full((1, 3), np.nan)}
+    two = {layers[0]: np.array([[1.0, 3, 2]]), layers[1]: np.array([[1.0, 2, 3]])}
+    rows = agreement("epsilon", one, "taylor", two).set_index(["of", "scope"])
+    assert rows.loc[("relevance", "layers"), "spearman"] == pytest.approx(0.5)
+    # The heads that have shares are compared, and counted.
+    assert rows.loc[("relevance", "heads"), "spearman"] == pytest.approx(0.5)
+    assert rows.loc[("relevance", "heads"), "n"] == 3

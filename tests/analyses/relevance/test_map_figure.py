@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from drawn_maps import dots, mesh, panels, words
+from drawn_words import check_words
+from made_runs import HOSTILE
+from tiers import rest_slow
+
+from headlens.analyses.relevance.map_figure import relevance_map
+
+Make = Callable[..., pd.DataFrame]
+
+
+def test_cells_hold_the_values_of_the_table(make_relevance: Make) -> None:
+    frame = make_relevance(shapes={"encoder": [4, 3, 4]})
+    (axes,) = panels(relevance_map(frame))
+    drawn, found, marked = np.ma.asarray(mesh(axes).get_array()), words(axes), dots(axes)
+    for row in frame.itertuples():
+        assert drawn[row.layer, row.head] == row.relevance
+        value, half = f"{row.relevance:.3f}", f"{(row.ci_high - row.ci_low) / 2:.3f}"
+        assert found.pop((row.layer, row.head)) == f"{value}\n±{half}".replace("-", "−")
+        assert ((row.layer, row.head) in marked) == (row.ci_low <= 0 <= row.ci_high)
+    assert found == {}
+    assert 0 < len(marked) < len(frame)
+
+
+def test_colours_have_zero_in_their_middle(make_relevance: Make) -> None:
+    frame = make_relevance().assign(relevance=np.linspace(-0.05, 0.2, 72))
+    (axes,) = panels(relevance_map(frame))
+    assert mesh(axes).get_clim() == (-0.2, 0.2)
+    assert mesh(axes).get_cmap().name == "RdBu_r"
+
+
+def test_outliers_do_not_wash_out_the_rest(make_relevance: Make) -> None:
+    frame = make_relevance().assign(relevance=np.tile([0.05, 0.1], 36))
+    frame.loc[[3, 4], "relevance"] = [5e3, -70.0]
+    figure = relevance_map(frame)
+    (axes,) = panels(figure)
+    low, high = mesh(axes).get_clim()
+    assert -low == high <= 0.41
+    assert words(axes)[0, 3].startswith("5e+03\n")
+    assert words(axes)[0, 4].startswith("−70\n")
+
+
+def test_only_the_rule_that_was_asked_for_is_drawn(make_relevance: Make) -> None:
+    frame = make_relevance(rules=("taylor", "epsilon"))
+    figure = relevance_map(frame)
+    (axes,) = panels(figure)
+    np.testing.assert_array_equal(np.asarray(mesh(axes).get_array()).ravel(), frame["relevance"][:72])
+    assert figure is not None
+    assert figure.texts[0].get_text() == "Relevance of attention heads (rule taylor, target class)"
+    assert figure.texts[1].get_text() == "±: half the 95 % interval. Dot: the interval holds 0."
+
+
+def test_one_head_per_layer(make_relevance: Make) -> None:
+    frame = make_relevance(shapes={"encoder": [1] * 3}).assign(relevance=1.0, ci_low=1.0, ci_high=1.0)
+    (axes,) = panels(relevance_map(frame))
+    assert set(words(axes).values()) == {"1.000\n±0.000"}
+    assert dots(axes) == set()
+    assert mesh(axes).get_clim() == (-1.0, 1.0)
+
+
+def test_nothing_to_draw(make_relevance: Make) -> None:
+    frame = make_relevance()
+    assert relevance_map(frame.assign(relevance=np.nan)) is None
+    assert relevance_map(frame.iloc[:0]) is None
+    assert relevance_map(frame.drop(columns="rule")) is None
+
+
+@pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
+def test_any_name_can_be_drawn(make_relevance: Make, name: str) -> None:
+    figure = relevance_map(make_relevance(name, {"encoder": [2]}, rules=(name,)))
+    assert figure is not None
+    figure.canvas.draw()
+    check_words(figure, name)

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_runs import relevance_tables
+
+from headlens.analyses.relevance.overviews import agreement, top_heads
+from headlens.pages.page_tables import Interval, PageTable
+from headlens.runs.reading import RecordedRun
+
+
+def run(tables: Mapping[str, pd.DataFrame], label: str = "run") -> RecordedRun:
+    return RecordedRun(Path("folder") / label, label, {"command": "relevance", "status": "finished"}, tables)
+
+
+def column(table: PageTable, name: str) -> list[str]:
+    place = [c.name for c in table.columns].index(name)
+    return [row[place].text for row in table.rows]
+
+
+def intervals(table: PageTable) -> list[Interval | None]:
+    place = [c.name for c in table.columns].index("95 % CI")
+    return [row[place].interval for row in table.rows]
+
+
+def shares(values: list[float]) -> dict[str, pd.DataFrame]:
+    """Relevance of the six heads under the rule that was asked for; another rule says the opposite."""
+    frame = relevance_tables(rules=("epsilon", "taylor"))["relevance"]
+    own = frame["rule"] == "epsilon"
+    frame.loc[own, "relevance"] = values
+    frame.loc[~own, "relevance"] = [-value for value in values]
+    return {"relevance": frame.assign(ci_low=frame["relevance"] - 0.1, ci_high=frame["relevance"] + 0.1)}
+
+
+def test_heads_stand_in_the_order_of_their_relevance() -> None:
+    table = top_heads([run(shares([0.1, 0.4, -0.2, 0.3, np.nan, 0.25]))])
+    heads = ["encoder.0.1", "encoder.1.0", "encoder.1.2", "encoder.0.0", "encoder.0.2"]
+    assert column(table, "head") == heads
+    assert column(table, "relevance") == ["0.400", "0.300", "0.250", "0.100", "-0.200"]
+    assert column(table, "95 % CI")[0] == "0.300 to 0.500"
+    assert column(table, "even share") == ["0.333"] * 5
+    assert set(column(table, "rule")) == {"epsilon"}
+    assert set(column(table, "target")) == {"class"}
+    # the picture runs from the lowest end of an interval, -0.3, to the highest, 0.5
+    expected = (0.6 / 0.8, 0.7 / 0.8, 1.0, (1 / 3 + 0.3) / 0.8)
+    assert intervals(table)[0] == pytest.approx(expected)
+    assert "from -0.300 to 0.500" in table.about
+
+
+def test_at_most_ten_heads_of_every_model_and_stack() -> None:
+    frames = [relevance_tables(model)["relevance"] for model in ("one", "two")]
+    many = [f.assign(layer=f["layer"] + 2 * n) for f in frames for n in range(3)]
+    many.append(frames[0].assign(stack="cross"))
+    table = top_heads([run({"relevance": pd.concat(many)})])
+    assert column(table, "model") == ["one"] * 16 + ["two"] * 10
+    assert [name.split(".")[0] for name in column(table, "head")] == ["encoder"] * 10 + ["cross"] * 6 + ["encoder"] * 10
+
+
+def test_an_outlier_has_numbers_but_no_picture() -> None:
+    table = top_heads([run(shares([0.1, 90.0, 0.1, 0.2, 0.3, 0.25]))])
+    assert column(table, "relevance")[0] == "90.000"
+    assert intervals(table)[0] is None
+    assert all(shown is not None and all(0 <= place <= 1 for place in shown) for shown in intervals(table)[1:])
+
+
+def test_runs_stand_below_each_other() -> None:
+    runs = [run(relevance_tables("one"), "first"), run({}, "second"), run(relevance_tables("two"), "third")]
+    assert column(top_heads(runs), "run") == ["first"] * 6 + ["third"] * 6
+    assert column(agreement(runs), "run") == ["first"] * 2 + ["third"] * 2
+
+
+def test_rules_and_what_they_agree_in() -> None:
+    table = agreement([run(relevance_tables())])
+    names = ["model", "stack", "rule", "other rule", "of", "over", "heads", "Spearman", "95 % CI"]
+    assert [c.name for c in table.columns] == names
+    first, second = ([cell.text for cell in row] for row in table.rows)
+    both = ["epsilon", "taylor"]
+    assert first == ["demo", "encoder", *both, "relevance", "all heads", "6", "0.500", "0.250 to 0.750"]
+    assert second == ["demo", "all", *both, "its magnitude", "layers", "6", "-0.250", ""]
+    assert intervals(table) == [pytest.approx((0.625, 0.75, 0.875, 0.5)), None]
+
+
+@pytest.mark.parametrize("tables", [{}, {"relevance": relevance_tables()["relevance"].iloc[:0]}])
+def test_nothing_to_tell(tables: dict[str, pd.DataFrame]) -> None:
+    assert top_heads([run(tables)]).rows == agreement([run(tables)]).rows == ()
+
+
+def test_no_head_has_a_share() -> None:
+    frame = relevance_tables()["relevance"].assign(relevance=np.nan, ci_low=np.nan, ci_high=np.nan)
+    assert top_heads([run({"relevance": frame})]).rows == ()

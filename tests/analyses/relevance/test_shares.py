@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlens.analyses.relevance.shares import asked, even_shares, holds_zero, of_rule, rules, span, spearman
+from headlens.plots.interval_heatmap import limit
+
+numbers = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=40).map(np.array)
+
+
+def test_the_first_rule_is_the_one_that_was_asked_for() -> None:
+    table = pd.DataFrame({"rule": ["taylor", "epsilon", "taylor", None, "12"], "x": range(5)})
+    assert rules(table) == ["taylor", "epsilon", "12"]
+    rule, rows = asked(table)
+    assert rule == "taylor"
+    assert rows["x"].tolist() == [0, 2]
+    assert of_rule(table, "12")["x"].tolist() == [4]
+
+
+def test_a_table_without_rules_has_nothing_that_was_asked_for() -> None:
+    rule, rows = asked(pd.DataFrame({"relevance": [1.0]}))
+    assert (rule, len(rows)) == ("", 0)
+
+
+def test_even_shares_count_the_heads_of_the_layer_in_its_stack_and_model() -> None:
+    keys = [("a", "encoder", 0), ("a", "encoder", 0), ("a", "encoder", 1), ("a", "cross", 0), ("b", "encoder", 0)]
+    rows = pd.DataFrame(keys, columns=["model", "stack", "layer"]).assign(head=0)
+    assert even_shares(rows).tolist() == [0.5, 0.5, 1.0, 1.0, 1.0]
+
+
+def test_an_interval_holds_zero_with_its_ends() -> None:
+    rows = pd.DataFrame({"ci_low": [-1, 0, 0.1, -2, np.nan], "ci_high": [1, 1, 0.2, -1, np.nan]})
+    assert holds_zero(rows).tolist() == [True, True, False, False, False]
+
+
+@given(numbers)
+def test_without_outliers_the_largest_magnitude_is_the_limit(values: np.ndarray) -> None:
+    tame = np.concatenate([values, [1e6, -1e6], np.full(60, 5e5)])
+    assert limit(tame) == 1e6
+
+
+@pytest.mark.parametrize("outlier", [1e3, -1e3, 1e300])
+def test_neither_an_outlier_nor_a_whole_layer_of_them_sets_the_limit(outlier: float) -> None:
+    shares = np.tile([0.05, 0.08, -0.02, 0.2], 15)
+    assert limit(np.append(shares, outlier)) <= 0.81
+    assert limit(shares, np.full(12, outlier)) <= 0.81
+
+
+@pytest.mark.parametrize("values", [[], [0.0, 0.0], [np.nan], [np.inf]])
+def test_where_there_is_nothing_but_zero_the_limit_is_one(values: list[float]) -> None:
+    assert limit(np.array(values)) == 1.0
+
+
+def test_one_value_among_zeros_is_no_outlier() -> None:
+    assert limit(np.array([0.0] * 20 + [0.5])) == 0.5
+
+
+@given(numbers)
+def test_axes_hold_zero_and_what_is_within_the_limit(values: np.ndarray) -> None:
+    low, high = span(values)
+    end = limit(values)
+    assert low < 0 < high
+    inside = values[np.abs(values) <= end]
+    assert ((inside >= low) & (inside <= high)).all()
+    assert high - low <= 2.5 * end or not values.any()
+
+
+def test_ranks_are_correlated_as_by_hand() -> None:
+    # ranks 1 2 3 4 and 2 1 4 3: 1 - 6 · (1 + 1 + 1 + 1) / (4 · 15)
+    assert spearman(np.array([1.0, 2, 3, 4, np.nan]), np.array([20.0, 10, 4e9, 30, 1])) == pytest.approx(0.6)
+
+
+@pytest.mark.parametrize("second", [[1.0, 1, 1], [1.0, 2, np.nan], [np.nan] * 3])
+def test_without_ranks_there_is_no_correlation(second: list[float]) -> None:
+    assert np.isnan(spearman(np.array([1.0, 2, 3]), np.array(second)))

@@ -1,0 +1,184 @@
+"""What runs found, in sentences: every number in them is one of the tables."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_gates import Made, write_prune
+from made_runs import (
+    ablation_tables,
+    classify_tables,
+    relevance_tables,
+    write_ablation,
+    write_classification,
+    write_relevance,
+)
+
+from headlens.analyses.report.registry import KINDS, kind_of
+from headlens.runs.reading import RecordedRun, read_recorded
+
+
+def found(folder: Path) -> list[str]:
+    run = read_recorded(folder, "run")
+    return kind_of(run.command).findings(run)
+
+
+def of(command: str, **tables: pd.DataFrame) -> list[str]:
+    return kind_of(command).findings(RecordedRun(Path(), "run", {"command": command}, tables))
+
+
+@pytest.mark.parametrize("command", sorted(KINDS))
+def test_nothing_is_found_in_nothing(command: str) -> None:
+    assert of(command) == []
+
+
+def test_of_a_classification(tmp_path: Path) -> None:
+    roles, positional, syntactic = found(write_classification(tmp_path / "run"))
+    assert roles == (
+        "demo, encoder: of 6 heads 1 positional, 1 syntactic, 1 rare by their strongest role; 3 hold none."
+    )
+    heads = classify_tables()["heads"]
+    best = heads.loc[heads["positional_share"].idxmax()]
+    assert positional == (
+        f"demo, encoder: the most positional head is encoder.{best['layer']}.{best['head']}: "
+        f"{best['positional_share']:.0%} of the tokens attend most to the previous token."
+    )
+    assert syntactic == (
+        "demo, encoder: 1 head follows some relation significantly better than the best fixed offset. Farthest above "
+        "it is encoder.0.1 with nsubj dep->head: 80.0% [79.0%, 81.0%] of 812 cases, the offset 40.0%."
+    )
+
+
+@pytest.mark.parametrize(
+    ("offset", "words"),
+    [(1, "the next token"), (0, "themselves"), (-3, "the token at -3"), (4, "the token at +4"), (None, "one offset")],
+)
+def test_where_the_most_positional_head_looks(offset: float | None, words: str) -> None:
+    heads = classify_tables()["heads"].assign(positional_offset=offset, role="", roles="")
+    roles, positional = of("classify", heads=heads)
+    assert positional.endswith(f"of the tokens attend most to {words}.")
+    assert roles == "demo, encoder: of 6 heads none holds a role."
+
+
+def test_no_syntactic_head_for_sure() -> None:
+    syntax = classify_tables()["syntax"].assign(significant=False)
+    assert of("classify", syntax=syntax) == [
+        "demo, encoder: no head follows a relation significantly better than a fixed offset, by the margin."
+    ]
+
+
+def test_of_relevance(tmp_path: Path) -> None:
+    (text,) = found(write_relevance(tmp_path / "run"))
+    rows = relevance_tables()["relevance"].query("rule == 'epsilon'")
+    best = rows.loc[rows["relevance"].idxmax()]
+    assert text == (
+        f"demo, encoder: encoder.{best['layer']}.{best['head']} has the largest share of its layer's relevance (rule "
+        f"epsilon): {best['relevance']:.3f} [{best['ci_low']:.3f}, {best['ci_high']:.3f}]; an even share is 0.333."
+    )
+
+
+def test_of_a_classification_with_relevance() -> None:
+    tables = classify_tables() | relevance_tables()
+    assert of("classify", **tables)[3:] == of("relevance", **relevance_tables())
+
+
+def test_of_an_ablation(tmp_path: Path) -> None:
+    worst, pruned = found(write_ablation(tmp_path / "run"))
+    assert worst == (
+        "demo: sst2 suffers most without encoder.0.1: accuracy 0.625 instead of 0.875, a change of -0.250 [-0.280, "
+        "-0.220], Holm-corrected p below 0.001. 1 head of 6 is significant."
+    )
+    # of `ranked`, one head costs 0.05 and two cost 0.1, with paired intervals of 0.06 to each side
+    assert pruned == (
+        "demo: sst2 with 1 of 6 heads pruned (ranked) shows no loss: accuracy 0.825, a change of -0.050 [-0.110, "
+        "0.010]."
+    )
+
+
+def pruning(**columns: Any) -> list[str]:
+    return of("ablate", pruning=ablation_tables()["pruning"].assign(**columns))
+
+
+def test_pruning_that_costs_too_much_and_losses() -> None:
+    table = ablation_tables()["pruning"]
+    assert pruning(delta_high=table["delta"] + 0.01) == [
+        "demo: sst2 with 1 of 6 heads pruned (ranked) is the least that was tried, and shows a loss: accuracy 0.825, a "
+        "change of -0.050 [-0.110, -0.040]."
+    ]
+    # a metric that is better when it is low: what falls costs nothing
+    assert pruning(metric="perplexity") == [
+        "demo: sst2 with 2 of 6 heads pruned (ranked) shows no loss: perplexity 0.775, a change of -0.100 [-0.160, "
+        "-0.040]."
+    ]
+    # of as many heads the better choice counts; random orders are no choice
+    rival = table[(table["strategy"] == "ranked") & (table["n_pruned"] == 1)].assign(strategy="greedy")
+    for more, best in ((0.001, "greedy"), (-0.001, "ranked")):
+        both = pd.concat([table, rival.assign(value=rival["value"] + more)])
+        assert f"1 of 6 heads pruned ({best})" in of("ablate", pruning=both)[0]
+    assert of("ablate", pruning=table.drop(columns="delta")) == []
+
+
+def test_of_gates(tmp_path: Path) -> None:
+    made = Made(shapes={"encoder": (2, 3)}, penalties=(0.01, 0.1), steps=(0, 5, 10))
+    folder = write_prune(tmp_path / "run", made)
+    texts = found(folder)
+    sweep = read_recorded(folder, "run").tables["sweep"]
+    sweep = sweep[(sweep["init"] == "trained") & (sweep["run"] != "unpruned")].drop_duplicates("run")
+    assert len(texts) == sweep["heads_encoder"].nunique() == 2
+    for text, row in zip(texts, sweep.sort_values("heads_encoder", ascending=False).to_dict("records"), strict=True):
+        assert f"with λ = {row['penalty']:g} {row['heads_encoder']} head" in text
+        assert f"{row['value']:.3f} [{row['ci_low']:.3f}, {row['ci_high']:.3f}]" in text
+
+
+def test_of_trainings_and_masks() -> None:
+    row = {"model": "m", "task": "sst2", "data": "dev", "metric": "accuracy", "n": 50}
+    values = {"value": 0.8, "ci_low": 0.7, "ci_high": 0.9}
+    metrics = pd.DataFrame([row | values])
+    assert of("train", metrics=metrics) == ["m: accuracy of sst2 0.800 [0.700, 0.900] on 50 examples of dev."]
+    sweep = pd.DataFrame(
+        [row | values | {"run": name, "sparsity_texts": s} for name, s in (("plain", np.nan), ("penalty-1", 0.5))]
+    )
+    assert of("train-dam", sweep=sweep) == [
+        "m, penalty-1: 50.0% of the texts masked, accuracy of sst2 0.800 [0.700, 0.900]."
+    ]
+    patterns = [
+        ("full", "all", 0.8, 0.0),
+        ("star", "all", 0.6, 0.9),
+        ("window:1", "all", 0.7, 0.95),
+        ("star", "0", 0.75, 0.9),
+    ]
+    rest = row | values | {"control": "kept", "seed": 0}
+    masks = pd.DataFrame(
+        [
+            rest | {"pattern": name, "layers": layers, "value": v, "sparsity": s, "sparsity_texts": s / 2}
+            for name, layers, v, s in patterns
+        ]
+    )
+    assert of("masks", masks=masks) == [
+        "m: accuracy of sst2 without a mask 0.800 [0.700, 0.900].",
+        "m: sst2 under 2 masks of all layers: best window:1 (48% of the texts masked) 0.700 [0.700, 0.900]; "
+        "worst star (45% of the texts masked) 0.600 [0.700, 0.900].",
+        "m: sst2 under 1 mask of layers 0: star (45% of the texts masked) 0.750 [0.700, 0.900].",
+    ]
+
+
+def test_of_sparsefinder() -> None:
+    # That of entmax itself is (1 + its sparsity) / 2.
+    methods = {"entmax": 0.9, "distance": 0.7, "window": 0.5, "random": np.nan}
+    rows = [
+        {"model": "m", "stack": stack, "method": method, "quality": "recall", "area": area, "share": 2 * area - 1}
+        for stack in ("all", "cross")
+        for method, area in methods.items()
+    ]
+    dense = [row | {"stack": "decoder", "area": 0.5, "share": np.nan} for row in rows[: len(methods)]]
+    first, second, third = of("sparsefinder", areas=pd.DataFrame(rows + dense))
+    assert first == (
+        "m: entmax leaves 80.0% of the pairs without weight. Best at predicting which is Sparsefinder, distance (area "
+        "under recall and sparsity 0.700), worst window (0.500)."
+    )
+    assert second.startswith("m, cross: entmax")
+    assert third == "m, decoder: entmax leaves 0.0% of the pairs without weight: nothing to predict."

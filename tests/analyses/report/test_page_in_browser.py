@@ -1,0 +1,493 @@
+"""The page as a reader has it: opened from a file in Chromium, without a network."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from made_gates import Made, write_prune
+from made_runs import (
+    HOSTILE,
+    ablation_tables,
+    change_record,
+    classify_tables,
+    write_ablation,
+    write_classification,
+    write_hostile,
+    write_other,
+    write_relevance,
+)
+
+from headlens.analyses.attend.stored_maps import write_maps
+from headlens.analyses.report.page import visible
+from headlens.analyses.report.recipe import ReportRequest, run_report
+from headlens.runs.folder import RunFolder
+from headlens.runs.output_options import Place
+
+playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `dev`")
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (apt-get install chromium)"),
+]
+CALM = "() => document.querySelectorAll('details').forEach((d) => (d.open = true))"
+
+
+@dataclass
+class Opened:
+    """A page, and all that went wrong or out while it was open."""
+
+    page: playwright.Page
+    requests: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
+
+    def column(self, table: str, name: str) -> list[str]:
+        """The visible cells of a column, from top to bottom."""
+        return self.page.evaluate(
+            """([title, name]) => {
+                const all = [...document.querySelectorAll("details")];
+                const own = all.find((d) => d.querySelector("summary h3").textContent === title);
+                const heads = [...own.querySelectorAll("th button")].map((b) => b.textContent);
+                const rows = [...own.querySelectorAll("tbody tr")].filter((row) => row.offsetHeight > 0);
+                return rows.map((row) => row.cells[heads.indexOf(name)].textContent);
+            }""",
+            [table, name],
+        )
+
+    def button(self, table: str, name: str) -> playwright.ElementHandle:
+        """The heading of a column, which sorts."""
+        return self.page.evaluate_handle(
+            """([title, name]) => {
+                const all = [...document.querySelectorAll("details")];
+                const own = all.find((d) => d.querySelector("summary h3").textContent === title);
+                return [...own.querySelectorAll("th button")].find((b) => b.textContent === name);
+            }""",
+            [table, name],
+        ).as_element()
+
+    def order(self, table: str, name: str) -> str:
+        """What a column says about its order to those who do not see the arrow."""
+        return self.button(table, name).evaluate("(b) => b.closest('th').getAttribute('aria-sort')")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[playwright.Browser]:
+    with playwright.sync_playwright() as driver:
+        # root has no sandbox; it is not needed for pages of our own
+        arguments = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        opened = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def visit(browser: playwright.Browser) -> Iterator[Callable[..., Opened]]:
+    contexts = []
+
+    def opened(file: Path, **how: object) -> Opened:
+        context = browser.new_context(offline=True, **how)
+        context.set_default_timeout(10_000)
+        contexts.append(context)
+        found = Opened(context.new_page())
+        found.page.on("request", lambda r: found.requests.append(r.url))
+        found.page.on("console", lambda m: found.troubles.append(f"{m.type}: {m.text}"))
+        found.page.on("pageerror", lambda e: found.troubles.append(str(e)))
+        found.page.on("dialog", lambda d: (found.troubles.append(d.message), d.dismiss()))
+        found.page.goto(file.as_uri())
+        found.page.evaluate(CALM)
+        return found
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = write_classification(tmp_path_factory.mktemp("page") / "run")
+    return run_report(ReportRequest((folder,))).page
+
+
+def test_nothing_is_asked_for_and_every_picture_is_there(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report)
+    widths = found.page.evaluate("() => [...document.images].map((i) => i.naturalWidth)")
+    assert len(widths) == 10
+    assert all(width > 300 for width in widths)
+    assert [url for url in found.requests if not url.startswith("data:image/png")] == [report.as_uri()]
+    assert found.troubles == []
+
+
+def test_a_click_sorts_by_number_and_a_second_one_the_other_way_round(
+    visit: Callable[..., Opened], report: Path
+) -> None:
+    found = visit(report)
+    written = classify_tables()["heads"]["confidence"]
+    unsorted = found.column("heads.csv", "confidence")
+    assert unsorted == [f"{v:.3f}" for v in written]
+    found.button("heads.csv", "confidence").click()
+    assert found.column("heads.csv", "confidence") == [f"{v:.3f}" for v in sorted(written)]
+    assert found.order("heads.csv", "confidence") == "ascending"
+    found.button("heads.csv", "confidence").click()
+    assert found.column("heads.csv", "confidence") == [f"{v:.3f}" for v in sorted(written, reverse=True)]
+    assert found.order("heads.csv", "confidence") == "descending"
+    # rows stay whole
+    pairs = zip(found.column("heads.csv", "layer"), found.column("heads.csv", "confidence"), strict=True)
+    frame = classify_tables()["heads"]
+    assert set(pairs) == {(str(r.layer), f"{r.confidence:.3f}") for r in frame.itertuples()}
+    assert found.troubles == []
+
+
+def test_numbers_are_no_words_and_tails_stand_at_the_ends(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report)
+    found.button("positions.csv", "offset").click()
+    shown = found.column("positions.csv", "offset")
+    expected = ["<-8", *map(str, range(-8, 9)), ">8"]
+    assert list(dict.fromkeys(shown)) == expected
+    found.button("positions.csv", "offset").click()
+    assert list(dict.fromkeys(found.column("positions.csv", "offset"))) == expected[::-1]
+    found.button("syntax.csv", "n").click()
+    assert list(dict.fromkeys(found.column("syntax.csv", "n"))) == ["12", "812"]
+
+
+def test_empty_cells_are_last_both_ways_and_words_are_sorted_too(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report)
+    for expected in (
+        ["positional(-1)", "rare", "syntactic(nsubj dep->head)"],
+        ["syntactic(nsubj dep->head)", "rare", "positional(-1)"],
+    ):
+        found.button("heads.csv", "role").click()
+        assert found.column("heads.csv", "role") == [*expected, "", "", ""]
+    # equal cells keep the order they had
+    assert [int(c) for c in found.column("heads.csv", "layer")[3:]] == sorted(
+        int(c) for c in found.column("heads.csv", "layer")[3:]
+    )
+
+
+def test_the_keyboard_sorts_and_one_column_at_a_time(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report)
+    found.button("heads.csv", "head").focus()
+    found.page.keyboard.press("Enter")
+    assert found.column("heads.csv", "head") == ["0", "0", "1", "1", "2", "2"]
+    found.page.keyboard.press("Tab")
+    found.page.keyboard.press("Space")
+    assert found.order("heads.csv", "head") == "none"
+    assert found.order("heads.csv", "tokens") == "ascending"
+
+
+def test_the_filter_hides_rows_and_counts(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report)
+    own = found.page.locator("details", has=found.page.get_by_role("heading", name="syntax.csv", exact=True))
+    own.get_by_role("searchbox").fill("NSUBJ dep->head")
+    assert set(found.column("syntax.csv", "relation")) == {"nsubj"}
+    assert set(found.column("syntax.csv", "direction")) == {"dep->head"}
+    assert own.locator("output").text_content() == "6 of 24 rows"
+    own.get_by_role("searchbox").fill("")
+    assert len(found.column("syntax.csv", "relation")) == 24
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_the_page_does_not_scroll_sideways(visit: Callable[..., Opened], report: Path, width: int) -> None:
+    found = visit(report, viewport={"width": width, "height": 800})
+    assert found.page.evaluate("() => document.documentElement.scrollWidth") == width
+
+
+def test_text_can_be_read_by_day_and_by_night(visit: Callable[..., Opened], report: Path) -> None:
+    grounds = {}
+    for scheme in ("light", "dark"):
+        found = visit(report, color_scheme=scheme)
+        colours = found.page.evaluate(
+            "() => ['backgroundColor', 'color'].map((n) => getComputedStyle(document.body)[n])"
+        )
+        ground, ink = ([int(v) for v in c.removeprefix("rgb(").removesuffix(")").split(",")] for c in colours)
+        grounds[scheme] = ground
+        assert abs(sum(ground) - sum(ink)) > 450
+        plate = found.page.evaluate("() => getComputedStyle(document.images[0].parentElement).backgroundColor")
+        assert plate == "rgb(255, 255, 255)"
+    assert sum(grounds["dark"]) < 150 < sum(grounds["light"])
+
+
+def test_paper_is_white_and_shows_whole_tables(visit: Callable[..., Opened], report: Path) -> None:
+    found = visit(report, color_scheme="dark")
+    found.page.emulate_media(media="print")
+    assert found.page.evaluate("() => getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    heights = found.page.evaluate(
+        "() => [...document.querySelectorAll('.scroll')].map((s) => [s.clientHeight, s.scrollHeight])"
+    )
+    assert all(whole <= own + 1 for own, whole in heights)
+
+
+def assert_harmless(found: Opened) -> None:
+    assert found.troubles == []
+    assert found.page.evaluate("() => [...document.scripts].filter((s) => s.id !== 'heads-data').length") == 1
+    assert found.page.evaluate("() => document.querySelectorAll('#heads-data').length") <= 1
+    inside = "script:not(#heads-data), iframe, object, embed, link, base, form, style"
+    assert found.page.evaluate(f"() => document.body.querySelectorAll({inside!r}).length") == 1
+    assert found.page.evaluate("() => [...document.images].every((i) => i.naturalWidth > 0)")
+    assert not [url for url in found.requests if not url.startswith(("data:image/png", "file:"))]
+
+
+@pytest.mark.parametrize("words", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_words_stay_words(visit: Callable[..., Opened], tmp_path: Path, words: str) -> None:
+    first = write_hostile(tmp_path / "first", words)
+    change_record(first, {"command": words})  # an unknown command has nothing drawn, and its tables shown
+    name = "".join(c for c in words if c not in "/\0") + "x"
+    second = write_other(tmp_path / "second", name, notes=[words], model_name=words)
+    found = visit(run_report(ReportRequest((first, second), Place(tmp_path / "out"))).page)
+    assert_harmless(found)
+    shown = visible(words)
+    assert shown in found.page.evaluate("() => [...document.querySelectorAll('td')].map((c) => c.textContent)")
+    assert any(shown in t for t in found.page.locator("aside.notes li").all_text_contents())
+    assert found.page.evaluate("() => document.images[0].alt").startswith(visible(name).replace("_", " "))
+    # sorting by a column whose name is hostile works like any other
+    found.button("heads.csv of first", shown).click()
+    assert found.order("heads.csv of first", shown) == "ascending"
+    assert found.troubles == []
+
+
+def test_hostile_words_in_everything_that_is_drawn(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    run = write_hostile(tmp_path / "run", "".join(HOSTILE))
+    found = visit(run_report(ReportRequest((run,))).page)
+    assert_harmless(found)
+    assert found.page.evaluate("() => document.images.length") == 10
+    assert visible("".join(HOSTILE)) in found.page.title()
+
+
+@pytest.fixture(scope="module")
+def ablations(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("ablations")
+    runs = (write_ablation(folder / "bert"), write_ablation(folder / "albert", seed=1))
+    return run_report(ReportRequest(runs, Place(folder / "both"))).page
+
+
+def test_two_ablations_on_one_page(visit: Callable[..., Opened], ablations: Path) -> None:
+    found = visit(ablations)
+    widths = found.page.evaluate("() => [...document.images].map((i) => i.naturalWidth)")
+    assert len(widths) == 6
+    assert all(width > 300 for width in widths)
+    table = "Heads that the task needs most"
+    assert found.column(table, "run") == ["bert"] * 6 + ["albert"] * 6
+    assert found.column(table, "head")[::6] == ["encoder.0.1"] * 2
+    assert found.column(table, "significant") == (["yes"] + ["no"] * 5) * 2
+    found.button(table, "change").click()
+    expected = pd.concat([ablation_tables(seed=n)["ablation"] for n in (0, 1)])
+    expected = expected[expected["mode"] == "zero"]["delta"].sort_values()
+    assert found.column(table, "change") == [f"{v + 0.0:.3f}" for v in expected]
+    found.button("Pruned models", "value").click()
+    assert found.column("Pruned models", "strategy")[-2:] == ["none", "none"]
+    found.button("Pruned models", "seed").click()
+    assert found.column("Pruned models", "seed") == ["0"] * 4 + ["1"] * 4 + [""] * 6
+    assert found.troubles == []
+
+
+@pytest.mark.parametrize("width", [360, 1280])
+def test_it_does_not_scroll_sideways_either(visit: Callable[..., Opened], ablations: Path, width: int) -> None:
+    found = visit(ablations, viewport={"width": width, "height": 800})
+    assert found.page.evaluate("() => document.documentElement.scrollWidth") == width
+
+
+def test_hostile_words_in_an_ablation(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    words = "".join(HOSTILE)
+    run = write_ablation(tmp_path / "run", words, metric=words, modes=(words, "keep-only"))
+    found = visit(run_report(ReportRequest((run,))).page)
+    assert_harmless(found)
+    assert found.page.evaluate("() => document.images.length") == 3
+    assert set(found.column("Pruned models", "metric")) == {visible(words)}
+
+
+def test_films_stand_still_until_they_are_asked_for(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    made = Made(shapes={"encoder": (2, 3)}, penalties=(0.01, 0.1), steps=(0, 5, 10))
+    found = visit(run_report(ReportRequest((write_prune(tmp_path / "run", made),))).page)
+    films = found.page.locator("details.moving")
+    assert films.count() == 1
+    films.evaluate("(d) => { d.open = false; }")
+    assert not films.locator("img").first.is_visible()
+    films.locator("summary").click()
+    assert all(films.locator("img").nth(number).is_visible() for number in range(2))
+    assert films.locator("img").evaluate_all("(all) => all.map((i) => i.naturalWidth > 300)") == [True, True]
+    assert found.troubles == []
+
+
+class Heads:
+    """The part of a page about single heads."""
+
+    def __init__(self, found: Opened) -> None:
+        self.found, self.page = found, found.page
+
+    def cell(self, head: str) -> playwright.Locator:
+        """A cell by its head, `encoder.0.1`."""
+        return self.page.locator(f'td[data-head="{head.replace(".", " ")}"]')
+
+    def options(self, box: str) -> list[str]:
+        """What can be chosen."""
+        return self.page.locator(f"#heads-{box} option").all_text_contents()
+
+    def choose(self, box: str, label: str) -> None:
+        """Choose it."""
+        self.page.select_option(f"#heads-{box}", label=label)
+
+    @property
+    def card(self) -> str:
+        """What is shown of a head."""
+        return self.page.locator("#heads-card").inner_text()
+
+
+def two(value: float) -> str:
+    return f"{value:.2f}".replace("0.", ".", 1)
+
+
+def test_the_grid_is_coloured_by_any_metric(visit: Callable[..., Opened], report: Path) -> None:
+    heads = Heads(visit(report))
+    assert heads.options("series")[:3] == ["role", "confidence", "confidence with separators"]
+    assert heads.cell("encoder.0.0").text_content() == "-1"
+    assert heads.cell("encoder.0.1").text_content() == "nsubj↑"
+    assert "syntactic" in heads.page.locator(".legend").inner_text()
+    heads.choose("series", "confidence")
+    frame = classify_tables()["heads"]
+    for row in frame.to_dict("records"):
+        assert heads.cell(f"encoder.{row['layer']}.{row['head']}").text_content() == two(row["confidence"])
+    best = frame.loc[frame["confidence"].idxmax()]
+    colour = heads.cell(f"encoder.{best['layer']}.{best['head']}").evaluate(
+        "(c) => getComputedStyle(c).backgroundColor"
+    )
+    assert colour == "rgb(253, 231, 37)"  # the end of viridis
+    assert heads.found.troubles == []
+    assert all(url.startswith("data:") for url in heads.found.requests[1:])
+
+
+def test_a_card_of_the_head_that_is_pointed_at_or_chosen(visit: Callable[..., Opened], report: Path) -> None:
+    heads = Heads(visit(report))
+    assert heads.card == "No head is chosen."
+    heads.cell("encoder.0.1").hover()
+    for part in ("encoder.0.1", "syntactic(nsubj dep->head)", "nsubj ↑ 0.800 [0.790, 0.810], offset 0.400, n 812"):
+        assert part in heads.card
+    heads.cell("encoder.1.2").click()
+    heads.page.locator("#heads h2").hover()
+    assert heads.card.startswith("encoder.1.2")
+    bars = heads.page.locator("#heads-card svg.bars")
+    assert bars.locator("rect").count() == 19
+    assert "Where the most attended token stands" in (bars.get_attribute("aria-label") or "")
+    row = classify_tables()["heads"].iloc[5]
+    assert f"{row['confidence']:.3f}" in heads.card
+
+
+def test_heads_by_keyboard(visit: Callable[..., Opened], report: Path) -> None:
+    heads = Heads(visit(report))
+    heads.page.locator("#heads-series").focus()
+    heads.page.keyboard.press("Tab")
+    focused = "() => document.activeElement.dataset.head"
+    while heads.page.evaluate(focused) is None:
+        heads.page.keyboard.press("Tab")
+    places = [heads.page.evaluate(focused)]
+    for key in ("ArrowRight", "ArrowUp", "End", "PageDown", "Home", "ArrowLeft", "ArrowDown"):
+        heads.page.keyboard.press(key)
+        places.append(heads.page.evaluate(focused))
+    first = places[0].split()
+    assert first[0] == "encoder"
+    assert places[-1] == "encoder 0 0"
+    assert places[4] == "encoder 0 2"
+    assert heads.page.locator("td[data-head][tabindex='0']").count() == 1
+    label = heads.cell("encoder.0.0").get_attribute("aria-label")
+    assert label == "encoder layer 0 head 0, role: positional -1"
+    heads.page.keyboard.press("Enter")
+    assert heads.page.evaluate("() => document.activeElement.id") == "heads-card"
+    assert heads.page.locator("#heads-card").get_attribute("aria-label") == "Head encoder.0.0"
+    heads.page.keyboard.press("Escape")
+    assert heads.page.evaluate(focused) == "encoder 0 0"
+
+
+def test_one_run_minus_another(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    runs = write_classification(tmp_path / "a"), write_classification(tmp_path / "b", seed=1)
+    heads = Heads(visit(run_report(ReportRequest(runs, Place(tmp_path / "both"))).page))
+    heads.choose("series", "entropy · b")
+    assert heads.options("minus") == ["nothing", "a"]
+    heads.choose("minus", "a")
+    first, second = (classify_tables(seed=n)["heads"]["entropy_norm"] for n in (0, 1))
+    shown = [heads.cell(f"encoder.{n // 3}.{n % 3}").text_content() for n in range(6)]
+    assert shown == [two(v).replace("-0.", "-.") for v in second - first]
+    heads.choose("series", "role · a")
+    assert heads.options("minus") == ["nothing"]
+    assert not heads.page.locator("#heads-minus").is_visible()
+
+
+def test_a_pruned_model_beside_the_whole_one(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    runs = (
+        write_classification(tmp_path / "a"),
+        write_classification(tmp_path / "b", "small", 1, removed=[(0, 0), (1, 2)]),
+    )
+    heads = Heads(visit(run_report(ReportRequest(runs, Place(tmp_path / "both"))).page))
+    chosen = heads.page.locator("#heads-model option:checked")
+    assert chosen.text_content() == "small"
+    gone, left = heads.cell("encoder.0.0"), heads.cell("encoder.0.1")
+    assert [("removed" in (cell.get_attribute("class") or "")) for cell in (gone, left)] == [True, False]
+    assert gone.get_attribute("aria-label") == "encoder layer 0 head 0, removed, role: positional -1"
+    assert "removed; frame and text as in demo" in heads.page.locator("#heads-grids .legend").inner_text()
+    gone.click()
+    assert "Removed. What it was in demo:" in heads.card
+    assert "positional(-1)" in heads.card
+    left.click()
+    assert "Removed" not in heads.card
+    before, after = (classify_tables(seed=n)["heads"]["confidence"] for n in (0, 1))
+    row = heads.page.locator("#heads-card tr", has=heads.page.get_by_role("rowheader", name="confidence", exact=True))
+    assert row.locator("td").all_text_contents() == [f"{after[1]:.3f}", "", f"{before[1]:.3f}"]
+    heads.choose("series", "confidence")
+    assert [gone.text_content(), left.text_content()] == [two(before[0]), two(after[1])]
+    heads.choose("minus", "demo · a")
+    assert [gone.text_content(), left.text_content()] == ["", two(after[1] - before[1]).replace("-0.", "-.")]
+    heads.choose("minus", "nothing")
+    heads.choose("model", "demo")
+    assert "removed" not in heads.page.locator("#heads-grids").inner_html()
+    assert heads.found.troubles == []
+
+
+def test_maps_and_other_runs_of_the_model_are_on_its_card(visit: Callable[..., Opened], tmp_path: Path) -> None:
+    folder = write_classification(tmp_path / "a")
+    weights = np.full((2, 3, 2, 3), 0.25, np.float32)
+    weights[1, 2, 0, 1] = 0.75
+    with RunFolder.reopen(folder) as run:
+        write_maps(
+            run, {"demo.encoder": weights}, {"demo": {"encoder": {"queries": ["a", "b"], "keys": ["a", "<b>", "c"]}}}
+        )
+    runs = folder, write_ablation(tmp_path / "b"), write_relevance(tmp_path / "c")
+    heads = Heads(visit(run_report(ReportRequest(runs, Place(tmp_path / "all"))).page))
+    assert heads.options("model") == ["demo"]
+    heads.cell("encoder.1.2").click()
+    assert "Most: a → <b> 0.75" in heads.card
+    assert heads.page.locator("svg.map rect").count() == 6
+    lost = -ablation_tables()["ablation"].query("mode == 'zero' and layer == 1 and head == 2")["delta"].item()
+    assert f"{lost:.3f}" in heads.card
+    assert "relevance (taylor)" in heads.card
+    assert heads.found.troubles == []
+
+
+def test_tables_are_saved_as_they_are_shown(visit: Callable[..., Opened], report: Path, tmp_path: Path) -> None:
+    found = visit(report, accept_downloads=True)
+    own = found.page.locator("details", has=found.page.get_by_role("heading", name="syntax.csv", exact=True))
+    own.get_by_role("searchbox").fill("nsubj dep->head")
+    found.button("syntax.csv", "accuracy").click()
+    with found.page.expect_download() as waiting:
+        own.get_by_role("button", name="Save as CSV").click()
+    assert waiting.value.suggested_filename == "syntax.csv"
+    waiting.value.save_as(tmp_path / "saved.csv")
+    saved = pd.read_csv(tmp_path / "saved.csv")
+    written = classify_tables()["syntax"].query("relation == 'nsubj' and direction == 'dep->head'")
+    written = written.sort_values("accuracy", kind="stable")
+    assert saved["accuracy"].tolist() == written["accuracy"].tolist()
+    assert saved["head"].tolist() == written["head"].tolist()
+    assert found.troubles == []
+
+
+def test_without_scripts_the_page_says_so(
+    visit: Callable[..., Opened], browser: playwright.Browser, report: Path
+) -> None:
+    context = browser.new_context(offline=True, java_script_enabled=False)
+    page = context.new_page()
+    page.goto(report.as_uri())
+    assert "needs scripts" in page.locator("#heads").inner_text()
+    assert not page.locator("#heads-series").is_visible()
+    context.close()

@@ -1,0 +1,321 @@
+"""The recipe of `report`: what is written where, and what is left alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_gates import Made, write_prune
+from made_runs import change_record, write_classification, write_other
+from matplotlib.figure import Figure
+
+from headlens.analyses.report import recipe
+from headlens.analyses.report.recipe import ReportRequest, run_report
+from headlens.errors import InputError, OptionError, OutputError
+from headlens.runs.folder import RunFolder
+from headlens.runs.lock import LOCK_NAME
+from headlens.runs.output_options import Place
+from headlens.runs.progress import Silent
+
+FIGURES = ["functions", "confidence", "positions", "offsets", "best_heads"]
+FIGURES += ["syntax", "rare", "mass", "entropy", "similarity"]
+
+
+def report(*runs: Path, **place: Any) -> recipe.ReportRun:
+    return run_report(ReportRequest(runs, Place(**place)))
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def record(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    return found
+
+
+@pytest.fixture
+def classified(tmp_path: Path) -> Path:
+    return write_classification(tmp_path / "run")
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    return write_other(tmp_path / "other")
+
+
+@pytest.mark.slow
+def test_the_report_of_a_run_goes_into_its_folder_and_nothing_else_changes(classified: Path) -> None:
+    before, old = content(classified), record(classified)
+    made = report(classified)
+    after, new = content(classified), record(classified)
+    drawn = [f"figures/{name}.{kind}" for name in FIGURES for kind in ("png", "svg")]
+    assert set(after) - set(before) == {*drawn, "report.html"}
+    assert {name for name in before if before[name] != after[name]} == {"run.json"}
+    assert new == old | {"files": [*old["files"], *drawn, "report.html"]}
+    assert made.folder == classified
+    assert made.files == [classified / name for name in [*drawn, "report.html"]]
+    assert made.page == classified / "report.html"
+    assert not made.notes
+    summary = made.summary()
+    assert json.loads(json.dumps(summary)) == summary
+    assert summary["runs"] == [
+        {"run": "run", "command": "classify", "model": "demo", "status": "finished", "tables": 4, "figures": 10}
+    ]
+    # a second time nothing changes at all
+    report(classified)
+    assert content(classified) == after
+
+
+def test_films_are_files_of_the_report_too(tmp_path: Path) -> None:
+    run = write_prune(tmp_path / "run", Made(shapes={"encoder": (2, 2)}, penalties=(0.1,), steps=(0, 5)), roles=False)
+    before = set(content(run))
+    made = report(run)
+    drawn = [f"figures/{name}.{kind}" for name in ("quality", "kept", "gates_encoder") for kind in ("png", "svg")]
+    assert made.files == [run / name for name in [*drawn, "figures/closing.gif", "report.html"]]
+    assert set(content(run)) - before == {*drawn, "figures/closing.gif", "report.html"}
+    assert record(run)["files"][-8:] == [*drawn, "figures/closing.gif", "report.html"]
+    assert [picture.name for picture in made.shown[0].pictures if picture.moving] == ["closing"]
+    assert made.page.read_text(encoding="utf-8").count("data:image/gif;base64,") == 1
+    assert not made.notes
+
+
+def test_figures_are_those_that_the_run_itself_draws(classified: Path, tmp_path: Path) -> None:
+    from headlens.analyses.classify.report import write_classification as write
+    from headlens.runs.reading import read_recorded
+
+    with RunFolder.create(tmp_path / "again", command="classify", model="demo") as run:
+        write(run, read_recorded(classified, "").tables)
+    report(classified)
+    for name in FIGURES:
+        for kind in ("png", "svg"):
+            file = f"figures/{name}.{kind}"
+            assert (classified / file).read_bytes() == (tmp_path / "again" / file).read_bytes()
+
+
+@pytest.mark.slow
+def test_a_report_elsewhere_leaves_the_run_alone(classified: Path, tmp_path: Path) -> None:
+    before = content(classified)
+    made = report(classified, out=tmp_path / "out")
+    assert content(classified) == before
+    assert record(tmp_path / "out")["status"] == "finished"
+    expected = {"runs": [str(classified)], "format": ["png", "svg"], "latex": False, "width": "full"}
+    assert record(tmp_path / "out")["arguments"] == expected
+    assert {p.name for p in (tmp_path / "out").iterdir()} == {"figures", "report.html", "run.json"}
+    inside = report(classified)
+    assert made.page.read_bytes() == inside.page.read_bytes()
+
+
+@pytest.mark.slow
+def test_figures_for_a_column_and_those_that_keep_their_width(classified: Path, other: Path, tmp_path: Path) -> None:
+    figure = Figure(figsize=(5, 1))
+    figure.subplots().plot([1, 2])
+    with RunFolder.reopen(other) as folder:
+        folder.figure("large", figure)
+    made = run_report(ReportRequest((classified, other), Place(out=tmp_path / "out"), width="column"))
+    widths = {picture.name: picture.inches for own in made.shown for picture in own.pictures}
+    assert {name for name, inches in widths.items() if inches > 3.31} == {"large"}
+    assert made.notes == ["Wider than the 3.3 inches of a column: large (other)."]
+    assert record(tmp_path / "out")["arguments"]["width"] == "column"
+    # the next report is one for a page again
+    assert not report(classified).notes
+    alone = run_report(ReportRequest((other,), width="column"))
+    assert alone.notes == ["Wider than the 3.3 inches of a column: large."]
+
+
+def test_an_unknown_width_is_refused(other: Path) -> None:
+    with pytest.raises(OptionError, match=r"(?s)--width 'wide'.*full, column"):
+        ReportRequest((other,), width="wide")
+
+
+def test_naming_the_run_itself_as_place_is_the_same(other: Path, tmp_path: Path) -> None:
+    report(other, out=tmp_path / "." / "other", overwrite=True)
+    assert record(other)["command"] == "attend"
+    assert (other / "figures" / "sentence1_encoder_layer0.png").exists()
+    assert (other / "report.html").exists()
+
+
+def test_several_runs_have_a_folder_of_their_own(other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    second = write_other(tmp_path / "second", "another")
+    made = report(other, Path("second"))
+    assert made.folder.parent == Path("runs")
+    assert made.folder.name.startswith("report-other-and-1-more-")
+    html = made.page.read_text(encoding="utf-8")
+    assert html.count("data:image/png") == 2
+    assert not (second / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_figures_of_several_runs_do_not_meet(classified: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    second = write_classification(tmp_path / "deep" / "run", "other", seed=1)
+    made = report(classified, second, out=tmp_path / "out")
+    assert {p.name for p in (tmp_path / "out" / "figures").glob("*.png")} == {
+        f"{number}_{name}.png" for number in (1, 2) for name in FIGURES
+    }
+    # two folders of one name are told apart by their paths
+    assert [own.run.label for own in made.shown] == [str(classified), str(second)]
+
+
+def test_a_run_of_another_command_is_shown_with_its_pictures(other: Path) -> None:
+    made = report(other)
+    assert made.files == [other / "report.html"]
+    assert "sentence1 encoder layer0" in made.page.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("status", ["interrupted", "failed", "running", "odd"])
+def test_an_unfinished_run_is_shown_with_a_remark(other: Path, status: str) -> None:
+    change_record(other, {"status": status, "files": []})
+    made = report(other)
+    assert len(made.notes) == 1
+    assert "below is what" in made.notes[0]
+    html = made.page.read_text(encoding="utf-8")
+    assert f'<p class="warning"><strong>{made.notes[0]}</strong></p>' in html
+    assert html.count("data:image/png") == 1
+    assert record(other)["status"] == status
+
+
+def test_of_an_interrupted_classification_is_drawn_what_can_be(classified: Path) -> None:
+    change_record(classified, {"status": "interrupted", "files": []})
+    for name in ("positions", "syntax", "similarity"):
+        (classified / f"{name}.csv").unlink()
+    assert [p.stem for p in report(classified).files if p.suffix == ".png"] == [
+        "functions",
+        "confidence",
+        "positions",
+        "rare",
+        "mass",
+        "entropy",
+    ]
+
+
+def test_broken_pictures_are_not_shown(other: Path) -> None:
+    (other / "figures" / "z.png").write_text("<script>")
+    made = report(other)
+    assert made.notes == ["figures/z.png is not a whole PNG file and is not shown."]
+    assert made.page.read_text(encoding="utf-8").count("data:image/png") == 1
+
+
+def test_pictures_beyond_what_a_page_holds_are_counted(other: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(3):
+        data = (other / "figures" / "sentence1_encoder_layer0.png").read_bytes()
+        (other / "figures" / f"x{number}.png").write_bytes(data)
+    monkeypatch.setattr(recipe, "MOST_PICTURES", len(data) * 3)
+    made = report(other)
+    assert made.notes == ["2 more figures would make this page too large: see figures/."]
+    assert made.page.read_text(encoding="utf-8").count("data:image/png") == 2
+
+
+@pytest.mark.slow
+def test_what_has_no_numbers_is_named(classified: Path) -> None:
+    path = classified / "heads.csv"
+    lines = [line.split(",") for line in path.read_text().splitlines()]
+    empty = [lines[0].index(name) for name in ("entropy", "entropy_norm")]
+    rows = [[("" if i in empty else cell) for i, cell in enumerate(line)] for line in lines[1:]]
+    path.write_text("\n".join(",".join(line) for line in [lines[0], *rows]) + "\n")
+    made = report(classified)
+    assert made.shown[0].undrawn == ["entropy"]
+    assert "Without numbers, and so without a figure: Entropy." in made.page.read_text(encoding="utf-8")
+
+
+def test_a_page_of_somebody_else_is_refused(other: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "report.html").write_text("mine")
+    with pytest.raises(OutputError, match=r"(?s)report\.html exists.*--overwrite"):
+        report(other, out=out)
+    (other / "report.html").write_text("mine")
+    with pytest.raises(OutputError, match=r"(?s)report\.html exists.*--overwrite"):
+        report(other)
+    assert (out / "report.html").read_text() == (other / "report.html").read_text() == "mine"
+    report(other, out=out, overwrite=True)
+    report(other, overwrite=True)
+    assert "mine" not in {(out / "report.html").read_text(), (other / "report.html").read_text()}
+
+
+def test_a_finished_run_as_place_is_refused(other: Path, classified: Path) -> None:
+    before = content(classified)
+    with pytest.raises(OutputError, match="holds a finished run of classify"):
+        report(other, out=classified)
+    assert content(classified) == before
+
+
+def test_an_earlier_report_is_replaced_only_when_asked(other: Path, tmp_path: Path) -> None:
+    report(other, out=tmp_path / "out")
+    before = content(tmp_path / "out")
+    with pytest.raises(OutputError, match="holds a finished run of report"):
+        report(other, out=tmp_path / "out")
+    made = report(other, out=tmp_path / "out", overwrite=True)
+    assert made.page.read_bytes() == before["report.html"]
+
+
+@pytest.mark.parametrize("place", [{}, {"overwrite": True}])
+def test_a_run_that_is_being_written_is_not_touched(other: Path, place: dict[str, Any]) -> None:
+    with RunFolder.create(other, command="attend", model="demo", overwrite=True) as run:
+        run.start({})
+        with pytest.raises(OutputError, match="being written by another headlens"):
+            report(other, **place)
+        run.finish()
+    assert not (other / "report.html").exists()
+
+
+@pytest.mark.slow
+def test_what_breaks_off_leaves_the_lock_and_lists_what_it_wrote(
+    classified: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Impatient(Silent):
+        @contextmanager
+        def progress(self, text: str, total: int | None) -> Iterator[Any]:
+            def advance(_: int) -> None:
+                raise KeyboardInterrupt
+
+            yield advance
+
+    with pytest.raises(KeyboardInterrupt):
+        run_report(ReportRequest((classified,)), Impatient())
+    assert not (classified / LOCK_NAME).exists()
+    assert record(classified)["files"][-2:] == ["figures/functions.png", "figures/functions.svg"]
+    assert record(classified)["status"] == "finished"
+    report(classified)
+    assert record(classified)["files"][-1] == "report.html"
+
+
+def test_no_run_is_refused() -> None:
+    with pytest.raises(OptionError, match="No run"):
+        report()
+
+
+def test_a_run_given_twice_is_refused(other: Path) -> None:
+    with pytest.raises(OptionError, match="given twice"):
+        report(other, other.parent / "." / "other")
+
+
+def test_one_of_several_runs_is_no_place(other: Path, tmp_path: Path) -> None:
+    second = write_other(tmp_path / "second")
+    before = content(other)
+    with pytest.raises(OptionError, match="is one of the runs"):
+        report(other, second, out=other, overwrite=True)
+    assert content(other) == before
+
+
+def test_a_report_is_no_run(other: Path, tmp_path: Path) -> None:
+    report(other, out=tmp_path / "out")
+    with pytest.raises(InputError) as found:
+        report(tmp_path / "out")
+    assert str(found.value).splitlines() == [
+        f"{tmp_path / 'out'} holds a report, not a run.",
+        f"Name what it was made of: {other}",
+    ]
+
+
+def test_nothing_is_written_when_one_of_the_runs_is_broken(
+    other: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InputError, match="no run"):
+        report(other, tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["other"]

@@ -1,0 +1,122 @@
+"""Blocks against loops over tokens and clusters, and block-sparse attention against a dense mask."""
+
+from __future__ import annotations
+
+import copy
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from headlens.analyses.sparsefinder.block_masks import Blocked, block_attention, block_means, by_cluster, by_query
+from headlens.analyses.sparsefinder.predictors import Vectors
+from headlens.analyses.sparsefinder.query_key_projection import Projections
+
+SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
+
+
+def drawn(n: int, m: int, seed: int = 0) -> tuple[Vectors, Projections]:
+    generator = torch.Generator().manual_seed(seed)
+    queries, keys = (torch.randn(2, 2, length, 6, generator=generator) for length in (n, m))
+    real = [torch.arange(length) < torch.tensor([[length], [max(1, length - 2)]]) for length in (n, m)]
+    torch.manual_seed(seed)
+    return Vectors(queries, keys, *real), Projections(2, 6, 3).requires_grad_(requires_grad=False)
+
+
+def nearest(blocks: list[Tensor], centroid: Tensor, top: int) -> list[int]:
+    apart = [float((block - centroid).norm()) for block in blocks]
+    return sorted(range(len(blocks)), key=apart.__getitem__)[:top]
+
+
+def naive(vectors: Vectors, own: Blocked) -> list[list[set[tuple[int, int]]]]:
+    """Pairs of blocks of every sentence and head, one centroid after the other."""
+    queries, keys = own.projections(vectors.queries, vectors.keys)
+    found = []
+    for row in range(len(queries)):
+        found.append([])
+        for head in range(queries.shape[1]):
+            means = []
+            for x, real in ((queries, vectors.real_queries), (keys, vectors.real_keys)):
+                length = int(real[row].sum())
+                means.append([x[row, head, a : min(a + own.size, length)].mean(0) for a in range(0, length, own.size)])
+            ours, theirs = means
+            pairs = {(i, j) for i in range(len(ours)) for j in range(len(theirs)) if abs(i - j) <= own.window}
+            centroids = own.centroids[head]
+            if own.version == 1:
+                for i, block in enumerate(ours):
+                    centroid = centroids[int((centroids - block).norm(dim=-1).argmin())]
+                    pairs |= {(i, j) for j in nearest(theirs, centroid, own.top)}
+            else:
+                for centroid in centroids:
+                    pairs |= {
+                        (i, j) for i in nearest(ours, centroid, own.top) for j in nearest(theirs, centroid, own.top)
+                    }
+            found[-1].append(pairs)
+    return found
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@given(sizes=SIZES, window=st.integers(-1, 1), seed=st.integers(0, 5))
+def test_blocks_by_loops(version: int, sizes: tuple[int, ...], window: int, seed: int) -> None:
+    n, m, size, top, clusters = sizes
+    vectors, projections = drawn(n, m, seed)
+    centroids = torch.randn(2, clusters, 3, generator=torch.Generator().manual_seed(seed))
+    own = Blocked(projections, centroids, size, top, version, window)
+    found, graph = own.blocks(vectors), own.graph(vectors)
+    for row, heads in enumerate(naive(vectors, own)):
+        for head, pairs in enumerate(heads):
+            assert {(int(i), int(j)) for i, j in found[row, head].nonzero()} == pairs
+            for i in range(n):
+                for j in range(m):
+                    assert bool(graph[row, head, i, j]) == ((i // size, j // size) in pairs)
+
+
+def test_blocks_of_half_precision() -> None:
+    vectors, projections = drawn(12, 12)
+    own = Blocked(projections, torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(1)), 4, 1, 1)
+    coarse = Vectors(vectors.queries.bfloat16(), vectors.keys.bfloat16(), vectors.real_queries, vectors.real_keys)
+    exact = Vectors(coarse.queries.float(), coarse.keys.float(), vectors.real_queries, vectors.real_keys)
+    half = Blocked(copy.deepcopy(projections).bfloat16(), own.centroids, 4, 1, 1)
+    assert half.blocks(coarse).shape == own.blocks(exact).shape
+    assert half.blocks(coarse).any(dim=-1).equal(own.blocks(exact).any(dim=-1))
+
+
+def test_how_many_pairs_there_are() -> None:
+    """Version 1 gives every query k key blocks; version 2 at most k x k blocks for a cluster."""
+    vectors, projections = drawn(64, 64)
+    real = torch.ones(2, 64, dtype=torch.bool)
+    queries, keys = projections(vectors.queries, vectors.keys)
+    (ours, _), (theirs, _) = (block_means(x, real, 4) for x in (queries, keys))
+    centroids = torch.randn(2, 5, 3)
+    blocks = torch.ones(2, 16, dtype=torch.bool)
+    assert (by_query(ours, theirs, centroids, 3, blocks).sum(-1) == 3).all()
+    assert (by_cluster(ours, theirs, centroids, 3, blocks, blocks).sum((-1, -2)) <= 5 * 9).all()
+    assert bool(by_query(ours, theirs, centroids, 99, blocks).all())
+    assert bool(by_cluster(ours, theirs, centroids, 99, blocks, blocks).all())
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_attention_of_blocks() -> None:
+    generator = torch.Generator().manual_seed(1)
+    queries, keys, values = (torch.randn(2, 2, 64, 8, generator=generator) for _ in range(3))
+    blocks = torch.rand(2, 2, 4, 4, generator=generator) < 0.4
+    blocks[..., 1] |= ~blocks.any(dim=-1)
+    allowed = blocks.repeat_interleave(16, 2).repeat_interleave(16, 3)
+    scores = (queries @ keys.transpose(-1, -2) / math.sqrt(8)).masked_fill(~allowed, -torch.inf)
+    expected = scores.softmax(dim=-1) @ values
+    found = block_attention(queries, keys, values, blocks, 16)
+    assert torch.allclose(found, expected, atol=1e-5)
+
+
+@pytest.mark.gpu
+def test_attention_of_blocks_on_a_gpu() -> None:
+    generator = torch.Generator(device="cuda").manual_seed(1)
+    queries, keys, values = (torch.randn(1, 4, 1024, 64, device="cuda", generator=generator) for _ in range(3))
+    blocks = torch.rand(1, 4, 8, 8, device="cuda", generator=generator) < 0.4
+    blocks |= torch.eye(8, dtype=torch.bool, device="cuda")
+    allowed = blocks.repeat_interleave(128, 2).repeat_interleave(128, 3)
+    expected = torch.nn.functional.scaled_dot_product_attention(queries, keys, values, attn_mask=allowed)
+    assert torch.allclose(block_attention(queries, keys, values, blocks, 128), expected, atol=2e-2)

@@ -1,0 +1,112 @@
+"""Projections and clusters that are learned from sentences with planted groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from headlens.analyses.sparsefinder.candidate_pairs import in_one_cluster, within
+from headlens.analyses.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
+from headlens.analyses.sparsefinder.measures import GraphCounts, allowed_pairs
+from headlens.analyses.sparsefinder.query_key_store import Pairs
+from headlens.errors import OptionError
+
+HEADS, SIZE, GROUPS = 2, 16, 4
+
+
+def sentence(seed: int, hidden: torch.Tensor, *, causal: bool = False) -> Pairs:
+    """Queries look at keys of their own group, which two of sixteen directions tell, other ones for each head."""
+    generator = torch.Generator().manual_seed(seed)
+    real = torch.arange(20) < torch.tensor([[20], [5 + seed % 15]])
+    kinds = torch.randint(0, GROUPS, (2, 20), generator=generator)
+    signs = torch.tensor([[1.0, 1.0], [1.0, -1.0], [-1.0, 1.0], [-1.0, -1.0]])[kinds]
+    vectors = []
+    for _ in range(2):
+        noise = torch.randn(2, HEADS, 20, SIZE - 2, generator=generator)
+        told = 3 * signs[:, None].expand(2, HEADS, 20, 2)
+        vectors.append(torch.cat([told, noise], dim=-1) @ hidden)
+    allowed = allowed_pairs(real, real, causal=causal)
+    gold = (kinds[:, None, :, None] == kinds[:, None, None, :]).expand(2, HEADS, 20, 20) & allowed
+    return Pairs(vectors[0], vectors[1], gold, real, real, causal)
+
+
+@pytest.fixture
+def hidden() -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.stack([torch.linalg.qr(torch.randn(SIZE, SIZE, generator=generator))[0] for _ in range(HEADS)])
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
+def test_groups_are_found(hidden: torch.Tensor, *, shared: bool, causal: bool) -> None:
+    def batches() -> Iterator[Pairs]:
+        return (sentence(seed, hidden, causal=causal) for seed in range(60))
+
+    seen = 0
+
+    def advance(count: int) -> None:
+        nonlocal seen
+        seen += count
+
+    options = FitOptions(2, shared, epochs=3, learning_rate=0.02)
+    projections, losses = fit_projections(batches, options, advance)
+    assert seen == 3 * 60 * 2
+    assert len(losses) == 3
+    assert losses[-1] < 0.7 * losses[0], "most is learned in the first epoch"
+    assert not any(p.requires_grad for p in projections.parameters())
+    held = sentence(999, hidden, causal=causal)
+    q, k = projections(held.queries, held.keys)
+    points = points_of((*projections(own.queries, own.keys), own) for own in batches())
+    centroids = fit_centroids(points, GROUPS)
+    assert centroids.shape == (HEADS, GROUPS, 2)
+    counts = GraphCounts.of(held.gold, in_one_cluster(q, k, centroids), held.allowed)
+    gold = GraphCounts.of(held.gold, held.gold, held.allowed)
+    if shared:  # apart, queries and keys of a group have centroids of their own where their projections differ
+        assert float(counts.recall.min()) > 0.95
+        assert float((counts.sparsity - gold.sparsity).abs().max()) < 0.1
+    best = max(
+        float(own.recall.mean() + own.sparsity.mean())
+        for own in (GraphCounts.of(held.gold, within(q, k, t / 10), held.allowed) for t in range(1, 40))
+    )
+    assert best > float(1.0 + gold.sparsity.mean()) - 0.1
+
+
+def test_the_same_seed_learns_the_same(hidden: torch.Tensor) -> None:
+    found = []
+    for seed in (0, 0, 1):
+        torch.manual_seed(5 + len(found))
+        before = torch.get_rng_state()
+        found.append(fit_projections(lambda: [sentence(1, hidden)], FitOptions(seed=seed))[0].weight)
+        assert torch.equal(torch.get_rng_state(), before)
+    assert torch.equal(found[0], found[1])
+    assert not torch.equal(found[0], found[2])
+
+
+def test_points_have_no_padding_and_are_a_sample(hidden: torch.Tensor) -> None:
+    sentences = [sentence(seed, hidden) for seed in range(40)]
+    everything = points_of(((s.queries, s.keys, s) for s in sentences), most=10**6)
+    assert everything.shape == (HEADS, 2 * sum(int(s.real_queries.sum()) for s in sentences), SIZE)
+    few = points_of(((s.queries, s.keys, s) for s in sentences), most=500)
+    assert few.shape == (HEADS, 500, SIZE)
+    known = {tuple(row.tolist()): place for place, row in enumerate(everything[0])}
+    places = torch.tensor([known[tuple(row.tolist())] for row in few[0]]).double()
+    total = everything.shape[1]
+    # Even over all: the mean place of 500 without replacement, four standard errors.
+    assert abs(float(places.mean()) / total - 0.5) < 4 * (1 / 12 / 500) ** 0.5
+    assert len(set(places.tolist())) == 500
+    again = points_of(((s.queries, s.keys, s) for s in sentences), most=500)
+    assert torch.equal(few, again)
+
+
+def test_what_cannot_be() -> None:
+    with pytest.raises(OptionError, match="no sentences to learn projections from"):
+        fit_projections(list)
+    with pytest.raises(OptionError, match="no sentences to find clusters in"):
+        points_of([])
+    with pytest.raises(OptionError, match="9 clusters are more than 4 queries and keys"):
+        fit_centroids(torch.zeros(1, 4, 2), 9)
+    for wrong in ({"dimensions": 0}, {"epochs": 0}, {"margin": 0.0}, {"learning_rate": -1.0}, {"clip": float("nan")}):
+        with pytest.raises(OptionError, match="--"):
+            FitOptions(**wrong)  # type: ignore[arg-type]

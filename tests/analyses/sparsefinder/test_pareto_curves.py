@@ -1,0 +1,156 @@
+"""Curves of a whole model, and the few points of them that are tried on a task."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlens.analyses.sparsefinder.measures import MEASURES
+from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS, POINT, areas, curve, of_model, spread_out
+from headlens.analyses.sparsefinder.pareto_hull import area, hull
+from headlens.analyses.sparsefinder.pareto_points import GOLD
+
+
+def heads() -> pd.DataFrame:
+    rows = [
+        ("distance", "threshold", t, w, 0, head, 0.1 * t + 0.2 * head, 1 - 0.1 * t - 0.01 * w, 0.5, 0.7)
+        for t in (1.0, 2.0)
+        for w in (0, 3)
+        for head in (0, 1)
+    ]
+    rows += [
+        ("window", "window", w, w, 0, head, np.nan if head else 0.3, 1 - 0.1 * w, 0.2, 0.3)
+        for w in (0, 3)
+        for head in (0, 1)
+    ]
+    return pd.DataFrame(rows, columns=[*POINT, "head", *MEASURES])
+
+
+def test_heads_have_equal_weight_and_those_without_gold_pairs_say_nothing() -> None:
+    found = of_model(pd.concat([heads(), heads().assign(recall=0.9)], ignore_index=True))
+    assert len(found) == 6
+    near = found[(found["method"] == "distance") & (found["value_of_parameter"] == 1.0) & (found["window"] == 3)].iloc[
+        0
+    ]
+    assert near["recall"] == pytest.approx((0.1 + 0.3 + 0.9 + 0.9) / 4)
+    assert near["sparsity"] == pytest.approx(0.87)
+    assert found[found["method"] == "window"]["recall"].tolist() == pytest.approx([(0.3 + 0.9 + 0.9) / 3] * 2)
+
+
+def test_areas_by_method() -> None:
+    points = of_model(heads())
+    gold = {"method": GOLD, "recall": 1.0, "sparsity": 0.8, "exact": 1.0, "mass": 1.0}
+    found = areas(pd.concat([points, pd.DataFrame([gold])], ignore_index=True)).set_index("method")
+    assert [*found.reset_index().columns] == AREAS_COLUMNS
+    own = points[points["method"] == "distance"]
+    expected = area(own["sparsity"].to_numpy(), own["recall"].to_numpy())
+    assert found.loc["distance", "area"] == pytest.approx(expected)
+    # What is possible is between 1/2, by chance, and (1 + s) / 2 of entmax itself.
+    assert found.loc[GOLD, ["area", "share", "at_90"]].tolist() == pytest.approx([0.9, 1.0, 0.5])
+    assert found.loc["distance", "share"] == pytest.approx((expected - 0.5) / 0.4)
+    assert found.loc["distance", "at_90"] == pytest.approx(0.2)
+    assert areas(points, "exact")["quality"].unique().tolist() == ["exact"]
+    assert areas(points)["share"].isna().all(), "nobody knows what is possible"
+
+
+def test_intervals_of_areas() -> None:
+    """Against the hull of each sample by itself."""
+    draw = np.random.default_rng(0)
+    points = pd.DataFrame({"method": [GOLD, *["distance"] * 5, *["window"] * 2]})
+    points["sparsity"], points["recall"] = (
+        [0.6, 0.1, 0.3, 0.5, 0.7, 0.9, 0.2, 0.4],
+        [1, 0.99, 0.9, 0.8, 0.5, 0.2, 0.8, 0.5],
+    )
+    samples = points[["recall", "sparsity"]].to_numpy() + draw.normal(0, 0.05, (40, 8, 2))
+    samples[:, 0, 0] = 1.0
+    empty = np.full_like(samples[:1], np.nan)  # of no sentence
+    found = areas(points, samples=np.concatenate([samples, empty])).set_index("method")
+    gold = np.array([area(own[:1, 1], own[:1, 0]) for own in samples])
+    for method, rows in (("distance", slice(1, 6)), ("window", slice(6, 8))):
+        own = np.array([np.trapezoid(*hull(one[rows, 1], one[rows, 0])[::-1]) for one in samples])
+        for values, names in (
+            (own, ("ci_low", "ci_high")),
+            ((own - 0.5) / (gold - 0.5), ("share_ci_low", "share_ci_high")),
+        ):
+            low, high = found.loc[method, list(names)]
+            assert [low, high] == pytest.approx(np.quantile(values, [0.025, 0.975]).tolist())
+            assert low < high
+    assert found.loc[GOLD, ["share_ci_low", "share_ci_high"]].tolist() == pytest.approx([1, 1])
+    assert areas(points)[["ci_low", "share_ci_high"]].isna().all(axis=None)
+
+
+def test_intervals_of_a_metric_whose_ends_are_sampled_too() -> None:
+    """Against the hull of each sample between its own ends."""
+    draw = np.random.default_rng(1)
+    points = pd.DataFrame({"method": [GOLD, *["distance"] * 3, "window"]})
+    points["sparsity"], points["bleu"] = [0.6, 0.2, 0.5, 0.9, 0.7], [30.0, 29.0, 25.0, np.nan, 12.0]
+    quality = points["bleu"].to_numpy() + draw.normal(0, 1, (50, 5))
+    samples = np.stack([quality, np.broadcast_to(points["sparsity"], quality.shape)], axis=-1)
+    nothing = 3.0 + draw.normal(0, 1, 50)
+    # Of a sample of examples that say nothing
+    unknown = np.append(quality[:, 0], np.nan), np.append(nothing, 3.0)
+    drawn = np.concatenate([samples, samples[:1]])
+    found = areas(points, "bleu", (30.0, 3.0), samples=drawn, sampled_ends=unknown)
+    found = found.set_index("method")
+    for method, rows in (("distance", [1, 2]), ("window", [4])):
+        shares = []
+        for one, low in zip(samples, nothing, strict=True):
+            ends = float(one[0, 0]), float(low)
+            own, best = (np.trapezoid(*hull(one[r, 1], one[r, 0], ends)[::-1]) for r in (rows, [0]))
+            shares.append((own - sum(ends) / 2) / (best - sum(ends) / 2))
+        expected = np.quantile(shares, [0.025, 0.975])
+        assert found.loc[method, ["share_ci_low", "share_ci_high"]].tolist() == pytest.approx(expected.tolist())
+        assert found.loc[method, "share_ci_low"] < found.loc[method, "share"] < found.loc[method, "share_ci_high"]
+
+
+def test_of_attention_that_is_all_but_dense_nothing_is_possible() -> None:
+    drawn = pd.DataFrame({"method": [GOLD, "random"], "recall": [1.0, 0.5], "sparsity": [0.002, 0.5]})
+    found = areas(drawn).set_index("method")
+    assert found["area"].tolist() == pytest.approx([0.501, 0.5])
+    assert found["share"].isna().all()
+
+
+def test_a_metric_over_the_sparsity_it_was_measured_at() -> None:
+    drawn = pd.DataFrame(
+        [(GOLD, 0.9, 0.6, 30.0), ("distance", 0.8, 0.5, 20.0), ("window", 0.7, 0.2, np.nan)],
+        columns=["method", "sparsity", "task_sparsity", "value"],
+    )
+    found = areas(drawn, "value", (30.0, 10.0), "task_sparsity").set_index("method")
+    assert found.index.tolist() == [GOLD, "distance"]
+    assert found.loc[GOLD, "area"] == pytest.approx(0.6 * 30 + 0.4 * 20)
+    assert found.loc["distance", "area"] == pytest.approx(20)  # on the line between the ends: no better than lots
+    assert found["share"].tolist() == pytest.approx([1, 0])
+
+
+@given(st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=15), st.integers(1, 6))
+def test_points_that_are_tried_are_of_the_curve(drawn: list[tuple[float, float]], count: int) -> None:
+    points = pd.DataFrame(drawn, columns=["sparsity", "recall"]).assign(method="distance")
+    best = curve(points)
+    few = spread_out(best, count)
+    assert len(few) == min(count, len(best))
+    chosen = list(map(tuple, few[["sparsity", "recall"]].to_numpy()))
+    assert set(chosen) <= set(map(tuple, best[["sparsity", "recall"]].to_numpy()))
+    assert sorted(chosen) == chosen
+    assert few["sparsity"].max() == best["sparsity"].max()
+
+
+def test_points_are_close_where_recall_falls() -> None:
+    """A curve of three straight parts, each as long as the others."""
+    flat = [(x, 1 - x / 1e6) for x in np.linspace(0.01, 0.5, 50)]
+    steep = [(0.5 + (1 - y) / 1e6, y) for y in np.linspace(0.99, 0.5, 50)]
+    end = [(x, 0.5 - x / 1e6) for x in np.linspace(0.51, 1.0, 50)]
+    points = pd.DataFrame(flat + steep + end, columns=["sparsity", "recall"]).assign(method="distance")
+    found = spread_out(curve(points), 6)[["sparsity", "recall"]].to_numpy()
+    assert found == pytest.approx(
+        np.array([(0.25, 1), (0.5, 1), (0.5, 0.75), (0.5, 0.5), (0.75, 0.5), (1, 0.5)]), abs=0.006
+    )
+
+
+def test_nothing_is_nothing() -> None:
+    empty = of_model(heads())[:0]
+    assert curve(empty).empty
+    assert spread_out(empty, 3).empty
+    assert areas(empty).empty

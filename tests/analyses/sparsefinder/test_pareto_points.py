@@ -1,0 +1,175 @@
+"""Sweeps over the grid against single graphs, and their samples against drawing sentences."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from headlens.analyses.sparsefinder.fitting import FitOptions
+from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts
+from headlens.analyses.sparsefinder.pareto_points import (
+    GOLD,
+    OWN,
+    PARETO_COLUMNS,
+    Fitted,
+    Grid,
+    fit_site,
+    pareto,
+    predictor_of,
+    predictors,
+)
+from headlens.analyses.sparsefinder.predictors import Fixed, Near
+from headlens.analyses.sparsefinder.query_key_store import Pairs
+from headlens.interventions.patterns import Global, Window
+from headlens.statistics.bootstrap import Draws
+
+SMALL = Grid(windows=(0, 1, 5), thresholds=(0.3, 1.0, 1e9), groups=(2, 4))
+
+
+def sentences(*seeds: int) -> Iterator[Pairs]:
+    for seed in seeds:
+        generator = torch.Generator().manual_seed(seed)
+        real = torch.arange(10) < torch.tensor([[10], [3 + seed % 7]])
+        q, k = (torch.randn(2, 3, 10, 8, generator=generator) for _ in range(2))
+        own = Pairs(q, k, torch.zeros(2, 3, 10, 10), real, real, causal=False)
+        scores = (q @ k.transpose(-1, -2)).masked_fill(~own.allowed, -1e9)
+        gold = (scores > scores.amax(dim=-1, keepdim=True) - 1.0) & own.allowed
+        yield Pairs(q, k, gold * scores.softmax(dim=-1), real, real, causal=False)
+
+
+def averages(parts: Sequence[GraphCounts]) -> dict[str, torch.Tensor]:
+    """Of every head the means over sentences that say something, as columns of the table are called."""
+    shares = {"recall": "recall", "sparsity": "sparsity", "exact": "exact_share", "mass": "mass"}
+    return {name: torch.cat([getattr(part, own) for part in parts]).nanmean(dim=0) for name, own in shares.items()}
+
+
+@pytest.fixture(scope="module")
+def fitted() -> Fitted:
+    return fit_site(lambda: sentences(*range(12)), SMALL, FitOptions(3, epochs=2))
+
+
+def test_samples_of_sentences() -> None:
+    """Against drawing sentences one by one; the same whatever the batches are."""
+    held = list(sentences(100, 101, 102))
+    small = Grid(windows=(0, 3), thresholds=(1.0,), groups=(2,))
+    one_more = fit_site(lambda: sentences(*range(4)), small, FitOptions(3, epochs=1, seed=5))
+    swept = pareto(lambda: held, small, one_more, replicates=30)
+    draws = Draws.of([str(place) for place in range(6)], 30, seed=5).counts
+    points = list(swept.table.drop(columns=["head", *MEASURES]).drop_duplicates().itertuples())
+    assert swept.samples.shape == (30, len(points), 2)
+    for place, point in enumerate(points):
+        if point.method not in {"distance", "lsh"}:
+            continue
+        predictor = predictor_of(point.method, point.value_of_parameter, point.window, 0, small, one_more)
+        found = []
+        for own in held:
+            graph = predictor.graph(own.vectors)
+            for row in range(2):
+                gold, guess, pairs = own.gold[row], graph[row] & own.allowed[row], int(own.allowed[row].sum())
+                recall = np.mean([int((g & p).sum()) / int(g.sum()) for g, p in zip(gold, guess, strict=True)])
+                found.append((recall, 1 - np.mean([int(p.sum()) / pairs for p in guess])))
+        for sample, counts in enumerate(draws):
+            expected = np.mean(
+                [value for value, times in zip(found, counts, strict=True) for _ in range(times)], axis=0
+            )
+            assert swept.samples[sample, place] == pytest.approx(expected, abs=1e-6)
+    assert len({point.method for point in points} & {"distance", "lsh"}) == 2
+    few = pareto(lambda: held[:1], small, one_more, replicates=30)
+    assert few.samples.shape == (0, len(points), 2), "two sentences tell nothing about others"
+
+
+def test_every_combination_is_what_a_single_graph_gives(fitted: Fitted) -> None:
+    table = pareto(lambda: sentences(100, 101), SMALL, fitted).table
+    assert table.columns.tolist() == PARETO_COLUMNS
+    assert len(table) == (3 + 2 * 7 + 1) * 3 * 3 + 3
+    assert set(OWN) <= set(table["method"])
+    held = list(sentences(100, 101))
+    gold = table[table["method"] == GOLD]
+    assert (gold[["recall", "exact", "mass"]] == 1).all(axis=None)
+    density = torch.cat([(own.gold & own.allowed).sum((2, 3)) / own.allowed.sum((2, 3)) for own in held])
+    assert gold["sparsity"].to_numpy() == pytest.approx(1 - density.double().mean(0).numpy(), abs=1e-6)
+    for method, value, tokens, window, predictor in (
+        ("distance", 1.0, 0, 0, Near(fitted.projections, 1.0)),
+        ("distance", 0.3, 0, 5, Near(fitted.projections, 0.3) | Fixed(Window(2))),
+        ("longformer", 4, 4, 1, Fixed(Global(4) | Window(0))),
+        ("window", 5, 0, 5, Fixed(Window(2))),
+    ):
+        parts = [
+            GraphCounts.of(
+                own.weights,
+                predictor.graph(own.vectors).expand_as(own.gold),
+                own.allowed,
+            )
+            for own in held
+        ]
+        expected = averages(parts)
+        rows = table[
+            (table["method"] == method)
+            & (table["value_of_parameter"] == value)
+            & (table["window"] == window)
+            & (table["global_tokens"] == tokens)
+        ].sort_values("head")
+        assert rows["head"].tolist() == [0, 1, 2]
+        for name, values in expected.items():
+            assert rows[name].to_numpy() == pytest.approx(values.numpy()), (method, name)
+
+
+def test_ends_of_the_grid(fitted: Fitted) -> None:
+    table = pareto(lambda: sentences(100), SMALL, fitted).table
+    whole = table[(table["method"] == "distance") & (table["value_of_parameter"] == 1e9)]
+    assert (whole["recall"] == 1).all()
+    assert (whole["sparsity"] == 0).all()
+    none = table[(table["method"] == "window") & (table["window"] == 0)]
+    assert (none["recall"] == 0).all()
+    assert (none["sparsity"] == 1).all()
+    for _, rows in table.groupby(["method", "value_of_parameter", "head"]):
+        if rows["method"].iloc[0] != "window":
+            wider = rows.sort_values("window")
+            assert wider["recall"].is_monotonic_increasing
+            assert wider["sparsity"].is_monotonic_decreasing
+
+
+def test_all_methods_of_the_grid(fitted: Fitted) -> None:
+    found = [(method, parameter, value) for method, parameter, value, _, _ in predictors(SMALL, fitted)]
+    assert len(found) == len({(m, p, -1 if math.isnan(v) else v) for m, p, v in found})
+    names = {"distance", "bucket", "cluster", "routing", "lsh", "longformer", "random", "bigbird", "window"}
+    assert {method for method, _, _ in found} == names
+
+
+def test_global_tokens_are_added_to_methods_by_content(fitted: Fitted) -> None:
+    """By union: each predicts what it did, and the pairs of the first tokens."""
+    both = replace(SMALL, global_tokens=(0, 2))
+    (held,) = sentences(100)
+    own = {(m, v, t): p for m, _, v, t, p in predictors(both, fitted)}
+    for (method, value, tokens), predictor in own.items():
+        if method in {"distance", "bucket", "cluster", "routing", "lsh"} and tokens:
+            expected = own[method, value, 0].graph(held.vectors).clone()
+            expected[..., :2, :], expected[..., :, :2] = True, True
+            pairs = held.allowed.expand_as(expected)
+            assert torch.equal(predictor.graph(held.vectors)[pairs], expected[pairs]), method
+    table = pareto(lambda: sentences(100), both, fitted).table
+    for method in ("distance", "bucket", "cluster", "routing", "lsh"):
+        assert table[table["method"] == method].groupby("global_tokens").size().to_dict().keys() == {0, 2}
+    plain = pareto(lambda: sentences(100), SMALL, fitted).table
+    without = table[(table["global_tokens"] == 0) | table["method"].isin(["longformer", "bigbird"])]
+    pd.testing.assert_frame_equal(without.reset_index(drop=True), plain)
+
+
+def test_a_point_of_the_grid_by_name(fitted: Fitted) -> None:
+    """Every row of the table again, from the predictor of its point."""
+    table = pareto(lambda: sentences(100), SMALL, fitted).table
+    (held,) = sentences(100)
+    for key, rows in table.groupby(["method", "value_of_parameter", "window", "global_tokens"]):
+        predictor = predictor_of(*key, SMALL, fitted)
+        graph = predictor.graph(held.vectors)
+        expected = averages([GraphCounts.of(held.weights, graph.expand_as(held.gold), held.allowed)])
+        for name, values in expected.items():
+            assert rows.sort_values("head")[name].to_numpy() == pytest.approx(values.numpy()), key
+    with pytest.raises(KeyError, match="the grid has no distance of 7"):
+        predictor_of("distance", 7.0, 0, 0, SMALL, fitted)

@@ -1,0 +1,243 @@
+"""The figures of Sparsefinder."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from headlens.analyses.sparsefinder.cluster_figure import cluster_pictures
+from headlens.analyses.sparsefinder.fitting import FitOptions
+from headlens.analyses.sparsefinder.pareto_points import Grid, fit_site, pareto
+from headlens.analyses.sparsefinder.query_key_store import Pairs
+from headlens.analyses.sparsefinder.report import (
+    GOLD,
+    LOOKS,
+    SPARSEFINDER,
+    example_maps,
+    method_areas,
+    pareto_curves,
+    sparse_heads,
+    sparsefinder_figures,
+)
+
+
+def test_names_are_those_of_the_tables() -> None:
+    """The figures stand below the package that writes the tables, and have the names a second time."""
+    generator = torch.Generator().manual_seed(0)
+    q, k = (torch.randn(1, 1, 4, 8, generator=generator) for _ in range(2))
+    gold, real = torch.eye(4, dtype=torch.bool)[None, None], torch.ones(1, 4, dtype=torch.bool)
+    one, grid = Pairs(q, k, gold, real, real, causal=False), Grid((0, 3), (1.0,), (2,))
+    found = pareto(lambda: [one], grid, fit_site(lambda: [one], grid, FitOptions(epochs=1))).table
+    assert set(found["method"]) == {GOLD, *LOOKS}
+
+
+def points(*, metric: bool = True) -> pd.DataFrame:
+    rows = [
+        (
+            method,
+            0.2 * step,
+            1 - 0.01 * number - 0.15 * step,
+            step < 4,
+            30 - number - step if step % 2 and metric else np.nan,
+        )
+        for number, method in enumerate(LOOKS)
+        for step in range(5)
+    ]
+    rows.append((GOLD, 0.85, 1.0, True, 33 if metric else np.nan))
+    found = pd.DataFrame(rows, columns=["method", "sparsity", "recall", "on_curve", "value"])
+    return found.assign(
+        model="m",
+        stack="encoder",
+        head=np.nan,
+        metric="bleu",
+        task="translation",
+        ci_low=found["value"] - 1,
+        ci_high=found["value"] + 1,
+        task_sparsity=0.9 * found["sparsity"],
+    )
+
+
+@pytest.mark.parametrize("metric", [False, True])
+def test_every_method_has_a_curve(metric: bool) -> None:
+    table = points(metric=metric)
+    figure = pareto_curves(table, "encoder")
+    assert figure is not None
+    assert len(figure.axes) == 1 + metric
+    for axes, column in zip(figure.axes, ("recall", "value"), strict=False):
+        lines = {str(line.get_label()): line for line in axes.lines if not str(line.get_label()).startswith("_")}
+        others = ["sparsity of entmax", "entmax itself" if column == "value" else "by chance"]
+        place = "task_sparsity" if column == "value" else "sparsity"
+        assert list(lines) == [*(label for _, _, label in LOOKS.values()), *others]
+        for method, (_, _, label) in LOOKS.items():
+            own = table[(table["method"] == method) & table[column].notna() & table["on_curve"]]
+            assert lines[label].get_xydata().tolist() == own[[place, column]].to_numpy().tolist()
+        assert lines["sparsity of entmax"].get_xdata() == pytest.approx([0.85 * (0.9 if column == "value" else 1)] * 2)
+        if column == "value":
+            assert lines["entmax itself"].get_ydata() == [33, 33]
+            assert axes.get_ylabel() == "BLEU of translations"
+            other = pareto_curves(table.assign(task="sst2", metric="accuracy"), "encoder")
+            assert other.axes[1].get_ylabel() == "accuracy on sst2"
+    figure.canvas.draw()
+    (legend,) = figure.legends
+    box = legend.get_window_extent()
+    assert box.x0 >= 0
+    assert box.x1 <= figure.bbox.x1
+    assert all(axes.get_tightbbox().y0 >= box.y1 - 1 for axes in figure.axes)
+
+
+def test_a_metric_that_is_the_same_everywhere_has_an_axis() -> None:
+    table = points(metric=True)
+    figure = pareto_curves(
+        table.assign(**dict.fromkeys(("value", "ci_low", "ci_high"), table["value"] * 0 - 1e-17)), "all"
+    )
+    low, high = figure.axes[1].get_ylim()
+    assert high - low == pytest.approx(0.01)
+    assert low < 0 < high
+
+
+def test_without_points_there_is_no_figure() -> None:
+    assert pareto_curves(points()[:0], "encoder") is None
+
+
+def heads() -> pd.DataFrame:
+    rows = [
+        ("m", "encoder", layer, head, 0.8, 0.7, 0.6, 0.8, 0.1 * (head + 2 * layer))
+        for layer in (0, 1)
+        for head in (0, 1)
+    ]
+    columns = [
+        "model",
+        "stack",
+        "layer",
+        "head",
+        "sparsity",
+        "area_distance",
+        "area_bucket",
+        "area_cluster",
+        "information",
+    ]
+    return pd.DataFrame(rows, columns=columns)
+
+
+def test_heads_by_their_best_method() -> None:
+    figure = sparse_heads(heads())
+    assert figure is not None
+    sparsity, predicted = (axes.collections[-1].get_array() for axes in figure.axes[:2])
+    assert np.asarray(sparsity).ravel() == pytest.approx(0.8)
+    assert np.asarray(predicted).ravel() == pytest.approx(0.75)
+    # A head that looks everywhere, or nearly so, has no sparsity to be predicted.
+    dense = sparse_heads(heads().assign(sparsity=[0.0, 0.009, 0.8, 0.8], area_cluster=0.9))
+    assert dense is not None
+    known = np.ma.masked_invalid(dense.axes[1].collections[-1].get_array())
+    assert known.compressed() == pytest.approx([1, 1])
+
+
+def clusters() -> pd.DataFrame:
+    rows = [
+        ("m", "encoder", layer, head, cluster, side, tag, 1 + cluster, 0.5)
+        for layer in (0, 1)
+        for head in (0, 1)
+        for cluster in range(2)
+        for side in ("query", "key")
+        for tag in ("NOUN", "VERB")
+    ]
+    return pd.DataFrame(rows, columns=["model", "stack", "layer", "head", "cluster", "side", "tag", "count", "share"])
+
+
+def test_clusters_of_the_heads_that_tell_most() -> None:
+    figure = cluster_pictures(clusters(), heads())
+    assert figure is not None
+    panels = [axes for axes in figure.axes if axes.get_title(loc="left") or axes.texts or axes.collections]
+    assert len(panels) >= 6
+    told = " ".join(text.get_text() for axes in figure.axes for text in (axes.title, axes._left_title, *axes.texts))
+    assert told.index("encoder.1.1") < told.index("encoder.1.0") < told.index("encoder.0.1")
+    assert "encoder.0.0" not in told
+    assert cluster_pictures(clusters(), heads().assign(information=np.nan)) is None
+
+
+def test_a_cluster_that_holds_nothing_is_grey_and_not_zero() -> None:
+    whole = clusters()
+    first = whole["cluster"].min()
+    gone = whole[(whole["head"] != 1) | (whole["layer"] != 1) | (whole["side"] != "key") | (whole["cluster"] != first)]
+    assert len(gone) < len(whole)
+    figure = cluster_pictures(gone, heads())
+    assert figure is not None
+    meshes = [np.ma.getmaskarray(axes.collections[0].get_array()) for axes in figure.axes if axes.collections]
+    queries, keys = meshes[0], meshes[1]
+    assert not queries.any()
+    assert keys[0].all()
+    assert not keys[1:].any()
+
+
+def examples() -> pd.DataFrame:
+    rows = [
+        ("m", stack, 0, 1, i, j, "ab"[i], "cde"[j], i / 2, 1.0, j / 3)
+        for stack in ("encoder", "cross")
+        for i in range(2)
+        for j in range(3)
+    ]
+    columns = [
+        "model",
+        "stack",
+        "layer",
+        "head",
+        "query",
+        "key",
+        "query_token",
+        "key_token",
+        "weight",
+        "predicted",
+        "restricted",
+    ]
+    return pd.DataFrame(rows, columns=columns).assign(method="distance", value_of_parameter=1.5, window=3)
+
+
+def test_maps_of_a_head() -> None:
+    figure = example_maps(examples()[lambda t: t["stack"] == "cross"])
+    assert figure is not None
+    maps = [np.asarray(axes.collections[0].get_array()).reshape(2, 3) for axes in figure.axes[:3]]
+    assert maps[0].tolist() == [[0, 0, 0], [0.5, 0.5, 0.5]]
+    assert (maps[1] == 1).all()
+    assert maps[2][0] == pytest.approx([0, 1 / 3, 2 / 3])
+    assert [t.get_text() for t in figure.axes[0].get_yticklabels()] == ["a", "b"]
+    assert example_maps(examples()[:0]) is None
+
+
+def test_all_figures_by_name() -> None:
+    tables = {
+        "pareto": pd.concat([points().assign(stack="all"), points()]),
+        "heads": heads(),
+        "clusters": clusters(),
+        "examples": examples(),
+    }
+    found = dict(sparsefinder_figures(tables))
+    assert list(found) == ["pareto", "pareto_encoder", "heads", "clusters", "examples_encoder", "examples_cross"]
+    assert all(figure is not None for figure in found.values())
+    assert list(sparsefinder_figures({})) == []
+
+
+def test_methods_in_order() -> None:
+    rows = [
+        ("m", "all", "window", "recall", 0.6, np.nan, np.nan, 0.1),
+        ("m", "all", "entmax", "recall", 0.8, 1.0, np.nan, 0.5),
+        ("m", "all", "distance", "recall", 0.7, 0.4, 0.35, 0.2),
+        ("m", "all", "distance", "BLEU", 20.0, 0.44, 0.42, 1.0),
+    ]
+    columns = ["model", "stack", "method", "quality", "area", "share", "share_ci_low", "at_90"]
+    areas = pd.DataFrame(rows, columns=columns).assign(share_ci_high=0.45)
+    ((key, found),) = method_areas(areas)
+    assert key == ("m", "all")
+    assert [row["method"] for row in found] == ["entmax itself", "Sparsefinder, distance", "window"]
+    assert [row["recall at sparsity 0.9"] for row in found] == ["0.500", "0.200", "0.100"]
+    assert [row["of the possible"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", "–"]
+    assert [row["BLEU: of the possible"] for row in found] == ["", "0.440 [0.420, 0.450]", ""]
+    run = SimpleNamespace(tables={"areas": areas})
+    (told,) = SPARSEFINDER.findings(run)
+    assert told == (
+        "m: entmax leaves 60.0% of the pairs without weight. Best at predicting which is Sparsefinder, distance (area "
+        "under recall and sparsity 0.700), worst window (0.600)."
+    )

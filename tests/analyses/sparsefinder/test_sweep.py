@@ -1,0 +1,88 @@
+"""All sites of a model: what is kept, and that a run that goes on gives the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+import zoo
+from watching import run
+
+from headlens.analyses.sparsefinder import sweep as module
+from headlens.analyses.sparsefinder.fitting import FitOptions
+from headlens.analyses.sparsefinder.pareto_curves import EVERY, areas, of_model, of_stacks
+from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, Grid, pareto
+from headlens.analyses.sparsefinder.query_key_store import Collector, Store
+from headlens.analyses.sparsefinder.sweep import SparsitySweep
+from headlens.attention.model_normalizer import switch
+from headlens.attention.normalizers import Entmax
+from headlens.attention.session import AttentionSession
+
+GRID = Grid(windows=(0, 3), thresholds=(0.5, 2.0), groups=(2, 4))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    entry = zoo.ZOO["marian"]
+    model, collector = entry.build(), Collector(tmp_path / "store")
+    switch(model, Entmax())
+    with AttentionSession(model, observers=[collector]) as session, session.batch(zoo.batch_tokens(entry)):
+        for _ in range(4):
+            run(model, zoo.padded(entry))
+    collector.flush()
+    return Store(tmp_path / "store")
+
+
+def test_every_site_has_its_heads_and_points(store: Store, tmp_path: Path) -> None:
+    seen: list[int] = []
+    samples: dict[str, list[np.ndarray]] = {}
+    sweep = SparsitySweep(store, store, tmp_path / "kept", GRID, FitOptions(2, epochs=1))
+    swept = sweep.run(seen.append)
+    table, fitted = swept.heads, swept.fitted
+    assert seen == [1] * len(store.sites())
+    assert list(fitted) == store.sites()
+    assert set(table["stack"]) == {"encoder", "decoder", "cross"}
+    for (stack, layer), rows in table.groupby(["stack", "layer"]):
+        site = f"{stack}.{layer}"
+        expected = pareto(lambda site=site: store.batches(site), GRID, fitted[site], 1000)
+        pd.testing.assert_frame_equal(rows[PARETO_COLUMNS].reset_index(drop=True), expected.table)
+        samples.setdefault(stack, []).append(expected.samples)
+    assert set(areas(of_model(table))["method"]) == set(table["method"])
+    assert set(swept.samples) == {*samples, EVERY}
+    points = of_stacks(table)
+    for stack, own in samples.items():
+        assert swept.samples[stack] == pytest.approx(np.mean(own, axis=0), abs=1e-6)
+        # Samples are of the same points in the same order: their mean is what was measured.
+        expected = points.loc[points["stack"] == stack, ["recall", "sparsity"]].to_numpy()
+        assert swept.samples[stack].mean(axis=0) == pytest.approx(expected, abs=0.02)
+    heads = table.groupby("stack")["head"].nunique()  # of each of its layers
+    whole = [(part, heads[stack]) for stack, own in samples.items() for part in own]
+    expected = np.average([part for part, _ in whole], axis=0, weights=[count for _, count in whole])
+    assert swept.samples[EVERY] == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_was_done_is_not_done_again(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    options = FitOptions(2, epochs=1)
+    whole = SparsitySweep(store, store, tmp_path / "whole", GRID, options).run()
+    sweep, count, fit = SparsitySweep(store, store, tmp_path / "kept", GRID, options), 0, module.fit_site
+
+    def failing(*arguments: object) -> object:
+        nonlocal count
+        count += 1
+        if count == 3:
+            raise KeyboardInterrupt
+        return fit(*arguments)
+
+    monkeypatch.setattr(module, "fit_site", failing)
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run()
+    count = -100
+    again = sweep.run()
+    assert count == -100 + len(store.sites()) - 2
+    pd.testing.assert_frame_equal(again.heads, whole.heads, check_exact=True)
+    assert all(np.array_equal(own, again.samples[stack]) for stack, own in whole.samples.items())
+    for site, own in whole.fitted.items():
+        assert torch.equal(own.projections.weight, again.fitted[site].projections.weight)

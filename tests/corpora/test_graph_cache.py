@@ -1,0 +1,107 @@
+"""Graphs of many texts: masks of batches against those of single texts, and the file that holds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headlens.corpora.alignment import Alignment
+from headlens.corpora.encoding import EncodedSequence, TokenKind
+from headlens.corpora.graph_cache import GraphBook
+from headlens.corpora.padding import padded
+from headlens.corpora.sentence import Sentence
+from headlens.corpora.word_graphs import GraphOptions, Words, token_mask, word_graph
+from headlens.errors import OptionError
+
+
+def text(words: int, number: int) -> EncodedSequence:
+    """Words of one to three tokens between special ones, with a token outside all words at the end."""
+    units = (-1, *(u for u in range(words) for _ in range(1 + (u + number) % 3)), -1, -1)
+    special = int(TokenKind.SPECIAL)
+    kinds = (special, *[0] * (len(units) - 2), special)
+    alignment = Alignment(units, tuple(range(words)), words, 0, 1)
+    ids = (1, *(100 * number + n + 10 for n in range(len(units) - 2)), 2)
+    return EncodedSequence(ids, kinds, ((0, 0),) * len(units), alignment, Sentence("", ()))
+
+
+def graph(words: int, number: int) -> np.ndarray:
+    return word_graph(Words(np.zeros(words, dtype=np.int64), str(number)), GraphOptions("random", 1.5))
+
+
+def book(sizes: list[int]) -> tuple[GraphBook, list[EncodedSequence]]:
+    found, texts = GraphBook("random", {"degree": 1.5}), [text(size, n) for n, size in enumerate(sizes)]
+    for n, (size, own) in enumerate(zip(sizes, texts, strict=True)):
+        found.add(own, graph(size, n))
+    return found, texts
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=5), st.booleans())
+def test_masks_of_a_batch_are_those_of_its_texts(sizes: list[int], left: bool) -> None:
+    found, texts = book(sizes)
+    ids, real = padded([t.ids for t in texts], 0), padded([[1] * len(t) for t in texts], 0).bool()
+    if left:
+        lengths = [len(t) for t in texts]
+        ids, real = (
+            torch.stack([row.roll(row.numel() - n) for row, n in zip(x, lengths, strict=True)]) for x in (ids, real)
+        )
+    rows = found.rows(ids, real)
+    assert rows.shape == (len(texts), ids.shape[1], ids.shape[1])
+    for n, (size, own) in enumerate(zip(sizes, texts, strict=True)):
+        inside = torch.where(real[n])[0]
+        expected = token_mask(graph(size, n), own)
+        assert (rows[n][inside][:, inside].numpy() == expected).all()
+
+
+@given(st.lists(st.integers(0, 9), max_size=5))
+def test_a_file_holds_all_of_it(tmp_path_factory: pytest.TempPathFactory, sizes: list[int]) -> None:
+    found, texts = book(sizes)
+    path = tmp_path_factory.mktemp("books") / "graphs.npz"
+    found.save(path)
+    read = GraphBook.load(path)
+    assert (read.name, dict(read.about), len(read)) == ("random", {"degree": 1.5}, len(found))
+    assert read.sha256 == found.sha256
+    assert all(t.ids in read for t in texts)
+    assert (99,) not in read
+    assert read.sparsity == found.sparsity
+
+
+def test_sparsity_is_what_is_counted() -> None:
+    sizes = [1, 4, 7, 0]
+    found, _ = book(sizes)
+    shares = [1 - token_mask(graph(size, n), text(size, n)).mean() for n, size in enumerate(sizes)]
+    assert found.sparsity == pytest.approx(np.mean(shares))
+    assert GraphBook().sparsity == 0
+
+
+def test_the_order_of_texts_does_not_count() -> None:
+    one, other = GraphBook(), GraphBook()
+    for n in (0, 1, 2):
+        one.add(text(4, n), graph(4, n))
+        other.add(text(4, 2 - n), graph(4, 2 - n))
+    assert one.sha256 == other.sha256
+    other.add(text(5, 3), graph(5, 3))
+    assert one.sha256 != other.sha256
+
+
+def test_a_text_that_is_not_there() -> None:
+    found, texts = book([3])
+    ids = torch.tensor([texts[0].ids])
+    assert found.rows(ids, torch.ones_like(ids)).shape[0] == 1
+    with pytest.raises(OptionError, match=r"A text of \d+ tokens has no graph"):
+        found.rows(ids + 1, torch.ones_like(ids))
+
+
+def test_a_broken_file(tmp_path: Path) -> None:
+    path = tmp_path / "graphs.npz"
+    for content in (b"", b"PK\x03\x04 no", b"text"):
+        path.write_bytes(content)
+        with pytest.raises(OptionError, match=r"graphs\.npz cannot be read as graphs"):
+            GraphBook.load(path)
+    np.savez(path, lengths=np.zeros(2))
+    with pytest.raises(OptionError, match="cannot be read as graphs"):
+        GraphBook.load(path)

@@ -1,0 +1,53 @@
+"""What is remembered of a batch, and that it is forgotten with the batch."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import zoo
+
+from headlens.attention.contract import Tokens
+from headlens.metrics.batch_cache import once_per_batch, once_per_pair
+
+
+def test_once_per_batch() -> None:
+    asked = []
+
+    @once_per_batch
+    def length(tokens: Tokens) -> int:
+        asked.append(tokens.shape)
+        return tokens.shape[1]
+
+    first, second = zoo.tokens((3, 4)), zoo.tokens((3, 4))
+    assert [length(first), length(first), length(second)] == [4, 4, 4]
+    assert len(asked) == 2
+
+
+def test_once_per_pair_of_queries_and_keys() -> None:
+    asked = []
+
+    @once_per_pair
+    def lengths(queries: Tokens, keys: Tokens) -> tuple[int, int]:
+        asked.append(queries)
+        return queries.shape[1], keys.shape[1]
+
+    short, long = zoo.tokens((3,)), zoo.tokens((5,))
+    assert [lengths(short, long), lengths(long, short), lengths(short, short)] == [(3, 5), (5, 3), (3, 3)]
+    assert [lengths(short, long), lengths(long, short), lengths(short, short)] == [(3, 5), (5, 3), (3, 3)]
+    assert len(asked) == 3
+
+
+def test_nothing_outlives_its_batch() -> None:
+    class Value:
+        pass
+
+    single = once_per_batch(lambda tokens: Value())
+    paired = once_per_pair(lambda queries, keys: Value())
+    tokens, other = zoo.tokens((3,)), zoo.tokens((4,))
+    values = [single(tokens), paired(tokens, tokens), paired(tokens, other), paired(other, tokens)]
+    kept = [weakref.ref(v) for v in values]
+    del values, tokens
+    gc.collect()
+    assert [v() for v in kept] == [None] * 4
+    assert other.shape == (1, 4)

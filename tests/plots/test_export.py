@@ -1,0 +1,106 @@
+import concurrent.futures
+from collections.abc import Callable
+from pathlib import Path
+
+import matplotlib as mpl
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from PIL import Image
+
+from headlens.errors import OptionError, OutputError
+from headlens.plots.export import MOVING_DPI, Animation, write_animation, write_figure
+from headlens.plots.heatmaps import confidence_map
+
+
+def simple() -> Figure:
+    figure = Figure(figsize=(2, 1))
+    figure.subplots().plot([0, 1], clip_on=True)
+    return figure
+
+
+def test_png_has_200_dpi(tmp_path: Path) -> None:
+    png, svg = write_figure(simple(), tmp_path / "figures" / "a.b")
+    assert (png.name, svg.name) == ("a.b.png", "a.b.svg")
+    with Image.open(png) as image:
+        assert image.size == (400, 200)
+
+
+def test_the_same_table_gives_the_same_bytes(tmp_path: Path, make_heads: Callable[..., pd.DataFrame]) -> None:
+    contents = []
+    for name in "ab":
+        figure = confidence_map({"demo": make_heads()})
+        contents.append([path.read_bytes() for path in write_figure(figure, tmp_path / name)])
+    assert contents[0] == contents[1]
+    assert b"<dc:date>" not in contents[0][1]
+
+
+def test_a_pdf_has_letters_and_the_same_bytes(tmp_path: Path) -> None:
+    first, second = (write_figure(with_words(), tmp_path / name, ("pdf",)) for name in "ab")
+    assert [path.name for path in first] == ["a.pdf"]
+    content = first[0].read_bytes()
+    assert content == second[0].read_bytes()
+    assert b"/TrueType" in content or b"/CIDFontType2" in content
+    assert b"/Type3" not in content
+
+
+def with_words() -> Figure:
+    figure = simple()
+    figure.axes[0].set_title("Words")
+    return figure
+
+
+@pytest.mark.parametrize(("formats", "words"), [(("png", "eps"), "'eps' is not a format"), ((), "names none")])
+def test_formats_that_there_are_not(tmp_path: Path, formats: tuple[str, ...], words: str) -> None:
+    with pytest.raises(OptionError, match=words):
+        write_figure(simple(), tmp_path / "a", formats)
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_global_setting_changes_not_even_with_threads(tmp_path: Path) -> None:
+    before = dict(mpl.rcParams)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda i: write_figure(simple(), tmp_path / str(i)), range(8)))
+    assert dict(mpl.rcParams) == before
+    assert len({(tmp_path / f"{i}.svg").read_bytes() for i in range(8)}) == 1
+
+
+def test_an_unwritable_place_is_an_output_error(tmp_path: Path) -> None:
+    (tmp_path / "figures").write_text("")
+    with pytest.raises(OutputError, match=r"Cannot write .*a\.png"):
+        write_figure(simple(), tmp_path / "figures" / "a")
+
+
+def growing(frames: int = 3) -> Animation:
+    figure = simple()
+
+    def draw(number: int) -> None:
+        figure.axes[0].set_title(f"frame {number}")
+
+    return Animation(figure, frames, draw)
+
+
+@pytest.mark.parametrize("frames", [1, 3])
+def test_a_gif_has_the_frames_in_the_size_of_the_figure(tmp_path: Path, frames: int) -> None:
+    path = write_animation(growing(frames), tmp_path / "figures" / "film.gif")
+    with Image.open(path) as image:
+        assert image.format == "GIF"
+        assert image.size == (2 * MOVING_DPI, MOVING_DPI)
+        assert image.n_frames == frames
+        for number in range(frames):
+            image.seek(number)
+            image.load()
+
+
+def test_a_gif_does_not_depend_on_settings_and_changes_none(tmp_path: Path) -> None:
+    plain = write_animation(growing(), tmp_path / "a.gif").read_bytes()
+    with mpl.rc_context({"savefig.bbox": "tight"}):
+        before = dict(mpl.rcParams)
+        assert write_animation(growing(), tmp_path / "b.gif").read_bytes() == plain
+        assert dict(mpl.rcParams) == before
+
+
+def test_a_film_in_an_unwritable_place_is_an_output_error(tmp_path: Path) -> None:
+    (tmp_path / "figures").write_text("")
+    with pytest.raises(OutputError, match=r"Cannot write .*a\.gif"):
+        write_animation(growing(), tmp_path / "figures" / "a.gif")

@@ -1,0 +1,83 @@
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from headlens.plots.head_grid import Panel, combine, flow, has_numbers, lay_out, numbers, panel, parts
+
+
+def grid(layers: int, heads: int, title: str = "t") -> Panel:
+    return Panel(title, np.zeros((layers, heads)), np.ones((layers, heads), bool))
+
+
+def test_parts_come_by_model_then_stack(make_heads: Callable[..., pd.DataFrame]) -> None:
+    shapes = {"cross": [2], "encoder": [3, 3], "decoder": [2]}
+    frame = combine({"b": make_heads("x", shapes), "a": make_heads("y", {"encoder": [1]})})
+    found = [(p.model, p.stack, len(p.rows)) for p in parts(frame)]
+    assert found == [("b", "encoder", 6), ("b", "decoder", 2), ("b", "cross", 2), ("a", "encoder", 1)]
+
+
+def test_a_table_without_models_is_one_model() -> None:
+    frame = pd.DataFrame({"stack": ["encoder"], "layer": [0], "head": [0]})
+    assert [p.name for p in parts(frame)] == ["encoder"]
+
+
+def test_a_panel_tells_missing_values_from_missing_heads() -> None:
+    rows = pd.DataFrame({"layer": [0, 0, 2], "head": [0, 1, 1], "x": [0.5, np.nan, 0.25]})
+    made = panel(rows, numbers(rows, "x"), "t")
+    np.testing.assert_array_equal(made.values, [[0.5, np.nan], [np.nan, np.nan], [np.nan, 0.25]])
+    np.testing.assert_array_equal(made.present, [[True, True], [False, False], [False, True]])
+
+
+def test_columns_that_are_empty_absent_or_text() -> None:
+    frame = pd.DataFrame({"x": [None, None], "y": ["0.5", ""], "z": [np.inf, np.nan]})
+    assert not has_numbers(frame, "x", "absent", "z")
+    assert has_numbers(frame, "x", "y")
+
+
+def test_single_stacks_of_two_models_stand_side_by_side() -> None:
+    assert [len(row) for row in flow([("a", grid(6, 12)), ("b", grid(12, 12))])] == [2]
+    assert [len(row) for row in flow([("a", grid(24, 16)), ("b", grid(24, 16))])] == [1, 1]
+
+
+def test_a_model_with_several_stacks_has_its_own_row() -> None:
+    stacks = [("a", grid(6, 8))] * 3 + [("b", grid(6, 4))] * 3
+    assert [len(row) for row in flow(stacks)] == [3, 3]
+
+
+@pytest.mark.parametrize("shape", [(1, 2), (6, 12), (12, 12), (24, 16), (80, 64)])
+def test_sheets_fit_a_page_and_panels_do_not_meet(shape: tuple[int, int]) -> None:
+    sheet = lay_out([[grid(*shape, "a very long name of a model, encoder: in nats")] * 2], "title", side=0.8)
+    width, height = sheet.figure.get_size_inches()
+    assert width <= (7.01 if shape[1] <= 16 else 9)
+    assert height <= 9.21
+    first, second = (axes.get_tightbbox() for axes in sheet.axes[0])
+    assert first is not None
+    assert second is not None
+    assert first.x0 >= 0
+    assert first.y0 >= 0
+    assert first.x1 <= second.x0 + 1
+    assert second.x1 <= (width - 0.7) * sheet.figure.dpi
+    top = sheet.figure.texts[0].get_window_extent().y0
+    assert max(first.y1, second.y1) <= top
+
+
+def test_cells_have_one_size_in_ragged_sheets() -> None:
+    rows = [[grid(6, 12), grid(3, 4)], [grid(2, 8)]]
+    sheet = lay_out(rows, "title", side=0.8)
+    width, height = sheet.figure.get_size_inches()
+    for axes_row, row in zip(sheet.axes, rows, strict=True):
+        for axes, item in zip(axes_row, row, strict=True):
+            box = axes.get_position()
+            layers, heads = item.values.shape
+            assert (box.width * width / heads, box.height * height / layers) == pytest.approx(sheet.cell)
+
+
+def test_layer_zero_is_at_the_bottom_and_numbers_start_at_zero() -> None:
+    (axes,) = lay_out([[grid(6, 12)]], "title", side=0.8).axes[0]
+    assert axes.get_ylim() == (-0.5, 5.5)
+    assert axes.get_xlim() == (-0.5, 11.5)
+    assert [t.get_text() for t in axes.get_yticklabels()] == list("012345")
+    assert [t.get_text() for t in axes.get_xticklabels()] == [str(i) for i in range(12)]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("head", "layer")

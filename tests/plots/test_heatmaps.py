@@ -1,0 +1,121 @@
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from headlens.plots.cell_drawing import Scale
+from headlens.plots.heatmaps import confidence_map, entropy_map, head_map, rare_map
+from headlens.plots.style import MISSING
+
+Make = Callable[..., pd.DataFrame]
+THREE = {"encoder": [8] * 6, "decoder": [8] * 6, "cross": [8] * 6}
+
+
+def panels(figure: Figure | None) -> list[Axes]:
+    assert figure is not None
+    return [axes for axes in figure.axes if axes.get_xlabel() == "head"]
+
+
+def bars(figure: Figure | None) -> list[Axes]:
+    assert figure is not None
+    return [axes for axes in figure.axes if axes.get_xlabel() != "head"]
+
+
+def mesh(axes: Axes) -> QuadMesh:
+    """The coloured cells; the ones before are the grey ground."""
+    found = axes.collections[-1]
+    assert isinstance(found, QuadMesh)
+    return found
+
+
+def shown(axes: Axes) -> np.ma.MaskedArray:
+    return np.ma.asarray(mesh(axes).get_array())
+
+
+def test_confidence_of_two_models_on_one_scale(make_heads: Make) -> None:
+    frames = {"first": make_heads("x"), "second": make_heads("y", {"encoder": [12] * 12}, seed=1)}
+    figure = confidence_map(frames)
+    drawn = panels(figure)
+    titles = [axes.get_title(loc="left").replace("\n", " ") for axes in drawn]
+    assert titles == [f"{model}, encoder: {kind}" for model in frames for kind in ("without separators", "all tokens")]
+    assert {mesh(axes).get_clim() for axes in drawn} == {(0.0, 1.0)}
+    expected = [frame[column] for frame in frames.values() for column in ("confidence", "confidence_all")]
+    for axes, values in zip(drawn, expected, strict=True):
+        np.testing.assert_array_equal(shown(axes).ravel(), values)
+    assert [b.get_ylabel().replace("\n", " ") for b in bars(figure)] == ["confidence (mean largest weight)"]
+
+
+def test_three_stacks_give_six_panels(make_heads: Make) -> None:
+    drawn = panels(confidence_map({"mt": make_heads("mt", THREE)}))
+    assert [axes.get_title(loc="left").split(":")[0] for axes in drawn[::2]] == [
+        "mt, encoder",
+        "mt, decoder",
+        "mt, cross",
+    ]
+    assert len(drawn) == 6
+
+
+def test_a_missing_value_is_grey_and_a_missing_head_white(make_heads: Make) -> None:
+    frame = make_heads(shapes={"encoder": [3, 1]})
+    frame.loc[1, "confidence"] = np.nan
+    axes = panels(confidence_map({"demo": frame}))[0]
+    ground = np.ma.asarray(axes.collections[0].get_array())
+    assert ground.mask.tolist() == [[False, False, False], [False, True, True]]
+    assert shown(axes).mask.tolist() == [[False, True, False], [False, True, True]]
+    assert to_hex(axes.collections[0].get_cmap()(0)) == MISSING.lower()
+    assert to_hex(axes.get_facecolor()) == "#ffffff"
+
+
+@pytest.mark.parametrize("draw", [rare_map, entropy_map, lambda f: confidence_map({"a": f})])
+def test_nothing_to_draw_is_none(make_heads: Make, draw: Callable[[pd.DataFrame], Figure | None]) -> None:
+    columns = ["rare_top1", "rare_top2", "entropy", "entropy_norm", "confidence", "confidence_all"]
+    assert draw(make_heads().assign(**dict.fromkeys(columns, np.nan))) is None
+    assert draw(make_heads().assign(**dict.fromkeys(columns))) is None
+    assert draw(make_heads().drop(columns=columns)) is None
+    assert draw(make_heads().iloc[:0]) is None
+
+
+def test_rare_map_names_the_chance_of_every_panel_and_shares_its_scale(make_heads: Make) -> None:
+    frame = make_heads("mt", {"encoder": [2], "cross": [2]}).assign(rare_top1=0.1, rare_top2=0.4)
+    chances = frame["stack"].map({"encoder": 0.0833, "cross": 0.125})
+    figure = rare_map(frame.assign(rare_chance=chances, rare_chance2=2 * chances))
+    assert [mesh(axes).get_clim() for axes in panels(figure)] == [(0.0, 0.4)] * 4
+    titles = [axes.get_title(loc="left").replace("\n", " ") for axes in panels(figure)]
+    assert titles == [
+        "mt, encoder: the rarest word (chance 0.083)",
+        "mt, encoder: one of the two rarest (chance 0.167)",
+        "mt, cross: the rarest word (chance 0.125)",
+        "mt, cross: one of the two rarest (chance 0.250)",
+    ]
+    assert bars(figure)[0].get_ylabel() == "share of query words"
+    without = rare_map(frame.assign(rare_chance=np.nan))
+    assert not [axes for axes in panels(without) if "chance" in axes.get_title(loc="left")]
+
+
+def test_entropy_has_a_bar_for_nats_and_one_for_the_share(make_heads: Make) -> None:
+    frame = make_heads()
+    figure = entropy_map(frame)
+    assert [mesh(axes).get_clim() for axes in panels(figure)] == [(0.0, frame["entropy"].max()), (0.0, 1.0)]
+    assert [b.get_ylabel().replace("\n", " ") for b in bars(figure)] == [
+        "entropy (nats)",
+        "entropy / log(number of keys)",
+    ]
+
+
+def test_any_column_can_be_mapped_with_stacks_side_by_side(make_heads: Make) -> None:
+    figure = head_map(make_heads("mt", THREE), "to_prev", Scale("mass", 0.0, 0.5), "Previous token")
+    assert figure is not None
+    assert len(panels(figure)) == 3
+    assert len({round(axes.get_position().y0, 6) for axes in panels(figure)}) == 1
+    assert figure.texts[0].get_text() == "Previous token"
+    assert head_map(make_heads(), "relevance", Scale("x"), "t") is None
+
+
+def test_a_column_of_zeros_can_be_drawn(make_heads: Make) -> None:
+    figure = entropy_map(make_heads().assign(entropy=0.0, entropy_norm=0.0))
+    assert mesh(panels(figure)[0]).get_clim() == (0.0, 1.0)

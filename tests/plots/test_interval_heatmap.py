@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pandas as pd
+import pytest
+from drawn_maps import dots, mesh, panels, words
+from drawn_words import check_words
+from made_runs import HOSTILE
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+from tiers import rest_slow
+
+from headlens.plots.head_grid import numbers
+from headlens.plots.interval_heatmap import Cells, centred_scale, interval_map, short_number
+from headlens.plots.style import MISSING
+
+Make = Callable[..., pd.DataFrame]
+MARIAN = {"encoder": [8] * 6, "decoder": [8] * 6, "cross": [8] * 6}
+
+
+def positive(rows: pd.DataFrame) -> np.ndarray:
+    return numbers(rows, "relevance") > 0
+
+
+def draw(frame: pd.DataFrame, cells: Cells | None = None, title: str = "A title") -> Figure:
+    cells = cells or Cells("relevance", positive, "Dot: above 0.")
+    scale = centred_scale("how much", numbers(frame, "relevance"), "RdBu_r")
+    return interval_map(frame, cells, scale, title)
+
+
+def test_cells_hold_values_half_intervals_and_dots(make_relevance: Make) -> None:
+    frame = make_relevance(shapes={"encoder": [4, 3, 4]})
+    (axes,) = panels(draw(frame))
+    drawn, found, marked = np.ma.asarray(mesh(axes).get_array()), words(axes), dots(axes)
+    for row in frame.itertuples():
+        assert drawn[row.layer, row.head] == row.relevance
+        value, half = f"{row.relevance:.3f}", f"{(row.ci_high - row.ci_low) / 2:.3f}"
+        assert found.pop((row.layer, row.head)) == f"{value}\n±{half}".replace("-", "−")
+        assert ((row.layer, row.head) in marked) == (row.relevance > 0)
+    assert found == {}
+    assert 0 < len(marked) < len(frame)
+
+
+@pytest.mark.parametrize(
+    ("outliers", "beyond"), [([], "neither"), ([9.0], "max"), ([-9.0], "min"), ([9.0, -9.0], "both")]
+)
+def test_the_colour_bar_is_open_where_there_is_more(outliers: list[float], beyond: str) -> None:
+    values = np.array([0.1] * 30 + [-0.1] * 30 + outliers + [np.nan])
+    scale, whole = (centred_scale("share", values, "RdBu_r", whole=whole) for whole in (False, True))
+    assert scale.beyond == beyond
+    assert scale.low == -scale.high
+    assert whole.beyond == "neither"
+    assert (whole.low, whole.high) == ((-9.0, 9.0) if outliers else (-0.1, 0.1))
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("values", [[], [0.0, 0.0], [np.nan]])
+def test_a_scale_of_nothing_has_two_ends(values: list[float], *, whole: bool) -> None:
+    scale = centred_scale("share", np.array(values, float), "RdBu_r", whole=whole)
+    assert (scale.low, scale.high, scale.beyond) == (-1.0, 1.0, "neither")
+
+
+def test_heads_without_a_value_are_grey(make_relevance: Make) -> None:
+    frame = make_relevance(shapes={"encoder": [3, 3]})
+    frame.loc[3:, ["relevance", "ci_low", "ci_high"]] = np.nan
+    (axes,) = panels(draw(frame, Cells("relevance", lambda rows: np.ones(len(rows), bool), "Dot.")))
+    assert np.ma.getmaskarray(mesh(axes).get_array()).tolist() == [[False] * 3, [True] * 3]
+    assert to_hex(axes.collections[0].get_cmap()(0)) == MISSING.lower()
+    assert {layer for layer, _ in words(axes)} == {layer for layer, _ in dots(axes)} == {0}
+
+
+def test_a_value_without_an_interval_stands_alone(make_relevance: Make) -> None:
+    frame = make_relevance(shapes={"encoder": [2]}).assign(ci_low=np.nan, ci_high=np.nan, relevance=[0.25, 0.75])
+    (axes,) = panels(draw(frame))
+    assert words(axes) == {(0, 0): "0.250", (0, 1): "0.750"}
+
+
+def test_stacks_and_models_have_a_panel_each_and_one_scale(make_relevance: Make) -> None:
+    both = pd.concat([make_relevance("mt", MARIAN), make_relevance("bert", {"encoder": [12] * 12}, seed=1)])
+    drawn = panels(draw(both))
+    assert [a.get_title(loc="left") for a in drawn] == ["mt, encoder", "mt, decoder", "mt, cross", "bert, encoder"]
+    assert len({mesh(axes).get_clim() for axes in drawn}) == 1
+
+
+def test_panels_are_named_as_asked(make_relevance: Make) -> None:
+    cells = Cells("relevance", positive, "Dot.", lambda part: f"{part.stack} of {part.model}")
+    assert [a.get_title(loc="left") for a in panels(draw(make_relevance("bert"), cells))] == ["encoder of bert"]
+
+
+@pytest.mark.parametrize("shapes", [MARIAN, {"encoder": [12] * 12}, {"encoder": [16] * 24}, {"encoder": [1]}])
+def test_words_stay_inside_their_cells(make_relevance: Make, shapes: dict[str, list[int]]) -> None:
+    figure = draw(make_relevance(shapes=shapes).assign(relevance=-0.888, ci_low=-9, ci_high=9))
+    for axes in panels(figure):
+        cell = axes.transData.transform((1, 1)) - axes.transData.transform((0, 0))
+        box = axes.texts[0].get_window_extent()
+        assert box.width <= cell[0]
+        assert box.height <= cell[1]
+        # readable in print
+        assert axes.texts[0].get_fontsize() >= 5.5
+
+
+@pytest.mark.parametrize("heads", [24, 64])
+def test_where_cells_are_too_small_for_words_there_are_none(make_relevance: Make, heads: int) -> None:
+    # short words would fit, and long ones would not
+    small, large = (draw(make_relevance(shapes={"encoder": [n] * 2})) for n in (heads, 4))
+    assert not panels(small)[0].texts
+    assert [t.get_text() for t in small.texts][1:] == ["Dot: above 0."]
+    assert large.texts[1].get_text() == "±: half the 95 % interval. Dot: above 0."
+
+
+def test_many_panels_abreast_have_small_cells(make_relevance: Make) -> None:
+    both = pd.concat([make_relevance("bert"), make_relevance("albert", {"encoder": [8] * 12}, seed=1)])
+    below, beside = (panels(draw(both, Cells("relevance", positive, "Dot.", abreast=n))) for n in (12, 26))
+    boxes = [[axes.get_position() for axes in drawn] for drawn in (below, beside)]
+    assert boxes[0][0].y0 > boxes[0][1].y1
+    assert boxes[1][0].x1 < boxes[1][1].x0
+    assert boxes[1][0].y1 == pytest.approx(boxes[1][1].y1)
+    assert [bool(axes.texts) for axes in (*below, *beside)] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("heads", [1, 2, 8, 12, 64])
+def test_the_note_and_the_title_meet_nothing(make_relevance: Make, heads: int) -> None:
+    title = "A title that is too long for one line in a narrow figure, so that it is folded"
+    figure = draw(make_relevance(shapes={"encoder": [heads] * 2}), title=title)
+    figure.canvas.draw()
+    top, note = (own.get_window_extent() for own in figure.texts)
+    assert note.x1 <= figure.bbox.x1
+    assert top.x1 <= figure.bbox.x1
+    for axes in figure.axes:
+        box = axes.get_tightbbox()
+        assert box is not None
+        assert box.y1 <= top.y0
+        assert box.x1 <= figure.bbox.x1
+    assert note.y1 <= min(axes.get_tightbbox().y0 for axes in panels(figure))
+
+
+@pytest.mark.parametrize("name", rest_slow(HOSTILE, 2))
+def test_any_name_can_be_drawn(make_relevance: Make, name: str) -> None:
+    figure = draw(make_relevance(name, {"encoder": [2]}), title=name)
+    figure.canvas.draw()
+    check_words(figure, name)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.08349, "0.083"), (-0.0835, "−0.084"), (-0.0002, "0.000"), (0.0, "0.000"), (-12.34, "−12.3"), (1e5, "1e+05")],
+)
+def test_numbers_are_short(value: float, text: str) -> None:
+    assert short_number(value) == text

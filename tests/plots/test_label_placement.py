@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.transforms import Bbox
+
+from headlens.plots.label_placement import name_points
+from headlens.plots.style import new_figure
+
+
+def axes_of(x: list[float], y: list[float]) -> Axes:
+    figure = new_figure(3.0, 2.0)
+    axes = figure.add_axes((0.1, 0.1, 0.8, 0.8))
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0, 1)
+    axes.scatter(x, y, s=12)
+    return axes
+
+
+def overlap(first: Bbox, second: Bbox) -> bool:
+    return first.x0 < second.x1 and second.x0 < first.x1 and first.y0 < second.y1 and second.y0 < first.y1
+
+
+@pytest.mark.parametrize("middle", [(0.5, 0.5), (0.99, 0.99), (0.01, 0.02)])
+def test_names_of_close_points_hide_neither_each_other_nor_leave_the_axes(middle: tuple[float, float]) -> None:
+    x = [middle[0], abs(middle[0] - 0.02), middle[0]]
+    y = [middle[1], middle[1], abs(middle[1] - 0.04)]
+    axes = axes_of(x, y)
+    name_points(axes, (np.array(x), np.array(y)), [(0, "11.10"), (1, "2.5"), (2, "3.11")], size=6)
+    assert [t.get_text() for t in axes.texts] == ["11.10", "2.5", "3.11"]
+    boxes = [t.get_window_extent() for t in axes.texts]
+    assert not [pair for pair in combinations(boxes, 2) if overlap(*pair)]
+    assert all(axes.bbox.x0 <= b.x0 and b.x1 <= axes.bbox.x1 + 1 for b in boxes)
+    assert all(axes.bbox.y0 <= b.y0 and b.y1 <= axes.bbox.y1 + 1 for b in boxes)
+
+
+def test_a_name_avoids_the_points_beside_it() -> None:
+    x, y = [0.5, 0.54, 0.56], [0.5, 0.5, 0.5]
+    axes = axes_of(x, y)
+    name_points(axes, (np.array(x), np.array(y)), [(0, "1.2")], size=6)
+    box = axes.texts[0].get_window_extent()
+    for place in axes.transData.transform(np.column_stack([x, y])):
+        assert not box.contains(*place)
+
+
+def test_points_without_a_place_are_no_obstacle() -> None:
+    axes = axes_of([0.5], [0.5])
+    name_points(axes, (np.array([0.5, np.nan]), np.array([0.5, 1.0])), [(0, "0.0")], size=6)
+    assert len(axes.texts) == 1

@@ -1,0 +1,41 @@
+import matplotlib as mpl
+import pytest
+
+from headlens.plots.style import fold, heading, headline, ink_on, new_figure, tick_step
+
+
+def test_figures_are_white_headless_and_leave_settings_alone() -> None:
+    before = dict(mpl.rcParams)
+    figure = new_figure(3.3, 2.0)
+    headline(figure, "title")
+    heading(figure.add_axes((0.2, 0.2, 0.5, 0.5)), "panel", 1.0)
+    figure.canvas.draw()
+    assert type(figure.canvas).__name__ == "FigureCanvasAgg"
+    assert figure.get_facecolor() == (1.0, 1.0, 1.0, 1.0)
+    assert dict(mpl.rcParams) == before
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance as WCAG 2 spells it out, channel by channel."""
+    total = 0.0
+    for weight, start in ((0.2126, 1), (0.7152, 3), (0.0722, 5)):
+        value = int(colour[start : start + 2], 16) / 255
+        total += weight * (value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4)
+    return total
+
+
+@pytest.mark.parametrize("colour", ["#FFFFFF", "#000000", "#0072B2", "#009E73", "#21918C", "#767676", "#700070"])
+def test_ink_has_the_better_contrast(colour: str) -> None:
+    on_black, on_white = (luminance(colour) + 0.05) / 0.05, 1.05 / (luminance(colour) + 0.05)
+    assert ink_on(colour) == ("black" if on_black > on_white else "white")
+
+
+@pytest.mark.parametrize(("inches", "step"), [(1.0, 1), (0.1, 2), (0.05, 5), (0.02, 10), (0.0001, 500)])
+def test_tick_steps_leave_room(inches: float, step: int) -> None:
+    assert tick_step(inches, 0.15) == step
+
+
+def test_folding_keeps_the_words_and_their_lines() -> None:
+    text = fold("one two three\nfour $5", inches=0.5, size=9)
+    assert text.split() == ["one", "two", "three", "four", r"\$5"]
+    assert max(map(len, text.split("\n"))) <= 7

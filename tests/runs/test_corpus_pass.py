@@ -1,0 +1,258 @@
+"""A pass that runs out of memory, is interrupted, or is shared gives the numbers of one that is not."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+from pandas.testing import assert_frame_equal
+from saved import Memory, build, save, sentence, tree
+from tiers import rest_slow
+from torch import nn
+from transformers import PreTrainedTokenizerBase
+
+from headlens import memory as models_memory
+from headlens.analyses.classify.analysis import ClassifyOptions, Frequencies, classify
+from headlens.analyses.classify.roles import Thresholds
+from headlens.corpora.frequency import CorpusFrequency
+from headlens.corpora.sentence import Example
+from headlens.errors import ModelError, OutputError
+from headlens.models.loading import LoadedModel, load
+from headlens.runs.checkpoint import Keeper
+from headlens.runs.corpus_pass import CorpusPass
+from headlens.runs.processes import Processes
+
+TREES = [
+    tree(s, v, "old", o) for s in ("dogs", "cats", "teachers") for v in ("chase", "see") for o in ("mice", "birds")
+]
+LONGER = [
+    sentence("the story of the old teachers and the small mice never ends"),
+    sentence("They sleep , it seems ."),
+    sentence("a " * 60 + "b"),  # longer than the model reads
+]
+CORPUS = Memory([Example(s) for s in [*TREES, *LONGER]])
+OPTIONS = ClassifyOptions(("nsubj", "obj"), Thresholds(min_instances=5), batch_tokens=30)
+FREQUENCIES = Frequencies(CorpusFrequency.count(CORPUS))
+
+
+@pytest.fixture(autouse=True)
+def _no_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each lack of memory collects garbage, which takes long in a process with many modules; see tests of `memory`."""
+    monkeypatch.setattr(models_memory, "free", lambda _: None)
+
+
+@pytest.fixture(scope="module")
+def loaded(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
+    folder = tmp_path_factory.mktemp("models") / "tiny"
+    return load(save(build("BertModel", len(wordpiece_tokenizer)), folder, wordpiece_tokenizer))
+
+
+def run(loaded: LoadedModel, how: CorpusPass | None = None, corpus: Memory = CORPUS) -> dict[str, pd.DataFrame]:
+    found = classify(loaded, corpus, OPTIONS, FREQUENCIES, how=how)
+    counts = pd.DataFrame([vars(found.encoding) | {k: str(v) for k, v in vars(found.annotation).items()}])
+    return found.frames("tiny") | {"counts": counts}
+
+
+@pytest.fixture(scope="module")
+def expected(loaded: LoadedModel) -> dict[str, pd.DataFrame]:
+    return run(loaded)
+
+
+def assert_same(found: dict[str, pd.DataFrame], expected: dict[str, pd.DataFrame], within: float = 0.0) -> None:
+    assert list(found) == list(expected)
+    for name, frame in expected.items():
+        assert_frame_equal(found[name], frame, check_exact=within == 0, rtol=0, atol=within, obj=name)
+
+
+@contextmanager
+def hooked(loaded: LoadedModel, layer: int, hook: Callable[[torch.Tensor], None]) -> Iterator[None]:
+    """Something happens when a layer gets its input, half-way through the pass."""
+    module: Any = loaded.model.base_model
+    watch: Callable[[nn.Module, Any], None] = lambda _, inputs: hook(inputs[0])  # noqa: E731
+    handle = module.encoder.layer[layer].register_forward_pre_hook(watch)
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+# --- out of memory
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+@pytest.mark.parametrize("most", [7, 14, 28])
+def test_batches_are_halved_until_they_fit_and_nothing_counts_twice(
+    loaded: LoadedModel, expected: dict[str, pd.DataFrame], layer: int, most: int
+) -> None:
+    sizes: list[int] = []
+    warnings: list[str] = []
+
+    def memory(hidden: torch.Tensor) -> None:
+        tokens = hidden.shape[0] * hidden.shape[1]
+        sizes.append(tokens)
+        if tokens > most and hidden.shape[0] > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+    with hooked(loaded, layer, memory):
+        found = run(loaded, CorpusPass(warn=warnings.append))
+    assert_same(found, expected, within=1e-6)
+    assert max(sizes) > most, "the test must have made memory run out"
+    assert len(warnings) == 1
+    assert "batches are halved" in warnings[0]
+    assert "--batch-tokens" in warnings[0]
+
+
+def test_a_size_that_failed_is_not_tried_again(loaded: LoadedModel) -> None:
+    failed = 0
+
+    def memory(hidden: torch.Tensor) -> None:
+        nonlocal failed
+        if hidden.shape[0] > 2:
+            failed += 1
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    many = Memory([Example(s) for s in TREES * 5])
+    with hooked(loaded, 0, memory):
+        run(loaded, CorpusPass(warn=lambda _: None), many)
+    assert failed <= 2
+
+
+@pytest.mark.parametrize("error", [RuntimeError("DefaultCPUAllocator: can't allocate memory"), MemoryError()])
+def test_a_sentence_that_never_fits_is_an_error_with_advice(loaded: LoadedModel, error: Exception) -> None:
+    def memory(_: torch.Tensor) -> None:
+        raise error
+
+    with (
+        hooked(loaded, 1, memory),
+        pytest.raises(ModelError, match=r"(?s)no memory for a single sentence.*--device cpu"),
+    ):
+        run(loaded, CorpusPass(warn=lambda _: None))
+
+
+def test_other_errors_are_not_taken_for_a_lack_of_memory(loaded: LoadedModel) -> None:
+    def broken(_: torch.Tensor) -> None:
+        raise RuntimeError("shapes cannot be multiplied")
+
+    with hooked(loaded, 1, broken), pytest.raises(RuntimeError, match="multiplied"):
+        run(loaded)
+
+
+def test_python_users_get_a_warning(loaded: LoadedModel) -> None:
+    def memory(hidden: torch.Tensor) -> None:
+        if hidden.shape[0] > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    with hooked(loaded, 0, memory), pytest.warns(UserWarning, match="batches are halved"):
+        run(loaded)
+
+
+# --- interrupted
+
+
+def keeper(path: Path, **depends: str) -> Keeper:
+    return Keeper(path / "pass.npz", {"the corpus": "abc", **depends})
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_a_signal_waits_for_the_batch_and_the_rest_is_done_later(
+    loaded: LoadedModel, expected: dict[str, pd.DataFrame], tmp_path: Path, after: int, number: int
+) -> None:
+    class Stopped(BaseException):
+        pass
+
+    def stop(*_: object) -> None:
+        raise Stopped
+
+    passes = 0
+
+    def count(_: torch.Tensor) -> None:
+        nonlocal passes
+        passes += 1
+        if passes == after:
+            signal.raise_signal(number)
+
+    before = signal.signal(number, stop)
+    try:
+        with hooked(loaded, 1, count), pytest.raises(Stopped):
+            run(loaded, CorpusPass(keeper=keeper(tmp_path)))
+        assert passes == after, "the batch in which the signal came was finished, the next one not begun"
+        with hooked(loaded, 1, count):
+            assert_same(run(loaded, CorpusPass(keeper=keeper(tmp_path))), expected)
+        total = passes
+        assert signal.getsignal(number) is stop
+        with hooked(loaded, 1, count):  # what is complete is not run again
+            assert_same(run(loaded, CorpusPass(keeper=keeper(tmp_path))), expected)
+        assert passes == total
+    finally:
+        signal.signal(number, before)
+
+
+@pytest.mark.parametrize("after", [1, 2, 4])
+def test_a_pass_that_breaks_off_goes_on_from_what_was_kept(
+    loaded: LoadedModel, expected: dict[str, pd.DataFrame], tmp_path: Path, after: int
+) -> None:
+    @dataclass
+    class Often(Keeper):
+        due = True
+
+        def __init__(self, path: Path) -> None:
+            Keeper.__init__(self, path / "pass.npz", {})
+
+    passes = 0
+
+    def crash(_: torch.Tensor) -> None:
+        nonlocal passes
+        passes += 1
+        if passes == after:
+            raise ZeroDivisionError
+
+    with hooked(loaded, 1, crash):
+        with pytest.raises(ZeroDivisionError):
+            run(loaded, CorpusPass(keeper=Often(tmp_path)))
+        steps: list[int] = []
+        assert_same(run(loaded, CorpusPass(steps.append, keeper=Often(tmp_path))), expected)
+    assert sum(steps) == len(CORPUS.examples), "progress counts what was done before, and what is left out"
+
+
+def test_what_was_kept_for_another_corpus_is_refused(loaded: LoadedModel, tmp_path: Path) -> None:
+    run(loaded, CorpusPass(keeper=keeper(tmp_path, model="x")))
+    with pytest.raises(OutputError, match=r"(?s)model changed since the run was interrupted.*--overwrite"):
+        run(loaded, CorpusPass(keeper=keeper(tmp_path, model="y")))
+
+
+@pytest.mark.parametrize("content", [b"", b"PK nonsense", b"x" * 1000])
+def test_a_kept_file_that_is_damaged_is_refused(loaded: LoadedModel, tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "pass.npz").write_bytes(content)
+    with pytest.raises(OutputError, match=r"(?s)pass.npz cannot be read.*--overwrite"):
+        run(loaded, CorpusPass(keeper=keeper(tmp_path)))
+
+
+# --- shared
+
+
+@dataclass(frozen=True)
+class Mailbox(Processes):
+    """Processes that run one after the other; the last one sees what all have sent."""
+
+    letters: list[Any] = field(default_factory=list)
+
+    def gather(self, value: Any) -> list[Any]:
+        self.letters.append(value)
+        return list(self.letters)
+
+
+@pytest.mark.parametrize("count", rest_slow([1, 2, 3, 8, 20], [1, 3]))
+def test_shards_of_any_number_add_up(loaded: LoadedModel, expected: dict[str, pd.DataFrame], count: int) -> None:
+    # 15 examples: uneven shards, and with 20 processes empty ones
+    letters: list[Any] = []
+    found = [run(loaded, CorpusPass(processes=Mailbox(rank, count, letters))) for rank in range(count)][-1]
+    found["counts"]["arcs"] = expected["counts"]["arcs"]  # the same counts in another order
+    assert_same(found, expected, within=1e-6)

@@ -1,0 +1,133 @@
+"""The options of a mask, read and refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+import zoo
+from watching import run
+
+from headlens.errors import OptionError
+from headlens.interventions.attention_mask import AttentionMask, Controlled, PatternMask
+from headlens.interventions.patterns import Full, Global, Star, Window
+from headlens.runs.mask_option import MaskOptions, masked, read_layers, read_mask
+
+
+def test_nothing_is_masked_unless_asked_for() -> None:
+    options = MaskOptions()
+    assert options.source() is None
+    assert options.facts() == {}
+    assert options.as_options() == []
+    model, told = zoo.ZOO["bert"].build(), list[str]()
+    inputs = {"input_ids": zoo.ids((4,), 0)}
+    plain = run(model, inputs)
+    with masked(model, options, told.append):
+        assert torch.equal(run(model, inputs), plain)
+
+
+def test_patterns_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_mask("window:3|global") == PatternMask(Window(3) | Global(1))
+    AttentionMask(torch.ones(1, 1, 4, 4) > 0, name="mine").save(tmp_path / "mask.safetensors")
+    (tmp_path / "star").mkdir()
+    for text in ("mask.safetensors", ".", str(tmp_path), "./mask.safetensors"):
+        assert read_mask(text).name == "mine"
+    # a name is a pattern's, whatever lies in the folder
+    assert read_mask("star") == PatternMask(Star())
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("windwo:3", "Did you mean window?"),
+        ("masks/none.safetensors", "masks/none.safetensors: there is no such mask file"),
+        ("none.safetensors", "there is no such mask file"),
+        ("runs/dam", "there is no such mask file"),
+    ],
+)
+def test_what_is_no_mask(text: str, message: str) -> None:
+    with pytest.raises(OptionError) as error:
+        read_mask(text)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "layers"),
+    [
+        *((None, None), ("all", None), ("6-8", (6, 7, 8)), ("0, 2,4-5", (0, 2, 4, 5)), ("3", (3,)), ("1-1,1", (1,))),
+        *(("first:2", (0, 1)), ("last:3", (9, 10, 11)), ("first:1,last:1", (0, 11)), ("last:12", tuple(range(12)))),
+    ],
+)
+def test_layers(text: str | None, layers: tuple[int, ...] | None) -> None:
+    assert read_layers(text, 12) == layers
+
+
+@pytest.mark.parametrize(
+    "text", ["", "a", "6-", "-6", "8-6", "1,,2", "1.5", "²", "first", "last:0", "last:-1", "middle:3"]
+)
+def test_what_are_no_layers(text: str) -> None:
+    with pytest.raises(OptionError, match="is no range of layers"):
+        MaskOptions("star", layers=text)
+
+
+def test_the_last_layers_are_those_of_the_model() -> None:
+    model = zoo.ZOO["bert"].build()  # 3 layers
+    inputs = {"input_ids": zoo.ids((6,), 0), "attention_mask": zoo.real((6,))}
+    found = []
+    for layers in ("last:2", "1-2", "first:2"):
+        with masked(model, MaskOptions("star", layers=layers), print):
+            found.append(run(model, inputs))
+    assert torch.equal(found[0], found[1])
+    assert not torch.allclose(found[0], found[2], atol=1e-4)
+    with (
+        pytest.raises(OptionError, match=r"--layers 'last:4': there are 3 layers\.\nGive at most last:3"),
+        masked(model, MaskOptions("star", layers="last:4"), print),
+    ):
+        pass
+
+
+def test_controls() -> None:
+    assert MaskOptions(no_diagonal=True).source() == Controlled(PatternMask(Full()))
+    star = PatternMask(Star())
+    assert MaskOptions("star", no_diagonal=True).source() == Controlled(star)
+    assert MaskOptions("star", drop_random=True, mask_seed=3).source() == Controlled(star, "random", 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"no_diagonal": True, "drop_random": True}, "two controls"),
+        ({"layers": "0-1"}, "--layers says where a mask holds, and there is none"),
+        ({"mask": "star", "mask_seed": 1}, "--mask-seed: nothing is drawn"),
+    ],
+)
+def test_options_that_do_not_go_together(options: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        MaskOptions(**options)  # type: ignore[arg-type]
+
+
+def test_the_same_for_another_command_line() -> None:
+    options = MaskOptions("window:1|global", "0-1", drop_random=True, mask_seed=2)
+    assert options.as_options() == [
+        *("--mask", "window:1|global", "--layers", "0-1", "--drop-random", "--mask-seed", "2")
+    ]
+    facts = options.facts()["mask"]
+    assert facts["layers"] == "0-1"
+    assert facts["name"] == "window:width=1|global:tokens=1 without as many at random"
+    assert len(facts["sha256"]) == 64
+
+
+@pytest.mark.parametrize("name", ["bert", "gpt2"])
+def test_patterns_are_for_the_encoder_or_else_the_decoder(name: str) -> None:
+    entry, told = zoo.ZOO[name], list[str]()
+    model, inputs = entry.build(), zoo.padded(entry)
+    plain = run(model, inputs)
+    with masked(model, MaskOptions("window:1"), told.append):
+        assert not torch.allclose(run(model, inputs), plain, atol=1e-3)
+    assert told == []
+    with masked(model, MaskOptions("window:0", no_diagonal=True), told.append):
+        assert torch.isfinite(run(model, inputs)).all()
+    assert len(told) == 1
+    assert "left without any key" in told[0]

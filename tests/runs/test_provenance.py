@@ -1,0 +1,82 @@
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from headlens.runs import provenance
+
+
+def git(folder: Path, *arguments: str) -> str:
+    identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+    done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    git(tmp_path, "init", "-q")
+    (tmp_path / "module.py").write_text("x = 1\n")
+    git(tmp_path, "add", "module.py")
+    git(tmp_path, "commit", "-qm", "first")
+    return tmp_path
+
+
+def test_versions_are_those_of_the_installed_packages() -> None:
+    found = provenance.versions()
+    assert found["numpy"] == np.__version__
+    assert found["python"].startswith("3.")
+
+
+def test_the_commit_of_a_checkout(checkout: Path) -> None:
+    commit = git(checkout, "rev-parse", "HEAD")
+    assert provenance.git_commit(checkout / "module.py") == commit
+    (checkout / "module.py").write_text("x = 2\n")
+    assert provenance.git_commit(checkout / "module.py") == f"{commit}-dirty"
+
+
+def test_a_file_that_merely_lies_in_a_repository_has_no_commit(checkout: Path) -> None:
+    (checkout / "installed.py").write_text("")
+    assert provenance.git_commit(checkout / "installed.py") is None
+
+
+def test_no_repository_and_no_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert provenance.git_commit(tmp_path / "x.py") is None
+    monkeypatch.setattr(provenance.shutil, "which", lambda _: None)
+    assert provenance.git_commit() is None
+
+
+MEASURE = """
+from headlens.runs.provenance import command_line, peak_memory
+before = peak_memory()
+block = b"x" * 400_000_000
+print(None if before is None else peak_memory() - before)
+"""
+
+
+def test_peak_memory_grows_with_what_is_used() -> None:
+    # in a process of its own: the peak of this one may lie far above what it uses now
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parents[2])}
+    done = subprocess.run([sys.executable, "-c", MEASURE], check=True, capture_output=True, text=True, env=environment)
+    if done.stdout.strip() == "None":
+        pytest.skip("this system does not tell")
+    assert 300_000_000 < int(done.stdout) < 600_000_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "typed"),
+    [
+        (["/usr/bin/headlens", "classify", "my model", "--limit", "3"], "headlens classify 'my model' --limit 3"),
+        (["C:/x/headlens.exe", "models"], "headlens models"),
+        (["/site-packages/headlens_cli/__main__.py"], "headlens"),
+        (["/home/me/study.py", "classify"], None),
+        ([""], None),
+    ],
+)
+def test_what_was_typed(arguments: list[str], typed: str | None) -> None:
+    assert provenance.command_line(arguments) == typed

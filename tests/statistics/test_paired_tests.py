@@ -1,0 +1,171 @@
+"""Paired statistics against scipy, statsmodels and counting everything."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar as reference
+
+from headlens.statistics.bootstrap import Draws
+from headlens.statistics.paired_tests import Compared, Comparison, holm, mcnemar, replicates_of
+
+PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
+
+
+def keys(n: int) -> list[str]:
+    return [f"example {i}" for i in range(n)]
+
+
+def mean(records: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        found: np.ndarray = weights @ records[:, 0] / weights.sum(axis=1)
+    return found
+
+
+def correlation(records: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    def one(row: np.ndarray) -> float:
+        covariance = np.cov(records.T, aweights=row, ddof=0)
+        return float(covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1]))
+
+    return np.array([one(row) for row in weights])
+
+
+def first(records: np.ndarray) -> np.ndarray:
+    return records[:, 0]
+
+
+def column(values: object) -> np.ndarray:
+    return np.array(values, np.float64)[:, None]
+
+
+def compare_means(ours: object, theirs: object, draws: Draws) -> Compared:
+    return Comparison(column(theirs), mean, draws).of(column(ours))
+
+
+@given(PAIRS)
+def test_mcnemar_is_that_of_statsmodels(pairs: list[tuple[int, int]]) -> None:
+    ours, theirs = np.array(pairs).T
+    table = [[int(((ours == i) & (theirs == j)).sum()) for j in (0, 1)] for i in (0, 1)]
+    if table[0][1] + table[1][0]:
+        assert mcnemar(ours, theirs) == pytest.approx(float(reference(table, exact=True).pvalue))
+    else:
+        assert mcnemar(ours, theirs) == 1
+    assert mcnemar(ours, theirs) == mcnemar(theirs, ours)
+
+
+def test_mcnemar_by_hand() -> None:
+    assert mcnemar([1, 1, 1, 1, 1, 0], [0, 0, 0, 0, 0, 0]) == pytest.approx(2 / 32)
+
+
+@pytest.mark.parametrize("scores", [[0, 0.5], [2, 1], [np.nan, 0]])
+def test_mcnemar_refuses_other_scores(scores: list[float]) -> None:
+    with pytest.raises(ValueError, match="scores of 0 and 1"):
+        mcnemar(scores, [0, 1])
+
+
+def test_scores_must_pair() -> None:
+    with pytest.raises(ValueError, match=r"\(2,\) and \(3,\)"):
+        mcnemar([0, 1], [0, 1, 1])
+    with pytest.raises(ValueError, match="2 examples, but draws of 3"):
+        compare_means([0, 1], [1, 1], Draws.of(keys(3)))
+    with pytest.raises(ValueError, match="1 examples, but draws of 2"):
+        Comparison(column([0, 1]), mean, Draws.of(keys(2))).of(column([1]))
+
+
+def test_replicates_are_the_metric_of_repeated_examples() -> None:
+    rng = np.random.default_rng(0)
+    records, draws = rng.normal(size=(30, 2)), Draws.of(keys(30), 20)
+    for value, counts in zip(replicates_of(records, correlation, draws), draws.counts, strict=True):
+        repeated = np.repeat(records, counts, axis=0)
+        assert value == pytest.approx(float(np.corrcoef(repeated.T)[0, 1]))
+
+
+def test_the_value_and_the_difference_are_those_of_the_metric() -> None:
+    rng = np.random.default_rng(1)
+    ours, theirs = rng.normal(size=(2, 40, 2))
+    found = Comparison(theirs, correlation, Draws.of(keys(40), 20)).of(ours)
+    assert found.value == pytest.approx(float(np.corrcoef(ours.T)[0, 1]))
+    assert found.delta == pytest.approx(float(np.corrcoef(ours.T)[0, 1] - np.corrcoef(theirs.T)[0, 1]))
+
+
+def test_replicates_are_paired() -> None:
+    rng = np.random.default_rng(1)
+    theirs = rng.normal(size=(40, 1))
+    found = Comparison(theirs, mean, Draws.of(keys(40), 200)).of(theirs + 1)
+    assert (found.low, found.delta, found.high) == pytest.approx((1, 1, 1))
+
+
+def test_right_and_wrong_get_the_exact_p_value() -> None:
+    rng = np.random.default_rng(2)
+    ours, theirs = rng.integers(0, 2, (2, 50))
+    found = Comparison(column(theirs), mean, Draws.of(keys(50)), first).of(column(ours))
+    assert found.p_value == mcnemar(ours, theirs)
+
+
+def test_the_interval_is_that_of_a_t_test_for_many_examples() -> None:
+    rng = np.random.default_rng(3)
+    theirs = rng.normal(size=800)
+    ours = theirs + rng.normal(0.05, 0.5, size=800)
+    found = compare_means(ours, theirs, Draws.of(keys(800), 2000))
+    expected = stats.ttest_rel(ours, theirs)
+    interval = expected.confidence_interval()
+    assert found.low == pytest.approx(interval.low, abs=0.006)
+    assert found.high == pytest.approx(interval.high, abs=0.006)
+    assert found.p_value == pytest.approx(expected.pvalue, abs=0.02)
+
+
+def test_p_values_are_even_when_systems_do_not_differ() -> None:
+    rng = np.random.default_rng(4)
+    draws = Draws.of(keys(100), 200)
+    pairs = rng.normal(size=(200, 2, 100))
+    p_values = [compare_means(a, b, draws).p_value for a, b in pairs]
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+
+
+def test_the_same_system_differs_by_nothing() -> None:
+    records = np.random.default_rng(5).normal(size=(30, 2))
+    found = Comparison(records, correlation, Draws.of(keys(30), 100)).of(records)
+    assert (found.delta, found.low, found.high, found.p_value) == (0, 0, 0, 1)
+
+
+def test_the_interval_has_the_difference_inside() -> None:
+    found = compare_means([1, 0, 1, 1, 0], [0, 0, 0, 1, 0], Draws.of(keys(5), 1))
+    assert found.low <= found.delta <= found.high
+
+
+def test_replicates_without_a_value_are_left_out() -> None:
+    # Equal keys are drawn together: many replicates have none of them.
+    found = compare_means([0.5] * 5, [0.25] * 5, Draws.of(["same"] * 5, 200))
+    assert (found.delta, found.low, found.high) == (0.25, 0.25, 0.25)
+    never = Comparison(np.ones((5, 1)), lambda _, w: np.full(len(w), np.nan), Draws.of(keys(5), 5)).of(np.ones((5, 1)))
+    assert np.isnan([never.delta, never.low, never.high, never.p_value]).all()
+
+
+# statsmodels collects garbage at every call, which takes long in a process that has run many tests.
+@settings(max_examples=25)
+@given(st.lists(st.integers(0, 100), min_size=1, max_size=20))
+def test_holm_by_its_definition(percent: list[int]) -> None:
+    p_values = [p / 100 for p in percent]
+    found, order = holm(p_values), np.argsort(p_values)
+    highest = 0.0
+    for rank, i in enumerate(order):
+        highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
+        assert found[i] == pytest.approx(highest)
+
+
+def test_holm_leaves_out_what_has_no_p_value() -> None:
+    assert holm([0.01, np.nan, 0.04])[[0, 2]] == pytest.approx([0.02, 0.04])
+    assert np.isnan(holm([0.01, np.nan])[1])
+    assert np.isnan(holm([np.nan])).all()
+
+
+def test_fewer_than_five_examples_have_no_interval() -> None:
+    for count, known in ((4, False), (5, True)):
+        records = np.linspace(0, 1, count)[:, None]
+        draws = Draws.of([str(i) for i in range(count)], 200)
+        found = Comparison(records, mean, draws).of(records + 0.1)
+        assert found.delta == pytest.approx(0.1)
+        assert np.isfinite([found.low, found.high, found.p_value]).all() == known

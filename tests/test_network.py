@@ -1,0 +1,118 @@
+"""Asking the hub whether it is there."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+from typing import Any
+
+import pytest
+from huggingface_hub import close_session, constants
+
+from headlens.network import hub_answers
+
+
+class Answers(BaseHTTPRequestHandler):
+    status = 200
+
+    def do_HEAD(self) -> None:
+        self.send_response(self.status)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+class Forbids(Answers):
+    status = 403
+
+
+@contextmanager
+def serving(handler: type[Answers]) -> Iterator[str]:
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+        thread.join()
+
+
+def unused_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def answers_within(seconds: float, **arguments: float) -> bool:
+    start = time.monotonic()
+    answer = hub_answers(**arguments)
+    assert time.monotonic() - start < seconds
+    return answer
+
+
+@pytest.fixture(autouse=True)
+def no_proxy_and_not_offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    close_session()  # a session keeps the proxies it was made with
+    yield
+    close_session()
+
+
+@pytest.mark.parametrize("handler", [Answers, Forbids])
+def test_any_answer_is_one(monkeypatch: pytest.MonkeyPatch, handler: type[Answers]) -> None:
+    with serving(handler) as url:
+        monkeypatch.setattr(constants, "ENDPOINT", url)
+        assert hub_answers()
+
+
+def test_a_port_without_a_listener(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", f"https://127.0.0.1:{unused_port()}/mirror")
+    assert not answers_within(1)
+
+
+def test_unknown_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise socket.gaierror("Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    assert not answers_within(1)
+
+
+def test_a_host_that_listens_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        monkeypatch.setattr(constants, "ENDPOINT", f"http://127.0.0.1:{server.getsockname()[1]}")
+        assert not answers_within(1, patience=0.1)
+
+
+def test_a_look_up_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(*_: Any, **__: Any) -> None:
+        time.sleep(0.5)
+        raise socket.gaierror("Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    assert not answers_within(0.4, patience=0.1)
+    time.sleep(0.5)  # its thread ends before what it uses is put back
+
+
+def test_offline_mode_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(socket, "create_connection", lambda *_, **__: pytest.fail("the network was asked"))
+    assert not hub_answers()
+
+
+def test_a_proxy_may_reach_what_we_cannot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "http://hub.invalid")
+    with serving(Answers) as proxy:
+        monkeypatch.setenv("http_proxy", proxy)
+        assert hub_answers()
+
+
+def test_a_dead_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{unused_port()}")
+    assert not answers_within(1)

@@ -1,0 +1,172 @@
+"""Training of masks: the penalty, what is learned of a planted task, and going on after an interruption."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from made_training import Folder, assert_equal, weights
+from tiers import rest_slow
+from transformers import BertConfig, BertForMaskedLM
+
+from headlens.interventions.gumbel_degrees import GumbelDegrees
+from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
+from headlens.interventions.learned_mask import PenaltyKind, SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask_model import MaskedModel
+from headlens.interventions.mask_distributions import MaskLaw
+from headlens.training.batch_sampler import Indices
+from headlens.training.loop import Trainer
+from headlens.training.mask_objective import MASK, Sparse, log_columns, sparsity
+from headlens.training.objectives import MaskedTokens
+from headlens.training.options import TrainingOptions
+
+N = 12
+OPTIONS = TrainingOptions(steps=200, batch_tokens=64 * N, learning_rate=5e-3, log_every=50, weight_decay=0.0)
+
+
+@dataclass(frozen=True)
+class PreviousToken:
+    """Random tokens; at every place the one before is to be told, or one further back."""
+
+    count: int = 640
+    back: int = 1
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        return [N] * self.count
+
+    def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
+        generator = torch.Generator().manual_seed(indices[0] + 1000 * epoch)
+        ids = torch.randint(1, 9, (len(indices), N), generator=generator)
+        labels = ids.roll(self.back, 1)
+        labels[:, : self.back] = -100
+        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
+
+
+def made(options: SoftMaskOptions, law: MaskLaw | None = None, draws: int = 1) -> MaskedModel:
+    torch.manual_seed(0)
+    shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
+    none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    model = BertForMaskedLM(BertConfig(vocab_size=10, max_position_embeddings=N, **shape, **none))
+    return MaskedModel(model, SoftMask(masked_sites(model), options, law, draws))
+
+
+def trainer(
+    masked: MaskedModel,
+    strength: float,
+    options: TrainingOptions = OPTIONS,
+    kind: PenaltyKind = "sum",
+    **more: Any,
+) -> Trainer:
+    objective = Sparse(MaskedTokens(), masked.mask, strength, kind)
+    return Trainer(options, objective, scales={MASK: 10.0}, record=log_columns, clip_apart=True, **more)
+
+
+@pytest.mark.parametrize(("structured", "strength"), [(True, 1e-3), (False, 3e-3)])
+def test_where_only_the_previous_token_matters_no_other_offset_is_kept(structured: bool, strength: float) -> None:
+    masked = made(SoftMaskOptions(N, structured=structured))
+    with masked.opened():
+        state = trainer(masked, strength).fit(masked, PreviousToken())
+    kept = masked.mask.kept()[0, :, 1:-1, 1:-1]
+    places = torch.arange(N - 2)
+    offset = (places[:, None] - places).abs()
+    # Positions are symmetric: with the previous token goes the next. One head is enough.
+    assert bool(kept.any(dim=0)[offset == 1].all())
+    assert not bool(kept[:, offset != 1].any())
+    assert state.log[-1]["sparsity"] == pytest.approx(sparsity(masked.mask.kept()))
+    assert state.log[0]["undecided"] > state.log[-1]["undecided"]
+    penalty = strength * float(masked.mask.penalty().detach())
+    # Chance is log 8 = 2.08.
+    assert state.log[-1]["loss"] - penalty < 0.7
+    assert state.log[0]["loss"] - penalty > 1.5
+
+
+@pytest.mark.parametrize("back", rest_slow([1, 2, 4]))
+def test_degrees_come_to_the_width_that_matters(back: int) -> None:
+    """Heads look as far back as they have to, and no further."""
+    law = GumbelDegrees(largest=7)
+    masked = made(SoftMaskOptions(N, structured=True, form="renormalised"), law)
+    with masked.opened():
+        state = trainer(masked, 0.3, replace(OPTIONS, steps=300), "mean").fit(masked, PreviousToken(back=back))
+    # The diagonal is always open.
+    degrees = law.kept(masked.mask.alpha.detach()).sum(dim=-1) - 1
+    assert int(degrees.max()) == back
+    # Chance is log 8 = 2.08.
+    assert state.log[-1]["loss"] < 0.4
+
+
+def test_the_penalty_is_that_of_the_pass() -> None:
+    """λ times the sum of what the forward pass drew, in every unit of the loss."""
+    masked, data = made(SoftMaskOptions(N, structured=True)), PreviousToken()
+    inputs = data.batch((0, 1, 2), 0)
+    objective = Sparse(MaskedTokens(), masked.mask, 0.01)
+    with masked.train().opened():
+        torch.manual_seed(4)
+        whole = objective.loss(masked, inputs).detach()
+        drawn = masked.mask.values.detach()
+        torch.manual_seed(4)
+        task = MaskedTokens().loss(masked, inputs).detach()
+    sums = sum(float(drawn[0, h, k]) * (N - 2 - k) * (2 if k else 1) for h in range(2) for k in range(N - 2))
+    assert set(drawn.unique().tolist()) == {0.0, 1.0}
+    assert objective.units(inputs) == 3 * (N - 1)
+    assert float(whole - task) == pytest.approx(0.01 * sums * 3 * (N - 1), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("law", "structured"),
+    [
+        (GumbelSigmoid(), False),
+        (GumbelSigmoid(), True),
+        (GumbelSigmoid(2.0, 0.5, straight_through=False), True),
+        (GumbelDegrees(2.0, 0.5, largest=4), True),
+    ],
+)
+def test_interrupted_and_gone_on_with(tmp_path: Path, law: MaskLaw, structured: bool) -> None:
+    """Bit by bit as if it had never stopped, noise and temperature included."""
+    options = replace(OPTIONS, steps=7, log_every=3)
+    draws = 7
+
+    def run(keeper: Folder | None) -> tuple[MaskedModel, list[dict[str, float]]]:
+        masked = made(SoftMaskOptions(N, structured=structured), law, draws)
+        with masked.opened():
+            log = trainer(masked, 1e-3, options, keeper=keeper).fit(masked, PreviousToken()).log
+        return masked, log
+
+    whole, log = run(None)
+    with pytest.raises(KeyboardInterrupt):
+        run(Folder(tmp_path / "state", stop_after=4))
+    torch.manual_seed(99)
+    resumed, again = run(Folder(tmp_path / "state"))
+    assert_equal(weights(resumed), weights(whole))
+    assert again == log
+    assert int(resumed.mask.drawn) == 7
+    assert [row["temperature"] for row in log][-1] == pytest.approx(law.final_temperature or 1.0)
+
+
+def test_alpha_has_no_weight_decay_and_a_rate_of_its_own() -> None:
+    from headlens.training.objectives import parameter_groups
+
+    masked = made(SoftMaskOptions(N))
+    groups = parameter_groups(masked, 0.1, {MASK: 7.0})
+    (own,) = [g for g in groups if any(p is masked.mask.alpha for p in g["params"])]
+    assert (own["weight_decay"], own["scale"], len(own["params"])) == (0.0, 7.0, 1)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_large_gradients_of_a_mask_can_be_clipped_apart(apart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whose norm is clipped: all parameters together, or the mask by itself."""
+    found = []
+    clip = torch.nn.utils.clip_grad_norm_
+    monkeypatch.setattr(
+        torch.nn.utils, "clip_grad_norm_", lambda p, *a, **k: found.append(len(p := list(p))) or clip(p, *a, **k)
+    )
+    masked = made(SoftMaskOptions(N))
+    one = replace(trainer(masked, 0.0, replace(OPTIONS, steps=1)), clip_apart=apart)
+    with masked.opened():
+        one.fit(masked, PreviousToken())
+    everything = len(list(masked.parameters()))
+    assert found == ([everything - 1, 1] if apart else [everything])
