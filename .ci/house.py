@@ -1,0 +1,112 @@
+"""Measure how the code is laid out: sizes, names that occur twice, docstrings that say little.
+
+`python .ci/house.py` prints a table of headlens and cli, with what each measure should come to; `--list` also names
+the places. It imports nothing of headlens and changes nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+# Files that mean the same in every folder.
+PATTERN = {
+    *("__init__.py", "recipe.py", "analysis.py", "tables.py", "figures.py", "report.py", "plan.py"),
+    *("head_cards.py", "overviews.py", "map_figure.py", "results_table.py", "sweep.py"),
+}
+FEW_WORDS = 3
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+Documented = Function | ast.ClassDef
+
+
+def files() -> list[Path]:
+    return sorted(path for part in ("headlens", "cli") for path in (ROOT / part).rglob("*.py"))
+
+
+def docstring_lines(tree: ast.AST) -> set[int]:
+    """The lines of all docstrings."""
+    found: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | Documented) and ast.get_docstring(node, clean=False) is not None:
+            found |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return found
+
+
+def lines_of_code(text: str, tree: ast.AST) -> tuple[set[int], int]:
+    """Lines with code outside docstrings and comments, and how many lines have a comment."""
+    code: set[int] = set()
+    comments = 0
+    idle = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        comments += token.type == tokenize.COMMENT
+        if token.type not in idle:
+            code |= set(range(token.start[0], token.end[0] + 1))
+    return code - docstring_lines(tree), comments
+
+
+def twice(places: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Names that stand in several places."""
+    found = defaultdict(list)
+    for name, place in places:
+        found[name].append(place)
+    return {name: where for name, where in found.items() if len(where) > 1}
+
+
+def definitions(tree: ast.Module, kind: type[ast.AST] | tuple[type[ast.AST], ...]) -> Iterator[str]:
+    """Public names that a module defines at its top."""
+    for node in tree.body:
+        if isinstance(node, kind) and not getattr(node, "name", "_").startswith("_"):
+            yield str(getattr(node, "name", ""))
+
+
+def main() -> None:
+    trees = {path: ast.parse(path.read_text(encoding="utf-8")) for path in files()}
+    names = {path: path.relative_to(ROOT).as_posix() for path in trees}
+    measured = [lines_of_code(path.read_text(encoding="utf-8"), tree) for path, tree in trees.items()]
+    code = {path: lines for path, (lines, _) in zip(trees, measured, strict=True)}
+    total, comments = sum(map(len, code.values())), sum(count for _, count in measured)
+    functions = [(p, n) for p, tree in trees.items() for n in ast.walk(tree) if isinstance(n, Function)]
+    sizes = [len(code[p] & set(range(n.body[0].lineno, (n.end_lineno or 0) + 1))) for p, n in functions]
+    folders = Counter(p.parent.relative_to(ROOT).as_posix() for p in trees if p.name != "__init__.py")
+    short = [
+        f"{names[path]}:{node.lineno} {text!r}"
+        for path, tree in trees.items()
+        for node in ast.walk(tree)
+        if isinstance(node, Documented) and (text := ast.get_docstring(node)) is not None
+        if len(re.findall(r"[A-Za-z]{4,}", text)) <= FEW_WORDS
+    ]
+    files_twice = twice((p.name, names[p]) for p in trees if p.name not in PATTERN)
+    classes = twice((name, names[p]) for p, tree in trees.items() for name in definitions(tree, ast.ClassDef))
+    public = twice((name, names[p]) for p, tree in trees.items() for name in definitions(tree, Function))
+    largest, most = folders.most_common(1)[0]
+    rows: list[tuple[str, object, str, Iterable[str]]] = [
+        ("files", len(trees), "", ()),
+        ("lines of code", total, "26000 at most", ()),
+        ("lines with a comment, %", round(100 * comments / total, 1), "3 to 5", ()),
+        (f"files in the largest folder ({largest})", most, "25 at most", ()),
+        ("file names that occur twice", len(files_twice), "0", told(files_twice)),
+        ("public classes of the same name", len(classes), "0", told(classes)),
+        ("public functions of the same name", len(public), "0", told(public)),
+        ("functions of at most 3 lines, %", round(100 * sum(s <= 3 for s in sizes) / len(sizes)), "", ()),
+        ("docstrings of at most 3 words", len(short), "0", short),
+    ]
+    for what, number, goal, places in rows:
+        print(f"{what:60} {number!s:>8}  {goal}")
+        if "--list" in sys.argv:
+            print("".join(f"    {place}\n" for place in places), end="")
+
+
+def told(found: dict[str, list[str]]) -> list[str]:
+    """A line for each name, with its places."""
+    return [f"{name}: {', '.join(places)}" for name, places in sorted(found.items())]
+
+
+if __name__ == "__main__":
+    main()
