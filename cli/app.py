@@ -28,7 +28,7 @@ from . import (
     train_dam,
 )
 from .lists import ListsOnce
-from .processes import rank
+from .process_rank import rank
 
 _DEBUG = "Run again with --debug for the traceback."
 # What shells say of a program whose reader has left, as in `headlens models | head -1`: 128 + SIGPIPE, like the codes

@@ -35,7 +35,7 @@ def compact(
     from headlens.analyses.compact.recipe import CompactRequest, run_compact
     from headlens.corpora.sources import CorpusOptions
 
-    from .tables import compact_table
+    from .tables import compact_screen_table
 
     request = CompactRequest(
         model=model,
@@ -53,6 +53,6 @@ def compact(
         return
     screen = output.screen()
     run = run_compact(request, screen)
-    screen.show(compact_table(run.table))
+    screen.show(compact_screen_table(run.table))
     screen.notes([f"Self-check, beside the masked model: {run.difference}.", *run.notes])
     screen.finish(run.summary(), run.files, shlex.join(["headlens", "classify", str(run.folder)]))

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from . import dam_options as d
 from . import options as o
 from .gate_groups import LessonGroup
-from .gate_options import parts
-from .groups import Group, LoopGroup
+from .gate_options import split_list
+from .groups import LoopGroup, OptionGroup
 
 if TYPE_CHECKING:
     from headlens.analyses.dam.learning import DamOptions
-    from headlens.training.options import LoopOptions
+    from headlens.training.hyperparameters import LoopOptions
 
 
 @dataclass(frozen=True)
@@ -31,13 +31,13 @@ class MaskTrainingGroup(LoopGroup):
 
     def options(self) -> LoopOptions:
         """As the package wants them."""
-        from headlens.training.options import LoopOptions
+        from headlens.training.hyperparameters import LoopOptions
 
         return LoopOptions(**vars(self))
 
 
 @dataclass(frozen=True)
-class LearnedMaskGroup(Group):
+class LearnedMaskGroup(OptionGroup):
     """What the mask is like, and how it is learned."""
 
     structured: d.StructuredOption = True
@@ -58,9 +58,9 @@ class LearnedMaskGroup(Group):
         """As the package wants them."""
         from headlens.analyses.dam.learning import DamOptions
         from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
-        from headlens.interventions.learned_mask import SoftMaskOptions
+        from headlens.interventions.learned_mask import LearnedMaskOptions
 
         shape = (longest, self.structured, self.per_layer, self.form, self.strength, self.diagonal, self.noise)
         law = GumbelSigmoid(self.temperature, self.final_temperature, self.straight_through)
-        rate, frozen = self.mask_learning_rate, parts(self.freeze)
-        return DamOptions(SoftMaskOptions(*shape), law, self.penalty, rate, frozen, self.layers)
+        rate, frozen = self.mask_learning_rate, split_list(self.freeze)
+        return DamOptions(LearnedMaskOptions(*shape), law, self.penalty, rate, frozen, self.layers)

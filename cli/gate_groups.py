@@ -10,13 +10,13 @@ from . import options as o
 from . import role_options as r
 from . import task_options as t
 from . import training_options as tr
-from .groups import Group, LoopGroup, TaskGroup
+from .groups import LoopGroup, OptionGroup, TaskGroup
 
 if TYPE_CHECKING:
-    from headlens.analyses.prune.gates import GateOptions
+    from headlens.analyses.prune.gate_training import GateOptions
     from headlens.analyses.prune.recipe import RoleOptions, SweepTraining
-    from headlens.analyses.prune.sweep import SweepOptions
-    from headlens.analyses.training.training_set_options import LessonData
+    from headlens.analyses.prune.sweep import PenaltySweepOptions
+    from headlens.analyses.training.training_set_options import TrainingSetOptions
 
 
 @dataclass(frozen=True)
@@ -36,16 +36,16 @@ class LessonGroup(TaskGroup):
     label_smoothing: tr.SmoothingOption = 0.1
     next_sentence: tr.NextSentenceOption = False
 
-    def lesson(self, task: str) -> LessonData:
+    def lesson(self, task: str) -> TrainingSetOptions:
         """As the package wants them."""
-        from headlens.analyses.training.training_set_options import LessonData
+        from headlens.analyses.training.training_set_options import TrainingSetOptions
 
         examples = {f.name for f in fields(TaskGroup)}
-        return LessonData(self.of(task), **{k: v for k, v in vars(self).items() if k not in examples})
+        return TrainingSetOptions(self.of(task), **{k: v for k, v in vars(self).items() if k not in examples})
 
 
 @dataclass(frozen=True)
-class GateGroup(Group):
+class GateGroup(OptionGroup):
     """Which heads have gates, and how strongly these are to close."""
 
     lambdas: g.LambdasOption = None
@@ -61,18 +61,18 @@ class GateGroup(Group):
 
     def options(self) -> GateOptions:
         """Of every run, as the package wants them."""
-        from headlens.analyses.prune.gates import GateOptions
+        from headlens.analyses.prune.gate_training import GateOptions
 
-        stacks: Any = g.parts(self.gates) or ()
-        rate, frozen = self.gate_learning_rate, g.parts(self.freeze)
+        stacks: Any = g.split_list(self.gates) or ()
+        rate, frozen = self.gate_learning_rate, g.split_list(self.freeze)
         return GateOptions(stacks, frozen, self.penalty, self.gate_start, rate, self.save)
 
-    def sweep(self) -> SweepOptions:
+    def sweep(self) -> PenaltySweepOptions:
         """Of the sweep."""
-        from headlens.analyses.prune.sweep import SweepOptions
+        from headlens.analyses.prune.sweep import PenaltySweepOptions
 
-        strengths = None if self.lambdas is None else g.numbers("--lambdas", self.lambdas)
-        return SweepOptions(strengths, self.target_heads, self.most_runs, self.from_scratch)
+        strengths = None if self.lambdas is None else g.split_numbers("--lambdas", self.lambdas)
+        return PenaltySweepOptions(strengths, self.target_heads, self.most_runs, self.from_scratch)
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class SweepTrainingGroup(LoopGroup):
 
 
 @dataclass(frozen=True)
-class RolesGroup(Group):
+class RolesGroup(OptionGroup):
     """Where the roles of heads are looked at."""
 
     roles_corpus: g.RolesCorpusOption = None

@@ -103,7 +103,7 @@ HeldShareOption = Annotated[
 ]
 
 
-def numbers(option: str, text: str | float) -> tuple[float, ...]:
+def split_numbers(option: str, text: str | float) -> tuple[float, ...]:
     """Split a comma-separated option into numbers; a single one may come from a file as a number."""
     try:
         return tuple(float(part) for part in names(str(text)))
@@ -111,6 +111,6 @@ def numbers(option: str, text: str | float) -> tuple[float, ...]:
         raise typer.BadParameter(f"{option} {text!r} is no list of numbers. Write 0.03,0.1,0.3.") from error
 
 
-def parts(text: str | None) -> tuple[str, ...] | None:
+def split_list(text: str | None) -> tuple[str, ...] | None:
     """Split a comma-separated option; None where it is not given, none for `none`."""
     return None if text is None else tuple(name for name in names(text) if name != "none")

@@ -17,30 +17,30 @@ from . import options as o
 from . import role_options as r
 from . import task_options as t
 from . import training_options as tr
-from .processes import rank
+from .process_rank import rank
 
 if TYPE_CHECKING:
     from headlens.analyses.ablate.pruning_options import PruneOptions
     from headlens.analyses.ablate.single_heads import AblationOptions
     from headlens.analyses.classify.roles import Thresholds
     from headlens.analyses.relevance.analysis import RelevanceOptions
-    from headlens.analyses.training.text import TextOptions, TextTask
+    from headlens.analyses.training.text_training import TextOptions, TextTask
     from headlens.models.loading import ModelOptions
     from headlens.runs.mask_option import MaskOptions
-    from headlens.runs.output_options import Place
+    from headlens.runs.output_options import OutputOptions
     from headlens.tasks.data_option import TaskData
-    from headlens.training.options import TrainingOptions
+    from headlens.training.hyperparameters import TrainingOptions
 
     from .screen import Screen
 
 
 @dataclass(frozen=True)
-class Group:
+class OptionGroup:
     """A dataclass whose fields are options."""
 
 
 @dataclass(frozen=True)
-class LoadGroup(Group):
+class LoadGroup(OptionGroup):
     """How a model is loaded."""
 
     device: o.DeviceOption = o.Device.auto
@@ -65,7 +65,7 @@ class LoadGroup(Group):
 
 
 @dataclass(frozen=True)
-class MaskGroup(Group):
+class MaskGroup(OptionGroup):
     """Where queries may look."""
 
     mask: m.MaskOption = None
@@ -82,7 +82,7 @@ class MaskGroup(Group):
 
 
 @dataclass(frozen=True)
-class ThresholdsGroup(Group):
+class ThresholdsGroup(OptionGroup):
     """When a head gets a role."""
 
     positional: r.PositionalOption = 0.90
@@ -102,7 +102,7 @@ class ThresholdsGroup(Group):
 
 
 @dataclass(frozen=True)
-class RelevanceGroup(Group):
+class RelevanceGroup(OptionGroup):
     """What relevance is."""
 
     rule: r.RuleOption = "epsilon"
@@ -118,7 +118,7 @@ class RelevanceGroup(Group):
 
 
 @dataclass(frozen=True)
-class TaskGroup(Group):
+class TaskGroup(OptionGroup):
     """The examples of a task; which task is an option of the command's own, `t.TaskOption`."""
 
     data: t.DataOption = None
@@ -137,7 +137,7 @@ class TaskGroup(Group):
 
 
 @dataclass(frozen=True)
-class AblationGroup(Group):
+class AblationGroup(OptionGroup):
     """How heads are taken out, and how a task is measured then."""
 
     mode: h.ModeOption = "zero"
@@ -155,7 +155,7 @@ class AblationGroup(Group):
 
 
 @dataclass(frozen=True)
-class PruningGroup(Group):
+class PruningGroup(OptionGroup):
     """How many heads go at once, and which."""
 
     prune: h.PruneOption = None
@@ -173,7 +173,7 @@ class PruningGroup(Group):
 
 
 @dataclass(frozen=True)
-class TextGroup(Group):
+class TextGroup(OptionGroup):
     """What is learned of a text."""
 
     vocabulary: tr.VocabularyOption = 8000
@@ -185,13 +185,13 @@ class TextGroup(Group):
 
     def options(self, task: TextTask) -> TextOptions:
         """As the package wants them."""
-        from headlens.analyses.training.text import TextOptions
+        from headlens.analyses.training.text_training import TextOptions
 
         return TextOptions(task, **vars(self) | {"longest": self.longest or 128})
 
 
 @dataclass(frozen=True)
-class LoopGroup(Group):
+class LoopGroup(OptionGroup):
     """Length and step size of a training."""
 
     epochs: tr.EpochsOption = 3.0
@@ -217,13 +217,13 @@ class TrainingGroup(LoopGroup):
 
     def options(self) -> TrainingOptions:
         """As the package wants them."""
-        from headlens.training.options import TrainingOptions
+        from headlens.training.hyperparameters import TrainingOptions
 
         return TrainingOptions(**vars(self))
 
 
 @dataclass(frozen=True)
-class OutputGroup(Group):
+class OutputGroup(OptionGroup):
     """Where a run goes, and what is printed."""
 
     out: o.OutOption = None
@@ -234,17 +234,17 @@ class OutputGroup(Group):
     quiet: o.QuietOption = False
     debug: o.DebugOption = False
 
-    def place(self) -> Place:
+    def place(self) -> OutputOptions:
         """Where the run goes."""
         from headlens.errors import OptionError
-        from headlens.runs.output_options import Place
+        from headlens.runs.output_options import OutputOptions
 
         if self.resume is not None and (self.out not in (None, self.resume) or self.overwrite):
             raise OptionError(
                 "--resume goes on with a run in its own folder.",
                 "Leave --out and --overwrite out, or leave --resume out.",
             )
-        return Place(self.resume or self.out, self.overwrite, resume=self.resume is not None)
+        return OutputOptions(self.resume or self.out, self.overwrite, resume=self.resume is not None)
 
     def screen(self) -> Screen:
         """The terminal; of several processes only the first uses it."""
@@ -271,7 +271,7 @@ class RunGroup(OutputGroup):
 def grouped(command: Callable[..., None]) -> Callable[..., None]:
     """Give a command one option for every field of its groups."""
     hints = get_type_hints(command, include_extras=True)
-    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, Group)}
+    groups = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, OptionGroup)}
     own = [p for p in inspect.signature(command).parameters.values() if p.name not in groups]
     parameters = [p.replace(annotation=hints[p.name]) for p in own] + [
         option for kind in groups.values() for option in _options(kind)
@@ -287,7 +287,7 @@ def grouped(command: Callable[..., None]) -> Callable[..., None]:
     return flat
 
 
-def _options(kind: type[Group]) -> list[inspect.Parameter]:
+def _options(kind: type[OptionGroup]) -> list[inspect.Parameter]:
     hints = get_type_hints(kind, include_extras=True)
     return [
         inspect.Parameter(f.name, inspect.Parameter.KEYWORD_ONLY, default=f.default, annotation=hints[f.name])

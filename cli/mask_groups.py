@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 from . import mask_options as m
 from .dam_groups import MaskTrainingGroup
 from .gate_groups import LessonGroup
-from .gate_options import numbers
-from .groups import Group, LoadGroup
+from .gate_options import split_numbers
+from .groups import LoadGroup, OptionGroup
 
 if TYPE_CHECKING:
     from headlens.analyses.masks.recipe import StudyRequest
 
 
 @dataclass(frozen=True)
-class StudyGroup(Group):
+class StudyGroup(OptionGroup):
     """What is trained under."""
 
     mask: m.StudyMaskOption = None
@@ -55,7 +55,7 @@ class Study:
             self._refuse()
             return None
         own = self.own
-        strengths = numbers("--learn-degrees", own.learn_degrees) if own.learn_degrees is not None else ()
+        strengths = split_numbers("--learn-degrees", own.learn_degrees) if own.learn_degrees is not None else ()
         return StudyRequest(
             model=self.model,
             lesson=self.lesson.lesson(self.task),

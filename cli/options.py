@@ -225,7 +225,7 @@ SEED_HELP = "Of everything that is drawn at random, but for the words that are m
 SeedOption = Annotated[int, typer.Option(min=0, max=2**32 - 1, help=SEED_HELP, rich_help_panel=STATISTICS)]
 
 
-def rules(text: str) -> tuple[Any, ...]:
+def parse_rules(text: str) -> tuple[Any, ...]:
     """Rules of a comma-separated option; none for `none`."""
     return () if text.strip() == "none" else names(text)
 

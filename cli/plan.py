@@ -21,7 +21,7 @@ def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None
         screen: where.
         resumed: the folder of the run that would be gone on with.
     """
-    from headlens.analyses.planning.registry import plan_of
+    from headlens.analyses.planning.plans import plan_of
     from headlens.pages.console import summary_table
     from headlens.runs.folder import check_resumable
 

@@ -55,7 +55,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Recipe:
+class PaperRecipe:
     """The setting of a paper.
 
     Args:
@@ -75,7 +75,7 @@ class Recipe:
     steps: tuple[Step, ...]
     tables: tuple[Mapping[str, Any], ...]
 
-    def small(self) -> Recipe:
+    def small(self) -> PaperRecipe:
         """The same path on what comes along with headlens, in minutes."""
         steps = tuple(step.made_small() for step in self.steps if step.small is not None)
         tables = tuple(table for table in self.tables if table["step"] in {step.name for step in steps})
@@ -111,7 +111,7 @@ def packaged(name: str) -> Path | None:
     return _FOLDER / f"{name}.toml" if name in recipe_names() else None
 
 
-def read_recipe(name: str) -> tuple[Recipe, str]:
+def read_recipe(name: str) -> tuple[PaperRecipe, str]:
     """A recipe and its text.
 
     Args:
@@ -139,12 +139,12 @@ def read_recipe(name: str) -> tuple[Recipe, str]:
         ) from error
 
 
-def _parsed(name: str, content: Mapping[str, Any]) -> Recipe:
+def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
     from headlens.analyses.report.paper_tables import ComparedTable
 
     paper = content["paper"]
     steps = tuple(Step.of(spec) for spec in content["steps"])
-    recipe = Recipe(
+    recipe = PaperRecipe(
         name,
         paper["title"],
         paper["citation"],

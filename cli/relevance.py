@@ -54,7 +54,7 @@ def relevance(
         corpus=corpus,
         corpus_options=CorpusOptions(target, column, target_column, split, limit, load.offline),
         options=rule.options(),
-        compare=o.rules(compare),
+        compare=o.parse_rules(compare),
         reading=ReadingOptions(batch_tokens, seed, long_sentences),
         mask=masking.options(),
         model_options=load.options(),

@@ -17,7 +17,7 @@ import typer
 
 from .groups import OutputGroup, grouped
 from .options import CORPUS, OUTPUT, DryRunOption
-from .recipe import Recipe, Step, read_recipe, recipe_names
+from .recipe import PaperRecipe, Step, read_recipe, recipe_names
 
 if TYPE_CHECKING:
     from headlens.runs.folder import RunFolder
@@ -83,7 +83,7 @@ def _refused(message: str, advice: str) -> Exception:
     return OptionError(message, advice)
 
 
-def _check_commands(recipe: Recipe) -> None:
+def _check_commands(recipe: PaperRecipe) -> None:
     """Refuse steps whose command there is not."""
     from .app import app
 
@@ -104,7 +104,7 @@ def _list(screen: Screen) -> None:
     screen.finish({"papers": rows}, [], f"headlens reproduce {recipes[0].name} --small")
 
 
-def _plan(recipe: Recipe, screen: Screen) -> None:
+def _plan(recipe: PaperRecipe, screen: Screen) -> None:
     """What every step would do, asked of the command itself."""
     from headlens.errors import HeadlensError
     from headlens.pages.console import summary_table
@@ -165,7 +165,7 @@ def _write_options(file: Path, step: Step, options: dict[str, Any]) -> Path:
     return file
 
 
-def _run(recipe: Recipe, paper: str, output: OutputGroup, screen: Screen, *, small: bool) -> None:
+def _run(recipe: PaperRecipe, paper: str, output: OutputGroup, screen: Screen, *, small: bool) -> None:
     from headlens.runs.folder import RunFolder
 
     place = output.place()
@@ -216,7 +216,9 @@ def _headlens(words: list[str], output: OutputGroup) -> None:
         raise error
 
 
-def _compare(recipe: Recipe, folder: RunFolder, screen: Screen, *, small: bool) -> tuple[dict[str, Any], list[str]]:
+def _compare(
+    recipe: PaperRecipe, folder: RunFolder, screen: Screen, *, small: bool
+) -> tuple[dict[str, Any], list[str]]:
     """The tables of the paper with our numbers: shown, and written as CSV and Markdown."""
     import pandas as pd
 

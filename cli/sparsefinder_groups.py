@@ -9,17 +9,17 @@ from . import gate_options as g
 from . import options as o
 from . import sparsefinder_options as s
 from . import task_options as t
-from .groups import Group
+from .groups import OptionGroup
 
 if TYPE_CHECKING:
     from headlens.analyses.sparsefinder.fitting import FitOptions
     from headlens.analyses.sparsefinder.head_examples import ShownOptions
-    from headlens.analyses.sparsefinder.pareto_points import Grid
+    from headlens.analyses.sparsefinder.pareto_points import ParameterGrid
     from headlens.analyses.sparsefinder.restricted_task import MetricOptions
 
 
 @dataclass(frozen=True)
-class ProjectionGroup(Group):
+class ProjectionGroup(OptionGroup):
     """How projections are learned."""
 
     dimensions: s.DimensionsOption = 4
@@ -38,7 +38,7 @@ class ProjectionGroup(Group):
 
 
 @dataclass(frozen=True)
-class GraphGroup(Group):
+class GraphGroup(OptionGroup):
     """Which graphs are tried."""
 
     windows: s.WindowsOption = "0,1,3,5,7,9,11,13,15,17,19,21,23,25,27"
@@ -48,13 +48,13 @@ class GraphGroup(Group):
     rounds: s.RoundsOption = 4
     global_tokens: s.GlobalTokensOption = "0"
 
-    def options(self) -> Grid:
+    def options(self) -> ParameterGrid:
         """As the package wants them."""
-        from headlens.analyses.sparsefinder.pareto_points import Grid
+        from headlens.analyses.sparsefinder.pareto_points import ParameterGrid
 
-        return Grid(
+        return ParameterGrid(
             o.whole_numbers("--windows", self.windows),
-            g.numbers("--thresholds", self.thresholds),
+            g.split_numbers("--thresholds", self.thresholds),
             o.whole_numbers("--groups", self.groups),
             self.top,
             self.rounds,
@@ -63,7 +63,7 @@ class GraphGroup(Group):
 
 
 @dataclass(frozen=True)
-class MetricGroup(Group):
+class MetricGroup(OptionGroup):
     """What is measured over predicted graphs."""
 
     task: s.MetricTaskOption = "auto"
@@ -80,7 +80,7 @@ class MetricGroup(Group):
 
 
 @dataclass(frozen=True)
-class ShownGroup(Group):
+class ShownGroup(OptionGroup):
     """Which heads are drawn, and on which sentence."""
 
     text: s.TextOption = None

@@ -140,7 +140,7 @@ def _gated(row: Mapping[Hashable, Any], digits: int) -> dict[str, object]:
     }
 
 
-def compact_table(table: pd.DataFrame) -> Table:
+def compact_screen_table(table: pd.DataFrame) -> Table:
     """Size and speed before and after, with 95 % intervals."""
     from headlens.pages.console import summary_table
 

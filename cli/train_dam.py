@@ -40,7 +40,7 @@ def train_dam(
         model=model,
         lesson=lesson.lesson(task),
         dam=mask.options(lesson.longest),
-        lambdas=g.numbers("--lambdas", lambdas),
+        lambdas=g.split_numbers("--lambdas", lambdas),
         window=window,
         vocabulary=vocabulary,
         training=training.options(),

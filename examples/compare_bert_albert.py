@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 import headlens
-from headlens.analyses.training.text import TextOptions, new_model
+from headlens.analyses.training.text_training import TextOptions, new_model
 
 DRAWS, ENDS = 2000, (0.025, 0.975)
 

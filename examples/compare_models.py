@@ -12,7 +12,7 @@ import sys
 import pandas as pd
 
 import headlens
-from headlens.analyses.ablate.single_heads import comparison
+from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.statistics.bootstrap import Draws
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.open_task import DataOptions
@@ -38,7 +38,7 @@ def main(name: str, data: str, *models: str) -> None:
         value = own.metrics[metric]
         row = {"model": model, "heads": left, metric: value.value, "ci_low": value.ci_low, "ci_high": value.ci_high}
         if own is not found[0]:
-            paired = comparison(task, metric, own.records, draws).of(found[0].records)
+            paired = paired_comparison(task, metric, own.records, draws).of(found[0].records)
             row |= {"first_less_this": paired.delta, "low": paired.low, "high": paired.high, "p_value": paired.p_value}
         rows.append(row)
     print(f"{len(found[0].ids)} examples of {source.name}, {metric}")

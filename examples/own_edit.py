@@ -43,7 +43,7 @@ def main() -> None:
         if edit is None:
             found = headlens.evaluate(task, loaded, source)
         else:
-            with headlens.keeping(loaded.model, edit):
+            with headlens.attach_edit(loaded.model, edit):
                 found = headlens.evaluate(task, loaded, source)
         own = found.metrics[task.metrics[0]]
         print(f"{name:14} {task.metrics[0]} {own.value:.3f} [{own.ci_low:.3f}, {own.ci_high:.3f}]")

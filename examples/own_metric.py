@@ -12,8 +12,8 @@ from torch import Tensor
 
 import headlens
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.base import Metric, Sums
-from headlens.runs.corpus_reader import Feed
+from headlens.metrics.metric import Metric, Sums
+from headlens.runs.corpus_reader import CorpusReader
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class FirstWord(Metric):
 def main() -> None:
     """Measure MiniLM over the embedded corpus and print its ten strongest heads."""
     loaded, corpus = headlens.load("demo"), headlens.open_corpus("demo")
-    feed = Feed.of(loaded, next(iter(corpus)))
+    feed = CorpusReader.of(loaded, next(iter(corpus)))
     statistics = headlens.Statistics([FirstWord()], feed.sites)
     with headlens.AttentionSession(feed.model, observers=[statistics]) as session, torch.inference_mode():
         for batch in feed.batches(corpus, batch_tokens=2048):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import headlens
 from headlens.interventions.compacting import save_compacted
-from headlens.tasks.sources import gather, split
+from headlens.tasks.example_sources import gather, split
 
 LEFT = 20
 

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from headlens.analyses.classify.analysis import Classification, ClassifyOptions, classify
     from headlens.analyses.classify.roles import Thresholds
     from headlens.analyses.model_check import check
-    from headlens.analyses.prune.gates import GateOptions, Pruned, prune
+    from headlens.analyses.prune.gate_training import GateOptions, Pruned, prune
     from headlens.analyses.relevance.analysis import HeadRelevances, RelevanceOptions, head_relevance
     from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
-    from headlens.analyses.training.training_set import Lesson
-    from headlens.attention.attach_edit import keeping
+    from headlens.analyses.training.training_set import TrainingSet
+    from headlens.attention.attach_edit import attach_edit
     from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
     from headlens.attention.session import AttentionSession
     from headlens.attention.sites import Site, find_sites
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     from headlens.interventions.compacting import compact
     from headlens.interventions.gates import HeadGates
     from headlens.interventions.stochastic_gates import StochasticGates
-    from headlens.metrics.base import Metric, Statistics
+    from headlens.metrics.metric import Metric, Statistics
     from headlens.models.loading import LoadedModel, ModelOptions, load
     from headlens.tasks.evaluation import evaluate
     from headlens.tasks.open_task import open_task
 
 _HOMES = {
     "attention.contract": ("AttentionCall", "BatchTokens", "CallContext", "Edit", "Observer", "Tokens"),
-    "attention.attach_edit": ("keeping",),
+    "attention.attach_edit": ("attach_edit",),
     "attention.session": ("AttentionSession",),
     "attention.sites": ("Site", "find_sites"),
     "corpora.sentence": ("Corpus", "Example", "Sentence", "Word"),
@@ -50,8 +50,8 @@ _HOMES = {
     "analyses.model_check": ("check",),
     "analyses.classify.analysis": ("Classification", "ClassifyOptions", "classify"),
     "analyses.ablate.task_examples": ("Examples",),
-    "analyses.training.training_set": ("Lesson",),
-    "analyses.prune.gates": ("GateOptions", "Pruned", "prune"),
+    "analyses.training.training_set": ("TrainingSet",),
+    "analyses.prune.gate_training": ("GateOptions", "Pruned", "prune"),
     "analyses.relevance.analysis": ("HeadRelevances", "RelevanceOptions", "head_relevance"),
     "heads": ("Head", "HeadTable"),
     "interventions.attention_mask": ("AttentionMask",),
@@ -59,7 +59,7 @@ _HOMES = {
     "interventions.gates": ("HeadGates",),
     "interventions.attention_mask_edit": ("MaskEdit",),
     "interventions.stochastic_gates": ("StochasticGates",),
-    "metrics.base": ("Metric", "Statistics"),
+    "metrics.metric": ("Metric", "Statistics"),
     "models.loading": ("LoadedModel", "ModelOptions", "load"),
     "analyses.relevance.lrp.relevance_session": ("RelevanceSession",),
     "analyses.classify.roles": ("Thresholds",),
@@ -88,7 +88,6 @@ __all__ = [
     "HeadRelevances",
     "HeadTable",
     "HeadlensError",
-    "Lesson",
     "LoadedModel",
     "MaskEdit",
     "Metric",
@@ -103,8 +102,10 @@ __all__ = [
     "StochasticGates",
     "Thresholds",
     "Tokens",
+    "TrainingSet",
     "Word",
     "ablate",
+    "attach_edit",
     "attend",
     "check",
     "classify",
@@ -112,7 +113,6 @@ __all__ = [
     "evaluate",
     "find_sites",
     "head_relevance",
-    "keeping",
     "load",
     "open_corpus",
     "open_task",

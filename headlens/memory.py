@@ -46,7 +46,7 @@ def attempt(device: torch.device, run: Callable[[], Found]) -> Found | None:
 
 
 @dataclass
-class InParts(Generic[Row, Found]):
+class SplitWhenOutOfMemory(Generic[Row, Found]):
     """Runs batches, each in as many parts as memory asks for.
 
     Args:

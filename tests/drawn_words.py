@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 from matplotlib.text import Text
 
-from headlens.plots.axis_labels import plain
+from headlens.plots.axis_labels import drawable_text
 
 _ROUNDING = 0.02  # inches
 _PAGE = (7.05, 9.5)  # inches: what margins leave of a page, US letter or A4
@@ -22,7 +22,7 @@ def check_words(figure: Figure, words: str) -> None:
     Lines are broken anywhere, so white space does not count.
     """
     letters = "".join("".join(text.get_text().split()) for text in figure.findobj(Text))
-    assert "".join(plain(words).split()) in letters
+    assert "".join(drawable_text(words).split()) in letters
     box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
     assert min(box.x0, box.y0) >= -_ROUNDING
     assert box.x1 <= width + _ROUNDING

@@ -16,7 +16,7 @@ from headlens.attention.contract import AttentionCall, Tokens
 from headlens.attention.sites import Site
 from headlens.heads import Stack
 from headlens.metrics.attention_view import Level
-from headlens.metrics.base import Metric, Statistics, Sums
+from headlens.metrics.metric import Metric, Statistics, Sums
 
 Matrix = npt.NDArray[np.float64]
 FLAGS = ("special", "cls", "sep", "bos", "eos", "punct")

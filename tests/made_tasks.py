@@ -6,12 +6,12 @@ from saved import build
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.training.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.examples import Answer, Question, TaskExample, TextExample
-from headlens.tasks.sources import GivenExamples
+from headlens.tasks.example_sources import GivenExamples
+from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample
+from headlens.tasks.task import Task
 from headlens.tasks.task_heads import with_task_head
 
 WORDS = ["the", "old", "cat", "sees", "a", "red", "house", "near", "the", "river", "and", "sleeps", "there", "today"]
@@ -26,7 +26,7 @@ def example(task: Task, number: int) -> TaskExample:
     key = str(number)
     if task.head == "question-answering":
         start = CONTEXT.index(WORDS[number % 7])
-        return Question(key, text(number), CONTEXT, (Answer(WORDS[number % 7], start),))
+        return Question(key, text(number), CONTEXT, (AnswerSpan(WORDS[number % 7], start),))
     if task.head == "multiple-choice":
         return TextExample(key, tuple(text(number, i) for i in range(5)), number % 4)
     texts = {"paraphrase": 3, "sst2": 1, "cola": 1, "mlm": 1}.get(task.name, 2)
@@ -47,10 +47,10 @@ def sentiment_table(rows: int = 30) -> str:
 
 def taught(
     tokenizer: PreTrainedTokenizerBase, name: str = "sst2", kind: str = "BertModel"
-) -> tuple[LoadedModel, Lesson]:
+) -> tuple[LoadedModel, TrainingSet]:
     """A tiny model with the head that a task needs, and a lesson of 20 examples."""
     task = CATALOGUE[name].task
     loaded = LoadedModel("tiny", build(kind, len(tokenizer), max_position_embeddings=60), tokenizer, None)
     loaded = LoadedModel("tiny", with_task_head(loaded, task, 0).model, tokenizer, None)
     source = GivenExamples(tuple(example(task, n) for n in range(20)), "made")
-    return loaded, Lesson.of_task(loaded, task, source)
+    return loaded, TrainingSet.of_task(loaded, task, source)

@@ -21,7 +21,7 @@ NAMES = [
         "CallContext",
     ),
     *("Classification", "ClassifyOptions", "Corpus", "Edit", "Example", "Examples", "GateOptions", "Head", "HeadGates"),
-    *("HeadRelevances", "HeadTable", "HeadlensError", "Lesson", "LoadedModel", "MaskEdit", "Metric", "ModelOptions"),
+    *("HeadRelevances", "HeadTable", "HeadlensError", "LoadedModel", "MaskEdit", "Metric", "ModelOptions"),
     *(
         "Observer",
         "Pruned",
@@ -32,8 +32,8 @@ NAMES = [
         "Statistics",
         "StochasticGates",
     ),
-    *("Thresholds", "Tokens", "Word"),
-    *("ablate", "attend", "check", "classify", "compact", "evaluate", "find_sites", "head_relevance", "keeping"),
+    *("Thresholds", "Tokens", "TrainingSet", "Word"),
+    *("ablate", "attach_edit", "attend", "check", "classify", "compact", "evaluate", "find_sites", "head_relevance"),
     *("load", "open_corpus", "open_task", "prune"),
 ]
 

@@ -6,12 +6,12 @@ from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sources import DEMO
 from headlens.errors import counted
-from headlens.runs.corpus_reader import Feed
-from headlens.tasks.base import Floats, Task
+from headlens.runs.corpus_reader import CorpusReader
+from headlens.tasks.task import Floats, Task
 from headlens.tasks.translation import CUT
 
 
-def encoding_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
+def encoding_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     """What was left out, and what could not be aligned."""
     notes = []
     if feed.encoder_alone:
@@ -90,7 +90,7 @@ def _column(task: Task, records: Floats, name: str) -> Floats | None:
     return found
 
 
-def reading_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
+def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     """What was left out or cut."""
     notes = _long_sentences(feed, counts)
     for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):
@@ -99,7 +99,7 @@ def reading_notes(feed: Feed, counts: EncodingCounts) -> list[str]:
     return notes
 
 
-def _long_sentences(feed: Feed, counts: EncodingCounts) -> list[str]:
+def _long_sentences(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
     notes, longer = [], f"longer than {feed.encoder.limit} tokens"
     if counts.too_long:
         in_pairs = feed.encoder.reads_pairs

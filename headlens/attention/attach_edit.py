@@ -9,15 +9,15 @@ from functools import partial
 from transformers import PreTrainedModel
 
 from headlens.attention.contract import Edit
-from headlens.attention.persistent_edit import Standing, standing_of
+from headlens.attention.persistent_edit import PersistentEdit, standing_of
 from headlens.attention.session import AttentionSession
 
 
 @contextmanager
-def keeping(model: PreTrainedModel, edit: Edit) -> Iterator[None]:
+def attach_edit(model: PreTrainedModel, edit: Edit) -> Iterator[None]:
     """Inside, an edit holds whenever the model runs: by itself, in training, in sessions and replays, and in its parts.
 
-        with keeping(model, MaskEdit(PatternMask(Window(3)))):
+        with attach_edit(model, MaskEdit(PatternMask(Window(3)))):
             model(**inputs)
 
     In sessions it comes before their own edits. The tokens of a pass are those declared with `session.batch`, and
@@ -55,7 +55,7 @@ def keep_as(copy: PreTrainedModel, original: PreTrainedModel) -> PreTrainedModel
 def _keep(model: PreTrainedModel, edit: Edit, undo: ExitStack) -> None:
     if standing_of(model) is not None:
         raise RuntimeError("an edit stays with this model already")
-    standing = Standing(model, edit)
+    standing = PersistentEdit(model, edit)
     with ExitStack() as own:
         standing.attach(model, own)
         own.callback(standing.rest)

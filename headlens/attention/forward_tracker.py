@@ -16,13 +16,13 @@ from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 
 
-class Link:
+class SessionLink:
     """What a session leaves on every module of its model.
 
     A copy of the model gets None in its place, so that it computes like a model outside of any session.
     """
 
-    def __init__(self, attend: Callable[..., Any], passes: Passes) -> None:
+    def __init__(self, attend: Callable[..., Any], passes: ForwardTracker) -> None:
         self.attend = attend
         self.passes = passes
 
@@ -30,7 +30,7 @@ class Link:
         return type(None), ()
 
 
-class Passes:
+class ForwardTracker:
     """The forward passes of one model; the outermost call of the model or of a model within it is one pass.
 
     Args:
@@ -154,12 +154,12 @@ class Passes:
 
 def _begin(part: PreTrainedModel, _inputs: object) -> None:
     # Plain functions that look for their session: a copy of the model takes its hooks along, but no link.
-    link: Link | None = getattr(part, ATTRIBUTE, None)
+    link: SessionLink | None = getattr(part, ATTRIBUTE, None)
     if link is not None:
         link.passes.begin(part)
 
 
 def _end(part: PreTrainedModel, _inputs: object, output: object) -> None:
-    link: Link | None = getattr(part, ATTRIBUTE, None)
+    link: SessionLink | None = getattr(part, ATTRIBUTE, None)
     if link is not None:
         link.passes.end_of(part, succeeded=output is not None)

@@ -9,11 +9,11 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from headlens.attention.forward_tracker import Link
+from headlens.attention.forward_tracker import SessionLink
 from headlens.attention.interface import ATTRIBUTE, EAGER, NAMES, SWITCHED
 
 
-def install(model: nn.Module, name: str, link: Link, undo: ExitStack) -> None:
+def install(model: nn.Module, name: str, link: SessionLink, undo: ExitStack) -> None:
     """Route all attention of a model to a session, until `undo` is closed.
 
     Args:

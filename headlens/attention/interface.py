@@ -61,11 +61,11 @@ def _switched(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Ten
     return _attention("eager", module, *args, **kwargs)
 
 
-def register() -> None:
+def register_attention() -> None:
     """Make the names known to transformers; doing it twice changes nothing."""
     AttentionInterface.register(EAGER, partial(_attention, "eager"))
     AttentionMaskInterface.register(EAGER, eager_mask)
-    headless.register()
+    headless.register_empty_layer_kernel()
     AttentionInterface.register(SDPA, partial(_attention, "sdpa"))
     AttentionMaskInterface.register(SDPA, sdpa_mask)
     AttentionInterface.register(SWITCHED, _switched)
@@ -89,4 +89,4 @@ def causal_mask(query: Tensor, key: Tensor) -> Tensor:
     return torch.ones(shape, dtype=torch.bool, device=query.device).tril()
 
 
-register()
+register_attention()

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from headlens.attention.contract import Tokens
 
 
-def named(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def named_arguments(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """The arguments of a call by name, those that were given by position, too."""
     # Of the class: on an instance training may have put something around it that takes anything.
     names = list(inspect.signature(type(model).forward).parameters)[1:]

@@ -12,14 +12,14 @@ from transformers import PreTrainedModel
 
 from headlens.attention.contract import BatchTokens, CallContext, Edit
 from headlens.attention.install import put
-from headlens.attention.padding import named, real_tokens
+from headlens.attention.padding import named_arguments, real_tokens
 from headlens.attention.sites import find_sites
 from headlens.heads import Stack
 
 _ATTRIBUTE = "_headlens_standing"
 
 
-class Standing(Edit):
+class PersistentEdit(Edit):
     """Wraps an edit, which is told the tokens of every pass.
 
     What is declared with `session.batch` comes first. Where nothing is, padding is what the attention masks say that
@@ -116,9 +116,9 @@ class Standing(Edit):
         return replace(context, queries=queries, keys=keys)
 
 
-def standing_of(model: nn.Module) -> Standing | None:
+def standing_of(model: nn.Module) -> PersistentEdit | None:
     """What stays with a model or with the model it is a part of; None where nothing does."""
-    found: Standing | None = getattr(model, _ATTRIBUTE, None)
+    found: PersistentEdit | None = getattr(model, _ATTRIBUTE, None)
     return found
 
 
@@ -151,7 +151,7 @@ def _begin(part: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
     # Plain functions that look for what is to be told: a copy of the model takes its hooks along, but nothing else.
     found = standing_of(part)
     if found is not None:
-        found.begin(part, named(part, args, kwargs))
+        found.begin(part, named_arguments(part, args, kwargs))
 
 
 def _end(part: nn.Module, *_: object) -> None:

@@ -12,12 +12,12 @@ from transformers import PreTrainedModel
 
 from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
-from headlens.attention.forward_tracker import Link, Passes
+from headlens.attention.forward_tracker import ForwardTracker, SessionLink
 from headlens.attention.install import implementations, install, is_eager, recomputes, supports_sdpa
 from headlens.attention.interface import EAGER, SDPA, SWITCHED, Kernel, additive, own_attention
 from headlens.attention.kernels import differentiable_mask as learned_mask
 from headlens.attention.kernels.block_sparse import BlockSparse
-from headlens.attention.kernels.blocked_softmax import Core, attend, blocks, terms_of
+from headlens.attention.kernels.blocked_softmax import BlockedSoftmax, blocked_softmax_attention, blocks, terms_of
 from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_with, check_core
 from headlens.attention.persistent_edit import set_aside, standing_edits
 from headlens.attention.sites import Site, find_sites
@@ -84,10 +84,10 @@ class AttentionSession:
         self.kernel: Kernel = self._choose_kernel(kernel)
         for module in self._modules:
             own_attention(self.kernel, module)
-        self._passes = Passes(model, found, self._finish)
+        self._passes = ForwardTracker(model, found, self._finish)
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
-        self._core = Core() if self.kernel == "fast" else None
+        self._core = BlockedSoftmax() if self.kernel == "fast" else None
         self._floor, self._blocks = Floor(), BlockSparse()
         self._undo: ExitStack | None = None
 
@@ -134,7 +134,7 @@ class AttentionSession:
                 "Switch its gradient checkpointing off.",
             )
         undo.enter_context(set_aside(self.model))
-        install(self.model, SDPA if self.kernel == "sdpa" else EAGER, Link(self._attend, self._passes), undo)
+        install(self.model, SDPA if self.kernel == "sdpa" else EAGER, SessionLink(self._attend, self._passes), undo)
         undo.enter_context(self._passes.hooks())
         self._unchecked = set(self._modules) if self.normalizer is not None else set()
 
@@ -178,13 +178,15 @@ class AttentionSession:
                 self._show(context, self._clean(module, context, mask, weights, kwargs), output)
         return output, weights
 
-    def _attend_fast(self, core: Core, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
+    def _attend_fast(
+        self, core: BlockedSoftmax, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]
+    ) -> Tensor:
         observes = self._observes(context.site)
         divisible = not self.edits and all(o.parts for o in self.observers)
         outputs = []
         for rows, part in blocks(context, divisible=divisible):
             room = core.room(part) if divisible else None
-            output, weights = attend(part, terms_of(rows, mask, kwargs), kwargs.get("scaling"), room)
+            output, weights = blocked_softmax_attention(part, terms_of(rows, mask, kwargs), kwargs.get("scaling"), room)
             output = edited_output(self.edits, part, output)
             if observes:
                 with torch.no_grad():
@@ -212,8 +214,12 @@ class AttentionSession:
             return attend_with(self.normalizer, context, module, mask, **kwargs)
         if self.kernel == "sdpa" and any(kwargs.get(k) is not None for k in _LOST_BY_SDPA):
             raise _no_sdpa(type(module).__name__)
-        if self.kernel == "sdpa" and mask is not None and learned_mask.serves(module, context, mask, kwargs):
-            return learned_mask.attend(context, mask, kwargs.get("scaling")), None
+        if (
+            self.kernel == "sdpa"
+            and mask is not None
+            and learned_mask.supports_differentiable_mask(module, context, mask, kwargs)
+        ):
+            return learned_mask.differentiable_mask_attention(context, mask, kwargs.get("scaling")), None
         if self.kernel == "sdpa" and any(e.edits_mask for e in self.edits):
             output = self._blocks.output(module, context, mask, kwargs)
             if output is not None:

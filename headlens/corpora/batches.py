@@ -12,8 +12,8 @@ from torch import Tensor
 
 from headlens.attention.contract import Tokens
 from headlens.corpora.batching import POOL, one_row, pooled_batches
+from headlens.corpora.collate import padded
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
-from headlens.corpora.padding import padded
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]

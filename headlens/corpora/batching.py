@@ -39,10 +39,10 @@ def _pools(
     examples: Iterator[T], batch_tokens: int, length: Callable[[T], int], rows: Callable[[T], int], pool: int
 ) -> Iterator[list[T]]:
     while held := list(islice(examples, pool)):
-        yield from cut(sorted(held, key=length), batch_tokens, length, rows)
+        yield from cut_batches(sorted(held, key=length), batch_tokens, length, rows)
 
 
-def cut(
+def cut_batches(
     examples: Iterable[T], batch_tokens: int, length: Callable[[T], int], rows: Callable[[T], int]
 ) -> Iterator[list[T]]:
     """Cut examples of rising length into batches, each as long as the tokens allow."""

@@ -13,9 +13,9 @@ from typing import NamedTuple, TextIO, cast
 from conllu.exceptions import ParseException
 from conllu.parser import parse_dict_value, parse_id_value, parse_int_value
 
-from headlens.corpora.files import Line, open_text, short_name
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
-from headlens.corpora.spans import SurfaceToken, lay_out
+from headlens.corpora.spans import SurfaceToken, join_tokens
+from headlens.corpora.text_files import Line, file_stem, open_text
 from headlens.corpora.trees import find_fault
 from headlens.errors import CorpusError, counted
 
@@ -33,7 +33,7 @@ class ConlluCorpus:
     @property
     def name(self) -> str:
         """The file's name without its ending."""
-        return short_name(self.path)
+        return file_stem(self.path)
 
     def __iter__(self) -> Iterator[Example]:
         """Read from the start; errors as in `read_conllu`."""
@@ -133,7 +133,7 @@ def _parse_block(block: Sequence[Line]) -> Sentence:
     tokens = _group([_parse_row(line) for line in block if not line.text.startswith("#")])
     rows = [row for token in tokens for row in token.words]
     surface = [SurfaceToken(t.row.form, tuple(w.form for w in t.words), t.row.space_after) for t in tokens]
-    text, spans = lay_out(surface)
+    text, spans = join_tokens(surface)
     heads = _parse_heads(rows)
     words = tuple(
         Word(row.form, start, end, head, None if head is None else row.columns[7], _nullable(row.columns[3]))

@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerBase
 from headlens.corpora.alignment import Alignment, Span, align
 from headlens.corpora.pairs import join_sentences, tokenize_pair
 from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.token_offsets import Pieces, Side, is_punctuation, tokenize
-from headlens.corpora.windows import LongSentences, cut
+from headlens.corpora.token_offsets import Side, TokenOffsets, is_punctuation, tokenize
+from headlens.corpora.windows import LongSentences, cut_windows
 
 UNLIMITED = 10**9  # transformers writes "no limit" as a model_max_length of 1e30
 NAMED_TOKENS = ("cls", "sep", "bos", "eos", "pad", "mask")
@@ -178,7 +178,7 @@ class SentenceEncoder:
             return [], 0
         whole = self._sequence(example.source, "source")
         room = self.limit - sum(k & int(TokenKind.SPECIAL) > 0 for k in whole.kinds)
-        return cut(example.source, whole.alignment, room, lambda part: self.encode(Example(part)))
+        return cut_windows(example.source, whole.alignment, room, lambda part: self.encode(Example(part)))
 
     def _sequence(self, sentence: Sentence, side: Side) -> EncodedSequence:
         """Tokenize one side; a target is shifted to the right."""
@@ -186,11 +186,11 @@ class SentenceEncoder:
         kinds = self._kinds(pieces, sentence.text)
         if side == "target" and self.decoder_start_id is not None:
             start = self.decoder_start_id
-            pieces = Pieces((start, *pieces.ids[:-1]), ((0, 0), *pieces.spans[:-1]))
+            pieces = TokenOffsets((start, *pieces.ids[:-1]), ((0, 0), *pieces.spans[:-1]))
             kinds = [self.special_kinds.get(start, 0) | TokenKind.SPECIAL, *kinds[:-1]]
         return _aligned(sentence, pieces, kinds)
 
-    def _kinds(self, pieces: Pieces, text: str) -> list[int]:
+    def _kinds(self, pieces: TokenOffsets, text: str) -> list[int]:
         """Special tokens by their id, punctuation by what stands in the text."""
         special = self.special_kinds
         return [
@@ -200,7 +200,7 @@ class SentenceEncoder:
 
 
 def _aligned(
-    sentence: Sentence, pieces: Pieces, kinds: Sequence[int], segments: tuple[int, ...] = ()
+    sentence: Sentence, pieces: TokenOffsets, kinds: Sequence[int], segments: tuple[int, ...] = ()
 ) -> EncodedSequence:
     special = [k & int(TokenKind.SPECIAL) > 0 for k in kinds]
     alignment = align([(w.start, w.end) for w in sentence.words], pieces.spans, special)

@@ -32,7 +32,7 @@ class _Text:
 
 
 @dataclass(eq=False)
-class GraphBook:
+class GraphCache:
     """The graphs of the texts of a corpus, as one model reads them.
 
     What is kept of a text is the word of every token and the edges between words, some hundred bytes; masks are made
@@ -143,7 +143,7 @@ class GraphBook:
         )
 
     @classmethod
-    def load(cls, path: Path) -> GraphBook:
+    def load(cls, path: Path) -> GraphCache:
         """Read what `save` wrote.
 
         Raises:

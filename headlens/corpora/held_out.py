@@ -26,7 +26,7 @@ def _exact(share: float) -> Fraction:
 
 
 @dataclass(frozen=True)
-class Part:
+class CorpusPart:
     """A corpus without what is held out of it, or this alone."""
 
     corpus: Corpus
@@ -47,4 +47,4 @@ def split_corpus(corpus: Corpus, share: float, sentences: int) -> tuple[Corpus, 
     """What is trained on and what is held out: nothing of a corpus of fewer than 1 / share sentences."""
     if not held_out_of(share, sentences):
         return corpus, None
-    return Part(corpus, share, held_out=False), Part(corpus, share, held_out=True)
+    return CorpusPart(corpus, share, held_out=False), CorpusPart(corpus, share, held_out=True)

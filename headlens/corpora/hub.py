@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from headlens.corpora.cell_text import text_cell
-from headlens.corpora.files import short_name
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import full_examples, plain_sentence
+from headlens.corpora.text_files import file_stem
 from headlens.errors import CorpusError
 from headlens.network import hub_answers
 
@@ -43,7 +43,7 @@ class HubCorpus:
     @property
     def name(self) -> str:
         """Name, configuration and split; of a file, its name without its ending."""
-        return short_name(self.dataset) if Path(self.dataset).is_file() else f"{self.dataset}:{self.split}"
+        return file_stem(self.dataset) if Path(self.dataset).is_file() else f"{self.dataset}:{self.split}"
 
     def __iter__(self) -> Iterator[Example]:
         """Read from the start; rows with blank or null text are left out (pairs so lost are logged).

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headlens.corpora.collate import Ids
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.encoding import EncodedExample, TokenKind
-from headlens.corpora.padding import Ids
 from headlens.errors import OptionError
 from headlens.statistics.seeding import generator_of
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.token_offsets import Pieces, trim
+from headlens.corpora.token_offsets import TokenOffsets, trim
 from headlens.errors import AlignmentError
 
 
@@ -26,7 +26,7 @@ def join_sentences(first: Sentence, second: Sentence) -> Sentence:
     return Sentence(f"{first.text}\n{second.text}", first.words + moved, f"{first.id}+{second.id}")
 
 
-def tokenize_pair(tokenizer: PreTrainedTokenizerBase, pair: Example) -> tuple[Pieces, tuple[int, ...]]:
+def tokenize_pair(tokenizer: PreTrainedTokenizerBase, pair: Example) -> tuple[TokenOffsets, tuple[int, ...]]:
     """Tokenize source and target as one sequence, with spans in the text of `join_sentences`.
 
     Returns:
@@ -54,6 +54,6 @@ def tokenize_pair(tokenizer: PreTrainedTokenizerBase, pair: Example) -> tuple[Pi
     # Special tokens are of no sentence and stand for no text: where does not matter.
     moves = [len(pair.source.text) + 1 if sentence == 1 else 0 for sentence in encoding.sequence_ids()]
     spans = [(start + move, end + move) for (start, end), move in zip(encoding["offset_mapping"], moves, strict=True)]
-    pieces = Pieces(tuple(encoding["input_ids"]), tuple(trim(text, span) for span in spans))
+    pieces = TokenOffsets(tuple(encoding["input_ids"]), tuple(trim(text, span) for span in spans))
     segments = "token_type_ids" in tokenizer.model_input_names
     return pieces, tuple(encoding["token_type_ids"]) if segments else ()

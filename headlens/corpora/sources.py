@@ -11,13 +11,13 @@ from pathlib import Path
 
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.demo import demo_corpus
-from headlens.corpora.files import ONLY_ONCE, is_no_file
 from headlens.corpora.hub import READERS, HubCorpus
 from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.parsers import Parser, make_parser
 from headlens.corpora.sentence import Corpus, Example, Sentence
 from headlens.corpora.table import JSON_LINES, SEPARATORS, TableCorpus
 from headlens.corpora.text import TextCorpus
+from headlens.corpora.text_files import ONLY_ONCE, is_no_file
 from headlens.errors import CorpusError, OptionError
 
 DEMO = "demo"

@@ -14,7 +14,7 @@ class SurfaceToken(NamedTuple):
     space_after: bool
 
 
-def lay_out(tokens: Iterable[SurfaceToken]) -> tuple[str, list[tuple[int, int]]]:
+def join_tokens(tokens: Iterable[SurfaceToken]) -> tuple[str, list[tuple[int, int]]]:
     """Join tokens to a text, one space between them unless `space_after` says no.
 
     Returns:

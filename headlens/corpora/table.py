@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from headlens.corpora.cell_text import list_names, text_cell
-from headlens.corpora.files import short_name
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.table_readers import Row, comma_rows, json_rows, tab_rows
 from headlens.corpora.text import full_examples, plain_sentence
+from headlens.corpora.text_files import file_stem
 from headlens.errors import CorpusError, counted
 
 SEPARATORS = {".tsv": "\t", ".csv": ","}
@@ -40,7 +40,7 @@ class TableCorpus:
     @property
     def name(self) -> str:
         """The file's name without its ending."""
-        return short_name(self.path)
+        return file_stem(self.path)
 
     def __iter__(self) -> Iterator[Example]:
         """Read from the start; rows with a blank or null cell are left out (pairs so lost are logged).

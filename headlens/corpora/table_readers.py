@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.files import open_text
+from headlens.corpora.text_files import open_text
 from headlens.errors import CorpusError
 
 # What the csv module says, and what it means.

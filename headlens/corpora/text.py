@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from headlens.corpora.files import open_text, short_name
 from headlens.corpora.sentence import Example, Sentence, Word
+from headlens.corpora.text_files import file_stem, open_text
 from headlens.errors import counted
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ class TextCorpus:
     @property
     def name(self) -> str:
         """The file's name without its ending."""
-        return short_name(self.path)
+        return file_stem(self.path)
 
     def __iter__(self) -> Iterator[Example]:
         """Read from the start; errors as in `open_text`."""

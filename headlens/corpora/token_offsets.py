@@ -17,7 +17,7 @@ Side = Literal["source", "target"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class TokenOffsets:
     """A tokenizer's ids, special ones included, and the characters each stands for.
 
     Spans are trimmed of white space; (n, n) for tokens that stand for no text.
@@ -42,7 +42,7 @@ def trim(text: str, span: Span) -> Span:
     return start, max(start, end - len(surface) + len(surface.rstrip()))
 
 
-def tokenize(tokenizer: PreTrainedTokenizerBase, text: str, side: Side = "source") -> Pieces:
+def tokenize(tokenizer: PreTrainedTokenizerBase, text: str, side: Side = "source") -> TokenOffsets:
     """Tokenize raw text as the model saw it in training, with spans in characters of that text.
 
     Raises:
@@ -54,8 +54,8 @@ def tokenize(tokenizer: PreTrainedTokenizerBase, text: str, side: Side = "source
     return _pieces(text, encoding["input_ids"], encoding["offset_mapping"])
 
 
-def _pieces(text: str, ids: list[int], spans: list[Span]) -> Pieces:
-    return Pieces(tuple(ids), tuple(trim(text, (start, end)) for start, end in spans))
+def _pieces(text: str, ids: list[int], spans: list[Span]) -> TokenOffsets:
+    return TokenOffsets(tuple(ids), tuple(trim(text, (start, end)) for start, end in spans))
 
 
 def _call(tokenizer: PreTrainedTokenizerBase, text: str, side: Side, **options: Any) -> BatchEncoding:
@@ -66,7 +66,7 @@ def _call(tokenizer: PreTrainedTokenizerBase, text: str, side: Side, **options: 
     return encoding
 
 
-def _tokenize_slow(tokenizer: PreTrainedTokenizerBase, text: str, side: Side) -> Pieces:
+def _tokenize_slow(tokenizer: PreTrainedTokenizerBase, text: str, side: Side) -> TokenOffsets:
     """Pieces of a tokenizer that gives no offsets: found one by one, special tokens put around."""
     ids = _call(tokenizer, text, side)["input_ids"]
     plain = _call(tokenizer, text, side, add_special_tokens=False)["input_ids"]

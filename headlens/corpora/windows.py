@@ -16,7 +16,7 @@ LongSentences = Literal["skip", "window"]
 Encoded = TypeVar("Encoded")
 
 
-def cut(
+def cut_windows(
     sentence: Sentence, alignment: Alignment, room: int, encode: Callable[[Sentence], Encoded | None]
 ) -> tuple[list[Encoded], int]:
     """Cut a sentence into windows, one after another, none of which could take one more unit of words.

@@ -37,7 +37,7 @@ Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, eq=False)
-class Words:
+class GraphWords:
     """The m words of a text, as far as graphs look at them; words that share a token are one (see `align`).
 
     Args:
@@ -55,7 +55,7 @@ class Words:
     @classmethod
     def of(
         cls, sequence: EncodedSequence, key: str, second: int | None = None, embeddings: Floats | None = None
-    ) -> Words:
+    ) -> GraphWords:
         """The words of what a model reads.
 
         Args:
@@ -186,7 +186,7 @@ def parse_graph(text: str) -> GraphOptions:
     return GraphOptions(kind, **given)  # type: ignore[arg-type]  # looked at
 
 
-def word_graph(words: Words, options: GraphOptions) -> Allowed:
+def word_graph(words: GraphWords, options: GraphOptions) -> Allowed:
     """Which words are connected: (m, m), symmetric, nothing on the diagonal.
 
     Raises:
@@ -226,7 +226,7 @@ def _nearest(ranks: Floats, draws: Floats, count: int) -> Ints:
     return pairs
 
 
-def _ranks(words: Words, own: Ints, kind: GraphKind) -> Floats:
+def _ranks(words: GraphWords, own: Ints, kind: GraphKind) -> Floats:
     """What the pairs of a sentence's words are ordered by, the smallest first: (s, s)."""
     size = len(own)
     if kind == "neighbour":

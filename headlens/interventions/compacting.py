@@ -42,7 +42,7 @@ class Compaction:
     parameters: tuple[int, int]
 
 
-def head_map(model: PreTrainedModel) -> HeadMap:
+def heads_of_model(model: PreTrainedModel) -> HeadMap:
     """Which of the original heads a model has, and which of them are masked.
 
     Raises:
@@ -71,7 +71,7 @@ def head_map(model: PreTrainedModel) -> HeadMap:
 def removed_heads(model: PreTrainedModel) -> list[Head]:
     """The heads of the original that contribute nothing any more; none for a model that has them all, of any kind."""
     lost = depth_mask(model) is not None or any(heads_left(module) is not None for module in model.modules())
-    return head_map(model).removed if lost else []
+    return heads_of_model(model).removed if lost else []
 
 
 def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
@@ -92,7 +92,7 @@ def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
         OptionError: on a head that the model never had, if there is nothing to cut, or if no head would be left.
         UnsupportedModelError: if its heads cannot be found, or not be cut out.
     """
-    before, parameters = head_map(model), _parameters(model)
+    before, parameters = heads_of_model(model), _parameters(model)
     after = before.without(heads)
     cut = _gone(after) - _gone(before)
     # Masks alone would make nothing smaller, and plain from_pretrained would read the weights without them.
@@ -124,7 +124,7 @@ def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrained
     # A copy of a model in a session would take its hooks along.
     with set_aside(model):
         small = copy.deepcopy(model)
-    head_map(small).without(heads).apply(small)
+    heads_of_model(small).without(heads).apply(small)
     return keep_as(small, model)
 
 
@@ -140,7 +140,7 @@ def save_compacted(model: PreTrainedModel, folder: Path) -> None:
     for weights in folder.glob("*.safetensors"):
         weights.chmod((folder / "config.json").stat().st_mode)
     changed = any(heads_left(m) is not None for m in model.modules()) or any(silent_heads(model)) or head_scales(model)
-    heads = head_map(model) if changed else None
+    heads = heads_of_model(model) if changed else None
     if heads is not None:
         (folder / FILE).write_text(json.dumps(as_json(heads), indent=2) + "\n", encoding="utf-8")
 
@@ -153,7 +153,7 @@ def refilled(model: PreTrainedModel) -> PreTrainedModel:
     Raises:
         OptionError: if heads are only masked, or scaled, at some depths, which shared weights cannot tell.
     """
-    heads = head_map(model)
+    heads = heads_of_model(model)
     if any(s.scales for s in heads.sites):
         raise OptionError(
             "Some heads have other factors at other depths, which weights that depths share cannot tell.",

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import UnsupportedModelError
 from headlens.heads import Head
-from headlens.interventions.compacting import head_map
+from headlens.interventions.compacting import heads_of_model
 from headlens.weights.projections import projections
 
 
@@ -53,7 +53,7 @@ def with_folded_gates(
     apart = [s for s in sites if any(rows[o] != rows[s] for o in sites if o.module == s.module)]
     for site in {s.module: s for s in sites if s not in apart}.values():
         _scale(folded, site, rows[site])
-    heads = head_map(folded).scaled({(s.stack, s.layer): rows[s] for s in apart})
+    heads = heads_of_model(folded).scaled({(s.stack, s.layer): rows[s] for s in apart})
     dead = [h for s in (apart if keep_shape else sites) for h, v in zip(s.heads, rows[s], strict=True) if v == 0.0]
     if len(dead) < sum(s.n_heads for s in sites):
         heads = heads.without(dead)

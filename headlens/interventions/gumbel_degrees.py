@@ -11,13 +11,13 @@ from torch import Tensor
 
 from headlens.errors import OptionError
 from headlens.interventions.gumbel_sigmoid import rounded
-from headlens.interventions.mask_distributions import MaskLaw
+from headlens.interventions.mask_distributions import MaskDistribution
 
 _FIRST = 0.9  # probability of the largest degree before training
 
 
 @dataclass(frozen=True)
-class GumbelDegrees(MaskLaw):
+class GumbelDegrees(MaskDistribution):
     """A degree D from 0, 1, …, w with P(D = d) = softmax(α)_d; a query looks at keys with |i - j| ≤ D.
 
     One draw of D decides about all offsets: M_k = Σ_{d ≥ k} y_d, with y = softmax((α + G) / τ), G = -log(-log u), the

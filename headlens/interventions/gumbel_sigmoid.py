@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headlens.interventions.mask_distributions import MaskLaw
+from headlens.interventions.mask_distributions import MaskDistribution
 
 
 @dataclass(frozen=True)
-class GumbelSigmoid(MaskLaw):
+class GumbelSigmoid(MaskDistribution):
     """M = sigmoid((α + G₁ - G₂) / τ), G = -log(-log u): the difference of two Gumbel variables is logistic.
 
     P(M > 1/2) = sigmoid(α) = P whatever τ is; without noise M = sigmoid(α / τ).

@@ -14,8 +14,8 @@ from headlens.attention.normalizers import CallNormalizer, Normalizer, softmax
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, counted
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
-from headlens.interventions.mask_distributions import MaskLaw
-from headlens.interventions.mask_parametrization import Offsets, Pairs, Shape, at_ends
+from headlens.interventions.mask_distributions import MaskDistribution
+from headlens.interventions.mask_parametrization import Offsets, PositionPairs, Shape, at_ends
 
 Form = Literal["additive", "multiplicative", "renormalised"]
 Noise = Literal["training", "always", "never"]
@@ -26,7 +26,7 @@ _LEAST = 1e-6
 
 
 @dataclass(frozen=True)
-class SoftMaskOptions:
+class LearnedMaskOptions:
     """What a learned mask is like.
 
     Args:
@@ -68,7 +68,7 @@ class SoftMaskOptions:
     @property
     def shape(self) -> Shape:
         """How values become a matrix."""
-        return Offsets(self.longest) if self.structured else Pairs(self.longest)
+        return Offsets(self.longest) if self.structured else PositionPairs(self.longest)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Scope:
     counted: int | None = None
 
 
-class SoftMask(nn.Module, Edit, CallNormalizer):
+class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
     """Masks the self-attention of encoders by numbers M from 0 to 1, which a law makes of α; symmetric by construction.
 
     M is drawn once for a forward pass, the same for all sentences of the batch (`draw`; `MaskedModel` does it). Without
@@ -106,14 +106,14 @@ class SoftMask(nn.Module, Edit, CallNormalizer):
     def __init__(
         self,
         sites: Sequence[Site],
-        options: SoftMaskOptions | None = None,
-        law: MaskLaw | None = None,
+        options: LearnedMaskOptions | None = None,
+        law: MaskDistribution | None = None,
         draws: int = 1,
         scope: Scope | None = None,
     ) -> None:
         super().__init__()
         self.scope = scope or Scope()
-        self.options, self.law, self.draws = options or SoftMaskOptions(), law or GumbelSigmoid(), draws
+        self.options, self.law, self.draws = options or LearnedMaskOptions(), law or GumbelSigmoid(), draws
         if self.law.by_offset and not self.options.structured:
             raise OptionError("Degrees are about offsets, and the mask has a number for each pair.", "Structure it.")
         self.sites = tuple(s for s in sites if self.scope.layers is None or s.layer in self.scope.layers)

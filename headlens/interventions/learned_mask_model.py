@@ -12,10 +12,10 @@ from transformers import PreTrainedModel
 
 from headlens.attention.contract import BatchTokens, Tokens
 from headlens.attention.model_normalizer import attention_of
-from headlens.attention.padding import named, real_tokens
+from headlens.attention.padding import named_arguments, real_tokens
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError
-from headlens.interventions.learned_mask import SoftMask
+from headlens.interventions.learned_mask import LearnedAttentionMask
 
 
 class MaskedModel(nn.Module):
@@ -30,7 +30,7 @@ class MaskedModel(nn.Module):
         mask: of its encoder.
     """
 
-    def __init__(self, module: PreTrainedModel, mask: SoftMask) -> None:
+    def __init__(self, module: PreTrainedModel, mask: LearnedAttentionMask) -> None:
         super().__init__()
         self.module = module
         self.mask = mask.to(module.device)
@@ -65,7 +65,7 @@ class MaskedModel(nn.Module):
 
 
 @contextmanager
-def _drawing(session: AttentionSession, mask: SoftMask) -> Iterator[None]:
+def _drawing(session: AttentionSession, mask: LearnedAttentionMask) -> Iterator[None]:
     """Draw and declare tokens whenever the outermost of the models that are called holds the encoder."""
     running: list[tuple[nn.Module, ExitStack]] = []
 
@@ -73,7 +73,7 @@ def _drawing(session: AttentionSession, mask: SoftMask) -> Iterator[None]:
         if not running:
             running.append((module, ExitStack()))
             mask.draw()
-            tokens = _tokens(named(module, args, inputs))
+            tokens = _tokens(named_arguments(module, args, inputs))
             if tokens is not None:
                 running[0][1].enter_context(session.batch(BatchTokens(encoder=tokens)))
 

@@ -12,7 +12,7 @@ from headlens.errors import OptionError
 
 
 @dataclass(frozen=True)
-class MaskLaw(ABC):
+class MaskDistribution(ABC):
     """Numbers M from 0 to 1 that are drawn with learned probabilities, and nearly 0 or 1.
 
     Args:

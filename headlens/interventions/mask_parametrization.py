@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PositionPairs:
     """A number for every pair of positions: the upper triangle, row by row.
 
     Args:
@@ -79,7 +79,7 @@ class Offsets:
         return torch.arange(self.n, device=device)
 
 
-Shape = Pairs | Offsets
+Shape = PositionPairs | Offsets
 
 
 def at_ends(lengths: Tensor, longest: int) -> Tensor:

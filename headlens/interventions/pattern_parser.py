@@ -10,7 +10,7 @@ from typing import Any
 from headlens.errors import OptionError
 from headlens.interventions.patterns import (
     BigBird,
-    Fixed,
+    FixedPattern,
     Full,
     Global,
     LogSparse,
@@ -25,7 +25,7 @@ from headlens.interventions.patterns import (
 
 _KINDS: tuple[type[Pattern], ...] = (
     Strided,
-    Fixed,
+    FixedPattern,
     Longformer,
     LogSparse,
     BigBird,

@@ -192,7 +192,7 @@ class Strided(Pattern):
 
 
 @dataclass(frozen=True)
-class Fixed(Pattern):
+class FixedPattern(Pattern):
     """Keys of the query's own block of l tokens, and the last c of every block (Child et al. 2019, section 4.2).
 
     Args:
@@ -327,7 +327,7 @@ def made(pattern: Pattern, n: int) -> Allowed:
     return found
 
 
-def sparsity(pattern: Pattern, n: int, *, diagonal: bool = True) -> float:
+def pattern_sparsity(pattern: Pattern, n: int, *, diagonal: bool = True) -> float:
     """The share of n × n that is masked, by formula.
 
     Args:
@@ -335,11 +335,11 @@ def sparsity(pattern: Pattern, n: int, *, diagonal: bool = True) -> float:
         n: tokens.
         diagonal: whether the diagonal is kept as the pattern has it; else it is masked.
     """
-    return masked(pattern, n, diagonal=diagonal) / (n * n)
+    return count_masked(pattern, n, diagonal=diagonal) / (n * n)
 
 
-def masked(pattern: Pattern, n: int, *, diagonal: bool = True) -> int:
-    """How many positions of n × n are masked, by formula; see `sparsity`."""
+def count_masked(pattern: Pattern, n: int, *, diagonal: bool = True) -> int:
+    """How many positions of n × n are masked, by formula; see `pattern_sparsity`."""
     return n * n - pattern.count(n) + (0 if diagonal else pattern.diagonal(n))
 
 

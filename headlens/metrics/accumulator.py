@@ -14,7 +14,7 @@ Array = npt.NDArray[Any]
 Key = tuple[str, str, str]
 
 
-class Totals:
+class Accumulator:
     """Named sums, float64 or int64, that only ever grow by addition.
 
     What is added stays pending until `commit`; `discard` forgets it. Merging adds: shards of a corpus may be
@@ -47,7 +47,7 @@ class Totals:
         """What was added since the last commit is forgotten."""
         self._pending, self._next = [], {}
 
-    def merge(self, other: Totals) -> None:
+    def merge(self, other: Accumulator) -> None:
         """Add what another part of the corpus gave."""
         self.add_arrays(other.arrays())
 

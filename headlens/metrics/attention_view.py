@@ -13,7 +13,7 @@ from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import largest
-from headlens.metrics.word_argmax import Plan, plan, pointed_at
+from headlens.metrics.word_argmax import GatherPlan, plan, pointed_at
 from headlens.metrics.words import WordLevel, word_level, word_weights
 
 # Columns that are cheaper to fetch one by one than with a pass over all weights.
@@ -32,12 +32,12 @@ class Peak(NamedTuple):
     key: Tensor
 
 
-class Asked(NamedTuple):
+class QueriedTokens(NamedTuple):
     """Tokens of both sides, and the words of the queries that somebody asks about."""
 
     queries: Tokens
     keys: Tokens
-    plan: Plan
+    plan: GatherPlan
 
 
 class CallView:
@@ -142,9 +142,9 @@ class CallView:
         return ~self.queries.special[:, None] & (self.peak.key >= 0)
 
     @property
-    def asked(self) -> Asked:
+    def asked(self) -> QueriedTokens:
         """The words that somebody asks about, whatever the level of the view."""
-        return Asked(self._queries, self._keys, plan(self._queries, self._keys))
+        return QueriedTokens(self._queries, self._keys, plan(self._queries, self._keys))
 
     @cached_property
     def word_targets(self) -> Tensor:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.base import Metric, Sums
+from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
 from headlens.metrics.reductions import entropy
 

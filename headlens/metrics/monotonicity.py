@@ -11,7 +11,7 @@ from torch import Tensor
 from headlens.heads import Stack
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.base import Metric, Sums
+from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
 
 

@@ -12,8 +12,8 @@ from torch import Tensor
 from headlens.attention.contract import Tokens
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.base import Metric, Sums
 from headlens.metrics.batch_cache import once_per_pair
+from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, sentence_sums
 from headlens.metrics.word_argmax import places, plan
 

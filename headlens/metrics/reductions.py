@@ -42,7 +42,7 @@ def entropy(weights: Tensor) -> Tensor:
     found = flat.new_empty(len(flat))
     n_rows = at_once(weights, weights.shape[-1])
     room = flat.new_empty((min(n_rows, len(flat)), weights.shape[-1]))
-    for rows, own in zip(cut(flat, n_rows), cut(found, n_rows), strict=True):
+    for rows, own in zip(row_chunks(flat, n_rows), row_chunks(found, n_rows), strict=True):
         # Zeros: 0 times the logarithm of the smallest number is 0.
         logarithm = torch.clamp(rows, min=smallest, out=room[: len(rows)]).log_()
         np.einsum("rk,rk->r", rows.numpy(), logarithm.numpy(), out=own.numpy())
@@ -54,7 +54,7 @@ def at_once(weights: Tensor, size: int) -> int:
     return max(1, (_CHUNK if weights.device.type == "cpu" else weights.numel()) // max(1, size))
 
 
-def cut(tensor: Tensor, size: int) -> list[Tensor]:
+def row_chunks(tensor: Tensor, size: int) -> list[Tensor]:
     """Parts of at most `size` rows; one at least."""
     return [tensor[i : i + size] for i in range(0, max(1, len(tensor)), size)]
 

@@ -14,11 +14,11 @@ from torch import Tensor
 from headlens.attention.contract import AttentionCall, Observer, Tokens
 from headlens.attention.sites import Site
 from headlens.heads import STACKS, Head, HeadTable, Stack
-from headlens.metrics.accumulator import Array, Totals
+from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.batch_cache import once_per_batch
 
 
-class Similarity(Observer):
+class HeadSimilarity(Observer):
     """Mean Jensen-Shannon divergence between all pairs of heads of a stack, over query tokens.
 
     All heads of a stack must be seen together, so the rows of a batch are kept until the end of its pass.
@@ -30,7 +30,7 @@ class Similarity(Observer):
 
     def __init__(self, sites: Sequence[Site]) -> None:
         self.sites = tuple(sites)
-        self.totals = Totals()
+        self.totals = Accumulator()
         self._rows: dict[str, list[Tensor]] = {}
 
     def observe(self, call: AttentionCall) -> None:

@@ -17,11 +17,12 @@ from headlens.attention.sites import Site
 from headlens.heads import HeadTable, Stack
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.base import Metric, Sums
 from headlens.metrics.batch_cache import once_per_batch
+from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.reductions import count
 from headlens.metrics.word_argmax import places, plan
-from headlens.statistics.proportions import holm, mcnemar_greater, wilson
+from headlens.statistics.paired_tests import holm
+from headlens.statistics.proportions import mcnemar_greater, wilson
 
 DIRECTIONS = ("dep->head", "head->dep")
 DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")

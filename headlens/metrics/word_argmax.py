@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headlens.attention.contract import Tokens
 from headlens.metrics.batch_cache import once_per_batch, once_per_pair
-from headlens.metrics.reductions import at_once, cut, largest
+from headlens.metrics.reductions import at_once, largest, row_chunks
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +34,7 @@ class Places:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class GatherPlan:
     """Which rows and columns of a batch to fetch and where to add them.
 
     Args:
@@ -78,7 +78,7 @@ def exact(tensor: Tensor) -> torch.dtype:
 
 
 @once_per_pair
-def plan(queries: Tokens, keys: Tokens) -> Plan:
+def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
     """Prepare `word_rows` for the words of dependency arcs, and all words of sentences with rare words."""
     here, there = places(queries), places(keys)
     wanted = _wanted(queries, keys)
@@ -90,7 +90,7 @@ def plan(queries: Tokens, keys: Tokens) -> Plan:
     into, added = _pairs(sentence, there)
     key = into * keys.shape[1] + there.first[there.sentence, there.word][added]
     distinct, number = torch.unique_consecutive(key, return_inverse=True)
-    return Plan(
+    return GatherPlan(
         row_of_word=row_of_word,
         sentence=sentence,
         word=word,
@@ -124,7 +124,7 @@ def _pairs(sentence: Tensor, there: Places) -> tuple[Tensor, Tensor]:
     return row, begin[sentence][row] + within
 
 
-def word_rows(weights: Tensor, chosen: Plan, heads: Tensor) -> Tensor:
+def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor) -> Tensor:
     """Attention from words to words, each at its first token and 0 elsewhere.
 
     Sums over the pieces of both, in float64 where the device has it: adding pieces in float32 would round, and
@@ -156,7 +156,7 @@ def word_rows(weights: Tensor, chosen: Plan, heads: Tensor) -> Tensor:
     return rows.mul_(chosen.words)
 
 
-def pointed_at(weights: Tensor, chosen: Plan, *, others: bool = False) -> Tensor:
+def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False) -> Tensor:
     """First token of the most attended word of every row, -1 where a head gives all words exactly 0; (rows, heads).
 
     The first one of several equal words wins.
@@ -168,7 +168,7 @@ def pointed_at(weights: Tensor, chosen: Plan, *, others: bool = False) -> Tensor
     """
     size = len(chosen.token) * weights.shape[3]
     found = []
-    for heads in cut(torch.arange(weights.shape[1], device=weights.device), at_once(weights, size)):
+    for heads in row_chunks(torch.arange(weights.shape[1], device=weights.device), at_once(weights, size)):
         rows = word_rows(weights, chosen, heads)
         if others:
             rows[torch.arange(len(rows), device=rows.device), :, chosen.token] = 0

@@ -20,8 +20,8 @@ from transformers.utils import logging as transformers_logging
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.models.compacted import model_class, restore_class
-from headlens.models.loading_errors import Asked, explained
-from headlens.models.names import short_name
+from headlens.models.loading_errors import LoadRequest, explained
+from headlens.models.names import short_model_name
 from headlens.models.tokenizers import load_tokenizer
 from headlens.models.weights import check_weights
 from headlens.network import hub_answers
@@ -71,7 +71,7 @@ class LoadedModel:
     @property
     def short_name(self) -> str:
         """The name without organisation or folders, as in titles and CSVs; of what `train` wrote, that of the run."""
-        return "MiniLM-L6" if self.name == DEMO else short_name(self.name)
+        return "MiniLM-L6" if self.name == DEMO else short_model_name(self.name)
 
     @property
     def n_parameters(self) -> int:
@@ -135,7 +135,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     """
     options = options or ModelOptions()
     device = choose_device(options.device)
-    with explained(name, Asked(options.revision, options.offline, options.allow_pickle)), quiet():
+    with explained(name, LoadRequest(options.revision, options.offline, options.allow_pickle)), quiet():
         place = str(demo_folder() if name == DEMO else local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
         shared: dict[str, str | bool] = {

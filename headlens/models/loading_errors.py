@@ -22,7 +22,7 @@ _PICKLES = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
 @dataclass(frozen=True)
-class Asked:
+class LoadRequest:
     """What was asked for and allowed, as far as it decides on what to advise."""
 
     revision: str | None = None
@@ -36,7 +36,7 @@ class Asked:
 
 
 @contextmanager
-def explained(name: str, asked: Asked) -> Iterator[None]:
+def explained(name: str, asked: LoadRequest) -> Iterator[None]:
     """Turn what goes wrong in the block into an error that says what to do.
 
     Raises:
@@ -51,7 +51,7 @@ def explained(name: str, asked: Asked) -> Iterator[None]:
         raise explain(name, asked, error) from error
 
 
-def explain(name: str, asked: Asked, error: Exception) -> ModelError:
+def explain(name: str, asked: LoadRequest, error: Exception) -> ModelError:
     """The error for a model that could not be loaded, by what was raised."""
     kinds = {type(e) for e in _chain(error)}
     text = _Text(str(error), name)
@@ -70,7 +70,7 @@ class _Text:
         return sign in (self.said.replace(path, "") if sign in path else self.said)
 
 
-def _of_the_hub(name: str, asked: Asked, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
+def _of_the_hub(name: str, asked: LoadRequest, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
     if _any(kinds, hub_errors.GatedRepoError):
         return ModelError(f"{name} is a gated model.", "Ask for access on its page and log in with: hf auth login.")
     if _any(kinds, hub_errors.RevisionNotFoundError):
@@ -97,7 +97,7 @@ def _of_the_hub(name: str, asked: Asked, kinds: set[type[BaseException]], text: 
     return None
 
 
-def _of_the_files(name: str, asked: Asked, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
+def _of_the_files(name: str, asked: LoadRequest, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
     if _any(kinds, SafetensorError):
         return ModelError(f"{name}: the weights cannot be read: {text.said}.", "The file is damaged; fetch it again.")
     if "trust_remote_code" in text:

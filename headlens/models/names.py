@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 
-def short_name(name: str) -> str:
+def short_model_name(name: str) -> str:
     """The last part of an id or folder; of the folder `model` that `headlens train` wrote, the name of its run."""
     path = Path(name.rstrip("/"))
     trained = path.name == "model" and path.parent.name not in ("", "..")

@@ -66,7 +66,7 @@ def nothing_together(runs: Sequence[RecordedRun]) -> Together:
 
 
 @dataclass(frozen=True)
-class Kind:
+class CommandReport:
     """How runs of one command are shown. A new command has one of its own, in a file beside its figures.
 
     Args:

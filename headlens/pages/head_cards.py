@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from headlens.plots.head_grid import Grid, numbers, parts, scatter_grid
+from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, scatter_grid
 from headlens.plots.style import DIVERGING, PALE, SEQUENTIAL
 
 LONGEST = 40  # tokens of a sentence whose attention a card shows
@@ -65,7 +65,7 @@ class HeadShares:
 
 
 @dataclass(frozen=True)
-class HeadMap:
+class SentenceMap:
     """Attention on a sentence: weights (layers, heads, query, key), NaN for heads that there are not."""
 
     model: str
@@ -82,7 +82,7 @@ class HeadFacts:
     series: Sequence[HeadSeries] = ()
     words: Sequence[HeadWords] = ()
     shares: Sequence[HeadShares] = ()
-    maps: Sequence[HeadMap] = ()
+    maps: Sequence[SentenceMap] = ()
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,11 @@ def _colours(name: str) -> list[str]:
 
 def _add_series(models: dict[str, _Model], series: HeadSeries, label: str, shown: Callable[[str], str]) -> None:
     for model, rows in _by_model(series.rows):
-        if not np.isfinite(numbers(rows, series.value)).any():
+        if not np.isfinite(float_column(rows, series.value)).any():
             continue
         own = models.setdefault(model, _Model(shown(model)))
         values, lows, highs, letters = {}, {}, {}, {}
-        for part in parts(rows):
+        for part in by_model_and_stack(rows):
             grid = _grid(part.rows, series.value)
             size = own.stacks.setdefault(part.stack, [0, 0])
             own.stacks[part.stack] = [max(a, b) for a, b in zip(size, grid.shape, strict=True)]
@@ -202,7 +202,7 @@ def _by_model(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
 
 
 def _grid(rows: pd.DataFrame, column: str) -> Grid:
-    return scatter_grid(rows, numbers(rows, column)).astype(np.float64)
+    return scatter_grid(rows, float_column(rows, column)).astype(np.float64)
 
 
 def _listed(grid: Grid) -> list[list[float | None]]:
@@ -243,7 +243,7 @@ def _add_shares(models: dict[str, _Model], shares: HeadShares, label: str, shown
             )
 
 
-def _add_map(models: dict[str, _Model], found: HeadMap, label: str, shown: Callable[[str], str]) -> None:
+def _add_map(models: dict[str, _Model], found: SentenceMap, label: str, shown: Callable[[str], str]) -> None:
     if found.model not in models or max(len(found.queries), len(found.keys)) > LONGEST:
         return
     heads = {}

@@ -72,7 +72,7 @@ def tables_of(runs: Sequence[RecordedRun], name: str) -> list[tuple[RecordedRun,
     return [(run, run.tables[name]) for run in runs if name in run.tables and len(run.tables[name])]
 
 
-def named(run: RecordedRun, runs: Sequence[RecordedRun]) -> dict[str, Any]:
+def run_label(run: RecordedRun, runs: Sequence[RecordedRun]) -> dict[str, Any]:
     """The first cell of a row: the label of its run, where there are several."""
     return {"run": run.label} if len(runs) > 1 else {}
 

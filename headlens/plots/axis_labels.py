@@ -41,7 +41,7 @@ def _glyphs() -> frozenset[int]:
     return frozenset(code for font in fonts for code in font.get_charmap())
 
 
-def plain(text: str) -> str:
+def drawable_text(text: str) -> str:
     """Text that matplotlib draws as it stands, in the fonts `FAMILY`.
 
     Dollar signs are escaped (they would open a formula); line breaks stay, since titles have them;
@@ -52,9 +52,9 @@ def plain(text: str) -> str:
 
 
 def token_label(token: str, longest: int = 16) -> str:
-    """A token as a tick label: `plain`, with white space made visible and cut to `longest` characters."""
+    """A token as a tick label: `drawable_text`, with white space made visible and cut to `longest` characters."""
     shown = "".join(_VISIBLE.get(c, c) for c in token)
-    return plain(shown if len(shown) <= longest else shown[: longest - 1] + "…")
+    return drawable_text(shown if len(shown) <= longest else shown[: longest - 1] + "…")
 
 
 def _drawable(character: str) -> bool:

@@ -16,7 +16,7 @@ from matplotlib.colors import Colormap, ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from headlens.plots.axis_labels import FAMILY, plain
+from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.head_grid import TOP, Panel, Sheet
 from headlens.plots.style import INK, LABEL_SIZE, MISSING, SEQUENTIAL, SMALLEST_SIZE, TICK_SIZE, fold, ink_on
 
@@ -103,7 +103,7 @@ def write(
     for (layer, head), word in np.ndenumerate(words):
         size = fitting_size(str(word), cell, letters)
         if word and size >= SMALLEST_SIZE:
-            text = axes.text(head, layer, plain(str(word)), ha="center", va="center", linespacing=1.0)
+            text = axes.text(head, layer, drawable_text(str(word)), ha="center", va="center", linespacing=1.0)
             text.set(fontsize=size, fontfamily=FAMILY, color=str(inks[layer, head]))
 
 

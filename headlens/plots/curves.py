@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.plots.axis_labels import FAMILY
-from headlens.plots.head_grid import Grid, numbers
+from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.style import INK, TICK_SIZE
 
 VALUES = ("value", "ci_low", "ci_high")
@@ -23,7 +23,7 @@ def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = F
     Sideways the values run along the x axis, and the line stands upright.
     """
     line, band = (axes.axvline, axes.axvspan) if sideways else (axes.axhline, axes.axhspan)
-    for value, low, high in zip(*(numbers(rows, name) for name in VALUES), strict=True):
+    for value, low, high in zip(*(float_column(rows, name) for name in VALUES), strict=True):
         line(value, color=colour, linewidth=0.8, linestyle="--", label=label, zorder=1)
         if np.isfinite([low, high]).all():
             band(low, high, color=colour, alpha=0.07, linewidth=0, zorder=0)
@@ -31,7 +31,7 @@ def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = F
 
 def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sideways: bool = False) -> None:
     """The intervals of rows that stand at some places, of the x axis or sideways of the y axis."""
-    values, low, high = (numbers(rows, name) for name in VALUES)
+    values, low, high = (float_column(rows, name) for name in VALUES)
     spread = np.clip(np.vstack([values - low, high - values]), 0, None)
     along: dict[str, Any] = (
         {"x": values, "y": at, "xerr": spread} if sideways else {"x": at, "y": values, "yerr": spread}
@@ -41,7 +41,7 @@ def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sid
 
 def known_values(rows: pd.DataFrame) -> Grid:
     """All values and ends of intervals that are numbers."""
-    every: Grid = np.concatenate([numbers(rows, name) for name in VALUES])
+    every: Grid = np.concatenate([float_column(rows, name) for name in VALUES])
     return every[np.isfinite(every)]
 
 

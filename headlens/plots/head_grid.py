@@ -37,7 +37,7 @@ LARGEST_CELL, CLEAR_CELL, SMALLEST_CELL, LOWEST_PANEL = 0.42, 0.12, 0.05, 0.40
 SMALLEST_SLOT, SMALLEST_SHEET, TALLEST_SHEET = 1.5, 2.1, 9.2
 
 
-class Part(NamedTuple):
+class StackRows(NamedTuple):
     """The rows of one stack of one model."""
 
     model: str
@@ -75,18 +75,18 @@ def combine(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.concat([frame.assign(model=name) for name, frame in frames.items()], ignore_index=True)
 
 
-def parts(frame: pd.DataFrame) -> list[Part]:
+def by_model_and_stack(frame: pd.DataFrame) -> list[StackRows]:
     """Split a table by model, in order of appearance, and by stack: encoder, decoder, cross."""
     models = frame["model"].fillna("").astype(str) if "model" in frame else pd.Series("", index=frame.index)
     return [
-        Part(model, stack, frame[(models == model) & (frame["stack"] == stack)])
+        StackRows(model, stack, frame[(models == model) & (frame["stack"] == stack)])
         for model in models.drop_duplicates()
         for stack in STACKS
         if ((models == model) & (frame["stack"] == stack)).any()
     ]
 
 
-def numbers(frame: pd.DataFrame, column: str) -> Grid:
+def float_column(frame: pd.DataFrame, column: str) -> Grid:
     """A column as floats; all NaN when the table lacks it."""
     if column not in frame:
         return np.full(len(frame), np.nan)
@@ -95,7 +95,7 @@ def numbers(frame: pd.DataFrame, column: str) -> Grid:
 
 def has_numbers(frame: pd.DataFrame, *columns: str) -> bool:
     """Whether any of the columns holds a number."""
-    return any(bool(np.isfinite(numbers(frame, column)).any()) for column in columns)
+    return any(bool(np.isfinite(float_column(frame, column)).any()) for column in columns)
 
 
 def scatter_grid(rows: pd.DataFrame, values: npt.ArrayLike, empty: object = np.nan) -> npt.NDArray[np.generic]:
@@ -130,7 +130,7 @@ def flow(panels: Sequence[tuple[str, Panel]], most_heads: int = 26) -> list[list
     return rows
 
 
-def lay_out(
+def head_grid_figure(
     rows: Sequence[Sequence[Panel]],
     title: str,
     side: float = 0.0,
@@ -162,7 +162,10 @@ def lay_out(
 
 
 def sheet_width(rows: Sequence[Sequence[Panel]], side: float) -> float:
-    """How wide the page is that `lay_out` plans for; the full one for very many heads or panels, even in a column."""
+    """How wide the page is that `head_grid_figure` plans for.
+
+    Very many heads or panels get the full width, even in a column.
+    """
     if not in_column():
         return FULL_WIDTH
     lines = _lines(rows, side, page_width())

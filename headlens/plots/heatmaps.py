@@ -10,15 +10,15 @@ from matplotlib.figure import Figure
 
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, paint
 from headlens.plots.head_grid import (
-    Part,
+    StackRows,
+    by_model_and_stack,
     combine,
     each,
+    float_column,
     flow,
     has_numbers,
-    lay_out,
-    numbers,
+    head_grid_figure,
     panel,
-    parts,
     sheet_width,
 )
 from headlens.plots.style import FULL_WIDTH
@@ -71,7 +71,7 @@ def entropy_map(heads: pd.DataFrame) -> Figure | None:
     return paired_maps(heads, columns, [nats, share], "Entropy of attention heads")
 
 
-def head_map(heads: pd.DataFrame, column: str, scale: Scale, title: str) -> Figure | None:
+def head_heatmap(heads: pd.DataFrame, column: str, scale: Scale, title: str) -> Figure | None:
     """One column of a table with one row per head; stacks side by side.
 
     Args:
@@ -85,8 +85,8 @@ def head_map(heads: pd.DataFrame, column: str, scale: Scale, title: str) -> Figu
     """
     if not has_numbers(heads, column):
         return None
-    rows = flow([(p.model, panel(p.rows, numbers(p.rows, column), p.name)) for p in parts(heads)])
-    sheet = lay_out(rows, title, side=BAR_SLOT + 0.15)
+    rows = flow([(p.model, panel(p.rows, float_column(p.rows, column), p.name)) for p in by_model_and_stack(heads)])
+    sheet = head_grid_figure(rows, title, side=BAR_SLOT + 0.15)
     for axes, item in each(sheet, rows):
         paint(axes, item, scale)
     add_bars(sheet, scale)
@@ -98,7 +98,7 @@ def paired_maps(
     columns: Mapping[str, str],
     scales: list[Scale],
     title: str,
-    remark: Callable[[Part, str], str] | None = None,
+    remark: Callable[[StackRows, str], str] | None = None,
 ) -> Figure | None:
     """Several columns of one table side by side, one row per model and stack.
 
@@ -116,14 +116,14 @@ def paired_maps(
         return None
     rows = [
         [
-            panel(p.rows, numbers(p.rows, name), f"{p.name}: {words}{remark(p, name) if remark else ''}")
+            panel(p.rows, float_column(p.rows, name), f"{p.name}: {words}{remark(p, name) if remark else ''}")
             for name, words in columns.items()
         ]
-        for p in parts(heads)
+        for p in by_model_and_stack(heads)
     ]
     # in a column every scale stands beside its own panel
     beside = len(scales) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
-    sheet = lay_out(rows, title, side=BAR_SLOT * beside + 0.15)
+    sheet = head_grid_figure(rows, title, side=BAR_SLOT * beside + 0.15)
     for row_axes, row in zip(sheet.axes, rows, strict=True):
         for number, (axes, item) in enumerate(zip(row_axes, row, strict=True)):
             paint(axes, item, scales[number % len(scales)])
@@ -131,13 +131,13 @@ def paired_maps(
     return sheet.figure
 
 
-def _rare_chance(part: Part, column: str) -> str:
-    chance = numbers(part.rows, {"rare_top1": "rare_chance", "rare_top2": "rare_chance2"}[column])
+def _rare_chance(part: StackRows, column: str) -> str:
+    chance = float_column(part.rows, {"rare_top1": "rare_chance", "rare_top2": "rare_chance2"}[column])
     known = chance[np.isfinite(chance)]
     return f"\n(chance {known.mean():.3f})" if known.size else ""
 
 
 def _upper(frame: pd.DataFrame, *columns: str) -> float:
     """The upper end of a scale from 0 that holds all values; 1 where there is none above 0."""
-    values = np.concatenate([numbers(frame, column) for column in columns])
+    values = np.concatenate([float_column(frame, column) for column in columns])
     return float(max(values[np.isfinite(values)], default=0.0)) or 1.0

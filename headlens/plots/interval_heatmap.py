@@ -13,7 +13,18 @@ from matplotlib.figure import Figure
 
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Ends, Scale, add_bars, fitting_size, paint, write
-from headlens.plots.head_grid import Grid, Part, Sheet, each, flow, lay_out, numbers, panel, parts, scatter_grid
+from headlens.plots.head_grid import (
+    Grid,
+    Sheet,
+    StackRows,
+    by_model_and_stack,
+    each,
+    float_column,
+    flow,
+    head_grid_figure,
+    panel,
+    scatter_grid,
+)
 from headlens.plots.style import INK, TICK_SIZE
 
 ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
@@ -37,7 +48,7 @@ class Cells:
     value: str
     dotted: Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
     dot: str
-    name: Callable[[Part], str] = lambda part: part.name
+    name: Callable[[StackRows], str] = lambda part: part.name
     abreast: int = ABREAST
 
 
@@ -64,10 +75,10 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         scale: colours.
         title: of the figure.
     """
-    pieces = parts(rows)
-    panels = [(p.model, panel(p.rows, numbers(p.rows, cells.value), cells.name(p))) for p in pieces]
+    pieces = by_model_and_stack(rows)
+    panels = [(p.model, panel(p.rows, float_column(p.rows, cells.value), cells.name(p))) for p in pieces]
     plan = flow(panels, cells.abreast)
-    sheet = lay_out(plan, title, side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL)
+    sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL)
     written = min(fitting_size(word, sheet.cell) for word in _words(rows, cells.value)) >= _READABLE
     for (axes, item), part in zip(each(sheet, plan), pieces, strict=True):
         paint(axes, item, scale)
@@ -108,8 +119,8 @@ def _dots(axes: Axes, marked: npt.NDArray[np.bool_], inks: npt.NDArray[np.generi
 
 
 def _words(rows: pd.DataFrame, value: str) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
-    halves = (numbers(rows, "ci_high") - numbers(rows, "ci_low")) / 2
-    pairs = zip(numbers(rows, value), halves, strict=True)
+    halves = (float_column(rows, "ci_high") - float_column(rows, "ci_low")) / 2
+    pairs = zip(float_column(rows, value), halves, strict=True)
     return np.array([_word(number, half) for number, half in pairs], object)
 
 

@@ -11,7 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from headlens.plots.curves import draw_intervals
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 from headlens.plots.style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, TICK_SIZE, VERMILION
 
 WAYS = {"kept": (BLUE, "with the diagonal"), "dropped": (VERMILION, "without it")}
@@ -61,7 +61,7 @@ def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
     learned = sweeps(rows["pattern"])
     curves = {pattern for own in learned.values() for pattern in own}
     in_curve = rows["pattern"].isin(list(curves))
-    shares = 100 * numbers(rows, "sparsity_texts")
+    shares = 100 * float_column(rows, "sparsity_texts")
     _patterns(axes, rows[~in_curve], float(shares.min()), float(shares.max()))
     for number, (name, strengths) in enumerate(learned.items()):
         own = rows[rows["pattern"].isin(list(strengths))]
@@ -75,11 +75,11 @@ def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> None
     for way, (colour, label) in WAYS.items():
         own = rows[rows["control"] == way]
         if len(own):
-            x = 100 * numbers(own, "sparsity_texts")
-            axes.plot(x, numbers(own, "value"), "o", color=colour, markersize=3.5, label=label, zorder=3)
+            x = 100 * float_column(own, "sparsity_texts")
+            axes.plot(x, float_column(own, "value"), "o", color=colour, markersize=3.5, label=label, zorder=3)
             draw_intervals(axes, x, own, colour)
     for _, pair in rows[rows["control"].isin(WAYS)].groupby(["pattern", "layers"], sort=False):
-        ends = 100 * numbers(pair, "sparsity_texts"), numbers(pair, "value")
+        ends = 100 * float_column(pair, "sparsity_texts"), float_column(pair, "value")
         axes.plot(*ends, color=FAINT, linewidth=0.8, zorder=2)
     for (share, top), names in _names(rows[rows["control"] == "kept"]).items():
         axes.annotate(
@@ -121,7 +121,7 @@ def _curve(axes: Axes, rows: pd.DataFrame, strengths: dict[str, str], label: str
         if own.empty:
             continue
         kept = way == "kept"
-        x, y = 100 * numbers(own, "sparsity_texts"), numbers(own, "value")
+        x, y = 100 * float_column(own, "sparsity_texts"), float_column(own, "value")
         looks: dict[str, Any] = (
             {"label": label, "linestyle": "-"} if kept else {"markerfacecolor": "white", "linestyle": "none"}
         )

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.curves import draw_intervals, draw_level, legend_below
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 from headlens.plots.style import FULL_WIDTH, INK, TICK_SIZE, dress, further_lines, headline, new_figure, page_width
 
 # inches
@@ -23,7 +23,7 @@ _LETTER = 0.06
 
 
 @dataclass(frozen=True)
-class Group:
+class PointGroup:
     """The points of one colour.
 
     Args:
@@ -54,7 +54,7 @@ class PointPanel:
 
     about: str
     names: Sequence[str]
-    groups: Sequence[Group]
+    groups: Sequence[PointGroup]
     level: pd.DataFrame
     level_name: str
     title: str = ""
@@ -100,7 +100,7 @@ def _draw(axes: Axes, panel: PointPanel) -> None:
         at = np.array([names.index(name) for name in group.names], dtype=np.float64)
         at += 0.6 * ((number + 0.5) / len(panel.groups) - 0.5)
         draw_intervals(axes, at, group.rows, group.colour, sideways=True)
-        values = numbers(group.rows, "value")
+        values = float_column(group.rows, "value")
         axes.plot(values, at, "o", color=group.colour, markersize=3.5, label=group.label, zorder=3)
     axes.set_yticks(range(len(names)), names, fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
     axes.set_ylim(len(names) - 0.5, -0.5)

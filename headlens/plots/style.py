@@ -18,7 +18,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from headlens.plots.axis_labels import FAMILY, plain
+from headlens.plots.axis_labels import FAMILY, drawable_text
 
 COLUMN_WIDTH = 3.3
 FULL_WIDTH = 7.0
@@ -141,7 +141,7 @@ def fold(text: str, inches: float, size: float) -> str:
     """Make text safe to draw and break it into lines that fit `inches` at `size` points."""
     # letters of DejaVu Sans are on average 0.56 of their size wide
     letters = max(6, int(inches * 72 / (0.56 * size)))
-    lines = [textwrap.fill(line, letters) for line in plain(text).split("\n")]
+    lines = [textwrap.fill(line, letters) for line in drawable_text(text).split("\n")]
     return "\n".join(lines)
 
 

@@ -21,7 +21,7 @@ _RECORD = "record"
 IDENTITY = "identity"
 
 
-class Keepable(Protocol):
+class Checkpointable(Protocol):
     """What was done so far."""
 
     def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
@@ -45,7 +45,7 @@ def unpacked(content: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
     return json.loads(arrays.pop(_RECORD).tobytes()), arrays
 
 
-class Keeper:
+class Checkpoint:
     """Keeps something in a file.
 
     Args:
@@ -63,7 +63,7 @@ class Keeper:
         """Whether it is time to save: every second, less often if saving takes more than a fiftieth of that."""
         return time.monotonic() >= self._next
 
-    def save(self, kept: Keepable) -> None:
+    def save(self, kept: Checkpointable) -> None:
         """Replace the file as a whole.
 
         Raises:
@@ -75,7 +75,7 @@ class Keeper:
         ended = time.monotonic()
         self._next = ended + max(1.0, 50 * (ended - begun))
 
-    def restore(self, kept: Keepable) -> None:
+    def restore(self, kept: Checkpointable) -> None:
         """Go on from the file, if there is one.
 
         Raises:

@@ -11,14 +11,14 @@ from headlens.corpora.batches import Batch
 from headlens.corpora.counts import add_counts
 from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.sentence import Corpus
-from headlens.memory import InParts
-from headlens.runs.checkpoint import Keeper
-from headlens.runs.corpus_reader import Feed
-from headlens.runs.pass_progress import Reached
-from headlens.runs.pass_state import Tally
+from headlens.memory import SplitWhenOutOfMemory
+from headlens.runs.checkpoint import Checkpoint
+from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.pass_progress import PassProgress
+from headlens.runs.pass_state import PassState
 from headlens.runs.processes import ALONE, Processes
 from headlens.runs.progress import Advance
-from headlens.runs.signals import Deferred
+from headlens.runs.signals import DeferredSignals
 
 # Runs a batch through the model; what it measures is pending until the model has returned.
 Step = Callable[[Batch], AnnotationCounts]
@@ -41,10 +41,10 @@ class CorpusPass:
 
     progress: Advance = lambda _: None
     warn: Callable[[str], None] = _warn
-    keeper: Keeper | None = None
+    keeper: Checkpoint | None = None
     processes: Processes = ALONE
 
-    def run(self, feed: Feed, corpus: Corpus, step: Step, tally: Tally, batch_tokens: int = 2048) -> None:
+    def run(self, feed: CorpusReader, corpus: Corpus, step: Step, tally: PassState, batch_tokens: int = 2048) -> None:
         """Add a whole corpus up: this process's shard, then the shards of all.
 
         The batches, and with them the sums to the last bit, do not depend on interruptions. A signal to stop takes
@@ -68,14 +68,14 @@ class CorpusPass:
         if self.processes.count > 1:
             tally.fill(self.processes.gather(tally.dump()))
 
-    def _add_up(self, feed: Feed, corpus: Corpus, step: Step, tally: Tally, batch_tokens: int) -> None:
-        reached = Reached(self.progress, tally.encoding)
+    def _add_up(self, feed: CorpusReader, corpus: Corpus, step: Step, tally: PassState, batch_tokens: int) -> None:
+        reached = PassProgress(self.progress, tally.encoding)
         rows = feed.rows(reached.reading(self.processes.shard(corpus)), batch_tokens, tally.encoding)
         # What failed has been forgotten by all observers, so nothing counts twice.
-        run = InParts(
+        run = SplitWhenOutOfMemory(
             feed.model.device, lambda rows: step(feed.collate(rows)), _joined, _tokens, self.warn, row="sentence"
         )
-        with Deferred() as signals:
+        with DeferredSignals() as signals:
             for number, batch in enumerate(rows):
                 if number >= tally.batches:
                     counts = run(batch)
@@ -86,7 +86,7 @@ class CorpusPass:
             tally.complete = True
             self._keep(tally, signals, always=True)
 
-    def _keep(self, tally: Tally, signals: Deferred, *, always: bool = False) -> None:
+    def _keep(self, tally: PassState, signals: DeferredSignals, *, always: bool = False) -> None:
         if self.keeper is not None and tally.batches and (always or signals.noted is not None or self.keeper.due):
             self.keeper.save(tally)
         signals.obey()

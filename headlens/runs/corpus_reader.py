@@ -19,7 +19,7 @@ from headlens.models.loading import LoadedModel, tokenizer_of
 
 
 @dataclass(frozen=True)
-class Feed:
+class CorpusReader:
     """The part of a model that examples of a corpus can run, and their way into it.
 
     Args:
@@ -40,7 +40,7 @@ class Feed:
     arguments: dict[str, Any]
 
     @classmethod
-    def of(cls, loaded: LoadedModel, example: Example, long_sentences: LongSentences = "skip") -> Feed:
+    def of(cls, loaded: LoadedModel, example: Example, long_sentences: LongSentences = "skip") -> CorpusReader:
         """How to feed examples like this one, and what to do with sentences that are too long.
 
         Raises:

@@ -19,7 +19,7 @@ from matplotlib.figure import Figure
 
 from headlens.errors import Interrupted, OutputError, ResumeError
 from headlens.files import TEMPORARY, atomic_path, output_errors, plain_value, write_csv, write_json
-from headlens.models.names import short_name
+from headlens.models.names import short_model_name
 from headlens.plots.export import Animation, write_animation, write_figure
 from headlens.runs.lock import FolderLock
 from headlens.runs.provenance import environment, peak_memory
@@ -251,7 +251,7 @@ class RunFolder:
 def default_name(command: str, model: str, moment: datetime | None = None) -> Path:
     """`runs/<command>-<model>-<YYYYmmdd-HHMMSS>`, local time; of a model that is a folder, its last name."""
     local = model.startswith((".", "/", "~", "\\")) or Path(model).is_absolute()
-    name = short_name(model) if local else model
+    name = short_model_name(model) if local else model
     safe = re.sub(r"[^\w.-]+", "-", name.replace("/", "--"), flags=re.ASCII).strip("-.") or "model"
     stamp = (moment or datetime.now().astimezone()).strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{command}-{safe[:80]}-{stamp}"

@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from headlens.attention.attach_edit import keeping
+from headlens.attention.attach_edit import attach_edit
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import AnyMaskSource, AttentionMask, Controlled, MaskSource, PatternMask
@@ -72,7 +72,7 @@ class MaskOptions:
         """
         if not self.given:
             return None
-        found = PatternMask(Full()) if self.mask is None else read_mask(self.mask)
+        found = PatternMask(Full()) if self.mask is None else parse_mask(self.mask)
         if self.no_diagonal:
             return Controlled(found)
         return Controlled(found, "random", self.mask_seed) if self.drop_random else found
@@ -91,7 +91,7 @@ class MaskOptions:
 
 
 @contextmanager
-def masked(model: PreTrainedModel, options: MaskOptions, tell: Callable[[str], None]) -> Iterator[None]:
+def under_mask(model: PreTrainedModel, options: MaskOptions, tell: Callable[[str], None]) -> Iterator[None]:
     """Inside, a model runs under a mask, if one is given.
 
     Args:
@@ -107,7 +107,7 @@ def masked(model: PreTrainedModel, options: MaskOptions, tell: Callable[[str], N
         yield
         return
     edit = mask_edit(model, source, options.layers)
-    with keeping(model, edit):
+    with attach_edit(model, edit):
         yield
     if edit.left_alone:
         tell(_ALONE)
@@ -125,7 +125,7 @@ def mask_edit(model: PreTrainedModel, source: AnyMaskSource, layers: str | None)
     return MaskEdit(source, read_layers(layers, count), stack)
 
 
-def read_mask(text: str) -> MaskSource:
+def parse_mask(text: str) -> MaskSource:
     """A mask file, a folder with one, or a pattern.
 
     Raises:

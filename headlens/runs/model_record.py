@@ -11,7 +11,7 @@ from headlens.interventions.compacting import removed_heads
 from headlens.models.loading import LoadedModel
 
 
-def model_facts(loaded: LoadedModel, label: str) -> dict[str, Any]:
+def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:
     """Where a model came from, and what it was run on.
 
     Args:

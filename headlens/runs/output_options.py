@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True)
-class Place:
+class OutputOptions:
     """Where a run goes.
 
     Args:
@@ -27,14 +27,14 @@ def arguments(request: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(request):
         value = getattr(request, field.name)
-        if isinstance(value, Place):
+        if isinstance(value, OutputOptions):
             continue
-        found |= arguments(value) if is_dataclass(value) else {field.name: plain(value)}
+        found |= arguments(value) if is_dataclass(value) else {field.name: json_value(value)}
     return found
 
 
-def plain(value: Any) -> Any:
+def json_value(value: Any) -> Any:
     """A value as JSON can hold it: tuples as lists, paths as text."""
     if isinstance(value, (list, tuple)):
-        return [plain(v) for v in value]
+        return [json_value(v) for v in value]
     return str(value) if isinstance(value, Path) else value

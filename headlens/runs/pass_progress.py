@@ -9,7 +9,7 @@ from headlens.corpora.sentence import Example
 from headlens.runs.progress import Advance
 
 
-class Reached:
+class PassProgress:
     """Turns rows that were run into sentences of the corpus.
 
     A sentence may be cut into many rows, and others are left out, so rows would never add up to the corpus. Rows are

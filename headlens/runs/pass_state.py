@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, field
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.counts import add_counts
 from headlens.corpora.encoded_corpus import EncodingCounts
-from headlens.metrics.accumulator import Totals
+from headlens.metrics.accumulator import Accumulator
 from headlens.runs.checkpoint import IDENTITY, packed, unpacked
 
 
 @dataclass
-class Tally:
+class PassState:
     """Sums and counts of the batches that are done.
 
     Args:
@@ -24,7 +24,7 @@ class Tally:
         complete: whether the corpus has been read to its end.
     """
 
-    totals: Mapping[str, Totals]
+    totals: Mapping[str, Accumulator]
     encoding: EncodingCounts = field(default_factory=EncodingCounts)
     annotation: AnnotationCounts = field(default_factory=AnnotationCounts)
     batches: int = 0

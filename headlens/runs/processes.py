@@ -65,7 +65,7 @@ ALONE = Processes()
 
 
 @contextmanager
-def joined() -> Iterator[Processes]:
+def process_group() -> Iterator[Processes]:
     """Join the other processes when torchrun started this one; alone otherwise.
 
     Sums travel through gloo, on any device. Each process computes on the GPU of its local rank.

@@ -22,7 +22,7 @@ class Reporter(Protocol):
         """Something the user should know before the run ends."""
 
 
-class Silent:
+class SilentReporter:
     """Shows nothing."""
 
     def status(self, text: str) -> AbstractContextManager[None]:

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.summary import CorpusSummary
+from headlens.corpora.corpus_summary import CorpusSummary
 from headlens.errors import OutputError
 from headlens.models.loading import LoadedModel, ModelOptions, load
-from headlens.runs.checkpoint import Keeper
+from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.folder import RunFolder
-from headlens.runs.mask_option import MaskOptions, masked
-from headlens.runs.output_options import Place, arguments
-from headlens.runs.processes import Processes, joined
-from headlens.runs.progress import Reporter, Silent
+from headlens.runs.mask_option import MaskOptions, under_mask
+from headlens.runs.output_options import OutputOptions, arguments
+from headlens.runs.processes import Processes, process_group
+from headlens.runs.progress import Reporter, SilentReporter
 
 
 @dataclass(frozen=True)
@@ -59,16 +59,16 @@ class Run:
         """Where something is kept until the run has finished."""
         return self.path / RunFolder.KEPT / name
 
-    def keeper(self, name: str, loaded: LoadedModel, identity: Mapping[str, str]) -> Keeper:
+    def keeper(self, name: str, loaded: LoadedModel, identity: Mapping[str, str]) -> Checkpoint:
         """Where this process keeps what an interrupted run goes on from.
 
         Args:
             name: unique in the run and the same when it is resumed.
             loaded: the model.
-            identity: what else it depends on, see `Keeper`.
+            identity: what else it depends on, see `Checkpoint`.
         """
         common = {"the weights of the model": loaded.weight_hash, "the number of processes": str(self.processes.count)}
-        return Keeper(self.kept(f"{name}-{self.processes.rank}.npz"), {**common, **identity})
+        return Checkpoint(self.kept(f"{name}-{self.processes.rank}.npz"), {**common, **identity})
 
     def depend_on(self, loaded: LoadedModel | None, parts: Mapping[str, str]) -> None:
         """Refuse to go on with another model or other data than the run began with; for what no `keeper` keeps.
@@ -102,7 +102,7 @@ class Run:
 
     def masked(self, loaded: LoadedModel, options: MaskOptions) -> AbstractContextManager[None]:
         """Inside, the model runs under the mask of the options, if there is one."""
-        return masked(loaded.model, options, self.tell)
+        return under_mask(loaded.model, options, self.tell)
 
     def tell(self, text: str) -> None:
         """The user should know, but not more than once."""
@@ -138,11 +138,11 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
     Raises:
         OutputError: see `RunFolder.create`, and if no process may see the folder but the first.
     """
-    place: Place = request.place
+    place: OutputOptions = request.place
     # What is wrong with a mask is told before anything is made.
     facts = request.mask.facts() if hasattr(request, "mask") else {}
     with ExitStack() as stack:
-        processes = stack.enter_context(joined())
+        processes = stack.enter_context(process_group())
         folder: RunFolder | None = None
         if processes.first:
             folder = RunFolder.create(
@@ -155,4 +155,4 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
         if not path.is_dir():
             raise OutputError(f"process {processes.rank} does not see {path}.", "Name a shared folder with --out.")
         shown = folder.path if folder is not None else path
-        yield Run(shown, folder, processes, (reporter if processes.first else None) or Silent())
+        yield Run(shown, folder, processes, (reporter if processes.first else None) or SilentReporter())

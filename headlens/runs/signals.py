@@ -13,7 +13,7 @@ from typing import Any, Self
 SIGNALS = tuple(s for name in ("SIGINT", "SIGTERM", "SIGHUP") if (s := getattr(signal, name, None)) is not None)
 
 
-class Deferred:
+class DeferredSignals:
     """Inside `with`, a signal to stop is noted; `obey` acts on it where that does no harm.
 
     A second signal acts at once. Outside of the main thread, where Python allows no handlers, nothing changes.

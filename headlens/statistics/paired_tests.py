@@ -22,7 +22,7 @@ Right = Callable[[Floats], Floats]
 
 
 @dataclass(frozen=True)
-class Compared:
+class PairedComparison:
     """One system against a baseline.
 
     Args:
@@ -58,7 +58,7 @@ class Comparison:
         self.value = value_of(baseline, statistic)
         self._replicates = replicates_of(baseline, statistic, draws)
 
-    def of(self, records: Floats) -> Compared:
+    def of(self, records: Floats) -> PairedComparison:
         """Compare a system, by its records of the same examples in the same order.
 
         Raises:
@@ -73,7 +73,7 @@ class Comparison:
             if self._right is None
             else mcnemar(self._right(records), self._right(self._records))
         )
-        return Compared(value, delta, *interval_around(delta, replicates), p_value)
+        return PairedComparison(value, delta, *interval_around(delta, replicates), p_value)
 
     def _check(self, records: Floats) -> None:
         if len(records) != self._draws.examples:

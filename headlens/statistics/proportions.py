@@ -33,13 +33,3 @@ def mcnemar_greater(only_first: Array, only_second: Array, trials: Array) -> Arr
     p = stats.binom.sf(only_first - 1, only_first + only_second, 0.5)
     values: Array = np.where(trials > 0, p, np.nan)
     return values
-
-
-def holm(p_values: Array) -> Array:
-    """Holm's step-down correction over all p-values that are not NaN (Holm 1979)."""
-    corrected = np.full(p_values.shape, np.nan)
-    known = np.flatnonzero(~np.isnan(p_values))
-    order = known[np.argsort(p_values[known], kind="stable")]
-    steps = p_values[order] * np.arange(len(order), 0, -1)
-    corrected[order] = np.minimum(np.maximum.accumulate(steps), 1)
-    return corrected

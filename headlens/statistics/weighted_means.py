@@ -64,7 +64,7 @@ def _square(weights: Floats, values: Floats) -> Floats:
     return np.where(squares > 0, squares, 1.0)
 
 
-def spearman(x: Floats, y: Floats, weights: Floats) -> Floats:
+def weighted_spearman(x: Floats, y: Floats, weights: Floats) -> Floats:
     """Spearman's correlation of x and y, each (n,); tied values share the mean of their ranks."""
     return pearson(ranks(x, weights), ranks(y, weights), weights)
 

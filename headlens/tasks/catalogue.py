@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headlens.errors import OptionError
-from headlens.tasks.base import Task
-from headlens.tasks.classification import Classification, Regression
+from headlens.tasks.classification import Regression, SequenceClassification
 from headlens.tasks.example_parsers import EndingReader, ExampleReader, QuestionReader, TextReader
 from headlens.tasks.labels import ClassLabels, ScoreLabels
 from headlens.tasks.masked import MaskedLM, TranslationLoss
 from headlens.tasks.multiple_choice import MultipleChoice
 from headlens.tasks.question_answering import QuestionAnswering
-from headlens.tasks.sentence_similarity import ParaphraseChoice, Similarity
+from headlens.tasks.sentence_similarity import ParaphraseChoice, SentenceSimilarity
+from headlens.tasks.task import Task
 from headlens.tasks.translation import Translation
 
 DEFAULT_TASK = "paraphrase"
@@ -68,7 +68,7 @@ def _classes(
 ) -> Entry:
     """A task of GLUE's kind: sentences or pairs, each of a class."""
     reader = TextReader(("text", "second")[:texts], labels)
-    return Entry(Classification(name, labels.names, scores), reader, layouts, f"{GLUE}:{name}")
+    return Entry(SequenceClassification(name, labels.names, scores), reader, layouts, f"{GLUE}:{name}")
 
 
 COLA = _classes("cola", ClassLabels(("unacceptable", "acceptable")), SENTENCE, ("matthews", "accuracy"), 1)
@@ -93,7 +93,7 @@ SNLI = replace(_classes("snli", THREE, NLI), dataset="stanfordnlp/snli")
 STSB = Entry(
     Regression("stsb"), TextReader(("text", "second"), ScoreLabels()), SCORES, f"{GLUE}:stsb", headerless=STS_FILE
 )
-SIMILARITY = replace(STSB, task=Similarity())
+SIMILARITY = replace(STSB, task=SentenceSimilarity())
 SQUAD = Entry(QuestionAnswering(), QuestionReader(), (("question", "context", "answers"),), "rajpurkar/squad")
 SQUAD2 = replace(SQUAD, task=QuestionAnswering("squad2", no_answer=True), dataset="rajpurkar/squad_v2")
 SWAG = Entry(

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from headlens.errors import OptionError
 from headlens.statistics import weighted_means as statistics
-from headlens.tasks.base import Floats, HeadKind, Prepared, Task, TaskBatch
 from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.model_outputs import columns, taken
 from headlens.tasks.reader import Reader, TokenRow
+from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch
 
 
 def text_row(example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
@@ -25,7 +25,7 @@ def text_row(example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
     return () if row is None else (row,)
 
 
-def label_of(prepared: Prepared) -> float:
+def label_of(prepared: PreparedExample) -> float:
     """The number of a labelled example."""
     assert isinstance(prepared.example, TextExample)
     assert prepared.example.label is not None
@@ -33,7 +33,7 @@ def label_of(prepared: Prepared) -> float:
 
 
 @dataclass(frozen=True)
-class Classification(Task):
+class SequenceClassification(Task):
     """Which class a sentence or a pair is of.
 
     Records: `label`, `predicted` (numbers of the task's classes, whatever order the model has them in) and `nll`, the
@@ -69,7 +69,7 @@ class Classification(Task):
         """One row."""
         return text_row(example, reader)
 
-    def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
+    def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """Class numbers as the model has them, (n,)."""
         order = reader.classes or tuple(range(len(self.classes)))
         return {"labels": torch.tensor([order[int(label_of(p))] for p in prepared], device=device)}
@@ -131,7 +131,7 @@ class Correlated(Task):
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """(replicates,)."""
         gold, predicted = records.T
-        correlation = statistics.pearson if metric == "pearson" else statistics.spearman
+        correlation = statistics.pearson if metric == "pearson" else statistics.weighted_spearman
         return correlation(gold, predicted, weights)
 
 
@@ -160,7 +160,7 @@ class Regression(Correlated):
         logits = taken(outputs, "logits", 2, self.name, "one output")
         return (logits[:, 0] - batch.labels["labels"]) ** 2
 
-    def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
+    def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """Scores, (n,); of type float, which transformers takes for regression."""
         del reader
         return {"labels": torch.tensor([label_of(p) for p in prepared], dtype=torch.float32, device=device)}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from headlens.tasks.base import Task
 from headlens.tasks.catalogue import DEFAULT_TASK
 from headlens.tasks.example_parsers import parse_columns
+from headlens.tasks.example_sources import TaskSource
 from headlens.tasks.open_task import DataOptions, open_all
-from headlens.tasks.sources import TaskSource
+from headlens.tasks.task import Task
 
 
 @dataclass(frozen=True)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from headlens.errors import CorpusError, OptionError, counted
-from headlens.memory import InParts
+from headlens.memory import SplitWhenOutOfMemory
 from headlens.models.loading import LoadedModel
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
-from headlens.tasks.base import Floats, Prepared, Task, TaskBatch
+from headlens.tasks.example_sources import SourceCounts, TaskSource
 from headlens.tasks.examples import TaskExample
 from headlens.tasks.feeding import budget_batches, prepare_all
 from headlens.tasks.reader import Reader
-from headlens.tasks.sources import SourceCounts, TaskSource
+from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
 
 
 def _warn(text: str) -> None:
@@ -111,13 +111,13 @@ def evaluate(
     reader = Reader.of(loaded, task.labels, options.max_length)
     counts = SourceCounts()
 
-    def run(prepared: Sequence[Prepared]) -> Floats:
+    def run(prepared: Sequence[PreparedExample]) -> Floats:
         batch = task.collate(prepared, reader, loaded.device)
         outputs = task.run(loaded.model, batch)
         options.seen(outputs, batch)
         return task.read(outputs, batch)
 
-    in_parts = InParts(loaded.device, run, lambda a, b: np.concatenate([a, b]), token_count, options.warn)
+    in_parts = SplitWhenOutOfMemory(loaded.device, run, lambda a, b: np.concatenate([a, b]), token_count, options.warn)
     places: list[int] = []
     examples: list[TaskExample] = []
     records: list[Floats] = []
@@ -173,6 +173,6 @@ def _samples(task: Task, records: Floats, draws: Draws, name: str) -> Floats:
     return np.concatenate([*replicates, np.empty(0)])
 
 
-def token_count(prepared: Sequence[Prepared]) -> int:
+def token_count(prepared: Sequence[PreparedExample]) -> int:
     """Tokens of some examples as one batch, padding included."""
     return sum(len(p.rows) for p in prepared) * max(p.length for p in prepared)

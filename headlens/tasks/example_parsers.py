@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from headlens.corpora.cell_text import list_names
 from headlens.errors import CorpusError, OptionError
-from headlens.tasks.examples import Answer, Question, TaskExample, TextExample
+from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample
 from headlens.tasks.row_readers import TaskRow
 
 Columns = Mapping[str, str]
@@ -114,7 +114,7 @@ class QuestionReader(ExampleReader):
         yield _question(row, key, row.text(columns["question"]), context, wanted)
 
 
-def _question(row: TaskRow, key: str, question: str, context: str, answers: tuple[Answer, ...]) -> Question | None:
+def _question(row: TaskRow, key: str, question: str, context: str, answers: tuple[AnswerSpan, ...]) -> Question | None:
     """None without a question or a context."""
     for answer in answers:
         if answer.start is not None and context[answer.start : answer.start + len(answer.text)] != answer.text:
@@ -125,12 +125,12 @@ def _question(row: TaskRow, key: str, question: str, context: str, answers: tupl
     return Question(key, question.strip(), context, answers) if question.strip() and context.strip() else None
 
 
-def _answers(row: TaskRow, cell: Any) -> tuple[Answer, ...]:
+def _answers(row: TaskRow, cell: Any) -> tuple[AnswerSpan, ...]:
     """{"text": […], "answer_start": […]}, a list of {"text": …, "answer_start": …}, or one text."""
     if cell is None or cell == "":
         return ()
     if isinstance(cell, str):
-        return (Answer(cell),)
+        return (AnswerSpan(cell),)
     if isinstance(cell, Mapping) and isinstance(cell.get("text"), Sequence):
         texts, starts = cell["text"], cell.get("answer_start")
         if starts is None or len(starts) != len(texts):
@@ -139,7 +139,7 @@ def _answers(row: TaskRow, cell: Any) -> tuple[Answer, ...]:
     return _list(row, cell)
 
 
-def _list(row: TaskRow, cell: Any) -> tuple[Answer, ...]:
+def _list(row: TaskRow, cell: Any) -> tuple[AnswerSpan, ...]:
     if not isinstance(cell, Sequence) or not all(isinstance(a, Mapping) for a in cell):
         raise row.error("answers are no list of texts with their starts.", 'Write [{"text": …, "answer_start": …}].')
     found = []
@@ -147,7 +147,7 @@ def _list(row: TaskRow, cell: Any) -> tuple[Answer, ...]:
         start = answer.get("answer_start")
         if start is not None and (not isinstance(start, int) or start < 0):
             raise row.error(f"the start {start!r} of an answer is no place.", "Starts count characters from 0.")
-        found.append(Answer(_text(row, answer, "text"), start))
+        found.append(AnswerSpan(_text(row, answer, "text"), start))
     return tuple(found)
 
 

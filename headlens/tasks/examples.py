@@ -27,7 +27,7 @@ class TextExample:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AnswerSpan:
     """A stretch of a context; `start` is its first character, None if nobody says."""
 
     text: str
@@ -48,7 +48,7 @@ class Question:
     id: str
     question: str
     context: str
-    answers: tuple[Answer, ...]
+    answers: tuple[AnswerSpan, ...]
 
     @property
     def key(self) -> str:

@@ -10,17 +10,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headlens.corpora.collate import IGNORED, padded
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.masking import Masking
-from headlens.corpora.padding import IGNORED, padded
 from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
 from headlens.errors import OptionError
 from headlens.statistics import weighted_means as statistics
-from headlens.tasks.base import Floats, HeadKind, Prepared, Task, TaskBatch
 from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.model_outputs import taken, token_records
 from headlens.tasks.reader import Reader, TokenRow
+from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch
 
 
 class Likelihood(Task):
@@ -53,7 +53,7 @@ class Likelihood(Task):
         """Minus the mean loss per token."""
         return -float(records[:, 0].sum() / max(records[:, 1].sum(), 1.0))
 
-    def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
+    def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """Ids, -100 where nothing is asked for, (rows, length)."""
         del reader
         return {"labels": padded([row.labels for p in prepared for row in p.rows], IGNORED).to(device)}
@@ -159,7 +159,7 @@ class TranslationLoss(Likelihood):
         """One row with the translation as its labels."""
         return translation_row(example, reader)
 
-    def collate(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device | str) -> TaskBatch:
+    def collate(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device | str) -> TaskBatch:
         """A batch with the decoder's inputs."""
         batch = super().collate(prepared, reader, device)
         inputs = batch.inputs | decoder_inputs(batch.labels["labels"], reader)

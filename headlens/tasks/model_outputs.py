@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headlens.corpora.padding import IGNORED
+from headlens.corpora.collate import IGNORED
 from headlens.errors import OptionError
-from headlens.tasks.base import Floats
+from headlens.tasks.task import Floats
 
 
 def taken(outputs: Any, name: str, dimensions: int, task: str, wanted: str) -> Tensor:

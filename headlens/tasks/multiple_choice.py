@@ -13,14 +13,14 @@ from torch import Tensor
 
 from headlens.errors import OptionError
 from headlens.statistics import weighted_means as statistics
-from headlens.tasks.base import Floats, HeadKind, Prepared, Task, TaskBatch
 from headlens.tasks.classification import label_of
 from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.model_outputs import columns, taken
 from headlens.tasks.reader import Reader, TokenRow
+from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch
 
 
-class Chosen(Task):
+class ChoiceTask(Task):
     """Records: `label`, `predicted` and `margin`, the score of the right one above the best other one."""
 
     @property
@@ -68,7 +68,7 @@ def chosen_records(scores: Tensor, batch: TaskBatch) -> Floats:
 
 
 @dataclass(frozen=True)
-class MultipleChoice(Chosen):
+class MultipleChoice(ChoiceTask):
     """Which of some endings follows, from a model with a multiple-choice head.
 
     Texts of an example are the first sentence, then the endings, each with what all of them begin with; its label is
@@ -96,13 +96,13 @@ class MultipleChoice(Chosen):
         found = tuple(row for row in rows if row is not None)
         return found if len(found) == len(rows) else ()
 
-    def collate(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device | str) -> TaskBatch:
+    def collate(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device | str) -> TaskBatch:
         """A batch with inputs (n, choices, length)."""
         flat = super().collate(prepared, reader, device)
         inputs = {name: tensor.view(-1, self.choices, tensor.shape[1]) for name, tensor in flat.inputs.items()}
         return TaskBatch(inputs, flat.labels, prepared, reader)
 
-    def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
+    def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """Indices of the right endings, (n,)."""
         del reader
         return {"labels": torch.tensor([int(label_of(p)) for p in prepared], device=device)}

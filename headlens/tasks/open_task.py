@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from headlens.corpora.files import ONLY_ONCE, is_no_file
 from headlens.corpora.hub import READERS
+from headlens.corpora.text_files import ONLY_ONCE, is_no_file
 from headlens.errors import CorpusError, OptionError
-from headlens.tasks.base import Task
 from headlens.tasks.catalogue import DEFAULT_TASK, QUOTED, Entry, find_task
+from headlens.tasks.example_sources import ChainedExamples, RowExamples, TaskSource
 from headlens.tasks.row_readers import COMMAS, JSON, LINES, TABS, FileRows, HubRows, LineRows, RowSource
-from headlens.tasks.sources import ChainedExamples, RowExamples, TaskSource
+from headlens.tasks.task import Task
 
 SOURCES = "Give a file .tsv, .csv, .jsonl or .json (also .gz), or hub:NAME."
 

@@ -12,18 +12,18 @@ from torch import Tensor
 
 from headlens.errors import ModelError, OptionError
 from headlens.statistics import weighted_means as statistics
-from headlens.tasks.base import Floats, HeadKind, Prepared, Task, TaskBatch
 from headlens.tasks.examples import Question, TaskExample
 from headlens.tasks.model_outputs import taken
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.squad_metrics import compare
+from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch
 
 NOWHERE = (-1, -1)
 NO_ANSWER = 0  # the token that stands for it: the first, [CLS] or <s>
 NO_ANSWER_AT_ALL = 1e30  # margin of a question for which no stretch of text can be proposed
 
 
-class Found(NamedTuple):
+class AnswerCandidate(NamedTuple):
     """A proposed answer: its text, its score, and by how much the score of "no answer" is higher."""
 
     text: str
@@ -101,7 +101,7 @@ class QuestionAnswering(Task):
         )
         return tuple(_row(encoding, number) for number in range(len(encoding["input_ids"])))
 
-    def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
+    def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """First and last token of the first answer, the first token of all where a window lacks it: (rows,)."""
         del reader
         places = [_place(row, p.example) for p in prepared for row in p.rows]
@@ -134,7 +134,7 @@ class QuestionAnswering(Task):
         windows = [len(p.rows) for p in batch.prepared]
         return torch.stack([part.mean() for part in torch.split((starts + ends) / 2, windows)])
 
-    def answers(self, outputs: Any, batch: TaskBatch) -> list[Found]:
+    def answers(self, outputs: Any, batch: TaskBatch) -> list[AnswerCandidate]:
         """What the model proposes, whether or not it thinks that there is an answer."""
         starts, ends = (
             taken(outputs, name, 2, self.name, "a question-answering head").detach().double().cpu().numpy()
@@ -149,16 +149,16 @@ class QuestionAnswering(Task):
             row += len(p.rows)
         return found
 
-    def _best(self, prepared: Prepared, starts: Floats, ends: Floats) -> Found:
+    def _best(self, prepared: PreparedExample, starts: Floats, ends: Floats) -> AnswerCandidate:
         """The best stretch over all windows."""
         assert isinstance(prepared.example, Question)
         none = min(float(s[NO_ANSWER] + e[NO_ANSWER]) for s, e in zip(starts, ends, strict=True))
         proposals = [self._stretch(r, s, e) for r, s, e in zip(prepared.rows, starts, ends, strict=True)]
         best = max((p for p in proposals if p is not None), default=None)
         if best is None:
-            return Found("", -NO_ANSWER_AT_ALL, NO_ANSWER_AT_ALL)
+            return AnswerCandidate("", -NO_ANSWER_AT_ALL, NO_ANSWER_AT_ALL)
         score, first, last = best
-        return Found(prepared.example.context[first:last], score, none - score)
+        return AnswerCandidate(prepared.example.context[first:last], score, none - score)
 
     def _stretch(self, row: TokenRow, starts: Floats, ends: Floats) -> tuple[float, int, int] | None:
         """Score and characters of the best stretch in a window; None if there is none."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import BatchEncoding, PreTrainedConfig, PreTrainedTokenizerBase
 
+from headlens.corpora.collate import attention_mask, padded
 from headlens.corpora.encoding import UNLIMITED
-from headlens.corpora.padding import attention_mask, padded
 from headlens.models.loading import LoadedModel, tokenizer_of
 
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from headlens.corpora.cell_text import list_names, text_cell
-from headlens.corpora.files import open_text, short_name
 from headlens.corpora.hub import HubCorpus
 from headlens.corpora.table_readers import comma_rows, json_rows, tab_rows
+from headlens.corpora.text_files import file_stem, open_text
 from headlens.errors import CorpusError, counted
 from headlens.tasks.json_files import json_array
 
@@ -99,7 +99,7 @@ class FileRows:
     @property
     def name(self) -> str:
         """The file's name without its ending."""
-        return short_name(self.path)
+        return file_stem(self.path)
 
     def __iter__(self) -> Iterator[TaskRow]:
         """Read from the start.
@@ -220,7 +220,7 @@ class LineRows:
     @property
     def name(self) -> str:
         """All names."""
-        return "+".join(short_name(path) for path in self.paths)
+        return "+".join(file_stem(path) for path in self.paths)
 
     def __iter__(self) -> Iterator[TaskRow]:
         """Read from the start.

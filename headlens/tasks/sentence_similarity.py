@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.tasks.base import Floats, HeadKind, TaskBatch
 from headlens.tasks.classification import Correlated, label_of
 from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.model_outputs import columns, taken
-from headlens.tasks.multiple_choice import Chosen, chosen_records
+from headlens.tasks.multiple_choice import ChoiceTask, chosen_records
 from headlens.tasks.reader import Reader, TokenRow
+from headlens.tasks.task import Floats, HeadKind, TaskBatch
 
 
 def separate_rows(texts: Sequence[str], reader: Reader) -> tuple[TokenRow, ...]:
@@ -44,7 +44,7 @@ def embedder(model: PreTrainedModel) -> PreTrainedModel:
 
 
 @dataclass(frozen=True)
-class Similarity(Correlated):
+class SentenceSimilarity(Correlated):
     """How alike two sentences are, from the cosine of their mean-pooled embeddings; needs no training.
 
     Args:
@@ -92,7 +92,7 @@ class Similarity(Correlated):
 
 
 @dataclass(frozen=True)
-class ParaphraseChoice(Chosen):
+class ParaphraseChoice(ChoiceTask):
     """Which of some candidates says the same as a sentence: the one whose embedding is nearest.
 
     Texts of an example are the sentence, then the candidates; its label is the index of the right candidate.

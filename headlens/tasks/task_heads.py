@@ -24,11 +24,11 @@ from transformers import (
 from headlens.attention.model_normalizer import restore_attention
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, OptionError
-from headlens.interventions.compacting import head_map
+from headlens.interventions.compacting import heads_of_model
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.models.weights import is_optional
-from headlens.tasks.base import HeadKind, Task
 from headlens.tasks.reader import class_order
+from headlens.tasks.task import HeadKind, Task
 from headlens.weights.head_slicing import heads_left
 
 _MAPPINGS: dict[HeadKind | Literal["pre-training"], Any] = {
@@ -45,7 +45,7 @@ _UNNAMED = re.compile(r"LABEL_\d+")
 
 
 @dataclass(frozen=True)
-class Headed:
+class ModelWithHead:
     """A model with a head.
 
     Args:
@@ -57,7 +57,7 @@ class Headed:
     fresh: tuple[str, ...] = ()
 
 
-def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> Headed:
+def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
     """A checkpoint with the head that a task needs, and with the names of the task's classes.
 
     A head of the right kind is kept as it is, unless its classes are others than the task's; classes without names
@@ -74,7 +74,7 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> Headed:
     """
     old = loaded.model
     if task.head == "embedding" and old.config.is_encoder_decoder:
-        return Headed(old)
+        return ModelWithHead(old)
     kind = _class(loaded, task.head, task.name)
     config = copy.deepcopy(old.config)
     keeps = type(old) is kind
@@ -87,11 +87,11 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> Headed:
     _pad_as_tokenizer(config, loaded)
     if keeps:
         old.config = config
-        return Headed(old)
+        return ModelWithHead(old)
     return _built(kind, config, loaded, seed)
 
 
-def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = False) -> Headed:
+def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = False) -> ModelWithHead:
     """A checkpoint as a masked language model; other arguments and errors as above.
 
     Args:
@@ -101,7 +101,7 @@ def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = Fa
     """
     kind = _next_class(loaded) if next_sentence else _class(loaded, "masked-lm", "mlm")
     if type(loaded.model) is kind:
-        return Headed(loaded.model)
+        return ModelWithHead(loaded.model)
     return _built(kind, copy.deepcopy(loaded.model.config), loaded, seed)
 
 
@@ -185,14 +185,14 @@ def _pad_as_tokenizer(config: PreTrainedConfig, loaded: LoadedModel) -> None:
         config.pad_token_id = tokenizer.pad_token_id
 
 
-def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: LoadedModel, seed: int) -> Headed:
+def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: LoadedModel, seed: int) -> ModelWithHead:
     """A model of another class with the weights of a checkpoint."""
     old = loaded.model
     torch.manual_seed(seed)
     built: Any = kind(config)
     if any(heads_left(m) is not None for m in old.modules()):
         stack: Any = old.base_model
-        head_map(stack).apply(built.base_model)
+        heads_of_model(stack).apply(built.base_model)
     own = built.base_model.state_dict()
     weights = {name: tensor for name, tensor in old.base_model.state_dict().items() if name in own}
     built.base_model.load_state_dict(weights, strict=False)
@@ -207,7 +207,7 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
             f"{loaded.name} has no weights for {', '.join(lost[:3])}{' …' if len(lost) > 3 else ''}.",
             f"Its checkpoint is of a {type(old).__name__}; give one of the same kind.",
         )
-    return Headed(model, tuple(dict.fromkeys(_part(name, prefix) for name in fresh)))
+    return ModelWithHead(model, tuple(dict.fromkeys(_part(name, prefix) for name in fresh)))
 
 
 def _guessing(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.corpora.padding import IGNORED
+from headlens.corpora.collate import IGNORED
 from headlens.errors import OptionError
-from headlens.tasks.base import Floats, HeadKind, Task, TaskBatch
 from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.masked import TranslationLoss, decoder_inputs, translation_row
 from headlens.tasks.reader import Reader, TokenRow
+from headlens.tasks.task import Floats, HeadKind, Task, TaskBatch
 from headlens.tasks.translation_metrics import BLEU_COLUMNS, CHRF_COLUMNS, bleu, bleu_counts, chrf, chrf_counts
 
 # The column that tells of translations without an end.

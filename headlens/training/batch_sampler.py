@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from headlens.corpora.batching import cut, one_row
+from headlens.corpora.batching import cut_batches, one_row
 
 Indices = tuple[int, ...]
 # Sentences are sorted by length within so many batches: little padding, and still another company in every epoch.
@@ -31,12 +31,12 @@ def epoch_batches(lengths: Sequence[int], batch_tokens: int, seed: int, epoch: i
     batches: list[Indices] = []
     for first in range(0, len(order), pool):
         near = sorted(order[first : first + pool].tolist(), key=lengths.__getitem__)
-        batches += map(tuple, cut(near, batch_tokens, lengths.__getitem__, one_row))
+        batches += map(tuple, cut_batches(near, batch_tokens, lengths.__getitem__, one_row))
     return [batches[i] for i in generator.permutation(len(batches))]
 
 
 @dataclass(frozen=True)
-class Updates:
+class BatchSampler:
     """The batches of every update, for one of several processes.
 
     Args:

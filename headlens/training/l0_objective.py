@@ -15,7 +15,7 @@ GATES = "gates."
 
 
 @dataclass(frozen=True)
-class Penalised:
+class L0Objective:
     """L = L_task + λ · (expected number of open gates), Voita et al. 2019, equation 7.
 
     The penalty is one number for an update, whatever its batches: it is added as often as there are units, and the
@@ -43,7 +43,7 @@ class Penalised:
         return self.objective.loss(model, inputs) + penalty
 
 
-def log_columns(model: nn.Module) -> dict[str, float]:
+def gate_log_columns(model: nn.Module) -> dict[str, float]:
     """The log α of every head of a gated model, by the head's name: columns of a training's log."""
     assert isinstance(model, GatedModel)
     return {str(head): value for head, value in model.gates.log_alphas().items()}

@@ -14,15 +14,15 @@ from accelerate.state import AcceleratorState
 from torch import Tensor, nn
 
 from headlens.errors import SelfCheckError
-from headlens.training.batch_sampler import Indices, Updates
+from headlens.training.batch_sampler import BatchSampler, Indices
+from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.training.objectives import SCALE, Objective, moved, parameter_groups
-from headlens.training.options import TrainingOptions, learning_rate
 from headlens.training.state import TrainingState, restore_random, save_random
 
 Evaluate = Callable[[nn.Module], Mapping[str, float]]
 
 
-class Data(Protocol):
+class TrainingData(Protocol):
     """Examples to train on, any of which can be asked for at any time."""
 
     @property
@@ -33,7 +33,7 @@ class Data(Protocol):
         """Inputs and labels; what is drawn at random depends on example and epoch alone."""
 
 
-class Keeper(Protocol):
+class TrainingCheckpoint(Protocol):
     """Where a run's state is kept, and whether someone waits for it to stop."""
 
     @property
@@ -77,14 +77,14 @@ class Trainer:
     evaluate: Evaluate | None = None
     better: Callable[[Mapping[str, float]], float] | None = None
     on_best: Callable[[nn.Module], None] = lambda _: None
-    keeper: Keeper | None = None
+    keeper: TrainingCheckpoint | None = None
     progress: Callable[[int], None] = lambda _: None
     scales: Mapping[str, float] = field(default_factory=dict)
     record: Callable[[nn.Module], Mapping[str, float]] = lambda _: {}
     logged: Callable[[TrainingState], None] = lambda _: None
     clip_apart: bool = False
 
-    def fit(self, model: nn.Module, data: Data) -> TrainingState:
+    def fit(self, model: nn.Module, data: TrainingData) -> TrainingState:
         """Train in place.
 
         Args:
@@ -101,7 +101,7 @@ class Trainer:
         return _Run(self, model, data).to_the_end()
 
 
-def total_updates(options: TrainingOptions, updates: Updates) -> int:
+def total_updates(options: TrainingOptions, updates: BatchSampler) -> int:
     """All updates; epochs differ by a few batches, so the first stands for all."""
     if options.steps is not None:
         return options.steps
@@ -111,7 +111,7 @@ def total_updates(options: TrainingOptions, updates: Updates) -> int:
 class _Run:
     """One call of `fit`."""
 
-    def __init__(self, trainer: Trainer, model: nn.Module, data: Data) -> None:
+    def __init__(self, trainer: Trainer, model: nn.Module, data: TrainingData) -> None:
         options = trainer.options
         device = next(model.parameters()).device
         self.trainer, self.options, self.data = trainer, options, data
@@ -121,7 +121,7 @@ class _Run:
         groups = parameter_groups(model, options.weight_decay, trainer.scales)
         optimiser = torch.optim.AdamW(groups, lr=options.learning_rate, fused=True)
         self.plain, self.state = model, TrainingState()
-        self.updates = Updates(
+        self.updates = BatchSampler(
             tuple(data.lengths),
             options.batch_tokens,
             options.accumulate,

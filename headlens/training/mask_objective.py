@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from headlens.interventions.learned_mask import PenaltyKind, SoftMask
+from headlens.interventions.learned_mask import LearnedAttentionMask, PenaltyKind
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.training.objectives import Inputs, Objective
 
@@ -16,7 +16,7 @@ MASK = "mask."
 
 
 @dataclass(frozen=True)
-class Sparse:
+class MaskSparsityObjective:
     """L = L_task + λ · ‖M‖₁, see `SoftMask.penalty`: of the M that the forward pass drew (Shi et al. 2021, section 4).
 
     The penalty is one number for a batch; an update's is the mean over its batches, weighted by their units.
@@ -29,7 +29,7 @@ class Sparse:
     """
 
     objective: Objective
-    mask: SoftMask
+    mask: LearnedAttentionMask
     strength: float
     kind: PenaltyKind = "sum"
 
@@ -44,10 +44,10 @@ class Sparse:
         return loss + self.mask.penalty(self.kind) * (self.strength * self.units(inputs))
 
 
-def log_columns(model: nn.Module) -> dict[str, float]:
+def mask_log_columns(model: nn.Module) -> dict[str, float]:
     """What a training's log says of the mask: its sparsity, how sure it is, and the temperature of its noise.
 
-    `sparsity` is the share of all n x n positions of all heads that are masked in the end, in the layers that are;
+    `mask_sparsity` is the share of all n x n positions of all heads that are masked in the end, in the layers that are;
     `undecided` the share of numbers with a P between 0.1 and 0.9, of which draws still go both ways.
     """
     assert isinstance(model, MaskedModel)
@@ -56,10 +56,10 @@ def log_columns(model: nn.Module) -> dict[str, float]:
         open_share = mask.law.probabilities(mask.alpha)
         undecided = ((open_share > 0.1) & (open_share < 0.9)).float().mean()
         kept = mask.kept() if mask.layers is None else mask.kept()[list(mask.layers)]
-    found = (sparsity(kept), float(undecided), float(mask.temperature))
+    found = (mask_sparsity(kept), float(undecided), float(mask.temperature))
     return dict(zip(("sparsity", "undecided", "temperature"), found, strict=True))
 
 
-def sparsity(kept: Tensor) -> float:
+def mask_sparsity(kept: Tensor) -> float:
     """Share of masked positions of masks (..., n, n), first and last row and column included as the paper counts."""
     return 1.0 - float(kept.double().mean())

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from headlens.corpora.padding import IGNORED
+from headlens.corpora.collate import IGNORED
 from headlens.errors import OptionError
 from headlens.models.language_outputs import next_logits, token_logits
 
@@ -51,7 +51,7 @@ class ModelLoss:
 
 
 @dataclass(frozen=True)
-class MaskedTokens:
+class MaskedTokenLoss:
     """Cross-entropy of masked tokens. Only their logits are computed: a third of the work of small models is logits."""
 
     def units(self, inputs: Inputs) -> int:
@@ -78,7 +78,7 @@ class MaskedTokens:
 
 
 @dataclass(frozen=True)
-class MaskedTokensAndNext(MaskedTokens):
+class MaskedTokensAndNext(MaskedTokenLoss):
     """The same and whether the second half of a row follows the first: the sum of the two means (Devlin et al. 2019).
 
     Units are the tokens to be guessed; a batch's mean over rows counts as often as it has such tokens.

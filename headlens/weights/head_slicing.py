@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.errors import UnsupportedModelError
-from headlens.weights.projections import Projections, projections
+from headlens.weights.projections import HeadProjections, projections
 
 # Left on an attention module that lost heads: the numbers its remaining heads had in the original model.
 LEFT = "headlens_heads_left"
@@ -109,7 +109,7 @@ def _features(positions: Sequence[int], size: int) -> list[int]:
     return [p * size + i for p in positions for i in range(size)]
 
 
-def _replace(parts: Projections, rows: list[int]) -> None:
+def _replace(parts: HeadProjections, rows: list[int]) -> None:
     for layer in parts.inward:
         _set(layer, "weight", _taken(layer.weight, 0, rows))
         if layer.bias is not None:
@@ -136,7 +136,7 @@ def _set(layer: nn.Linear, name: str, value: Tensor) -> None:
     setattr(layer, name, nn.Parameter(value, requires_grad=before.requires_grad))
 
 
-def _count(module: nn.Module, parts: Projections, n_heads: int) -> None:
+def _count(module: nn.Module, parts: HeadProjections, n_heads: int) -> None:
     for attribute in _HEAD_COUNTS:
         if attribute in vars(module):
             setattr(module, attribute, n_heads)

@@ -36,7 +36,7 @@ _HEAD_SIZES = ("attention_head_size", "head_dim")
 
 
 @dataclass(frozen=True)
-class Projections:
+class HeadProjections:
     """The projections of one attention module, and the features of one head in each of them."""
 
     query: nn.Linear
@@ -56,7 +56,7 @@ class Projections:
         return self.query.out_features // self.head_size
 
 
-def projections(model: nn.Module, name: str) -> Projections:
+def projections(model: nn.Module, name: str) -> HeadProjections:
     """The projections of the attention module of this name.
 
     Raises:
@@ -70,7 +70,7 @@ def projections(model: nn.Module, name: str) -> Projections:
         sizes = [int(getattr(module, attribute)) for attribute in _HEAD_SIZES if hasattr(module, attribute)]
         if sizes and len(found) == len(layers):
             query, key, value, output = found
-            parts = Projections(query, key, value, output, sizes[0])
+            parts = HeadProjections(query, key, value, output, sizes[0])
             if _fits(parts):
                 return parts
     raise UnsupportedModelError(
@@ -92,6 +92,6 @@ def _linear(model: nn.Module, name: str, path: str) -> nn.Linear | None:
     return found if type(found) is nn.Linear else None
 
 
-def _fits(parts: Projections) -> bool:
+def _fits(parts: HeadProjections) -> bool:
     widths = {layer.out_features for layer in parts.inward} | {parts.output.in_features}
     return len(widths) == 1 and parts.query.out_features % parts.head_size == 0

@@ -12,7 +12,7 @@ from torch import Tensor
 from watching import Watch, run
 
 from headlens.analyses.ablate.replay.head_ablation import Replay
-from headlens.attention.attach_edit import keep_as, keeping
+from headlens.attention.attach_edit import attach_edit, keep_as
 from headlens.attention.contract import BatchTokens, CallContext, Edit
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -50,7 +50,7 @@ def test_plain_passes_sessions_and_replays_all_have_it(name: str, kernel: str) -
     model, inputs = entry.build(kernel), zoo.padded(entry)
     plain, wanted = run(model, inputs), expected(model, name)
     assert not torch.allclose(plain, wanted, atol=1e-3)
-    with keeping(model, masked(name)):
+    with attach_edit(model, masked(name)):
         assert torch.equal(run(model, inputs), wanted)
         with AttentionSession(model):
             assert torch.equal(run(model, inputs), wanted)
@@ -67,7 +67,7 @@ def test_plain_passes_sessions_and_replays_all_have_it(name: str, kernel: str) -
 def test_a_replay_without_a_head_is_a_pass_with_the_head_gated(name: str, kernel: str) -> None:
     entry = zoo.ZOO[name]
     model, inputs = entry.build(kernel), zoo.padded(entry)
-    with keeping(model, masked(name)), Replay(model) as replay:
+    with attach_edit(model, masked(name)), Replay(model) as replay:
         found = {v.head: v.outputs[0].clone() for v in replay.run(inputs).variants()}
     for head, ours in found.items():
         assert torch.allclose(ours, expected(model, name, HeadGates({head: 0.0})), atol=1e-4), head
@@ -81,7 +81,7 @@ def test_other_ways_to_take_heads_out_go_on_under_the_mask(name: str, mode: Any)
     """Even attention is over what the mask leaves: hand-made from the values that each query may look at."""
     entry = zoo.ZOO[name]
     model, inputs = entry.build(), zoo.padded(entry)
-    with keeping(model, masked(name)), Replay(model, mode) as replay:
+    with attach_edit(model, masked(name)), Replay(model, mode) as replay:
         found = {v.head: v.outputs[0].clone() for v in replay.run(inputs).variants()}
     for head, ours in list(found.items())[::3]:
         others = [h for s in find_sites(model) for h in s.heads if h[:2] == head[:2] and h != head]
@@ -122,7 +122,7 @@ def test_pruned_copies_keep_it(name: str) -> None:
     gone = [s.heads[1] for s in find_sites(model)]
     gates = HeadGates(dict.fromkeys(gone, 0.0))
     wanted = expected(model, name, gates)
-    with keeping(model, masked(name)):
+    with attach_edit(model, masked(name)):
         small = without_heads(model, gone)
         assert torch.allclose(run(small, inputs), wanted, atol=1e-4)
         with Replay(small) as replay:
@@ -136,7 +136,7 @@ def test_pruned_copies_have_the_masks_of_the_heads_that_are_left() -> None:
     model, inputs = entry.build(), zoo.padded(entry)
     mask = MaskEdit(AttentionMask(torch.rand(3, 4, 9, 9, generator=torch.Generator().manual_seed(0)) < 0.5, ends=True))
     gone = [Head("encoder", 0, 0), Head("encoder", 1, 2), *(Head("encoder", 2, h) for h in range(4))]
-    with keeping(model, mask):
+    with attach_edit(model, mask):
         with AttentionSession(model, edits=[HeadGates(dict.fromkeys(gone, 0.0))]):
             wanted = run(model, inputs)
         assert torch.allclose(run(without_heads(model, gone), inputs), wanted, atol=1e-4)
@@ -146,7 +146,7 @@ def test_other_copies_are_left_alone() -> None:
     entry = zoo.ZOO["bert"]
     model, inputs = entry.build(), zoo.padded(entry)
     plain = run(model, inputs)
-    with keeping(model, masked("bert")):
+    with attach_edit(model, masked("bert")):
         other = copy.deepcopy(model)
         assert torch.equal(run(other, inputs), plain)
     assert keep_as(other, model) is other
@@ -162,7 +162,7 @@ def test_parts_of_the_model_have_it(kernel: str) -> None:
     session = AttentionSession(encoder, edits=[masked("marian")])
     with session, session.batch(BatchTokens(zoo.tokens(zoo.LENGTHS))):
         wanted = run(encoder, source)
-    with keeping(model, masked("marian")):
+    with attach_edit(model, masked("marian")):
         assert torch.equal(run(encoder, source), wanted)
         with AttentionSession(encoder):
             assert torch.equal(run(encoder, source), wanted)
@@ -182,10 +182,10 @@ def test_positional_arguments_and_choices_are_understood() -> None:
     model = zoo.ZOO["bert"].build()
     ids, real = zoo.ids(zoo.LENGTHS, 1), zoo.real(zoo.LENGTHS)
     wanted = expected(model, "bert")
-    with keeping(model, masked("bert")), torch.no_grad():
+    with attach_edit(model, masked("bert")), torch.no_grad():
         assert torch.equal(model(ids, real)[0], wanted)
     choosing = zoo.Entry("BertForMultipleChoice", "BertConfig", "encoder", zoo.TEXT).build()
-    with keeping(choosing, masked("bert")), torch.no_grad():
+    with attach_edit(choosing, masked("bert")), torch.no_grad():
         whole = choosing(input_ids=ids[None], attention_mask=real[None])[0]
         each = [choosing(input_ids=ids[None, i : i + 1], attention_mask=real[None, i : i + 1])[0] for i in range(3)]
     assert torch.allclose(whole, torch.cat(each, dim=1), atol=1e-5)
@@ -193,7 +193,7 @@ def test_positional_arguments_and_choices_are_understood() -> None:
 
 def test_without_an_attention_mask_nothing_is_guessed() -> None:
     model = zoo.ZOO["bert"].build()
-    with keeping(model, masked("bert")):
+    with attach_edit(model, masked("bert")):
         run(model, {"input_ids": zoo.ids((4,), 0), "attention_mask": zoo.real((4,))})
         with pytest.raises(OptionError, match="nobody said which tokens are padding"):
             run(model, {"input_ids": zoo.ids((4,), 0)})
@@ -202,7 +202,7 @@ def test_without_an_attention_mask_nothing_is_guessed() -> None:
 def test_what_is_declared_comes_first() -> None:
     entry = zoo.ZOO["bert"]
     model = entry.build()
-    with keeping(model, masked("bert")), AttentionSession(model) as session, session.batch(zoo.batch_tokens(entry)):
+    with attach_edit(model, masked("bert")), AttentionSession(model) as session, session.batch(zoo.batch_tokens(entry)):
         found = run(model, {"input_ids": zoo.ids(zoo.LENGTHS, 1), "attention_mask": zoo.real(zoo.LENGTHS)})
     assert torch.equal(found, expected(model, "bert"))
 
@@ -216,7 +216,7 @@ def test_training_under_it_has_gradients_and_recomputes_them() -> None:
             enable = getattr(model, "activation_checkpointing_enable", None) or model.gradient_checkpointing_enable
             enable()
         model.train()
-        with keeping(model, masked("bert")):
+        with attach_edit(model, masked("bert")):
             model(**inputs)[0].pow(2).sum().backward()
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     assert torch.equal(*gradients)
@@ -227,12 +227,12 @@ def test_errors_leave_the_model_as_it_was() -> None:
     entry = zoo.ZOO["bert"]
     model, inputs = entry.build(), zoo.padded(entry)
     plain, before = run(model, inputs), set(vars(model))
-    with pytest.raises(ZeroDivisionError), keeping(model, masked("bert")):
+    with pytest.raises(ZeroDivisionError), attach_edit(model, masked("bert")):
         raise ZeroDivisionError
-    with pytest.raises(OptionError), keeping(model, masked("gpt2")):
+    with pytest.raises(OptionError), attach_edit(model, masked("gpt2")):
         pass
-    with keeping(model, masked("bert")):
-        with pytest.raises(RuntimeError, match="stays with this model already"), keeping(model, masked("bert")):
+    with attach_edit(model, masked("bert")):
+        with pytest.raises(RuntimeError, match="stays with this model already"), attach_edit(model, masked("bert")):
             pass
         with pytest.raises(ZeroDivisionError), AttentionSession(model):
             raise ZeroDivisionError
@@ -248,7 +248,7 @@ def expected_again(model: Any, inputs: dict[str, Any]) -> Tensor:
 
 def test_a_model_that_goes_past_the_mask_is_told() -> None:
     model = zoo.ZOO["bert"].build()
-    with keeping(model, masked("bert")):
+    with attach_edit(model, masked("bert")):
         # as if a release of transformers went past the registry
         model.config._attn_implementation_internal = "eager"
         with pytest.raises(SelfCheckError, match="were left out"):

@@ -6,7 +6,7 @@ import zoo
 from transformers import AttentionInterface, AttentionMaskInterface, BertConfig, BertModel
 from watching import Watch, run
 
-from headlens.attention.interface import EAGER, NAMES, SDPA, additive, causal_mask, register
+from headlens.attention.interface import EAGER, NAMES, SDPA, additive, causal_mask, register_attention
 from headlens.attention.session import AttentionSession
 
 LOWEST = torch.finfo(torch.float32).min
@@ -14,7 +14,7 @@ LOWEST = torch.finfo(torch.float32).min
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_name_has_an_attention_and_a_mask_function_also_when_registered_twice(name: str) -> None:
-    register()
+    register_attention()
     assert name in AttentionInterface()
     assert name in AttentionMaskInterface()
 

@@ -23,7 +23,7 @@ from headlens.attention.session import AttentionSession
 from headlens.errors import ModelError, OptionError, SelfCheckError, UnsupportedModelError
 from headlens.interventions.compacting import without_heads
 from headlens.interventions.gates import HeadGates
-from headlens.interventions.learned_mask import SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.models.loading import load
 
@@ -177,7 +177,7 @@ def test_relevance_is_passed_on_through_entmax_where_weights_are_constants() -> 
 
 def test_a_multiplied_mask_needs_softmax() -> None:
     model = switched("bert")
-    mask = SoftMask(masked_sites(model), SoftMaskOptions(9, form="multiplicative"))
+    mask = LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(9, form="multiplicative"))
     with (
         pytest.raises(OptionError, match="the attention of this model is entmax15, not softmax"),
         MaskedModel(model, mask).opened(),

@@ -26,7 +26,7 @@ from headlens.corpora.sources import open_corpus
 from headlens.heads import Head
 from headlens.interventions.compacting import compact
 from headlens.models.loading import load
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 Inputs = dict[str, Tensor]
 SHARES = (0.25, 0.5, 0.75)
@@ -117,7 +117,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     loaded, corpus = load("demo"), open_corpus("demo")
-    batches = [b.inputs for b in Feed.of(loaded, next(iter(corpus))).batches(corpus, 2048)]
+    batches = [b.inputs for b in CorpusReader.of(loaded, next(iter(corpus))).batches(corpus, 2048)]
     print_speed("MiniLM (6 x 12), sentences", loaded.model, batches[:4], options.rounds)
     print_speed("MiniLM (6 x 12), n = 512", loaded.model, long(4, 512), options.rounds)
     bert = BertModel(BertConfig()).eval()

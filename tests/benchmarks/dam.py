@@ -27,12 +27,12 @@ from transformers import BertConfig, BertForMaskedLM
 from headlens.attention.kernels import differentiable_mask as learned_mask
 from headlens.attention.kernels.differentiable_mask import MaskedAttention
 from headlens.interventions.gumbel_degrees import GumbelDegrees
-from headlens.interventions.learned_mask import SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import MaskLaw
+from headlens.interventions.mask_distributions import MaskDistribution
 from headlens.models.loading import load
-from headlens.training.mask_objective import Sparse
-from headlens.training.objectives import MaskedTokens, parameter_groups
+from headlens.training.mask_objective import MaskSparsityObjective
+from headlens.training.objectives import MaskedTokenLoss, parameter_groups
 
 Inputs = dict[str, Tensor]
 Step = Callable[[], None]
@@ -62,16 +62,20 @@ def stepper(model: nn.Module, loss: Callable[[], Tensor], scales: dict[str, floa
 
 def plain(model: BertForMaskedLM, inputs: Inputs) -> Step:
     own = copy.deepcopy(model).train()
-    return stepper(own, lambda: MaskedTokens().loss(own, inputs), {})
+    return stepper(own, lambda: MaskedTokenLoss().loss(own, inputs), {})
 
 
 def dam(
-    model: BertForMaskedLM, inputs: Inputs, options: SoftMaskOptions, undo: ExitStack, law: MaskLaw | None = None
+    model: BertForMaskedLM,
+    inputs: Inputs,
+    options: LearnedMaskOptions,
+    undo: ExitStack,
+    law: MaskDistribution | None = None,
 ) -> Step:
     own = copy.deepcopy(model)
-    masked = MaskedModel(own, SoftMask(masked_sites(own), options, law)).train()
+    masked = MaskedModel(own, LearnedAttentionMask(masked_sites(own), options, law)).train()
     undo.enter_context(masked.opened())
-    objective = Sparse(MaskedTokens(), masked.mask, 1e-4)
+    objective = MaskSparsityObjective(MaskedTokenLoss(), masked.mask, 1e-4)
     return stepper(masked, lambda: objective.loss(masked, inputs), {"mask.": 1.0})
 
 
@@ -117,15 +121,15 @@ def print_table(title: str, contenders: dict[str, Step], rounds: int) -> None:
 
 def print_steps(title: str, model: BertForMaskedLM, inputs: Inputs, rounds: int) -> None:
     n = inputs["input_ids"].shape[1]
-    degrees = SoftMaskOptions(n, structured=True, per_layer=True, form="renormalised")
+    degrees = LearnedMaskOptions(n, structured=True, per_layer=True, form="renormalised")
     with ExitStack() as undo:
         contenders = {
             "plain": plain(model, inputs),
-            "DAM_u, a mask for each head": dam(model, inputs, SoftMaskOptions(n), undo),
-            "DAM_s, a mask for each head": dam(model, inputs, SoftMaskOptions(n, structured=True), undo),
-            "DAM_u, also for each layer": dam(model, inputs, SoftMaskOptions(n, per_layer=True), undo),
+            "DAM_u, a mask for each head": dam(model, inputs, LearnedMaskOptions(n), undo),
+            "DAM_s, a mask for each head": dam(model, inputs, LearnedMaskOptions(n, structured=True), undo),
+            "DAM_u, also for each layer": dam(model, inputs, LearnedMaskOptions(n, per_layer=True), undo),
             "learned degrees of each head": dam(model, inputs, degrees, undo, GumbelDegrees()),
-            "DAM_u, sdpa's own": with_sdpa(dam(model, inputs, SoftMaskOptions(n), undo)),
+            "DAM_u, sdpa's own": with_sdpa(dam(model, inputs, LearnedMaskOptions(n), undo)),
         }
         print_table(f"{title}, {' x '.join(map(str, inputs['input_ids'].shape))} tokens", contenders, rounds)
 

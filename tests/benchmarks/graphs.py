@@ -21,13 +21,13 @@ import torch
 from dam import Step, print_table, stepper
 from transformers import BertConfig, BertForSequenceClassification
 
-from headlens.attention.attach_edit import keeping
+from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder, TokenKind
-from headlens.corpora.graph_cache import GraphBook
+from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.sentence import Sentence
 from headlens.corpora.sources import open_corpus
-from headlens.corpora.word_graphs import GraphOptions, Words, word_graph
+from headlens.corpora.word_graphs import GraphOptions, GraphWords, word_graph
 from headlens.interventions.attention_mask import AnyMaskSource, PatternMask
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.pattern_parser import parse_pattern
@@ -49,10 +49,10 @@ def random_text(length: int, seed: int) -> EncodedSequence:
     return EncodedSequence(ids, kinds, ((0, 0),) * length, alignment, Sentence("", ()))
 
 
-def book(texts: list[EncodedSequence]) -> GraphBook:
-    found = GraphBook()
+def book(texts: list[EncodedSequence]) -> GraphCache:
+    found = GraphCache()
     for number, text in enumerate(texts):
-        words = Words(np.zeros(text.n_units, dtype=np.int64), str(number))
+        words = GraphWords(np.zeros(text.n_units, dtype=np.int64), str(number))
         found.add(text, word_graph(words, GraphOptions("random")))
     return found
 
@@ -72,7 +72,7 @@ def steps(rows: int, length: int, undo: ExitStack) -> dict[str, Step]:
     def made(source: AnyMaskSource | None) -> Step:
         own: Any = copy.deepcopy(model)
         if source is not None:
-            undo.enter_context(keeping(own, MaskEdit(source)))
+            undo.enter_context(attach_edit(own, MaskEdit(source)))
         return stepper(own, lambda: own(**given).loss, {})
 
     return {name: made(source) for name, source in masks.items()}
@@ -88,9 +88,9 @@ def print_speed(sentences: int) -> None:
     tokens = sum(map(len, encoded))
     print(f"\nGraphs of {len(encoded)} sentences, {tokens} tokens\n\n| graph | tokens a second |\n|---|---|")
     for kind in KINDS:
-        begun, found = time.process_time(), GraphBook()
+        begun, found = time.process_time(), GraphCache()
         for number, own in enumerate(encoded):
-            words = Words.of(own, str(number), embeddings=embeddings if kind == "lexical" else None)
+            words = GraphWords.of(own, str(number), embeddings=embeddings if kind == "lexical" else None)
             found.add(own, word_graph(words, GraphOptions(kind)))  # type: ignore[arg-type]
         print(f"| {kind} | {tokens / (time.process_time() - begun):,.0f} |")
 

@@ -13,7 +13,7 @@ from headlens.corpora.batches import Batch
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 from headlens.models.loading import LoadedModel, load
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 PROJECT = Path(__file__).resolve().parents[2]
 TREEBANK = PROJECT.parent / "shared" / "data" / "ud_english_ewt" / "en_ewt-ud-test.conllu"
@@ -32,7 +32,7 @@ class Work:
     """
 
     name: str
-    feed: Feed
+    feed: CorpusReader
     examples: tuple[Example, ...]
     batch_tokens: int
 
@@ -60,7 +60,7 @@ def sentences(corpus: Path | None, most: int) -> list[Example]:
     return found[::step][:most]
 
 
-def joined(examples: Iterable[Example], feed: Feed, limit: int = 512) -> list[Example]:
+def joined(examples: Iterable[Example], feed: CorpusReader, limit: int = 512) -> list[Example]:
     """Sentences side by side, as many as go into `limit` tokens; their trees stay as they are."""
     found: list[Example] = []
     held: list[Sentence] = []

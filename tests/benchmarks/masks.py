@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
-from headlens.attention.kernels.block_sparse import attend, blocks_of
+from headlens.attention.kernels.block_sparse import block_sparse_attention, blocks_of
 from headlens.interventions.attention_mask import AttentionMask, PatternMask
 from headlens.interventions.pattern_parser import parse_pattern
 
@@ -70,7 +70,7 @@ def timed(n: int, rounds: int) -> list[list[object]]:
         contenders: dict[str, Callable[[], Tensor]] = {
             "plain": lambda: sdpa(query, key, value),
             "mask": lambda additive=additive: sdpa(query, key, value, attn_mask=additive),  # type: ignore[misc]
-            "blocks": lambda blocks=blocks: attend(query, key, value, blocks.mask),  # type: ignore[misc]
+            "blocks": lambda blocks=blocks: block_sparse_attention(query, key, value, blocks.mask),  # type: ignore[misc]
         }
         for run in contenders.values():
             for _ in range(3):

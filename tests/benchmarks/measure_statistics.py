@@ -34,11 +34,11 @@ from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
 from headlens.corpora.frequency import WordfreqFrequency
 from headlens.metrics import TOKEN_METRICS
-from headlens.metrics.base import Statistics
+from headlens.metrics.metric import Statistics
 from headlens.metrics.rare import RareWords
-from headlens.metrics.similarity import Similarity
+from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import DEFAULT_RELATIONS, Syntax
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 TIERS = {
     "headlens: confidence, positions, entropy": 3,
@@ -51,14 +51,14 @@ PLAIN = "plain forward (sdpa)"
 TIMES = (1, 4, 16)
 
 
-def headlens_way(feed: Feed, tier: int) -> Callable[[Iterable[Batch]], Statistics]:
+def headlens_way(feed: CorpusReader, tier: int) -> Callable[[Iterable[Batch]], Statistics]:
     """Everything `classify` does with the batches of a corpus, up to a tier."""
     words = [RareWords(), Syntax()] if tier > 5 else []
     frequency = WordfreqFrequency("en") if words else None
 
     def way(batches: Iterable[Batch]) -> Statistics:
         watching = Statistics([*TOKEN_METRICS[:tier], *words], feed.sites)
-        observers = [watching, Similarity(feed.sites)] if tier > 6 else [watching]
+        observers = [watching, HeadSimilarity(feed.sites)] if tier > 6 else [watching]
         annotator = Annotator(DEFAULT_RELATIONS if words else (), frequency, sample=tier > 6)
         with AttentionSession(feed.model, observers=observers, kernel="fast") as session:
             for batch in batches:
@@ -69,7 +69,7 @@ def headlens_way(feed: Feed, tier: int) -> Callable[[Iterable[Batch]], Statistic
     return way
 
 
-def plain_way(feed: Feed) -> Callable[[Iterable[Batch]], None]:
+def plain_way(feed: CorpusReader) -> Callable[[Iterable[Batch]], None]:
     def way(batches: Iterable[Batch]) -> None:
         for batch in batches:
             feed.model(**batch.inputs)
@@ -77,7 +77,7 @@ def plain_way(feed: Feed) -> Callable[[Iterable[Batch]], None]:
     return way
 
 
-def ways(feed: Feed) -> dict[str, Callable[[Iterable[Batch]], object]]:
+def ways(feed: CorpusReader) -> dict[str, Callable[[Iterable[Batch]], object]]:
     """All that is measured, by name; the plain forward pass first."""
     return {
         PLAIN: plain_way(feed),
@@ -86,7 +86,7 @@ def ways(feed: Feed) -> dict[str, Callable[[Iterable[Batch]], object]]:
     }
 
 
-def as_sums(found: object, feed: Feed) -> contenders.Sums:
+def as_sums(found: object, feed: CorpusReader) -> contenders.Sums:
     """What headlens found, as the others write it."""
     if isinstance(found, contenders.Sums):
         return found
@@ -209,7 +209,7 @@ def works(options: argparse.Namespace) -> list[inputs.Work]:
     """What is to be measured."""
     loaded = inputs.loaded_model(options.model, options.device)
     texts = inputs.sentences(options.corpus, options.sentences)
-    feed = Feed.of(loaded, texts[0])
+    feed = CorpusReader.of(loaded, texts[0])
     both = [("sentences", texts), ("n=512", inputs.joined(texts, feed))]
     chosen = [b for b in both if options.work in (None, b[0])]
     return [inputs.Work(name, feed, tuple(found), options.batch_tokens) for name, found in chosen]

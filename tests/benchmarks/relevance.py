@@ -28,7 +28,7 @@ from headlens.analyses.relevance.lrp.targets import OwnEmbedding
 from headlens.attention.sites import find_sites
 from headlens.corpora.sources import open_corpus
 from headlens.models.loading import load
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 try:
     from captum.attr import LayerGradientXActivation
@@ -161,7 +161,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.manual_seed(0)
     loaded, corpus = load("demo"), open_corpus("demo")
-    feed = Feed.of(loaded, next(iter(corpus)))
+    feed = CorpusReader.of(loaded, next(iter(corpus)))
     batches = list(feed.batches(corpus, 2048))
     inputs = [b.inputs for b in batches]
     print_memory(loaded.model, batches)

@@ -16,13 +16,13 @@ import pandas as pd
 from scipy.stats import spearmanr
 from torch import Tensor
 
-from headlens.analyses.ablate.replay.head_sweep import Swept, sweep
+from headlens.analyses.ablate.replay.head_sweep import SweepRecords, sweep
 from headlens.analyses.relevance.analysis import head_relevance
 from headlens.analyses.relevance.lrp.relevance_session import RULES
 from headlens.corpora.sources import open_corpus
 from headlens.heads import KEY_COLUMNS
 from headlens.models.loading import load
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 
 def pooled(outputs: Any, inputs: Any) -> Tensor:
@@ -32,7 +32,7 @@ def pooled(outputs: Any, inputs: Any) -> Tensor:
     return mean
 
 
-def damage(swept: Swept) -> pd.DataFrame:
+def damage(swept: SweepRecords) -> pd.DataFrame:
     """Means over sentences of what becomes of the embedding without each head."""
     whole = swept.intact
     length = np.linalg.norm(whole, axis=1)
@@ -46,7 +46,7 @@ def damage(swept: Swept) -> pd.DataFrame:
 
 def main() -> None:
     loaded, corpus = load("demo"), open_corpus("demo")
-    feed = Feed.of(loaded, next(iter(corpus)))
+    feed = CorpusReader.of(loaded, next(iter(corpus)))
     truth = damage(sweep(feed.model, (batch.inputs for batch in feed.batches(corpus, 512)), pooled))
     rules = tuple(rule for rule in RULES if rule != "alpha-beta")
     found = head_relevance(loaded, corpus, compare=rules).table.rows

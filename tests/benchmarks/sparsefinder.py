@@ -31,7 +31,7 @@ from transformers import BertConfig, BertModel
 
 from headlens.analyses.sparsefinder.collection import collect
 from headlens.analyses.sparsefinder.fitting import FitOptions, fit_projections
-from headlens.analyses.sparsefinder.pareto_points import Grid, fit_site, pareto
+from headlens.analyses.sparsefinder.pareto_points import ParameterGrid, fit_site, pareto
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.corpora.held_out import split_corpus
@@ -117,7 +117,7 @@ def measured(treebank: str, sentences: int, layers: int) -> dict[str, float]:
         store, other = (collect(loaded, c, Path(folder) / name) for c, name in ((train, "train"), (held, "held")))
         found["collect"] = time.perf_counter() - begun
         found["disk"] = (store.size + other.size) / 2**20
-        grid, options = Grid(), FitOptions()
+        grid, options = ParameterGrid(), FitOptions()
         for name in ("projections", "all", "graphs"):
             begun = time.perf_counter()
             for site in store.sites()[:layers]:

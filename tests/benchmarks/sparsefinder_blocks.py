@@ -21,14 +21,14 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from headlens.analyses.sparsefinder.block_masks import Blocked, Version, block_attention
-from headlens.analyses.sparsefinder.predictors import Vectors
-from headlens.analyses.sparsefinder.query_key_projection import Projections
+from headlens.analyses.sparsefinder.predictors import QueryKeyVectors
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 from headlens.plots.style import BLUE, FAINT, INK, TICK_SIZE, VERMILION, dress, heading, new_figure
 
 HEADS, SIZE, DIMENSIONS = 4, 64, 4
 
 
-def vectors(n: int, centres: int, device: str = "cpu") -> tuple[Vectors, Projections, Tensor]:
+def vectors(n: int, centres: int, device: str = "cpu") -> tuple[QueryKeyVectors, QueryKeyProjections, Tensor]:
     """Queries and keys around so many centres, projections, and these centres in the small space."""
     generator = torch.Generator().manual_seed(n)
     means = 3 * torch.randn(HEADS, centres, SIZE, generator=generator)
@@ -36,10 +36,10 @@ def vectors(n: int, centres: int, device: str = "cpu") -> tuple[Vectors, Project
     noise = torch.randn(2, HEADS, n, SIZE, generator=generator)
     queries, keys = (noise[i] + torch.stack([m[w] for m, w in zip(means, which[i], strict=True)]) for i in (0, 1))
     torch.manual_seed(0)
-    projections = Projections(HEADS, SIZE, DIMENSIONS).requires_grad_(requires_grad=False).to(device)
+    projections = QueryKeyProjections(HEADS, SIZE, DIMENSIONS).requires_grad_(requires_grad=False).to(device)
     real = torch.ones(1, n, dtype=torch.bool, device=device)
     centroids, _ = projections(means[None].to(device), means[None].to(device))
-    return Vectors(queries[None].to(device), keys[None].to(device), real, real), projections, centroids[0]
+    return QueryKeyVectors(queries[None].to(device), keys[None].to(device), real, real), projections, centroids[0]
 
 
 def counted(n: int, version: Version) -> float:
@@ -63,7 +63,7 @@ def timed(run: Callable[[], object]) -> float:
 def times(n: int, rounds: int) -> list[object]:
     own, projections, centroids = vectors(n, max(2, round(math.sqrt(n / 128))), "cuda")
     projections = projections.bfloat16()
-    half = Vectors(own.queries.bfloat16(), own.keys.bfloat16(), own.real_queries, own.real_keys)
+    half = QueryKeyVectors(own.queries.bfloat16(), own.keys.bfloat16(), own.real_queries, own.real_keys)
     values = torch.randn_like(half.keys)
     blocked = Blocked(projections, centroids.bfloat16(), 128, 2, 1)
     contenders: dict[str, Callable[[], object]] = {

@@ -28,14 +28,14 @@ from torch import Tensor, nn
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
 from headlens.analyses.ablate.replay.head_ablation import BATCH_TOKENS
-from headlens.analyses.ablate.replay.head_sweep import SweepOptions, sweep
+from headlens.analyses.ablate.replay.head_sweep import HeadSweepOptions, sweep
 from headlens.attention.sites import find_sites
 from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.sentence import Example
 from headlens.corpora.sources import open_corpus
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 Inputs = dict[str, Tensor]
 Found = dict[Head, Tensor]
@@ -75,7 +75,7 @@ def full_passes(model: PreTrainedModel, batches: Sequence[Inputs], heads: int) -
 
 
 def ours(model: PreTrainedModel, batches: Sequence[Inputs], tokens: int | None) -> Found:
-    found = sweep(model, batches, read, SweepOptions(tokens=tokens)).without
+    found = sweep(model, batches, read, HeadSweepOptions(tokens=tokens)).without
     return {head: torch.from_numpy(records) for head, records in found.items()}
 
 
@@ -125,7 +125,7 @@ def budgeted(rows: Sequence[EncodedExample], tokens: int) -> list[list[EncodedEx
     return found
 
 
-def encoded(feed: Feed, examples: Sequence[Example]) -> list[EncodedExample]:
+def encoded(feed: CorpusReader, examples: Sequence[Example]) -> list[EncodedExample]:
     return [row for e in examples if (row := feed.encoder.encode(e)) is not None]
 
 
@@ -146,7 +146,9 @@ def models(names: Sequence[str], loaded: LoadedModel) -> Iterator[tuple[str, Pre
         yield "MiniLM (6 x 12), sentence embeddings", loaded.model, 1
 
 
-def compared(title: str, model: PreTrainedModel, feed: Feed, rows: Sequence[EncodedExample], options: Any) -> None:
+def compared(
+    title: str, model: PreTrainedModel, feed: CorpusReader, rows: Sequence[EncodedExample], options: Any
+) -> None:
     def collated(parts: Sequence[Sequence[EncodedExample]]) -> list[Inputs]:
         return [dict(feed.collate(part).inputs) for part in parts]
 
@@ -178,7 +180,7 @@ def main() -> None:
     options = parser.parse_args()
     loaded = corpora.loaded_model("demo", "cpu")
     examples = list(open_corpus(str(corpora.TREEBANK) if corpora.TREEBANK.exists() else "demo"))
-    feed = Feed.of(loaded, examples[0])
+    feed = CorpusReader.of(loaded, examples[0])
     for title, model, share in models(options.models.split(","), loaded):
         compared(title, model, feed, encoded(feed, examples[: int(share * options.sentences)]), options)
         if long := int(share * options.long):

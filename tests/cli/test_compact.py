@@ -19,7 +19,7 @@ from headlens.analyses.compact.analysis import Difference
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import Head
-from headlens.interventions.compacting import head_map
+from headlens.interventions.compacting import heads_of_model
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import load
 
@@ -112,7 +112,7 @@ def test_a_compacted_model_loses_more(headlens: Headlens, tiny_bert: Path) -> No
     done = headlens("compact", "one", "--heads", "encoder.0.2,encoder.0.1,encoder.1.0", *FAST, "--out", "two")
     assert done.code == 0, done.err
     assert "1 head had been removed before" in done.out
-    assert [str(h) for h in head_map(load("two").model).removed] == ["encoder.0.1", "encoder.0.2", "encoder.1.0"]
+    assert [str(h) for h in heads_of_model(load("two").model).removed] == ["encoder.0.1", "encoder.0.2", "encoder.1.0"]
     expected = outputs(tiny_bert, "encoder.0.1,encoder.0.2,encoder.1.0")
     torch.testing.assert_close(outputs("two"), expected, atol=1e-5, rtol=0)
     again = headlens("compact", "two", "--heads", "encoder.0.1", "--out", "three")
@@ -127,7 +127,7 @@ def test_heads_from_a_table(headlens: Headlens, tiny_bert: Path) -> None:
     chosen = ("--where", "strategy=greedy", "--where", "n_pruned=1")
     done = headlens("compact", tiny_bert, "--from", "pruning.csv", *chosen, *FAST, "--out", "s")
     assert done.code == 0, done.err
-    assert [str(h) for h in head_map(load("s").model).removed] == ["encoder.1.2"]
+    assert [str(h) for h in heads_of_model(load("s").model).removed] == ["encoder.1.2"]
     repeated = headlens("compact", "--config", "s/run.json", "--out", "t")
     assert repeated.code == 0, repeated.err
     assert Path("t/heads_removed.json").read_text() == Path("s/heads_removed.json").read_text()
@@ -248,7 +248,7 @@ def test_no_model_is_overwritten(headlens: Headlens, tiny_bert: Path, tmp_path: 
     assert headlens("compact", "small", "--heads", "encoder.0.2", *FAST, "--out", "small", "--overwrite").code == 2
     done = headlens("compact", tiny_bert, "--heads", "encoder.0.2", *FAST, "--out", "small", "--overwrite")
     assert done.code == 0, done.err
-    assert [str(h) for h in head_map(load("small").model).removed] == ["encoder.0.2"]
+    assert [str(h) for h in heads_of_model(load("small").model).removed] == ["encoder.0.2"]
 
 
 def test_a_full_disk(headlens: Headlens, tiny_bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -279,7 +279,7 @@ def test_a_run_that_was_stopped_goes_on(headlens: Headlens, tiny_bert: Path, mon
     done = headlens("compact", "--resume", "small")
     assert done.code == 0, done.err
     assert json.loads(Path("small/run.json").read_text())["status"] == "finished"
-    assert [str(h) for h in head_map(load("small").model).removed] == ["encoder.0.1"]
+    assert [str(h) for h in heads_of_model(load("small").model).removed] == ["encoder.0.1"]
 
 
 def test_a_model_that_differs_is_not_written(

@@ -17,10 +17,10 @@ from made_tasks import text
 from tiers import rest_slow
 from transformers import PreTrainedModel
 
-from headlens.analyses.masks.cases import Case
+from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.study import MASKS_COLUMNS, fine_tuned
-from headlens.analyses.training.checkpointing import TrainingKeeper
-from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.training.checkpointing import CheckpointFolder
+from headlens.analyses.training.training_set import TrainingSet
 from headlens.corpora.conllu import read_conllu, write_conllu
 from headlens.corpora.parsers import SpacyParser
 from headlens.corpora.sentence import Sentence
@@ -118,7 +118,7 @@ def test_a_case_is_what_train_gives_under_the_mask(run: Headlens, more: tuple[st
 def test_every_mask_is_compared_with_none_example_by_example(run: Headlens, monkeypatch: pytest.MonkeyPatch) -> None:
     """Under one mask the model says "positive" of all, else "negative"; what is hidden makes no difference."""
 
-    def taught(loaded: LoadedModel, _: Lesson, case: Case, *more: object) -> PreTrainedModel:
+    def taught(loaded: LoadedModel, _: TrainingSet, case: MaskCase, *more: object) -> PreTrainedModel:
         del more
         model: Any = copy.deepcopy(loaded.model)
         with torch.no_grad():
@@ -200,9 +200,9 @@ def test_interrupted_and_gone_on_with(
 ) -> None:
     options = ("--learn-degrees", 1, "--graph", "neighbour", "--no-controls", "--seeds", 2, "--no-figures")
     assert run(*options, out="whole").code == 0
-    seen, obey = 0, TrainingKeeper.obey
+    seen, obey = 0, CheckpointFolder.obey
 
-    def stopping(self: TrainingKeeper) -> None:
+    def stopping(self: CheckpointFolder) -> None:
         nonlocal seen
         seen += 1
         obey(self)
@@ -210,8 +210,8 @@ def test_interrupted_and_gone_on_with(
             raise Interrupted(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingKeeper, "due", lambda _: True)
-        patch.setattr(TrainingKeeper, "obey", stopping)
+        patch.setattr(CheckpointFolder, "due", lambda _: True)
+        patch.setattr(CheckpointFolder, "obey", stopping)
         assert run(*options).code in {130, 143}
     assert json.loads(Path("run/run.json").read_text())["status"] == "interrupted"
     done = headlens("masks", "--resume", "run")

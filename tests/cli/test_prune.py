@@ -22,10 +22,10 @@ from transformers import AutoModelForSequenceClassification
 
 import headlens as package
 from headlens.analyses.prune.tables import GATE_COLUMNS, ROLE_COLUMNS, SWEEP_COLUMNS
-from headlens.analyses.training.checkpointing import TrainingKeeper
+from headlens.analyses.training.checkpointing import CheckpointFolder
 from headlens.errors import Interrupted
 from headlens.heads import Head
-from headlens.interventions.compacting import head_map
+from headlens.interventions.compacting import heads_of_model
 from headlens.statistics.bootstrap import Draws
 from headlens.tasks.evaluation import EvaluationOptions
 
@@ -62,7 +62,7 @@ def test_writes_the_tables_of_the_contract_and_models_that_do_as_they_say(run: H
         last = gates[(gates["run"] == row["run"]) & (gates["step"] == 8)]
         closed = [str(Head(*k)) for k in last[last["gate"] == 0][["stack", "layer", "head"]].itertuples(index=False)]
         assert closed == ("" if pd.isna(row["removed"]) else row["removed"]).split()
-        assert [str(h) for h in head_map(loaded.model).removed] == closed
+        assert [str(h) for h in heads_of_model(loaded.model).removed] == closed
         assert row["heads_encoder"] == 4 - len(closed)
     assert sweep["heads_encoder"].iloc[1] == 4 > sweep["heads_encoder"].iloc[2] > 0
     assert "λ multiplies the mean over attention modules" in done.out
@@ -129,13 +129,13 @@ def stop_at(call: int, patch: pytest.MonkeyPatch) -> None:
     """Save after every update, and be interrupted after so many."""
     calls = []
 
-    def obey(_: TrainingKeeper) -> None:
+    def obey(_: CheckpointFolder) -> None:
         calls.append(1)
         if len(calls) == call:
             raise Interrupted(signal.SIGINT)
 
-    patch.setattr(TrainingKeeper, "due", lambda _: True)
-    patch.setattr(TrainingKeeper, "obey", obey)
+    patch.setattr(CheckpointFolder, "due", lambda _: True)
+    patch.setattr(CheckpointFolder, "obey", obey)
 
 
 @pytest.mark.parametrize("call", rest_slow([3, 12, 25], [12]), ids=["first run", "second run", "from scratch"])
@@ -169,7 +169,7 @@ def test_from_scratch_has_the_same_heads(run: Headlens) -> None:
     whole = sweep[(sweep["init"] == "scratch") & (sweep["heads_encoder"] == 4)]
     assert whole["checkpoint"].tolist() == ["models/unpruned-scratch"] * 2, "the same shape is trained once"
     trained, scratch = (package.load(f"run/models/penalty-0.05{end}").model for end in ("", "-scratch"))
-    assert head_map(trained) == head_map(scratch)
+    assert heads_of_model(trained) == heads_of_model(scratch)
     results = pd.read_csv("run/results.csv")
     assert results["scratch"].notna().all()
     assert "from scratch" in Path("run/results.md").read_text()

@@ -16,7 +16,7 @@ from headlens.analyses.planning import counted as known
 from headlens.analyses.planning import model_sizes as models
 from headlens.analyses.planning import plan as plan_module
 from headlens.analyses.planning.speed import Speed
-from headlens_cli.recipe import Recipe, read_recipe, recipe_names
+from headlens_cli.recipe import PaperRecipe, read_recipe, recipe_names
 
 from .conftest import Headlens
 
@@ -225,7 +225,7 @@ def test_a_step_of_a_recipe_as_options_of_its_command(headlens: Headlens, recipe
 
 
 def test_options_that_the_small_setting_leaves_out() -> None:
-    whole: Recipe = read_recipe("voita2019")[0]
+    whole: PaperRecipe = read_recipe("voita2019")[0]
     small = whole.small()
     assert [step.name for step in small.steps] == ["roles", "all-heads"]
     assert "corpus" not in small.steps[1].options

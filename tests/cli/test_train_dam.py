@@ -19,7 +19,7 @@ from tiers import rest_slow
 
 import headlens as package
 from headlens.analyses.dam.sweep import SWEEP_COLUMNS
-from headlens.analyses.training.checkpointing import TrainingKeeper
+from headlens.analyses.training.checkpointing import CheckpointFolder
 from headlens.errors import Interrupted
 from headlens.interventions.attention_mask import AttentionMask
 
@@ -244,14 +244,14 @@ def test_interrupted_and_gone_on_with(
     assert run(*options, out="whole").code == 0
     calls: list[int] = []
 
-    def obey(_: TrainingKeeper) -> None:
+    def obey(_: CheckpointFolder) -> None:
         calls.append(1)
         if len(calls) == call:
             raise Interrupted(signal.SIGINT)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingKeeper, "due", lambda _: True)
-        patch.setattr(TrainingKeeper, "obey", obey)
+        patch.setattr(CheckpointFolder, "due", lambda _: True)
+        patch.setattr(CheckpointFolder, "obey", obey)
         done = run(*options)
     assert done.code == 130
     assert "headlens train-dam --resume run" in done.err

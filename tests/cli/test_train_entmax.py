@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tiers import rest_slow
 
 import headlens as package
-from headlens.analyses.training.checkpointing import TrainingKeeper
+from headlens.analyses.training.checkpointing import CheckpointFolder
 from headlens.attention.model_normalizer import attention_name
 from headlens.errors import Interrupted
 
@@ -72,9 +72,9 @@ def test_interrupted_and_gone_on_with(
 ) -> None:
     command = ("train", made("judge"), *sentiment, *SHORT, "--attention", "entmax15")
     assert headlens(*command, "--out", "whole").code == 0
-    seen, obey = 0, TrainingKeeper.obey
+    seen, obey = 0, CheckpointFolder.obey
 
-    def stopping(self: TrainingKeeper) -> None:
+    def stopping(self: CheckpointFolder) -> None:
         nonlocal seen
         seen += 1
         obey(self)
@@ -82,8 +82,8 @@ def test_interrupted_and_gone_on_with(
             raise Interrupted(signal.SIGTERM)
 
     with monkeypatch.context() as patch:
-        patch.setattr(TrainingKeeper, "due", lambda _: True)
-        patch.setattr(TrainingKeeper, "obey", stopping)
+        patch.setattr(CheckpointFolder, "due", lambda _: True)
+        patch.setattr(CheckpointFolder, "obey", stopping)
         assert headlens(*command, "--out", "run").code in {130, 143}
     done = headlens("train", "--resume", "run")
     assert done.code == 0, done.err

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.corpora.batching import cut, one_row, pooled_batches
+from headlens.corpora.batching import cut_batches, one_row, pooled_batches
 from headlens.errors import OptionError
 
 Sized = tuple[int, int]
@@ -24,7 +24,7 @@ def test_every_example_once_and_no_batch_too_large(sizes: list[Sized], budget: i
 
 @given(SIZES, st.integers(1, 200))
 def test_no_batch_could_take_the_next_example(sizes: list[Sized], budget: int) -> None:
-    found = list(cut(sorted(sizes), budget, lambda e: e[0], lambda e: e[1]))
+    found = list(cut_batches(sorted(sizes), budget, lambda e: e[0], lambda e: e[1]))
     for batch, following in pairwise(found):
         together = [*batch, following[0]]
         assert sum(rows for _, rows in together) * following[0][0] > budget
@@ -32,7 +32,7 @@ def test_no_batch_could_take_the_next_example(sizes: list[Sized], budget: int) -
 
 def test_the_order_within_a_pool_is_by_length() -> None:
     assert list(pooled_batches([5, 3, 4, 1, 2], 100, lambda n: n, one_row, 3)) == [[3, 4, 5], [1, 2]]
-    assert list(cut([], 5, lambda n: n, one_row)) == []
+    assert list(cut_batches([], 5, lambda n: n, one_row)) == []
 
 
 @pytest.mark.parametrize(("budget", "pool", "name"), [(0, 5, "batch-tokens"), (5, 0, "pool")])

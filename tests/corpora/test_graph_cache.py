@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.corpora.alignment import Alignment
+from headlens.corpora.collate import padded
 from headlens.corpora.encoding import EncodedSequence, TokenKind
-from headlens.corpora.graph_cache import GraphBook
-from headlens.corpora.padding import padded
+from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.sentence import Sentence
-from headlens.corpora.word_graphs import GraphOptions, Words, token_mask, word_graph
+from headlens.corpora.word_graphs import GraphOptions, GraphWords, token_mask, word_graph
 from headlens.errors import OptionError
 
 
@@ -30,11 +30,11 @@ def text(words: int, number: int) -> EncodedSequence:
 
 
 def graph(words: int, number: int) -> np.ndarray:
-    return word_graph(Words(np.zeros(words, dtype=np.int64), str(number)), GraphOptions("random", 1.5))
+    return word_graph(GraphWords(np.zeros(words, dtype=np.int64), str(number)), GraphOptions("random", 1.5))
 
 
-def book(sizes: list[int]) -> tuple[GraphBook, list[EncodedSequence]]:
-    found, texts = GraphBook("random", {"degree": 1.5}), [text(size, n) for n, size in enumerate(sizes)]
+def book(sizes: list[int]) -> tuple[GraphCache, list[EncodedSequence]]:
+    found, texts = GraphCache("random", {"degree": 1.5}), [text(size, n) for n, size in enumerate(sizes)]
     for n, (size, own) in enumerate(zip(sizes, texts, strict=True)):
         found.add(own, graph(size, n))
     return found, texts
@@ -62,7 +62,7 @@ def test_a_file_holds_all_of_it(tmp_path_factory: pytest.TempPathFactory, sizes:
     found, texts = book(sizes)
     path = tmp_path_factory.mktemp("books") / "graphs.npz"
     found.save(path)
-    read = GraphBook.load(path)
+    read = GraphCache.load(path)
     assert (read.name, dict(read.about), len(read)) == ("random", {"degree": 1.5}, len(found))
     assert read.sha256 == found.sha256
     assert all(t.ids in read for t in texts)
@@ -75,11 +75,11 @@ def test_sparsity_is_what_is_counted() -> None:
     found, _ = book(sizes)
     shares = [1 - token_mask(graph(size, n), text(size, n)).mean() for n, size in enumerate(sizes)]
     assert found.sparsity == pytest.approx(np.mean(shares))
-    assert GraphBook().sparsity == 0
+    assert GraphCache().sparsity == 0
 
 
 def test_the_order_of_texts_does_not_count() -> None:
-    one, other = GraphBook(), GraphBook()
+    one, other = GraphCache(), GraphCache()
     for n in (0, 1, 2):
         one.add(text(4, n), graph(4, n))
         other.add(text(4, 2 - n), graph(4, 2 - n))
@@ -101,7 +101,7 @@ def test_a_broken_file(tmp_path: Path) -> None:
     for content in (b"", b"PK\x03\x04 no", b"text"):
         path.write_bytes(content)
         with pytest.raises(OptionError, match=r"graphs\.npz cannot be read as graphs"):
-            GraphBook.load(path)
+            GraphCache.load(path)
     np.savez(path, lengths=np.zeros(2))
     with pytest.raises(OptionError, match="cannot be read as graphs"):
-        GraphBook.load(path)
+        GraphCache.load(path)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.corpora.spans import SurfaceToken, lay_out, split_surface
+from headlens.corpora.spans import SurfaceToken, join_tokens, split_surface
 
 
 @pytest.mark.parametrize(
@@ -31,13 +31,13 @@ def test_lay_out() -> None:
         SurfaceToken("Haus", ("Haus",), space_after=False),
         SurfaceToken("!", ("!",), space_after=True),
     ]
-    assert lay_out(tokens) == ("Zum Haus!", [(0, 3), (0, 3), (4, 8), (8, 9)])
-    assert lay_out([]) == ("", [])
+    assert join_tokens(tokens) == ("Zum Haus!", [(0, 3), (0, 3), (4, 8), (8, 9)])
+    assert join_tokens([]) == ("", [])
 
 
 @given(st.lists(st.tuples(st.text("abcé", min_size=1, max_size=5), st.booleans())))
 def test_spans_index_the_tokens(tokens: list[tuple[str, bool]]) -> None:
-    text, spans = lay_out(SurfaceToken(form, (form,), space) for form, space in tokens)
+    text, spans = join_tokens(SurfaceToken(form, (form,), space) for form, space in tokens)
     assert [text[start:end] for start, end in spans] == [form for form, _ in tokens]
     naive = ""
     for form, space in tokens:

@@ -14,13 +14,13 @@ from transformers import PreTrainedTokenizerBase
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example, Sentence, Word
-from headlens.corpora.word_graphs import GraphOptions, Words, token_mask, word_graph
+from headlens.corpora.word_graphs import GraphOptions, GraphWords, token_mask, word_graph
 from headlens.errors import OptionError
 
 KINDS = ("syntax", "lexical", "neighbour", "random")
 
 
-def made(words: int, seed: int = 0, sentences: int = 1) -> Words:
+def made(words: int, seed: int = 0, sentences: int = 1) -> GraphWords:
     """Random trees over random vectors; the words of two sentences stand in turn."""
     rng = np.random.default_rng(seed)
     sentence = np.arange(words) % sentences
@@ -28,10 +28,10 @@ def made(words: int, seed: int = 0, sentences: int = 1) -> Words:
     for number in range(sentences):
         own = rng.permutation(np.flatnonzero(sentence == number))
         arcs += [(own[i], own[rng.integers(i)]) for i in range(1, len(own))]
-    return Words(sentence, str(seed), np.array(arcs, dtype=np.int64).reshape(-1, 2), rng.normal(size=(words, 5)))
+    return GraphWords(sentence, str(seed), np.array(arcs, dtype=np.int64).reshape(-1, 2), rng.normal(size=(words, 5)))
 
 
-def tree_of(words: Words) -> Any:
+def tree_of(words: GraphWords) -> Any:
     assert words.arcs is not None
     tree = networkx.Graph()
     tree.add_nodes_from(range(len(words)))
@@ -110,7 +110,7 @@ def test_a_threshold_connects_words_of_a_sentence_that_are_alike(
 
 def test_words_that_are_alike_are_taken_at_random() -> None:
     """All cosines are 1: which word is nearest is drawn, once for a text."""
-    words = Words(np.zeros(9, dtype=int), "text", None, np.ones((9, 2)))
+    words = GraphWords(np.zeros(9, dtype=int), "text", None, np.ones((9, 2)))
     found = [word_graph(words, GraphOptions("lexical", nearest=1, seed=seed)) for seed in (0, 0, 1)]
     assert (found[0] == found[1]).all()
     assert (found[0] != found[2]).any()
@@ -121,7 +121,7 @@ def test_random_edges_are_even() -> None:
     """Every pair is as probable as any other: 6 edges of 21 pairs of 7 words, 3 standard errors."""
     draws = 2000
     counts = sum(
-        word_graph(Words(np.zeros(7, dtype=int), str(n)), GraphOptions("random")).astype(int) for n in range(draws)
+        word_graph(GraphWords(np.zeros(7, dtype=int), str(n)), GraphOptions("random")).astype(int) for n in range(draws)
     )
     share = np.asarray(counts)[np.triu_indices(7, k=1)] / draws
     assert np.abs(share - 6 / 21).max() < 3.5 * np.sqrt(6 / 21 * 15 / 21 / draws)
@@ -139,7 +139,7 @@ def test_sentences_are_not_connected(size: int, kind: Any, degree: float | None)
 
 
 def test_what_a_graph_needs() -> None:
-    bare = Words(np.zeros(3, dtype=int), "")
+    bare = GraphWords(np.zeros(3, dtype=int), "")
     with pytest.raises(OptionError, match=r"needs dependency trees\.\nGive a treebank"):
         word_graph(bare, GraphOptions())
     with pytest.raises(OptionError, match="needs vectors"):
@@ -179,7 +179,7 @@ def test_words_and_their_pieces_by_hand(wordpiece_tokenizer: PreTrainedTokenizer
     sequence = encoded(wordpiece_tokenizer, sentence("cats love chickadees", [1, -1, 1]))
     tokens = wordpiece_tokenizer.convert_ids_to_tokens(list(sequence.ids))
     assert tokens == ["[CLS]", "cats", "love", "chick", "##ade", "##es", "[SEP]"]
-    allowed = token_mask(word_graph(Words.of(sequence, "s"), GraphOptions()), sequence)
+    allowed = token_mask(word_graph(GraphWords.of(sequence, "s"), GraphOptions()), sequence)
     assert allowed.astype(int).tolist() == [
         [1, 1, 1, 1, 1, 1, 1],
         [1, 1, 1, 0, 0, 0, 1],
@@ -194,7 +194,7 @@ def test_words_and_their_pieces_by_hand(wordpiece_tokenizer: PreTrainedTokenizer
 def test_two_sentences_meet_in_their_special_tokens(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     first, second = sentence("the cat sleeps", [1, 2, -1]), sentence("it dreams", [1, -1])
     sequence = encoded(wordpiece_tokenizer, first, second)
-    words = Words.of(sequence, "s", second=len(first.text) + 1)
+    words = GraphWords.of(sequence, "s", second=len(first.text) + 1)
     assert words.sentence.tolist() == [0, 0, 0, 1, 1]
     assert words.arcs is not None
     assert words.arcs.tolist() == [[0, 1], [1, 2], [3, 4]]
@@ -224,7 +224,7 @@ def test_masks_are_symmetric_and_no_token_is_alone(size: int, kind: Any) -> None
 def test_vectors_are_means_of_embeddings(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     sequence = encoded(wordpiece_tokenizer, sentence("cats love chickadees", [1, -1, 1]))
     embeddings = np.random.default_rng(0).normal(size=(len(wordpiece_tokenizer), 4))
-    vectors = Words.of(sequence, "s", embeddings=embeddings).vectors
+    vectors = GraphWords.of(sequence, "s", embeddings=embeddings).vectors
     assert vectors is not None
     ids = list(sequence.ids)
     np.testing.assert_allclose(vectors, [embeddings[ids[1]], embeddings[ids[2]], embeddings[ids[3:6]].mean(axis=0)])
@@ -233,14 +233,14 @@ def test_vectors_are_means_of_embeddings(wordpiece_tokenizer: PreTrainedTokenize
 def test_a_text_without_words(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     sequence = encoded(wordpiece_tokenizer, Sentence("", ()))
     for kind in KINDS:
-        words = Words.of(sequence, "", embeddings=np.ones((len(wordpiece_tokenizer), 2)))
+        words = GraphWords.of(sequence, "", embeddings=np.ones((len(wordpiece_tokenizer), 2)))
         allowed = token_mask(word_graph(words, GraphOptions(kind)), sequence)  # type: ignore[arg-type]
         assert allowed.tolist() == [[True, True], [True, True]]
 
 
 def test_words_without_a_token_leave_their_tree_in_parts() -> None:
     """Distances across the gap are infinite, and such pairs come last."""
-    words = Words(np.zeros(4, dtype=int), "", np.array([[0, 1], [2, 3]]))
+    words = GraphWords(np.zeros(4, dtype=int), "", np.array([[0, 1], [2, 3]]))
     graph = word_graph(words, GraphOptions(degree=1.0))
     assert np.argwhere(np.triu(graph)).tolist() == [[0, 1], [2, 3]]
     assert word_graph(words, GraphOptions()).sum() == 6

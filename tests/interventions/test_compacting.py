@@ -19,7 +19,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, SelfCheckError, UnsupportedModelError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact, head_map, refilled, removed_heads
+from headlens.interventions.compacting import compact, heads_of_model, refilled, removed_heads
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import load
 
@@ -170,7 +170,7 @@ def test_cutting_twice_is_cutting_at_once(name: str, data: st.DataObject) -> Non
     compact(at_once, [*first, *second])
     compact(small, first)
     done = compact(small, second)
-    assert head_map(small) == head_map(at_once) == done.heads
+    assert heads_of_model(small) == heads_of_model(at_once) == done.heads
     assert set(done.again) == {*first} & {*second}
     assert torch.allclose(outputs(small, inputs), expected, atol=1e-10, rtol=0)
     assert torch.allclose(outputs(at_once, inputs), expected, atol=1e-10, rtol=0)
@@ -181,7 +181,7 @@ def test_copies_and_parts_of_a_small_model_are_small_too(name: str) -> None:
     model, inputs = in_type(name, "sdpa", torch.float64)
     compact(model, some_heads(model))
     twin = copy.deepcopy(model)
-    assert head_map(twin) == head_map(model)
+    assert heads_of_model(twin) == heads_of_model(model)
     assert torch.equal(outputs(twin, inputs), outputs(model, inputs))
     assert torch.equal(outputs(twin, inputs), outputs(model, inputs))
     body = model.get_encoder() if name == "marian" else model.base_model
@@ -216,7 +216,7 @@ def test_refilled_models_have_the_old_shapes_and_the_new_outputs(name: str) -> N
     refilled(model)
     assert {k: v.shape for k, v in model.state_dict().items()} == shapes
     assert torch.allclose(outputs(model, inputs), expected, atol=1e-10, rtol=0)
-    assert head_map(model).removed == []
+    assert heads_of_model(model).removed == []
 
 
 def test_masks_have_no_place_in_the_old_shape() -> None:
@@ -248,7 +248,7 @@ def test_a_head_of_shared_weights_at_one_depth_cannot_be_cut() -> None:
     model = zoo.ZOO["albert"].build()
     with pytest.raises(OptionError, match=r"share their weights.*\n.*encoder.0.2,encoder.1.2,encoder.2.2,encoder.3.2;"):
         compact(model, [Head("encoder", 1, 2)])
-    assert head_map(model).removed == []
+    assert heads_of_model(model).removed == []
 
 
 @pytest.mark.parametrize("name", ["gpt2", "modernbert", "llama", "t5"])

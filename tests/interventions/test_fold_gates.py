@@ -15,7 +15,7 @@ from watching import run
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, OptionError, UnsupportedModelError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact, head_map, refilled, save_compacted
+from headlens.interventions.compacting import compact, heads_of_model, refilled, save_compacted
 from headlens.interventions.fold_gates import with_folded_gates
 from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel, load
@@ -41,7 +41,7 @@ def test_folded_is_gated(name: str, keep_shape: bool) -> None:
     close(run(folded, inputs), expected)
     assert torch.equal(run(model, inputs), plain)
     if not keep_shape:
-        assert set(head_map(folded).removed) == set(gates.closed())
+        assert set(heads_of_model(folded).removed) == set(gates.closed())
 
 
 @pytest.mark.parametrize("keep_shape", [False, True])
@@ -67,7 +67,7 @@ def test_saved_and_loaded(tmp_path: Path, name: str, keep_shape: bool) -> None:
     if keep_shape and name != "AlbertModel":
         with torch.no_grad():
             assert torch.equal(type(model).from_pretrained(tmp_path / "pruned")(**inputs)[0], folded(**inputs)[0])
-    assert head_map(again) == head_map(folded)
+    assert heads_of_model(again) == heads_of_model(folded)
 
 
 def test_all_gates_closed_leaves_the_shape() -> None:
@@ -78,7 +78,7 @@ def test_all_gates_closed_leaves_the_shape() -> None:
         expected = run(model, inputs)
     folded = with_folded_gates(model, gates.values())
     close(run(folded, inputs), expected)
-    assert head_map(folded).removed == []
+    assert heads_of_model(folded).removed == []
 
 
 def test_pruned_twice() -> None:

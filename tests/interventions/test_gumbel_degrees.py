@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.gumbel_degrees import GumbelDegrees, at_least
-from headlens.interventions.learned_mask import Scope, SoftMask, SoftMaskOptions
+from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope
 
 SITES = [Site("encoder", layer, 2, "somewhere") for layer in range(3)]
 numbers = st.lists(st.floats(-9, 9), min_size=2, max_size=12)
@@ -78,8 +78,8 @@ def test_expected_density_is_the_mean_of_sampled_densities(diagonal: bool, per_h
     """Counted position by position in masks that were drawn, against the penalty."""
     n, draws = 9, 4000
     torch.manual_seed(3)
-    options = SoftMaskOptions(n, structured=True, per_layer=True, diagonal=diagonal)
-    mask = SoftMask(SITES, options, GumbelDegrees(largest=5), scope=Scope(per_head=per_head))
+    options = LearnedMaskOptions(n, structured=True, per_layer=True, diagonal=diagonal)
+    mask = LearnedAttentionMask(SITES, options, GumbelDegrees(largest=5), scope=Scope(per_head=per_head))
     with torch.no_grad():
         mask.alpha.copy_(torch.randn_like(mask.alpha))
     mask.train()
@@ -101,7 +101,7 @@ def test_expected_density_is_the_mean_of_sampled_densities(diagonal: bool, per_h
 
 
 def test_offsets_beyond_the_largest_degree_are_never_open() -> None:
-    mask = SoftMask(SITES, SoftMaskOptions(8, structured=True), GumbelDegrees(largest=2))
+    mask = LearnedAttentionMask(SITES, LearnedMaskOptions(8, structured=True), GumbelDegrees(largest=2))
     assert mask.alpha.shape == (1, 2, 3)
     with torch.no_grad():
         mask.alpha[..., 2] = 30.0
@@ -112,8 +112,8 @@ def test_offsets_beyond_the_largest_degree_are_never_open() -> None:
 
 def test_masks_of_some_layers_leave_the_others_open() -> None:
     for per_layer in (True, False):
-        options = SoftMaskOptions(8, structured=True, per_layer=per_layer)
-        mask = SoftMask(SITES, options, GumbelDegrees(largest=2), scope=Scope(layers=(1,)))
+        options = LearnedMaskOptions(8, structured=True, per_layer=per_layer)
+        mask = LearnedAttentionMask(SITES, options, GumbelDegrees(largest=2), scope=Scope(layers=(1,)))
         with torch.no_grad():
             mask.alpha[..., 0] = 30.0
         kept = mask.kept()
@@ -132,8 +132,8 @@ def test_what_cannot_be() -> None:
     with pytest.raises(OptionError, match=r"--temperature 0 is not a positive number"):
         GumbelDegrees(0)
     with pytest.raises(OptionError, match=r"--largest-degree 8 is more than texts of 8 tokens have"):
-        SoftMask(SITES, SoftMaskOptions(8, structured=True), GumbelDegrees(largest=8))
+        LearnedAttentionMask(SITES, LearnedMaskOptions(8, structured=True), GumbelDegrees(largest=8))
     with pytest.raises(OptionError, match=r"Degrees are about offsets"):
-        SoftMask(SITES, SoftMaskOptions(8), GumbelDegrees())
+        LearnedAttentionMask(SITES, LearnedMaskOptions(8), GumbelDegrees())
     with pytest.raises(OptionError, match=r"there is no layer 3 with heads in the encoder"):
-        SoftMask(SITES, SoftMaskOptions(8), scope=Scope(layers=(1, 3)))
+        LearnedAttentionMask(SITES, LearnedMaskOptions(8), scope=Scope(layers=(1, 3)))

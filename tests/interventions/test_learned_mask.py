@@ -16,9 +16,9 @@ from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.gumbel_degrees import GumbelDegrees
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
-from headlens.interventions.learned_mask import Scope, SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import MaskLaw
+from headlens.interventions.mask_distributions import MaskDistribution
 
 ENCODERS = ["bert", "albert", "albert-groups", "marian", "roberta", "distilbert", "modernbert", "bart"]
 SOFT = GumbelSigmoid(straight_through=False)
@@ -26,7 +26,7 @@ SOFT_DEGREES = GumbelDegrees(0.7, straight_through=False, largest=5)
 SITES = [Site("encoder", layer, 4, f"layer{layer}") for layer in range(3)]
 
 
-def filled(mask: SoftMask, value: float | None = None) -> SoftMask:
+def filled(mask: LearnedAttentionMask, value: float | None = None) -> LearnedAttentionMask:
     """With the same α everywhere, or spread ones; in place."""
     with torch.no_grad():
         torch.manual_seed(3)
@@ -44,11 +44,12 @@ def seen(name: str, found: Tensor, inputs: dict[str, Any]) -> Tensor:
 @pytest.mark.parametrize("name", ENCODERS)
 @pytest.mark.parametrize("kernel", ["eager", "sdpa"])
 @pytest.mark.parametrize(
-    "options", [SoftMaskOptions(9), SoftMaskOptions(9, structured=True), SoftMaskOptions(9, form="multiplicative")]
+    "options",
+    [LearnedMaskOptions(9), LearnedMaskOptions(9, structured=True), LearnedMaskOptions(9, form="multiplicative")],
 )
-def test_open_everywhere_it_is_the_plain_model(name: str, kernel: str, options: SoftMaskOptions) -> None:
+def test_open_everywhere_it_is_the_plain_model(name: str, kernel: str, options: LearnedMaskOptions) -> None:
     model, inputs = zoo.ZOO[name].build(kernel), zoo.padded(zoo.ZOO[name])
-    mask = filled(SoftMask(masked_sites(model), options, SOFT), 40.0)
+    mask = filled(LearnedAttentionMask(masked_sites(model), options, SOFT), 40.0)
     with MaskedModel(model, mask).eval().opened():
         found = run(model, inputs)
     torch.testing.assert_close(seen(name, found, inputs), seen(name, run(model, inputs), inputs), rtol=0, atol=1e-5)
@@ -60,8 +61,8 @@ def test_open_everywhere_it_is_the_plain_model(name: str, kernel: str, options: 
 def test_masked_positions_get_no_weight(name: str, structured: bool, per_layer: bool) -> None:
     """Below 1e-6 at c = 1e4."""
     model, inputs = zoo.ZOO[name].build(), zoo.padded(zoo.ZOO[name])
-    options = SoftMaskOptions(9, structured=structured, per_layer=per_layer)
-    mask = filled(SoftMask(masked_sites(model), options)).eval()
+    options = LearnedMaskOptions(9, structured=structured, per_layer=per_layer)
+    mask = filled(LearnedAttentionMask(masked_sites(model), options)).eval()
     with torch.no_grad():
         # So that every query may look somewhere, also in a window of its layer.
         mask.alpha[..., options.shape.offsets() == 0] = 1.0
@@ -89,23 +90,25 @@ def test_masked_positions_get_no_weight(name: str, structured: bool, per_layer: 
 @pytest.mark.parametrize(
     ("options", "law", "scope"),
     [
-        (SoftMaskOptions(8, strength=20.0), SOFT, Scope()),
-        (SoftMaskOptions(8, strength=20.0, structured=True, per_layer=True), SOFT, Scope()),
-        (SoftMaskOptions(8, form="multiplicative"), SOFT, Scope(counted=5)),
-        (SoftMaskOptions(8, form="multiplicative", structured=True, diagonal=False), SOFT, Scope(counted=5)),
-        (SoftMaskOptions(8, form="renormalised", per_layer=True), SOFT, Scope(layers=(1,))),
-        (SoftMaskOptions(8, form="renormalised", structured=True, per_layer=True), SOFT_DEGREES, Scope()),
+        (LearnedMaskOptions(8, strength=20.0), SOFT, Scope()),
+        (LearnedMaskOptions(8, strength=20.0, structured=True, per_layer=True), SOFT, Scope()),
+        (LearnedMaskOptions(8, form="multiplicative"), SOFT, Scope(counted=5)),
+        (LearnedMaskOptions(8, form="multiplicative", structured=True, diagonal=False), SOFT, Scope(counted=5)),
+        (LearnedMaskOptions(8, form="renormalised", per_layer=True), SOFT, Scope(layers=(1,))),
+        (LearnedMaskOptions(8, form="renormalised", structured=True, per_layer=True), SOFT_DEGREES, Scope()),
         (
-            SoftMaskOptions(8, form="renormalised", structured=True, noise="never"),
+            LearnedMaskOptions(8, form="renormalised", structured=True, noise="never"),
             SOFT_DEGREES,
             Scope(per_head=False, counted=6),
         ),
     ],
 )
-def test_gradients_by_finite_differences(kernel: str, options: SoftMaskOptions, law: MaskLaw, scope: Scope) -> None:
+def test_gradients_by_finite_differences(
+    kernel: str, options: LearnedMaskOptions, law: MaskDistribution, scope: Scope
+) -> None:
     """Of a loss and the penalty, by α, with noise that stays as it is; in double precision and a padded batch."""
     model, inputs = zoo.ZOO["bert"].build(kernel).double(), zoo.padded(zoo.ZOO["bert"])
-    mask = filled(SoftMask(masked_sites(model), options, law, scope=scope).double())
+    mask = filled(LearnedAttentionMask(masked_sites(model), options, law, scope=scope).double())
     masked = MaskedModel(model, mask).eval()
     mask.train()
 
@@ -130,7 +133,7 @@ def test_gradients_by_finite_differences(kernel: str, options: SoftMaskOptions, 
 
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_structured_masks_are_toeplitz_but_for_first_and_last(diagonal: bool) -> None:
-    mask = filled(SoftMask(SITES, SoftMaskOptions(10, structured=True, diagonal=diagonal)))
+    mask = filled(LearnedAttentionMask(SITES, LearnedMaskOptions(10, structured=True, diagonal=diagonal)))
     for found in (mask.probabilities(), mask.kept().double()):
         same = torch.eye(10, dtype=torch.bool)
         for place in (0, 9):
@@ -146,7 +149,9 @@ def test_structured_masks_are_toeplitz_but_for_first_and_last(diagonal: bool) ->
 @pytest.mark.parametrize("structured", [False, True])
 def test_symmetric_after_every_step(structured: bool) -> None:
     model, inputs = zoo.ZOO["bert"].build("sdpa"), zoo.padded(zoo.ZOO["bert"])
-    masked = MaskedModel(model, SoftMask(masked_sites(model), SoftMaskOptions(7, structured=structured))).train()
+    masked = MaskedModel(
+        model, LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(7, structured=structured))
+    ).train()
     optimiser = torch.optim.AdamW(masked.parameters(), lr=0.1)
     before = masked.mask.alpha.detach().clone()
     with masked.opened():
@@ -163,7 +168,7 @@ def test_symmetric_after_every_step(structured: bool) -> None:
 def test_a_padded_sentence_gets_what_it_gets_alone(form: Any) -> None:
     """The top-left block of the mask, with the last row and column at its own end."""
     model, inputs = zoo.ZOO["bert"].build("sdpa"), zoo.padded(zoo.ZOO["bert"])
-    mask = filled(SoftMask(masked_sites(model), SoftMaskOptions(9, structured=True, form=form), SOFT))
+    mask = filled(LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(9, structured=True, form=form), SOFT))
     with MaskedModel(model, mask).eval().opened():
         together = run(model, inputs)
         for sentence, length in enumerate(zoo.LENGTHS):
@@ -174,7 +179,7 @@ def test_a_padded_sentence_gets_what_it_gets_alone(form: Any) -> None:
 def test_one_draw_for_all_layers_of_a_pass() -> None:
     """In training M is what the law gives for torch's own noise, and the same in every layer."""
     model, inputs = zoo.ZOO["albert"].build(), zoo.padded(zoo.ZOO["albert"])
-    mask = filled(SoftMask(masked_sites(model), SoftMaskOptions(7)))
+    mask = filled(LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(7)))
     masked = MaskedModel(model, mask).eval()
     mask.train()
     with masked.opened():
@@ -199,7 +204,7 @@ def test_one_draw_for_all_layers_of_a_pass() -> None:
     ("noise", "in_training", "at_evaluation"), [("training", 1, 0), ("always", 1, 1), ("never", 0, 0)]
 )
 def test_when_there_is_noise(noise: Any, in_training: int, at_evaluation: int) -> None:
-    mask = filled(SoftMask(SITES, SoftMaskOptions(20, noise=noise)), 0.1)
+    mask = filled(LearnedAttentionMask(SITES, LearnedMaskOptions(20, noise=noise)), 0.1)
     for training, expected in ((True, in_training), (False, at_evaluation)):
         mask.train(training).draw()
         assert len(mask.values.unique()) == 1 + expected
@@ -210,9 +215,9 @@ def test_when_there_is_noise(noise: Any, in_training: int, at_evaluation: int) -
 def test_heads_of_a_layer_have_masks_of_their_own() -> None:
     """And those that were cut out take their part along."""
     site = Site("encoder", 1, 2, "somewhere", left=(1, 3))
-    mask = SoftMask([site, *SITES[2:]], SoftMaskOptions(5, per_layer=True))
+    mask = LearnedAttentionMask([site, *SITES[2:]], LearnedMaskOptions(5, per_layer=True))
     assert mask.alpha.shape == (2, 4, 15)
-    assert SoftMask(SITES, SoftMaskOptions(5)).alpha.shape == (1, 4, 15)
+    assert LearnedAttentionMask(SITES, LearnedMaskOptions(5)).alpha.shape == (1, 4, 15)
     filled(mask)
     context = _context(site, length=4)
     expected = (1e4 * (mask.kept()[site.layer][[1, 3]].float() - 1))[None, :, :4, :4]
@@ -230,8 +235,8 @@ def _context(site: Site, length: int) -> Any:
 @pytest.mark.parametrize("structured", [False, True])
 @pytest.mark.parametrize("diagonal", [True, False])
 def test_penalty_is_the_sum_over_positions(structured: bool, diagonal: bool) -> None:
-    options = SoftMaskOptions(7, structured=structured, diagonal=diagonal, per_layer=True)
-    mask = filled(SoftMask(SITES, options, SOFT)).eval()
+    options = LearnedMaskOptions(7, structured=structured, diagonal=diagonal, per_layer=True)
+    mask = filled(LearnedAttentionMask(SITES, options, SOFT)).eval()
     learned = mask.probabilities()
     if structured:
         learned = learned[..., 1:-1, 1:-1]
@@ -240,14 +245,14 @@ def test_penalty_is_the_sum_over_positions(structured: bool, diagonal: bool) -> 
 
 
 def test_no_diagonal_masks_it_everywhere() -> None:
-    mask = filled(SoftMask(SITES, SoftMaskOptions(6, diagonal=False)), 5.0)
+    mask = filled(LearnedAttentionMask(SITES, LearnedMaskOptions(6, diagonal=False)), 5.0)
     assert torch.equal(mask.kept(), ~torch.eye(6, dtype=torch.bool).expand(1, 4, 6, 6))
 
 
 def test_multiplied_rows_do_not_sum_to_1() -> None:
     """Equation 4: the weights of the plain model, times M."""
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
-    mask = filled(SoftMask(masked_sites(model), SoftMaskOptions(7, form="multiplicative"), SOFT)).eval()
+    mask = filled(LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(7, form="multiplicative"), SOFT)).eval()
     plain, found = Watch(), Watch()
     with AttentionSession(model, observers=[plain]):
         run(model, inputs)
@@ -260,21 +265,21 @@ def test_multiplied_rows_do_not_sum_to_1() -> None:
 
 def test_before_training_alpha_is_near_0() -> None:
     torch.manual_seed(0)
-    alpha = SoftMask(SITES, SoftMaskOptions(64)).alpha.detach()
+    alpha = LearnedAttentionMask(SITES, LearnedMaskOptions(64)).alpha.detach()
     assert float(alpha.std()) == pytest.approx(1e-3, rel=0.05)
     assert abs(float(alpha.mean())) < 1e-4
 
 
 def test_texts_that_are_longer_than_the_mask() -> None:
     model, inputs = zoo.ZOO["bert"].build(), zoo.padded(zoo.ZOO["bert"])
-    masked = MaskedModel(model, SoftMask(masked_sites(model), SoftMaskOptions(6)))
+    masked = MaskedModel(model, LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(6)))
     with masked.opened(), pytest.raises(OptionError, match="A text of 7 tokens is longer than the mask of 6"):
         masked(**inputs)
 
 
 def test_masks_of_another_model_and_models_without_encoder() -> None:
     with pytest.raises(OptionError, match=r"The mask of encoder\.0 is not that of this model"):
-        AttentionSession(zoo.ZOO["bert"].build(), edits=[SoftMask([Site("encoder", 0, 3, "somewhere")])])
+        AttentionSession(zoo.ZOO["bert"].build(), edits=[LearnedAttentionMask([Site("encoder", 0, 3, "somewhere")])])
     with pytest.raises(OptionError, match="GPT2LMHeadModel has no encoder whose attention could be masked"):
         masked_sites(zoo.ZOO["gpt2"].build())
 
@@ -290,4 +295,4 @@ def test_masks_of_another_model_and_models_without_encoder() -> None:
 )
 def test_options_that_cannot_be(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        SoftMaskOptions(**wrong)
+        LearnedMaskOptions(**wrong)

@@ -9,13 +9,13 @@ import torch
 import zoo
 from watching import run
 
-from headlens.interventions.learned_mask import SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
 
 
 def made(name: str, *, structured: bool = True) -> MaskedModel:
     model = zoo.ZOO[name].build()
-    mask = SoftMask(masked_sites(model), SoftMaskOptions(12, structured=structured))
+    mask = LearnedAttentionMask(masked_sites(model), LearnedMaskOptions(12, structured=structured))
     with torch.no_grad():
         torch.manual_seed(2)
         mask.alpha.normal_()

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.interventions.mask_parametrization import Offsets, Pairs, Shape, at_ends
+from headlens.interventions.mask_parametrization import Offsets, PositionPairs, Shape, at_ends
 
 
 @given(st.integers(2, 9), st.data())
@@ -24,7 +24,7 @@ def test_offsets_make_toeplitz_matrices(n: int, data: st.DataObject) -> None:
 @given(st.integers(2, 9), st.data())
 def test_pairs_make_symmetric_matrices_of_all_numbers(n: int, data: st.DataObject) -> None:
     length = data.draw(st.integers(1, n))
-    shape = Pairs(n)
+    shape = PositionPairs(n)
     values = torch.randn(2, shape.size)
     found = shape.matrix(values, length)
     numbers = iter(range(shape.size))
@@ -37,7 +37,7 @@ def test_pairs_make_symmetric_matrices_of_all_numbers(n: int, data: st.DataObjec
     assert next(numbers, None) is None
 
 
-@pytest.mark.parametrize("shape", [Pairs(6), Offsets(6)])
+@pytest.mark.parametrize("shape", [PositionPairs(6), Offsets(6)])
 def test_counts_and_offsets_of_a_value(shape: Shape) -> None:
     """A value's share in the sum over all positions of a text is its gradient."""
     for length in (6, 4, 2):

@@ -14,7 +14,7 @@ from headlens.errors import OptionError
 from headlens.interventions.pattern_parser import PATTERNS, parse_pattern
 from headlens.interventions.patterns import (
     BigBird,
-    Fixed,
+    FixedPattern,
     Full,
     Global,
     LogSparse,
@@ -25,9 +25,9 @@ from headlens.interventions.patterns import (
     Strided,
     Union,
     Window,
+    count_masked,
     made,
-    masked,
-    sparsity,
+    pattern_sparsity,
 )
 
 # Shi et al. 2021, last table: share masked at n = 128 with and without the diagonal, in per cent.
@@ -44,9 +44,9 @@ POSITIVE = st.integers(1, 9)
 
 
 @st.composite
-def fixed(draw: st.DrawFn) -> Fixed:
+def fixed(draw: st.DrawFn) -> FixedPattern:
     stride = draw(POSITIVE)
-    return Fixed(stride, draw(st.integers(0, stride)))
+    return FixedPattern(stride, draw(st.integers(0, stride)))
 
 
 SINGLE = st.one_of(
@@ -70,16 +70,16 @@ def test_formulas_equal_counting(pattern: Pattern, n: int) -> None:
     assert allowed.shape == (n, n)
     assert pattern.count(n) == int(allowed.sum())
     assert pattern.diagonal(n) == int(np.trace(allowed))
-    assert masked(pattern, n) == int((~allowed).sum())
-    assert masked(pattern, n, diagonal=False) == int((~(allowed & ~np.eye(n, dtype=bool))).sum())
-    assert sparsity(pattern, n) == masked(pattern, n) / n**2
+    assert count_masked(pattern, n) == int((~allowed).sum())
+    assert count_masked(pattern, n, diagonal=False) == int((~(allowed & ~np.eye(n, dtype=bool))).sum())
+    assert pattern_sparsity(pattern, n) == count_masked(pattern, n) / n**2
 
 
 RULES: list[tuple[Pattern, Callable[[int, int, int], bool]]] = [
     (Window(2), lambda i, j, n: i - j in (-2, -1, 0, 1, 2)),
     (Global(2), lambda i, j, n: i in (0, 1) or j in (0, 1)),
     (Strided(3), lambda i, j, n: -3 <= i - j <= 3 or (i - j) in range(-n * 3, n * 3, 3)),
-    (Fixed(4, 2), lambda i, j, n: i // 4 == j // 4 or j % 4 in (2, 3)),
+    (FixedPattern(4, 2), lambda i, j, n: i // 4 == j // 4 or j % 4 in (2, 3)),
     (Longformer(1, 3), lambda i, j, n: abs(i - j) < 2 or min(i, j) < 3),
     (LogSparse(), lambda i, j, n: abs(i - j) in (0, 1, 2, 4, 8, 16, 32)),
     (Star(), lambda i, j, n: abs(i - j) < 2 or i == 0 or j == 0),
@@ -98,13 +98,13 @@ def test_positions_are_those_of_the_rule(pattern: Pattern, rule: Callable[[int, 
 def test_defaults_have_the_papers_sparsity(name: str) -> None:
     pattern = parse_pattern(name)
     for diagonal, expected in zip((True, False), PAPER[name], strict=True):
-        assert 100 * sparsity(pattern, 128, diagonal=diagonal) == pytest.approx(expected, abs=0.15)
+        assert 100 * pattern_sparsity(pattern, 128, diagonal=diagonal) == pytest.approx(expected, abs=0.15)
 
 
 @pytest.mark.parametrize("name", ["strided", "fixed", "logsparse", "star"])
 def test_four_of_them_to_the_printed_digit(name: str) -> None:
     pattern = parse_pattern(name)
-    found = [round(100 * sparsity(pattern, 128, diagonal=d), 1) for d in (True, False)]
+    found = [round(100 * pattern_sparsity(pattern, 128, diagonal=d), 1) for d in (True, False)]
     assert found == list(PAPER[name])
 
 

@@ -11,12 +11,12 @@ import zoo
 from naive_masking import float_mask
 from torch import Tensor
 
-from headlens.attention.attach_edit import keeping
+from headlens.attention.attach_edit import attach_edit
 from headlens.attention.contract import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.encoding import EncodedSequence, TokenKind
-from headlens.corpora.graph_cache import GraphBook
+from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.sentence import Sentence
 from headlens.corpora.word_graphs import token_mask
 from headlens.errors import OptionError
@@ -36,9 +36,9 @@ def texts() -> list[EncodedSequence]:
     return found
 
 
-def book() -> tuple[GraphBook, list[np.ndarray]]:
+def book() -> tuple[GraphCache, list[np.ndarray]]:
     """Random graphs, and the masks they give by themselves."""
-    found, masks, rng = GraphBook("random"), [], np.random.default_rng(0)
+    found, masks, rng = GraphCache("random"), [], np.random.default_rng(0)
     for text in texts():
         edges = np.triu(rng.random((text.n_units, text.n_units)) < 0.3, k=1)
         found.add(text, edges | edges.T)
@@ -69,7 +69,7 @@ def test_every_text_has_its_own_mask(name: str, kernel: str) -> None:
     declared = BatchTokens(Tokens.only_real(zoo.real(zoo.LENGTHS), zoo.ids(zoo.LENGTHS, 1)))
     with AttentionSession(model, edits=[edit]) as session, session.batch(declared), torch.no_grad():
         ours = model(**inputs())[0]
-    with keeping(model, edit), torch.no_grad():
+    with attach_edit(model, edit), torch.no_grad():
         kept = model(**inputs())[0]
     theirs, plain = expected(name), model(**inputs())[0]
     for row, length in enumerate(zoo.LENGTHS):
@@ -82,7 +82,7 @@ def test_some_layers_only() -> None:
     model = zoo.ZOO["bert"].build()
     found = []
     for layers in (None, (0,), (2,), ()):
-        with keeping(model, MaskEdit(book()[0], layers)), torch.no_grad():
+        with attach_edit(model, MaskEdit(book()[0], layers)), torch.no_grad():
             found.append(model(**inputs())[0])
     with torch.no_grad():
         plain = model(**inputs())[0]
@@ -98,13 +98,13 @@ def test_who_does_not_say_which_tokens_these_are_is_told() -> None:
     with session, session.batch(unnamed), pytest.raises(OptionError, match="nobody said which tokens these are"):
         model(**inputs())
     other = inputs() | {"input_ids": zoo.ids(zoo.LENGTHS, 9)}
-    with keeping(model, MaskEdit(book()[0])), pytest.raises(OptionError, match="has no graph"):
+    with attach_edit(model, MaskEdit(book()[0])), pytest.raises(OptionError, match="has no graph"):
         model(**other)
 
 
 def test_gradients_flow_as_through_any_mask() -> None:
     model = zoo.ZOO["bert"].build()
-    with keeping(model, MaskEdit(book()[0])):
+    with attach_edit(model, MaskEdit(book()[0])):
         model(**inputs())[0].sum().backward()
     assert all(p.grad is None or torch.isfinite(p.grad).all() for p in model.parameters())
     assert any(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())

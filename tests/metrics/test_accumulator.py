@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from headlens.metrics.accumulator import Totals
+from headlens.metrics.accumulator import Accumulator
 
 
-def totals(**sums: torch.Tensor) -> Totals:
-    found = Totals()
+def totals(**sums: torch.Tensor) -> Accumulator:
+    found = Accumulator()
     found.add("metric", "encoder.0", sums)
     found.commit()
     return found
@@ -77,7 +77,7 @@ def test_arrays_there_and_back() -> None:
     first.add("metric", "encoder.0", {"scalar": torch.tensor(1)})
     first.commit()
     first.add("metric", "encoder.0", {"n": torch.tensor([[9, 9]])})  # pending: not among them
-    second = Totals()
+    second = Accumulator()
     second.add_arrays(first.arrays())
     assert list(second) == list(first)
     for name, value in first.of("metric")["encoder.0"].items():

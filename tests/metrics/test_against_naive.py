@@ -28,7 +28,7 @@ from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.text import plain_sentence
 from headlens.heads import Stack
 from headlens.models.loading import LoadedModel, load
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = ROOT.parent / "shared"
@@ -137,7 +137,7 @@ def rare_of(row: EncodedSequence) -> tuple[list[bool], list[bool]]:
 
 def samples(loaded: LoadedModel, corpus: Corpus, batch_tokens: int) -> dict[Stack, list[Sample]]:
     """The corpus as the oracle reads it: transformers' own attention maps, cut out of the padded batches."""
-    feed = Feed.of(loaded, next(iter(corpus)))
+    feed = CorpusReader.of(loaded, next(iter(corpus)))
     found: dict[Stack, list[Sample]] = {}
     for batch in feed.batches(corpus, batch_tokens):
         outputs = run_eagerly(feed.model, batch.inputs)

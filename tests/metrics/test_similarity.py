@@ -17,14 +17,14 @@ from scipy.spatial.distance import jensenshannon, pdist, squareform
 from sklearn import manifold
 
 from headlens.attention.contract import AttentionCall
-from headlens.metrics.similarity import Similarity, classical_mds, clusters
+from headlens.metrics.similarity import HeadSimilarity, classical_mds, clusters
 
 RNG = np.random.default_rng
 
 
-def watched(*passes: list[AttentionCall]) -> Similarity:
+def watched(*passes: list[AttentionCall]) -> HeadSimilarity:
     sites = list(dict.fromkeys(c.site for calls in passes for c in calls))
-    similarity = Similarity(sites)
+    similarity = HeadSimilarity(sites)
     for calls in passes:
         for one in calls:
             similarity.observe(one)
@@ -122,7 +122,7 @@ def test_embedding_has_a_row_per_head() -> None:
 def test_stacks_are_compared_apart_and_an_incomplete_one_not_at_all() -> None:
     row = Row(random_maps(RNG(7), 2, 8))
     encoder, cross = call([row]), call([row], Setting("cross"))
-    similarity = Similarity([encoder.site, cross.site, call([row], Setting("decoder")).site])
+    similarity = HeadSimilarity([encoder.site, cross.site, call([row], Setting("decoder")).site])
     similarity.observe(encoder)
     similarity.observe(cross)
     similarity.commit()
@@ -134,7 +134,7 @@ def test_stacks_are_compared_apart_and_an_incomplete_one_not_at_all() -> None:
 
 
 def test_nothing_seen() -> None:
-    similarity = Similarity([])
+    similarity = HeadSimilarity([])
     similarity.commit()
     assert similarity.table() is None
     assert similarity.embedding() is None

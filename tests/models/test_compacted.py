@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact, head_map, refilled, save_compacted
+from headlens.interventions.compacting import compact, heads_of_model, refilled, save_compacted
 from headlens.models.loading import ModelOptions, load
 from headlens.weights.head_map_file import FILE, as_json, read_head_map
 
@@ -58,7 +58,7 @@ def test_what_is_loaded_is_what_was_saved(name: str, tmp_path: Path) -> None:
     model = small(name)
     found = load(written(model, tmp_path / name)).model
     assert type(found) is type(model)
-    assert head_map(found) == head_map(model)
+    assert heads_of_model(found) == heads_of_model(model)
     assert torch.equal(output(found, name), output(model, name))
     assert not torch.allclose(output(found, name), output(whole(name), name), atol=1e-2)
 
@@ -68,11 +68,11 @@ def test_masks_are_kept(tmp_path: Path) -> None:
     heads = [Head("encoder", i, 1) for i in range(4)] + [Head("encoder", 2, 3)]
     compact(model, heads)
     found = load(written(model, tmp_path / "albert")).model
-    assert head_map(found).masked == [Head("encoder", 2, 3)]
+    assert heads_of_model(found).masked == [Head("encoder", 2, 3)]
     assert torch.equal(output(found, "albert"), output(model, "albert"))
     compact(found, [Head("encoder", i, 3) for i in range(4)])
     compact(model, [Head("encoder", i, 3) for i in range(4)])
-    assert head_map(found).masked == []
+    assert heads_of_model(found).masked == []
     again = load(written(found, tmp_path / "again")).model
     assert torch.equal(output(again, "albert"), output(model, "albert"))
 
@@ -99,7 +99,7 @@ def test_types_and_shards(tmp_path: Path) -> None:
     transformers.logging.disable_progress_bar()
     model.save_pretrained(tmp_path, max_shard_size="20KB")
     transformers.logging.enable_progress_bar()
-    (tmp_path / FILE).write_text(json.dumps(as_json(head_map(model))))
+    (tmp_path / FILE).write_text(json.dumps(as_json(heads_of_model(model))))
     assert len(list(tmp_path.glob("*.safetensors"))) > 1
     assert torch.equal(output(load(str(tmp_path)).model, "bert"), output(model, "bert"))
     half = load(str(tmp_path), ModelOptions(dtype="bfloat16")).model
@@ -187,12 +187,12 @@ def test_the_map_of_another_model(tmp_path: Path) -> None:
     folder = written(small("bert"), tmp_path / "bert")
     other = zoo.ZOO["bert"].build(num_attention_heads=8)
     compact(other, [Head("encoder", 0, 7)])
-    Path(folder, FILE).write_text(json.dumps(as_json(head_map(other))))
+    Path(folder, FILE).write_text(json.dumps(as_json(heads_of_model(other))))
     with pytest.raises(ModelError, match=r"had 8 heads; by its config.json it has 4"):
         load(folder)
     same = zoo.ZOO["bert"].build()
     compact(same, [Head("encoder", 0, 0)])
-    Path(folder, FILE).write_text(json.dumps(as_json(head_map(same))))
+    Path(folder, FILE).write_text(json.dumps(as_json(heads_of_model(same))))
     with pytest.raises(ModelError, match=f"other shapes than its config.json and {FILE} say"):
         load(folder)
 
@@ -217,15 +217,15 @@ def test_a_class_that_is_not_named(tmp_path: Path) -> None:
 
 def test_folders_without_a_map_have_all_heads(tmp_path: Path) -> None:
     assert read_head_map(tmp_path) is None
-    assert head_map(load(save(zoo.ZOO["bert"].build(), tmp_path / "bert")).model).removed == []
+    assert heads_of_model(load(save(zoo.ZOO["bert"].build(), tmp_path / "bert")).model).removed == []
 
 
 def test_what_is_written_reads_the_same(tmp_path: Path) -> None:
     model = small("marian")
     folder = written(model, tmp_path / "marian")
-    assert read_head_map(Path(folder)) == head_map(model)
+    assert read_head_map(Path(folder)) == heads_of_model(model)
     content = json.loads(Path(folder, FILE).read_text())
-    assert content["removed"] == [str(h) for h in head_map(model).removed]
+    assert content["removed"] == [str(h) for h in heads_of_model(model).removed]
     assert first(content) == {
         "stack": "encoder",
         "layer": 0,

@@ -15,7 +15,7 @@ from made_runs import ablation_tables, classify_tables, write_ablation, write_cl
 from headlens.analyses.attend.stored_maps import ATTEND, LABELS, WEIGHTS, read_maps, write_maps
 from headlens.analyses.report.registry import kind_of
 from headlens.errors import InputError
-from headlens.pages.head_cards import LONGEST, HeadFacts, HeadMap, HeadSeries, HeadShares, HeadWords, head_page
+from headlens.pages.head_cards import LONGEST, HeadFacts, HeadSeries, HeadShares, HeadWords, SentenceMap, head_page
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 
@@ -61,8 +61,8 @@ def test_words_shares_and_maps_of_the_models_that_are_there() -> None:
     weights = np.full((1, 2, 2, 3), 0.5)
     weights[0, 0, 1] = [0, 1, 1 / 3]
     weights[0, 1] = np.nan
-    maps = [HeadMap("m", "encoder", "ab", "abc", weights), HeadMap("other", "encoder", "ab", "abc", weights)]
-    long = HeadMap("m", "encoder", "a", "k" * (LONGEST + 1), np.zeros((1, 1, 1, LONGEST + 1)))
+    maps = [SentenceMap("m", "encoder", "ab", "abc", weights), SentenceMap("other", "encoder", "ab", "abc", weights)]
+    long = SentenceMap("m", "encoder", "a", "k" * (LONGEST + 1), np.zeros((1, 1, 1, LONGEST + 1)))
     found = HeadFacts([SERIES], [words], [HeadShares("s", shares)], [*maps, long])
     (model,) = head_page([("run", found)], str)["models"]
     assert model["words"][0]["heads"] == {"encoder.0.0": ["a", "d"], "encoder.1.2": ["b"], "cross.0.1": ["c"]}

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headlens.plots.axis_labels import FAMILY, plain, token_label
+from headlens.plots.axis_labels import FAMILY, drawable_text, token_label
 from headlens.plots.style import new_figure
 
 
@@ -23,17 +23,17 @@ def drawn(text: str) -> str:
 
 @pytest.mark.parametrize("text", ["$5", "$x_1^2$", "a$b$c", r"\$", r"\frac{1}{2}", "x_1", "^up", "##s", "Ġthe", "▁der"])
 def test_text_is_drawn_as_it_stands(text: str) -> None:
-    assert drawn(plain(text)) == text
+    assert drawn(drawable_text(text)) == text
 
 
 def test_what_cannot_be_drawn_becomes_a_box() -> None:
-    assert drawn(plain("a\x07\ud800\U000f0000b")) == "a□□□b"
+    assert drawn(drawable_text("a\x07\ud800\U000f0000b")) == "a□□□b"
 
 
 @settings(max_examples=30)
 @given(st.text(max_size=12))
 def test_no_text_raises_a_warning(text: str) -> None:
-    assert "\x00" not in drawn(plain(text))
+    assert "\x00" not in drawn(drawable_text(text))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,16 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.plots.head_grid import Panel, combine, flow, has_numbers, lay_out, numbers, panel, parts
+from headlens.plots.head_grid import (
+    Panel,
+    by_model_and_stack,
+    combine,
+    float_column,
+    flow,
+    has_numbers,
+    head_grid_figure,
+    panel,
+)
 
 
 def grid(layers: int, heads: int, title: str = "t") -> Panel:
@@ -14,18 +23,18 @@ def grid(layers: int, heads: int, title: str = "t") -> Panel:
 def test_parts_come_by_model_then_stack(make_heads: Callable[..., pd.DataFrame]) -> None:
     shapes = {"cross": [2], "encoder": [3, 3], "decoder": [2]}
     frame = combine({"b": make_heads("x", shapes), "a": make_heads("y", {"encoder": [1]})})
-    found = [(p.model, p.stack, len(p.rows)) for p in parts(frame)]
+    found = [(p.model, p.stack, len(p.rows)) for p in by_model_and_stack(frame)]
     assert found == [("b", "encoder", 6), ("b", "decoder", 2), ("b", "cross", 2), ("a", "encoder", 1)]
 
 
 def test_a_table_without_models_is_one_model() -> None:
     frame = pd.DataFrame({"stack": ["encoder"], "layer": [0], "head": [0]})
-    assert [p.name for p in parts(frame)] == ["encoder"]
+    assert [p.name for p in by_model_and_stack(frame)] == ["encoder"]
 
 
 def test_a_panel_tells_missing_values_from_missing_heads() -> None:
     rows = pd.DataFrame({"layer": [0, 0, 2], "head": [0, 1, 1], "x": [0.5, np.nan, 0.25]})
-    made = panel(rows, numbers(rows, "x"), "t")
+    made = panel(rows, float_column(rows, "x"), "t")
     np.testing.assert_array_equal(made.values, [[0.5, np.nan], [np.nan, np.nan], [np.nan, 0.25]])
     np.testing.assert_array_equal(made.present, [[True, True], [False, False], [False, True]])
 
@@ -48,7 +57,7 @@ def test_a_model_with_several_stacks_has_its_own_row() -> None:
 
 @pytest.mark.parametrize("shape", [(1, 2), (6, 12), (12, 12), (24, 16), (80, 64)])
 def test_sheets_fit_a_page_and_panels_do_not_meet(shape: tuple[int, int]) -> None:
-    sheet = lay_out([[grid(*shape, "a very long name of a model, encoder: in nats")] * 2], "title", side=0.8)
+    sheet = head_grid_figure([[grid(*shape, "a very long name of a model, encoder: in nats")] * 2], "title", side=0.8)
     width, height = sheet.figure.get_size_inches()
     assert width <= (7.01 if shape[1] <= 16 else 9)
     assert height <= 9.21
@@ -65,7 +74,7 @@ def test_sheets_fit_a_page_and_panels_do_not_meet(shape: tuple[int, int]) -> Non
 
 def test_cells_have_one_size_in_ragged_sheets() -> None:
     rows = [[grid(6, 12), grid(3, 4)], [grid(2, 8)]]
-    sheet = lay_out(rows, "title", side=0.8)
+    sheet = head_grid_figure(rows, "title", side=0.8)
     width, height = sheet.figure.get_size_inches()
     for axes_row, row in zip(sheet.axes, rows, strict=True):
         for axes, item in zip(axes_row, row, strict=True):
@@ -75,7 +84,7 @@ def test_cells_have_one_size_in_ragged_sheets() -> None:
 
 
 def test_layer_zero_is_at_the_bottom_and_numbers_start_at_zero() -> None:
-    (axes,) = lay_out([[grid(6, 12)]], "title", side=0.8).axes[0]
+    (axes,) = head_grid_figure([[grid(6, 12)]], "title", side=0.8).axes[0]
     assert axes.get_ylim() == (-0.5, 5.5)
     assert axes.get_xlim() == (-0.5, 11.5)
     assert [t.get_text() for t in axes.get_yticklabels()] == list("012345")

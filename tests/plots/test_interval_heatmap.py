@@ -12,7 +12,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from tiers import rest_slow
 
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 from headlens.plots.interval_heatmap import Cells, centred_scale, interval_map, short_number
 from headlens.plots.style import MISSING
 
@@ -21,12 +21,12 @@ MARIAN = {"encoder": [8] * 6, "decoder": [8] * 6, "cross": [8] * 6}
 
 
 def positive(rows: pd.DataFrame) -> np.ndarray:
-    return numbers(rows, "relevance") > 0
+    return float_column(rows, "relevance") > 0
 
 
 def draw(frame: pd.DataFrame, cells: Cells | None = None, title: str = "A title") -> Figure:
     cells = cells or Cells("relevance", positive, "Dot: above 0.")
-    scale = centred_scale("how much", numbers(frame, "relevance"), "RdBu_r")
+    scale = centred_scale("how much", float_column(frame, "relevance"), "RdBu_r")
     return interval_map(frame, cells, scale, title)
 
 

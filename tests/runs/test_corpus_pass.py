@@ -25,7 +25,7 @@ from headlens.corpora.frequency import CorpusFrequency
 from headlens.corpora.sentence import Example
 from headlens.errors import ModelError, OutputError
 from headlens.models.loading import LoadedModel, load
-from headlens.runs.checkpoint import Keeper
+from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.processes import Processes
 
@@ -156,8 +156,8 @@ def test_python_users_get_a_warning(loaded: LoadedModel) -> None:
 # --- interrupted
 
 
-def keeper(path: Path, **depends: str) -> Keeper:
-    return Keeper(path / "pass.npz", {"the corpus": "abc", **depends})
+def keeper(path: Path, **depends: str) -> Checkpoint:
+    return Checkpoint(path / "pass.npz", {"the corpus": "abc", **depends})
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -200,11 +200,11 @@ def test_a_pass_that_breaks_off_goes_on_from_what_was_kept(
     loaded: LoadedModel, expected: dict[str, pd.DataFrame], tmp_path: Path, after: int
 ) -> None:
     @dataclass
-    class Often(Keeper):
+    class Often(Checkpoint):
         due = True
 
         def __init__(self, path: Path) -> None:
-            Keeper.__init__(self, path / "pass.npz", {})
+            Checkpoint.__init__(self, path / "pass.npz", {})
 
     passes = 0
 

@@ -12,7 +12,7 @@ from watching import run
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask import AttentionMask, Controlled, PatternMask
 from headlens.interventions.patterns import Full, Global, Star, Window
-from headlens.runs.mask_option import MaskOptions, masked, read_layers, read_mask
+from headlens.runs.mask_option import MaskOptions, parse_mask, read_layers, under_mask
 
 
 def test_nothing_is_masked_unless_asked_for() -> None:
@@ -23,19 +23,19 @@ def test_nothing_is_masked_unless_asked_for() -> None:
     model, told = zoo.ZOO["bert"].build(), list[str]()
     inputs = {"input_ids": zoo.ids((4,), 0)}
     plain = run(model, inputs)
-    with masked(model, options, told.append):
+    with under_mask(model, options, told.append):
         assert torch.equal(run(model, inputs), plain)
 
 
 def test_patterns_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert read_mask("window:3|global") == PatternMask(Window(3) | Global(1))
+    assert parse_mask("window:3|global") == PatternMask(Window(3) | Global(1))
     AttentionMask(torch.ones(1, 1, 4, 4) > 0, name="mine").save(tmp_path / "mask.safetensors")
     (tmp_path / "star").mkdir()
     for text in ("mask.safetensors", ".", str(tmp_path), "./mask.safetensors"):
-        assert read_mask(text).name == "mine"
+        assert parse_mask(text).name == "mine"
     # a name is a pattern's, whatever lies in the folder
-    assert read_mask("star") == PatternMask(Star())
+    assert parse_mask("star") == PatternMask(Star())
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_patterns_files_and_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 )
 def test_what_is_no_mask(text: str, message: str) -> None:
     with pytest.raises(OptionError) as error:
-        read_mask(text)
+        parse_mask(text)
     assert message in str(error.value)
 
 
@@ -77,13 +77,13 @@ def test_the_last_layers_are_those_of_the_model() -> None:
     inputs = {"input_ids": zoo.ids((6,), 0), "attention_mask": zoo.real((6,))}
     found = []
     for layers in ("last:2", "1-2", "first:2"):
-        with masked(model, MaskOptions("star", layers=layers), print):
+        with under_mask(model, MaskOptions("star", layers=layers), print):
             found.append(run(model, inputs))
     assert torch.equal(found[0], found[1])
     assert not torch.allclose(found[0], found[2], atol=1e-4)
     with (
         pytest.raises(OptionError, match=r"--layers 'last:4': there are 3 layers\.\nGive at most last:3"),
-        masked(model, MaskOptions("star", layers="last:4"), print),
+        under_mask(model, MaskOptions("star", layers="last:4"), print),
     ):
         pass
 
@@ -124,10 +124,10 @@ def test_patterns_are_for_the_encoder_or_else_the_decoder(name: str) -> None:
     entry, told = zoo.ZOO[name], list[str]()
     model, inputs = entry.build(), zoo.padded(entry)
     plain = run(model, inputs)
-    with masked(model, MaskOptions("window:1"), told.append):
+    with under_mask(model, MaskOptions("window:1"), told.append):
         assert not torch.allclose(run(model, inputs), plain, atol=1e-3)
     assert told == []
-    with masked(model, MaskOptions("window:0", no_diagonal=True), told.append):
+    with under_mask(model, MaskOptions("window:0", no_diagonal=True), told.append):
         assert torch.isfinite(run(model, inputs)).all()
     assert len(told) == 1
     assert "left without any key" in told[0]

@@ -4,7 +4,7 @@ from saved import sentence
 
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sentence import Example
-from headlens.runs.pass_progress import Reached
+from headlens.runs.pass_progress import PassProgress
 
 EXAMPLE = Example(sentence("a b"))
 
@@ -14,7 +14,7 @@ def test_whatever_sentences_become_steps_add_up_to_the_corpus(rows: list[int], p
     """Sentences become no, one or several rows, are read pool by pool, and run batch by batch."""
     steps: list[int] = []
     counts = EncodingCounts()
-    reached = Reached(steps.append, counts)
+    reached = PassProgress(steps.append, counts)
     corpus = reached.reading([EXAMPLE] * len(rows))
     for first in range(0, len(rows), pool):
         held = rows[first : first + pool]
@@ -32,7 +32,7 @@ def test_whatever_sentences_become_steps_add_up_to_the_corpus(rows: list[int], p
 def test_a_sentence_of_many_rows_is_done_with_its_last() -> None:
     steps: list[int] = []
     counts = EncodingCounts(sentences=10)
-    reached = Reached(steps.append, counts)
+    reached = PassProgress(steps.append, counts)
     assert list(reached.reading([EXAMPLE] * 2)) == [EXAMPLE] * 2
     for _ in range(9):
         reached.ran(1)
@@ -43,7 +43,7 @@ def test_a_sentence_of_many_rows_is_done_with_its_last() -> None:
 
 def test_what_has_no_row_in_the_end_does_not_hold_the_rest_up() -> None:
     steps: list[int] = []
-    reached = Reached(steps.append, EncodingCounts(sentences=4, unmaskable=2))
+    reached = PassProgress(steps.append, EncodingCounts(sentences=4, unmaskable=2))
     list(reached.reading([EXAMPLE] * 4))
     reached.ran(2)
     assert steps == [4]

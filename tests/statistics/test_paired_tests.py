@@ -10,7 +10,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as reference
 
 from headlens.statistics.bootstrap import Draws
-from headlens.statistics.paired_tests import Compared, Comparison, holm, mcnemar, replicates_of
+from headlens.statistics.paired_tests import Comparison, PairedComparison, holm, mcnemar, replicates_of
 
 PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
 
@@ -41,7 +41,7 @@ def column(values: object) -> np.ndarray:
     return np.array(values, np.float64)[:, None]
 
 
-def compare_means(ours: object, theirs: object, draws: Draws) -> Compared:
+def compare_means(ours: object, theirs: object, draws: Draws) -> PairedComparison:
     return Comparison(column(theirs), mean, draws).of(column(ours))
 
 
@@ -154,6 +154,11 @@ def test_holm_by_its_definition(percent: list[int]) -> None:
     for rank, i in enumerate(order):
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
         assert found[i] == pytest.approx(highest)
+
+
+def test_holm_by_hand() -> None:
+    assert holm([0.01, 0.04, 0.03]).tolist() == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([]).shape == (0,)
 
 
 def test_holm_leaves_out_what_has_no_p_value() -> None:

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar
-from statsmodels.stats.multitest import multipletests
 
-from headlens.statistics.proportions import holm, mcnemar_greater, wilson
+from headlens.statistics.proportions import mcnemar_greater, wilson
 
 shares = st.integers(1, 60).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n)))
 
@@ -58,25 +57,3 @@ def test_mcnemar_without_differences_or_trials() -> None:
     p = mcnemar_greater(np.array([0, 0, 3]), np.array([0, 0, 0]), np.array([0, 10, 10]))
     assert math.isnan(p[0])
     assert p[1:].tolist() == pytest.approx([1, 1 / 8])
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=30))
-def test_holm_against_its_definition(p_values: list[float]) -> None:
-    assert holm(np.array(p_values)).tolist() == pytest.approx(naive_statistics.holm(p_values), abs=1e-12)
-
-
-def test_holm_against_statsmodels() -> None:
-    p_values = np.random.default_rng(0).random(200) ** 6
-    np.testing.assert_allclose(holm(p_values), multipletests(p_values, method="holm")[1], rtol=1e-12)
-
-
-def test_holm_by_hand() -> None:
-    assert holm(np.array([0.01, 0.04, 0.03])).tolist() == pytest.approx([0.03, 0.06, 0.06])
-
-
-def test_holm_leaves_out_what_is_not_known() -> None:
-    found = holm(np.array([0.01, np.nan, 0.02]))
-    assert found[[0, 2]].tolist() == pytest.approx([0.02, 0.02])
-    assert math.isnan(found[1])
-    assert np.isnan(holm(np.array([np.nan]))).all()
-    assert holm(np.array([])).shape == (0,)

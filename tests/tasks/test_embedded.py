@@ -4,9 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 from headlens.tasks.catalogue import DEFAULT_TASK, PARAPHRASES
+from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.examples import TextExample
 from headlens.tasks.open_task import open_task
-from headlens.tasks.sources import SourceCounts
 
 
 def words(text: str) -> set[str]:

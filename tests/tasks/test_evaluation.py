@@ -17,14 +17,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 import headlens
 from headlens.errors import CorpusError, ModelError, OptionError
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import Floats, Prepared, TaskBatch
-from headlens.tasks.classification import Classification
+from headlens.tasks.classification import SequenceClassification
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
+from headlens.tasks.example_sources import GivenExamples, SourceCounts
 from headlens.tasks.examples import TextExample
 from headlens.tasks.feeding import budget_batches
 from headlens.tasks.open_task import DataOptions, open_task
 from headlens.tasks.reader import TokenRow
-from headlens.tasks.sources import GivenExamples, SourceCounts
+from headlens.tasks.task import Floats, PreparedExample, TaskBatch
 
 LABELS = ("negative", "positive")
 TEXTS = ["word " * (1 + 7 * i % 12) + "!" for i in range(25)]
@@ -32,7 +32,7 @@ SOURCE = GivenExamples(tuple(TextExample(f"id{i}", (t,), float(i % 2)) for i, t 
 
 
 @dataclass(frozen=True)
-class Small(Classification):
+class Small(SequenceClassification):
     """Has no memory for batches of more than `room` padded tokens."""
 
     room: int = 10**9
@@ -124,7 +124,7 @@ LENGTHS = st.lists(st.lists(st.integers(1, 30), min_size=1, max_size=3), max_siz
 @given(LENGTHS, st.integers(1, 100), st.integers(1, 10))
 def test_batches_keep_to_the_budget(lengths: list[list[int]], budget: int, pool: int) -> None:
     example = TextExample("x", ("a",), 0)
-    prepared = [Prepared(i, example, tuple(TokenRow((1,) * n) for n in rows)) for i, rows in enumerate(lengths)]
+    prepared = [PreparedExample(i, example, tuple(TokenRow((1,) * n) for n in rows)) for i, rows in enumerate(lengths)]
     batches = list(budget_batches(iter(prepared), budget, pool))
     assert sorted(p.index for batch in batches for p in batch) == list(range(len(lengths)))
     for batch in batches:

@@ -12,13 +12,13 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import Prepared, Task, TaskBatch
-from headlens.tasks.classification import Classification, Regression
+from headlens.tasks.classification import Regression, SequenceClassification
 from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.masked import MaskedLM, TranslationLoss
 from headlens.tasks.multiple_choice import MultipleChoice
 from headlens.tasks.reader import Reader
-from headlens.tasks.sentence_similarity import ParaphraseChoice, Similarity
+from headlens.tasks.sentence_similarity import ParaphraseChoice, SentenceSimilarity
+from headlens.tasks.task import PreparedExample, Task, TaskBatch
 from headlens.tasks.translation import Translation
 
 PAIRS = [
@@ -33,7 +33,7 @@ def loaded(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Loaded
 
 
 def batch_of(task: Task, examples: Sequence[TaskExample], reader: Reader) -> TaskBatch:
-    prepared = [Prepared(i, e, task.prepare(e, reader)) for i, e in enumerate(examples)]
+    prepared = [PreparedExample(i, e, task.prepare(e, reader)) for i, e in enumerate(examples)]
     return task.collate(prepared, reader, "cpu")
 
 
@@ -68,7 +68,7 @@ def size(wordpiece_tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def test_classes(wordpiece_tokenizer: PreTrainedTokenizerBase, size: int) -> None:
-    task = Classification("rte", ("entailment", "not_entailment"), ("accuracy", "loss"))
+    task = SequenceClassification("rte", ("entailment", "not_entailment"), ("accuracy", "loss"))
     model = build("BertForSequenceClassification", size)
     reader = Reader.of(loaded(model, wordpiece_tokenizer), task.labels)
     records = together_and_apart(task, model, PAIRS, reader)
@@ -84,7 +84,7 @@ def test_classes(wordpiece_tokenizer: PreTrainedTokenizerBase, size: int) -> Non
 
 
 def test_classes_in_another_order(wordpiece_tokenizer: PreTrainedTokenizerBase, size: int) -> None:
-    task = Classification("mnli", ("entailment", "neutral", "contradiction"))
+    task = SequenceClassification("mnli", ("entailment", "neutral", "contradiction"))
     examples = [TextExample(str(i), ("A cat sleeps.", t), i) for i, t in enumerate(["A cat.", "No cat.", "Cats!"])]
     names = {0: "CONTRADICTION", 1: "Entailment", 2: "neutral"}
     plain = build("BertForSequenceClassification", size, num_labels=3)
@@ -124,7 +124,7 @@ def test_scores(wordpiece_tokenizer: PreTrainedTokenizerBase, size: int) -> None
 def test_similarity(wordpiece_tokenizer: PreTrainedTokenizerBase, size: int, head: str) -> None:
     model = build(head, size)
     reader = Reader.of(loaded(model, wordpiece_tokenizer))
-    records = together_and_apart(Similarity(), model, PAIRS, reader)
+    records = together_and_apart(SentenceSimilarity(), model, PAIRS, reader)
     for example, (gold, cosine) in zip(PAIRS, records, strict=True):
         with torch.no_grad():
             means = [
@@ -133,9 +133,9 @@ def test_similarity(wordpiece_tokenizer: PreTrainedTokenizerBase, size: int, hea
             ]
         assert cosine == pytest.approx(cosine_similarity(*means).item(), abs=1e-5)
         assert gold == example.label
-    batch = batch_of(Similarity(), PAIRS, reader)
-    network = Similarity().network(model)
-    loss = Similarity().loss(network(**batch.with_labels), batch)
+    batch = batch_of(SentenceSimilarity(), PAIRS, reader)
+    network = SentenceSimilarity().network(model)
+    loss = SentenceSimilarity().loss(network(**batch.with_labels), batch)
     assert loss.item() == pytest.approx(((records[:, 1] - records[:, 0] / 5) ** 2).mean(), rel=1e-4)
 
 
@@ -145,7 +145,7 @@ def test_paraphrases(wordpiece_tokenizer: PreTrainedTokenizerBase, size: int) ->
     reader = Reader.of(loaded(model, wordpiece_tokenizer))
     records = together_and_apart(task, model, examples, reader)
     cosines = [
-        together_and_apart(Similarity(), model, [TextExample("x", ("A cat.", t), 0)], reader)[0, 1]
+        together_and_apart(SentenceSimilarity(), model, [TextExample("x", ("A cat.", t), 0)], reader)[0, 1]
         for t in examples[0].texts[1:]
     ]
     for label, record in enumerate(records):
@@ -253,12 +253,17 @@ def test_translations_without_an_end(marian_tokenizer: PreTrainedTokenizerBase) 
 
 WRONG: list[tuple[Task, str, TextExample, str]] = [
     (
-        Classification("rte", ("yes", "no")),
+        SequenceClassification("rte", ("yes", "no")),
         "BertModel",
         PAIRS[0],
         "needs a model with 2 classes; this one gives no logits",
     ),
-    (Classification("m", ("a", "b", "c")), "BertForSequenceClassification", PAIRS[0], "has 3 classes .* the model 2"),
+    (
+        SequenceClassification("m", ("a", "b", "c")),
+        "BertForSequenceClassification",
+        PAIRS[0],
+        "has 3 classes .* the model 2",
+    ),
     (Regression("stsb"), "BertForSequenceClassification", PAIRS[0], "is a score, but the model has 2 classes"),
     (MaskedLM(), "BertModel", PAIRS[0], "needs a model with a language-model head"),
     (TranslationLoss(), "BertModel", PAIRS[0], "Translation needs an encoder-decoder"),
@@ -282,4 +287,4 @@ def test_models_that_read_nothing(bytebpe_tokenizer: PreTrainedTokenizerBase, si
     with pytest.raises(OptionError, match="has no mask token"):
         MaskedLM().prepare(PAIRS[0], Reader(bytebpe_tokenizer))
     with pytest.raises(OptionError, match=r"The model computed no loss for the task rte.\nIt needs a sequence-"):
-        Classification("rte", ("a", "b")).loss(object(), TaskBatch({}, {}, [], Reader(bytebpe_tokenizer)))
+        SequenceClassification("rte", ("a", "b")).loss(object(), TaskBatch({}, {}, [], Reader(bytebpe_tokenizer)))

@@ -13,9 +13,9 @@ import pytest
 from headlens.errors import CorpusError, HeadlensError, OptionError
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.example_parsers import parse_columns
-from headlens.tasks.examples import Answer, Question, TaskExample, TextExample, words_of
+from headlens.tasks.example_sources import GivenExamples, SourceCounts, gather, split
+from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample, words_of
 from headlens.tasks.open_task import DataOptions, open_all, open_task
-from headlens.tasks.sources import GivenExamples, SourceCounts, gather, split
 
 SQUAD = {
     "version": "1.1",
@@ -118,7 +118,7 @@ FILES: dict[str, tuple[str, str, str, TaskExample]] = {
         "squad2",
         "train-v2.0.json",
         json.dumps(SQUAD),
-        Question("q1", "Who sleeps?", "Cats sleep. Dogs bark.", (Answer("Cats", 0),)),
+        Question("q1", "Who sleeps?", "Cats sleep. Dogs bark.", (AnswerSpan("Cats", 0),)),
     ),
     "squad-rows": (
         "squad",
@@ -126,7 +126,7 @@ FILES: dict[str, tuple[str, str, str, TaskExample]] = {
         json.dumps(
             {"id": "x", "question": "Who?", "context": "Cats.", "answers": {"text": ["Cats"], "answer_start": [0]}}
         ),
-        Question("x", "Who?", "Cats.", (Answer("Cats", 0),)),
+        Question("x", "Who?", "Cats.", (AnswerSpan("Cats", 0),)),
     ),
     "mlm": ("mlm", "wiki.txt", " \nOne tab\there.\n", TextExample("2", ("One tab\there.",))),
     "mlm-rows": ("mlm", "texts.json", '[{"text": "One."}]', TextExample("1", ("One.",))),
@@ -396,7 +396,7 @@ def test_questions_as_datasets_has_them(tmp_path: Path) -> None:
     )
     frame.to_parquet(tmp_path / "validation.parquet")
     found, _ = read("squad2", tmp_path)
-    assert found == [Question("x", "Q?", "Cats.", (Answer("Cats", 0),)), Question("y", "R?", "Cats.", ())]
+    assert found == [Question("x", "Q?", "Cats.", (AnswerSpan("Cats", 0),)), Question("y", "R?", "Cats.", ())]
 
 
 @pytest.mark.usefixtures("no_network")

@@ -7,12 +7,12 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from headlens.tasks.base import Prepared
+from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.examples import Question, TaskExample, TextExample
 from headlens.tasks.open_task import DataOptions, open_task
 from headlens.tasks.question_answering import QuestionAnswering
 from headlens.tasks.reader import Reader
-from headlens.tasks.sources import SourceCounts
+from headlens.tasks.task import PreparedExample
 
 pytestmark = pytest.mark.shared_data
 # Task, file, rows, and how many of them have no label.
@@ -101,7 +101,7 @@ def test_answers_survive_windows(data: Path, wordpiece_tokenizer: PreTrainedToke
         assert isinstance(question, Question)
         rows = small.prepare(question, reader)
         windows += len(rows)
-        labels = small.targets([Prepared(0, question, rows)], reader, torch.device("cpu"))
+        labels = small.targets([PreparedExample(0, question, rows)], reader, torch.device("cpu"))
         places = zip(rows, *(labels[f"{side}_positions"].tolist() for side in ("start", "end")), strict=True)
         texts = {question.context[row.spans[i][0] : row.spans[j][1]] for row, i, j in places if i}
         same += texts == {question.answers[0].text}

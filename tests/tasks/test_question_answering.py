@@ -11,15 +11,15 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import Prepared, TaskBatch
-from headlens.tasks.examples import Answer, Question
+from headlens.tasks.examples import AnswerSpan, Question
 from headlens.tasks.question_answering import NO_ANSWER_AT_ALL, NOWHERE, QuestionAnswering
 from headlens.tasks.reader import Reader
 from headlens.tasks.squad_metrics import compare
+from headlens.tasks.task import PreparedExample, TaskBatch
 
 CONTEXT = "The Zoë ran 3.5 miles — over the hills, through (old) woods and back to the café. Nobody saw her at all."
-LONG = Question("long", " How far? ", CONTEXT, (Answer("3.5 miles", CONTEXT.index("3.5")), Answer("3.5")))
-SHORT = Question("short", "Who?", "Nobody saw her.", (Answer("Nobody", 0),))
+LONG = Question("long", " How far? ", CONTEXT, (AnswerSpan("3.5 miles", CONTEXT.index("3.5")), AnswerSpan("3.5")))
+SHORT = Question("short", "Who?", "Nobody saw her.", (AnswerSpan("Nobody", 0),))
 NONE = Question("none", "Why?", "Nobody saw her.", ())
 TASK = QuestionAnswering("squad2", no_answer=True, window=24, stride=8, n_best=1000, max_answer=6)
 
@@ -37,7 +37,7 @@ def reader(wordpiece_tokenizer: PreTrainedTokenizerBase) -> Reader:
 
 
 def batch_of(task: QuestionAnswering, reader: Reader, *questions: Question) -> TaskBatch:
-    prepared = [Prepared(i, q, task.prepare(q, reader)) for i, q in enumerate(questions)]
+    prepared = [PreparedExample(i, q, task.prepare(q, reader)) for i, q in enumerate(questions)]
     return task.collate(prepared, reader, "cpu")
 
 
@@ -80,16 +80,16 @@ def test_places_of_answers(reader: Reader) -> None:
 
 
 def test_answers_without_a_place_are_looked_for(reader: Reader) -> None:
-    batch = batch_of(TASK, reader, Question("q", "Who?", "Nobody saw her.", (Answer("saw her"),)))
+    batch = batch_of(TASK, reader, Question("q", "Who?", "Nobody saw her.", (AnswerSpan("saw her"),)))
     assert batch.labels["start_positions"].tolist() == [batch.prepared[0].rows[0].spans.index((7, 10))]
-    lost = batch_of(TASK, reader, Question("q", "Who?", "Nobody saw her.", (Answer("him"),)))
+    lost = batch_of(TASK, reader, Question("q", "Who?", "Nobody saw her.", (AnswerSpan("him"),)))
     assert lost.labels["start_positions"].tolist() == [0]
 
 
 def test_neighbours_that_only_touch_an_answer_are_no_part_of_it(reader: Reader) -> None:
     start = CONTEXT.index("old")
     batch = batch_of(
-        QuestionAnswering(), reader, Question("q", "Which?", CONTEXT[: start + 4], (Answer("old", start),))
+        QuestionAnswering(), reader, Question("q", "Which?", CONTEXT[: start + 4], (AnswerSpan("old", start),))
     )
     row = batch.prepared[0].rows[0]
     place = row.spans.index((start, start + 3))

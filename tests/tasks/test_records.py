@@ -8,10 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headlens.errors import OptionError
-from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE, find_task
-from headlens.tasks.classification import Classification
-from headlens.tasks.multiple_choice import Chosen
+from headlens.tasks.classification import SequenceClassification
+from headlens.tasks.multiple_choice import ChoiceTask
+from headlens.tasks.task import Task
 
 TASKS = {name: entry.task for name, entry in CATALOGUE.items()}
 
@@ -53,7 +53,7 @@ def test_what_is_finer_knows_better_models_of_the_same_answers(name: str) -> Non
     better = records.copy()
     for column, says in enumerate(task.columns):
         better[:, column] += {"nll": -0.5, "margin": 0.5}.get(says, 0.0)
-    told = "nll" in task.columns or isinstance(task, Chosen)
+    told = "nll" in task.columns or isinstance(task, ChoiceTask)
     assert (task.finer(better) > task.finer(records)) == told
     assert told or task.finer(records) == 0
 
@@ -92,9 +92,9 @@ def test_metrics_of_right_and_wrong_are_the_share_that_is_right(name: str) -> No
 def test_chance_is_what_the_best_constant_answer_gives(name: str) -> None:
     task = TASKS[name]
     records = random_records(task, 40, 1)
-    if isinstance(task, Chosen):
+    if isinstance(task, ChoiceTask):
         assert task.chance(records) == pytest.approx({"paraphrase": 0.5, "swag": 0.25}[name])
-    elif isinstance(task, Classification):
+    elif isinstance(task, SequenceClassification):
         always = [
             np.column_stack([records[:, 0], np.full(40, said), records[:, 2]]) for said in range(len(task.labels))
         ]

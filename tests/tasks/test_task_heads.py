@@ -12,11 +12,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact, head_map
+from headlens.interventions.compacting import compact, heads_of_model
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.task_heads import Headed, with_masked_head, with_task_head
+from headlens.tasks.task import Task
+from headlens.tasks.task_heads import ModelWithHead, with_masked_head, with_task_head
 
 SST2, STSB, MNLI, SQUAD, SWAG, SIMILARITY = (
     CATALOGUE[name].task for name in ("sst2", "stsb", "mnli", "squad", "swag", "similarity")
@@ -27,7 +27,7 @@ IDS = torch.tensor([[5, 6, 7, 8]])
 
 @pytest.fixture
 def headed(wordpiece_tokenizer: PreTrainedTokenizerBase) -> Any:
-    def put(model: PreTrainedModel, task: Task, seed: int = 0) -> Headed:
+    def put(model: PreTrainedModel, task: Task, seed: int = 0) -> ModelWithHead:
         return with_task_head(LoadedModel("tiny", model, wordpiece_tokenizer, None), task, seed)
 
     return put
@@ -105,10 +105,10 @@ def test_lost_heads_stay_lost(headed: Any, name: str) -> None:
     compact(old, [Head("encoder", layer, 1) for layer in range(4 if "albert" in name else 3)])
     if "albert" in name:
         compact(old, [one])
-    expected, lost = old.base_model(IDS).last_hidden_state, head_map(old.base_model)
+    expected, lost = old.base_model(IDS).last_hidden_state, heads_of_model(old.base_model)
     found = headed(old, SST2).model
     torch.testing.assert_close(found.base_model(IDS).last_hidden_state, expected, rtol=0, atol=0)
-    assert head_map(found.base_model) == lost
+    assert heads_of_model(found.base_model) == lost
     assert (one in lost.masked) == ("albert" in name)
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.training.batch_sampler import Updates, epoch_batches
+from headlens.training.batch_sampler import BatchSampler, epoch_batches
 
 lengths = st.lists(st.integers(1, 40), min_size=1, max_size=80)
 
@@ -35,7 +35,7 @@ def test_batches_are_of_similar_length() -> None:
 
 @given(lengths, st.integers(1, 4), st.integers(1, 4))
 def test_processes_share_an_update_evenly_and_leave_nothing_out(sizes: list[int], accumulate: int, count: int) -> None:
-    shards = [Updates(tuple(sizes), 60, accumulate, 0, rank, count) for rank in range(count)]
+    shards = [BatchSampler(tuple(sizes), 60, accumulate, 0, rank, count) for rank in range(count)]
     seen: Counter[int] = Counter()
     for number in range(shards[0].per_epoch(0)):
         own = [shard.of(0, number) for shard in shards]

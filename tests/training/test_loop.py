@@ -15,10 +15,10 @@ from saved import build
 from torch import nn
 
 from headlens.errors import ResumeError, SelfCheckError
-from headlens.training.batch_sampler import Updates
+from headlens.training.batch_sampler import BatchSampler
+from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.training.loop import Trainer
 from headlens.training.objectives import ModelLoss, parameter_groups
-from headlens.training.options import TrainingOptions, learning_rate
 from headlens.training.state import TrainingState
 
 OPTIONS = TrainingOptions(steps=23, batch_tokens=40, learning_rate=1e-2, log_every=4, warmup=3)
@@ -35,7 +35,7 @@ def test_as_written_out_by_hand() -> None:
     trained, expected = model(0.0).double(), model(0.0).double()
     state = Trainer(OPTIONS, ModelLoss()).fit(trained, Sentences())
     data = Sentences()
-    order = Updates(tuple(data.lengths), 40)
+    order = BatchSampler(tuple(data.lengths), 40)
     optimiser = torch.optim.AdamW(parameter_groups(expected, 0.01))
     expected.train()
     losses, step, epoch = [], 0, 0
@@ -110,7 +110,7 @@ from torch import distributed
 from test_loop import Sentences, model
 from headlens.training.loop import Trainer
 from headlens.training.objectives import ModelLoss
-from headlens.training.options import TrainingOptions
+from headlens.training.hyperparameters import TrainingOptions
 distributed.init_process_group("gloo")
 trained = model(0.0).double()
 options = TrainingOptions(steps=3, batch_tokens=40, learning_rate=1e-2, log_every=1)
@@ -178,13 +178,13 @@ def test_evaluations_and_patience() -> None:
 def test_an_evaluation_at_the_end_of_every_epoch_and_of_all() -> None:
     trainer = Trainer(TrainingOptions(steps=11, batch_tokens=100), ModelLoss(), evaluate=lambda _: {})
     state = trainer.fit(model(), Sentences())
-    per_epoch = Updates(tuple(Sentences().lengths), 100).per_epoch(0)
+    per_epoch = BatchSampler(tuple(Sentences().lengths), 100).per_epoch(0)
     assert [row["step"] for row in state.evaluations] == [*range(per_epoch, 11, per_epoch), 11]
     assert state.evaluations[0]["epoch"] == 1
 
 
 def test_a_part_of_an_epoch() -> None:
-    per_epoch = Updates(tuple(Sentences().lengths), 40).per_epoch(0)
+    per_epoch = BatchSampler(tuple(Sentences().lengths), 40).per_epoch(0)
     state = Trainer(TrainingOptions(epochs=0.5, batch_tokens=40), ModelLoss()).fit(model(), Sentences())
     assert state.step == round(per_epoch / 2)
 

@@ -15,14 +15,14 @@ from transformers import BertConfig, BertForMaskedLM
 
 from headlens.interventions.gumbel_degrees import GumbelDegrees
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
-from headlens.interventions.learned_mask import PenaltyKind, SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, PenaltyKind, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import MaskLaw
+from headlens.interventions.mask_distributions import MaskDistribution
 from headlens.training.batch_sampler import Indices
+from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import Trainer
-from headlens.training.mask_objective import MASK, Sparse, log_columns, sparsity
-from headlens.training.objectives import MaskedTokens
-from headlens.training.options import TrainingOptions
+from headlens.training.mask_objective import MASK, MaskSparsityObjective, mask_log_columns, mask_sparsity
+from headlens.training.objectives import MaskedTokenLoss
 
 N = 12
 OPTIONS = TrainingOptions(steps=200, batch_tokens=64 * N, learning_rate=5e-3, log_every=50, weight_decay=0.0)
@@ -47,12 +47,12 @@ class PreviousToken:
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": labels}
 
 
-def made(options: SoftMaskOptions, law: MaskLaw | None = None, draws: int = 1) -> MaskedModel:
+def made(options: LearnedMaskOptions, law: MaskDistribution | None = None, draws: int = 1) -> MaskedModel:
     torch.manual_seed(0)
     shape = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     model = BertForMaskedLM(BertConfig(vocab_size=10, max_position_embeddings=N, **shape, **none))
-    return MaskedModel(model, SoftMask(masked_sites(model), options, law, draws))
+    return MaskedModel(model, LearnedAttentionMask(masked_sites(model), options, law, draws))
 
 
 def trainer(
@@ -62,13 +62,13 @@ def trainer(
     kind: PenaltyKind = "sum",
     **more: Any,
 ) -> Trainer:
-    objective = Sparse(MaskedTokens(), masked.mask, strength, kind)
-    return Trainer(options, objective, scales={MASK: 10.0}, record=log_columns, clip_apart=True, **more)
+    objective = MaskSparsityObjective(MaskedTokenLoss(), masked.mask, strength, kind)
+    return Trainer(options, objective, scales={MASK: 10.0}, record=mask_log_columns, clip_apart=True, **more)
 
 
 @pytest.mark.parametrize(("structured", "strength"), [(True, 1e-3), (False, 3e-3)])
 def test_where_only_the_previous_token_matters_no_other_offset_is_kept(structured: bool, strength: float) -> None:
-    masked = made(SoftMaskOptions(N, structured=structured))
+    masked = made(LearnedMaskOptions(N, structured=structured))
     with masked.opened():
         state = trainer(masked, strength).fit(masked, PreviousToken())
     kept = masked.mask.kept()[0, :, 1:-1, 1:-1]
@@ -77,7 +77,7 @@ def test_where_only_the_previous_token_matters_no_other_offset_is_kept(structure
     # Positions are symmetric: with the previous token goes the next. One head is enough.
     assert bool(kept.any(dim=0)[offset == 1].all())
     assert not bool(kept[:, offset != 1].any())
-    assert state.log[-1]["sparsity"] == pytest.approx(sparsity(masked.mask.kept()))
+    assert state.log[-1]["sparsity"] == pytest.approx(mask_sparsity(masked.mask.kept()))
     assert state.log[0]["undecided"] > state.log[-1]["undecided"]
     penalty = strength * float(masked.mask.penalty().detach())
     # Chance is log 8 = 2.08.
@@ -89,7 +89,7 @@ def test_where_only_the_previous_token_matters_no_other_offset_is_kept(structure
 def test_degrees_come_to_the_width_that_matters(back: int) -> None:
     """Heads look as far back as they have to, and no further."""
     law = GumbelDegrees(largest=7)
-    masked = made(SoftMaskOptions(N, structured=True, form="renormalised"), law)
+    masked = made(LearnedMaskOptions(N, structured=True, form="renormalised"), law)
     with masked.opened():
         state = trainer(masked, 0.3, replace(OPTIONS, steps=300), "mean").fit(masked, PreviousToken(back=back))
     # The diagonal is always open.
@@ -101,15 +101,15 @@ def test_degrees_come_to_the_width_that_matters(back: int) -> None:
 
 def test_the_penalty_is_that_of_the_pass() -> None:
     """λ times the sum of what the forward pass drew, in every unit of the loss."""
-    masked, data = made(SoftMaskOptions(N, structured=True)), PreviousToken()
+    masked, data = made(LearnedMaskOptions(N, structured=True)), PreviousToken()
     inputs = data.batch((0, 1, 2), 0)
-    objective = Sparse(MaskedTokens(), masked.mask, 0.01)
+    objective = MaskSparsityObjective(MaskedTokenLoss(), masked.mask, 0.01)
     with masked.train().opened():
         torch.manual_seed(4)
         whole = objective.loss(masked, inputs).detach()
         drawn = masked.mask.values.detach()
         torch.manual_seed(4)
-        task = MaskedTokens().loss(masked, inputs).detach()
+        task = MaskedTokenLoss().loss(masked, inputs).detach()
     sums = sum(float(drawn[0, h, k]) * (N - 2 - k) * (2 if k else 1) for h in range(2) for k in range(N - 2))
     assert set(drawn.unique().tolist()) == {0.0, 1.0}
     assert objective.units(inputs) == 3 * (N - 1)
@@ -125,13 +125,13 @@ def test_the_penalty_is_that_of_the_pass() -> None:
         (GumbelDegrees(2.0, 0.5, largest=4), True),
     ],
 )
-def test_interrupted_and_gone_on_with(tmp_path: Path, law: MaskLaw, structured: bool) -> None:
+def test_interrupted_and_gone_on_with(tmp_path: Path, law: MaskDistribution, structured: bool) -> None:
     """Bit by bit as if it had never stopped, noise and temperature included."""
     options = replace(OPTIONS, steps=7, log_every=3)
     draws = 7
 
     def run(keeper: Folder | None) -> tuple[MaskedModel, list[dict[str, float]]]:
-        masked = made(SoftMaskOptions(N, structured=structured), law, draws)
+        masked = made(LearnedMaskOptions(N, structured=structured), law, draws)
         with masked.opened():
             log = trainer(masked, 1e-3, options, keeper=keeper).fit(masked, PreviousToken()).log
         return masked, log
@@ -150,7 +150,7 @@ def test_interrupted_and_gone_on_with(tmp_path: Path, law: MaskLaw, structured: 
 def test_alpha_has_no_weight_decay_and_a_rate_of_its_own() -> None:
     from headlens.training.objectives import parameter_groups
 
-    masked = made(SoftMaskOptions(N))
+    masked = made(LearnedMaskOptions(N))
     groups = parameter_groups(masked, 0.1, {MASK: 7.0})
     (own,) = [g for g in groups if any(p is masked.mask.alpha for p in g["params"])]
     assert (own["weight_decay"], own["scale"], len(own["params"])) == (0.0, 7.0, 1)
@@ -164,7 +164,7 @@ def test_large_gradients_of_a_mask_can_be_clipped_apart(apart: bool, monkeypatch
     monkeypatch.setattr(
         torch.nn.utils, "clip_grad_norm_", lambda p, *a, **k: found.append(len(p := list(p))) or clip(p, *a, **k)
     )
-    masked = made(SoftMaskOptions(N))
+    masked = made(LearnedMaskOptions(N))
     one = replace(trainer(masked, 0.0, replace(OPTIONS, steps=1)), clip_apart=apart)
     with masked.opened():
         one.fit(masked, PreviousToken())

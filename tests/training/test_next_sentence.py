@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from saved import build
 from torch import nn
 
-from headlens.analyses.training.text import TextOptions, evaluation
+from headlens.analyses.training.text_training import TextOptions, evaluation
+from headlens.corpora.collate import IGNORED
 from headlens.corpora.demo import demo_corpus
-from headlens.corpora.padding import IGNORED
 from headlens.errors import CorpusError, OptionError
 from headlens.training.masked_text import MaskedText
 from headlens.training.next_sentence import TextHalves, order_of, read_halves
-from headlens.training.objectives import NEXT, MaskedTokens, MaskedTokensAndNext
+from headlens.training.objectives import NEXT, MaskedTokenLoss, MaskedTokensAndNext
 from headlens.training.vocabularies import wordpiece_tokenizer
 
 TEXTS = [example.source.text for example in demo_corpus()]
@@ -120,7 +120,7 @@ def test_the_loss_is_the_models_own(kind: str) -> None:
     tokens = nn.functional.cross_entropy(
         model(**inputs).prediction_logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED
     )
-    torch.testing.assert_close(MaskedTokens().loss(model, whole) / 3, tokens)
+    torch.testing.assert_close(MaskedTokenLoss().loss(model, whole) / 3, tokens)
 
 
 @pytest.mark.parametrize(

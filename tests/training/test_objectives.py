@@ -7,7 +7,7 @@ import torch
 from saved import build
 from torch import nn
 
-from headlens.training.objectives import IGNORED, MaskedTokens, ModelLoss, SmoothedTokens, parameter_groups
+from headlens.training.objectives import IGNORED, MaskedTokenLoss, ModelLoss, SmoothedTokens, parameter_groups
 
 IDS = torch.tensor([[5, 6, 7, 8], [9, 10, 1, 1]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
@@ -48,7 +48,7 @@ def test_masked_tokens_are_the_models_own_loss(kind: str) -> None:
     labels = torch.tensor([[IGNORED, 3, IGNORED, 4], [2, IGNORED, IGNORED, IGNORED]])
     model = build(f"{kind}ForMaskedLM", pad_token_id=1).eval()
     inputs = {"input_ids": IDS, "attention_mask": MASK, "labels": labels}
-    objective = MaskedTokens()
+    objective = MaskedTokenLoss()
     assert objective.units(inputs) == 3
     gradients = []
     for name in (objective, ModelLoss()):

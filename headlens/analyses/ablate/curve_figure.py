@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from headlens.plots.axis_labels import token_label
 from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below
-from headlens.plots.head_grid import LINE, TOP, Grid, has_numbers, numbers
+from headlens.plots.head_grid import LINE, TOP, Grid, float_column, has_numbers
 from headlens.plots.style import (
     BLUE,
     FAINT,
@@ -114,7 +114,7 @@ def _width(models: Sequence[str]) -> float:
 
 def _counts(pruning: pd.DataFrame) -> Grid:
     """Numbers of heads, ascending, without that of the whole model."""
-    counts: Grid = np.unique(numbers(pruning, "n_pruned"))
+    counts: Grid = np.unique(float_column(pruning, "n_pruned"))
     return counts[counts > 0]
 
 
@@ -159,13 +159,13 @@ def _strategies(rows: pd.DataFrame) -> list[str]:
 
 def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) -> None:
     colour, marker = LOOKS.get(strategy, _OTHER)
-    means = rows.assign(value=numbers(rows, "value")).groupby("n_pruned")["value"].mean()
+    means = rows.assign(value=float_column(rows, "value")).groupby("n_pruned")["value"].mean()
     places, label = means.index.to_numpy(float) + shift, token_label(strategy, _LETTERS)
     axes.plot(places, means.to_numpy(float), color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
-    at = numbers(rows, "n_pruned") + shift
+    at = float_column(rows, "n_pruned") + shift
     if rows.groupby("n_pruned").size().max() > 1:
         axes.plot(
-            at, numbers(rows, "value"), marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2
+            at, float_column(rows, "value"), marker, color=colour, markersize=2.5, alpha=0.5, linestyle="none", zorder=2
         )
         return
     draw_intervals(axes, at, rows, colour)

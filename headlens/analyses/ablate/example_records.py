@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.analyses.ablate.task_examples import Chosen, Examples
-from headlens.tasks.base import Floats, Task
+from headlens.tasks.task import Floats, Task
 
 RANKING, EVALUATION = "ranking", "evaluation"
 Arrays = Mapping[str, npt.NDArray[Any]]

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from headlens.analyses.ablate.replay.head_sweep import Swept
+from headlens.analyses.ablate.replay.head_sweep import SweepRecords
 from headlens.heads import Head
 from headlens.runs.checkpoint import IDENTITY, packed, unpacked
-from headlens.tasks.base import Floats
+from headlens.tasks.task import Floats
 
 
 class HeadRecords:
@@ -39,7 +39,7 @@ class HeadRecords:
         """Whether these examples are there."""
         return bool(self._there[list(places)].all())
 
-    def put(self, places: Sequence[int], swept: Swept) -> None:
+    def put(self, places: Sequence[int], swept: SweepRecords) -> None:
         """Add a batch."""
         at = list(places)
         self.intact[at] = swept.intact

@@ -16,7 +16,7 @@ from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
-from headlens.metrics.accumulator import Totals
+from headlens.metrics.accumulator import Accumulator
 from headlens.models.freezing import frozen
 
 Inputs = Mapping[str, Any]
@@ -165,14 +165,14 @@ class ImportanceSession:
         return torch.zeros(examples, by_row.shape[1], dtype=torch.double).index_add_(0, owner, by_row).abs()
 
 
-def add(totals: Totals, derivatives: Mapping[Site, Tensor]) -> None:
+def add(totals: Accumulator, derivatives: Mapping[Site, Tensor]) -> None:
     """Add a batch (`ImportanceSession.derivatives`) to the sums of a corpus, which may be saved, loaded and merged."""
     for site, found in derivatives.items():
         totals.add(_METRIC, str(site), {"sum": found.sum(dim=0), "examples": torch.tensor(len(found))})
     totals.commit()
 
 
-def importances(totals: Totals, sites: Sequence[Site]) -> dict[Head, float]:
+def importances(totals: Accumulator, sites: Sequence[Site]) -> dict[Head, float]:
     """I_h of all heads, in the unit of the loss: means over the examples that were added."""
     found = totals.of(_METRIC)
     means = {s: found[str(s)]["sum"] / found[str(s)]["examples"] for s in sites}

@@ -15,10 +15,10 @@ from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.pruning_options import (
     NONE,
     PRUNING_COLUMNS,
-    ImportanceOf,
-    Pruned,
+    ImportanceEstimator,
+    PrunedModel,
     PruneOptions,
-    Ranking,
+    RankingScorer,
     StrategyName,
     evaluated,
     interval,
@@ -26,8 +26,8 @@ from headlens.analyses.ablate.pruning_options import (
     scorer_calls,
     wanted_choices,
 )
-from headlens.analyses.ablate.scorers import Answer, ByImportance, Remembered, Scorer, in_order
-from headlens.analyses.ablate.single_heads import AblationOptions, comparison
+from headlens.analyses.ablate.scorers import CachedScore, CachedScorer, ImportanceScorer, Scorer, in_order
+from headlens.analyses.ablate.single_heads import AblationOptions, paired_comparison
 from headlens.analyses.ablate.strategies import Choice, pruning_counts
 from headlens.analyses.ablate.sweep import TaskSweep
 from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part
@@ -35,18 +35,18 @@ from headlens.errors import OptionError, counted
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
 from headlens.models.loading import LoadedModel
-from headlens.runs.checkpoint import IDENTITY, Keeper, packed, unpacked
+from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.runs.progress import Advance
 from headlens.runs.run import Run
 from headlens.statistics.bootstrap import Draws
-from headlens.tasks.base import Floats
+from headlens.tasks.task import Floats
 
 
-class Answers:
+class ScoreCheckpoint:
     """What scorers said, kept for --resume."""
 
     def __init__(self) -> None:
-        self.found: list[Answer] = []
+        self.found: list[CachedScore] = []
 
     def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
         """As the content of a file."""
@@ -54,11 +54,11 @@ class Answers:
 
     def take(self, content: bytes) -> None:
         """The inverse."""
-        self.found = [Answer.from_json(a) for a in unpacked(content)[0]["answers"]]
+        self.found = [CachedScore.from_json(a) for a in unpacked(content)[0]["answers"]]
 
 
 @dataclass(frozen=True)
-class Named:
+class ChosenHeads:
     """A choice of heads, and who made it.
 
     Args:
@@ -86,7 +86,7 @@ class PruningOutcome:
 
 
 @dataclass(frozen=True)
-class Bench:
+class PruningExperiment:
     """One model on a task, swept already.
 
     Args:
@@ -127,7 +127,7 @@ class Bench:
 
     def outcome(self) -> PruningOutcome:
         """The whole model, then a row for each strategy, seed and number."""
-        choices = [Named(NONE, None, Choice(())), *self._choices()]
+        choices = [ChosenHeads(NONE, None, Choice(())), *self._choices()]
         sets = list(dict.fromkeys(frozenset(named.choice.removed) for named in choices))
         text = f"evaluating {counted(len(sets) - 1, 'pruned model')}"
         with self.run.reporter.progress(text, len(sets) * self._own(self.examples)) as advance:
@@ -138,7 +138,7 @@ class Bench:
         table = pd.DataFrame(rows).astype({"seed": "Int64"})[PRUNING_COLUMNS[1:]]
         return PruningOutcome(table, np.stack([found[frozenset(named.choice.removed)].records for named in choices]))
 
-    def _choices(self) -> list[Named]:
+    def _choices(self) -> list[ChosenHeads]:
         """What every strategy removes."""
         heads, part = self.records.heads, self.examples.part(self.ranked_on)
         counts = pruning_counts(self.prune.prune, len(heads))
@@ -149,7 +149,7 @@ class Bench:
             found = []
             for name, seed in self._named():
                 strategy = make_strategy(name, ranking, importance, self.prune.beam, seed or 0)
-                found += [Named(name, seed, choice) for choice in wanted_choices(strategy, heads, counts)]
+                found += [ChosenHeads(name, seed, choice) for choice in wanted_choices(strategy, heads, counts)]
             return found
 
     def _named(self) -> Iterator[tuple[StrategyName, int | None]]:
@@ -165,32 +165,32 @@ class Bench:
         def sweep(removed: frozenset[Head]) -> TaskSweep:
             return self._sweep(self._keeper("without", removed), advance)
 
-        ranking = Ranking(self.loaded.model, part, self.metric, sweep, known)
-        gradient = ImportanceOf(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
-        return self._remembered("ranking", ranking), self._remembered("importance", ByImportance(gradient))
+        ranking = RankingScorer(self.loaded.model, part, self.metric, sweep, known)
+        gradient = ImportanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
+        return self._remembered("ranking", ranking), self._remembered("importance", ImportanceScorer(gradient))
 
-    def _remembered(self, name: str, scorer: Scorer) -> Remembered:
+    def _remembered(self, name: str, scorer: Scorer) -> CachedScorer:
         """A scorer whose answers are kept."""
-        answers, keeper = Answers(), self.run.keeper(f"{name}-{self.name}", self.loaded, self._identity)
+        answers, keeper = ScoreCheckpoint(), self.run.keeper(f"{name}-{self.name}", self.loaded, self._identity)
         keeper.restore(answers)
         # One process may have kept an answer more than another, but all must ask the same.
         answers.found = self.run.processes.share(answers.found)
 
-        def keep(answer: Answer) -> None:
+        def keep(answer: CachedScore) -> None:
             answers.found.append(answer)
             keeper.save(answers)
             self._keeper("without", frozenset(answer.removed)).path.unlink(missing_ok=True)
 
-        return Remembered(scorer, list(answers.found), keep)
+        return CachedScorer(scorer, list(answers.found), keep)
 
-    def _evaluated(self, removed: frozenset[Head], advance: Advance) -> Pruned:
+    def _evaluated(self, removed: frozenset[Head], advance: Advance) -> PrunedModel:
         sweep = self._sweep(self._keeper("pruned", removed), advance)
         return evaluated(without_heads(self.loaded.model, removed), self.examples, sweep)
 
-    def _sweep(self, keeper: Keeper, advance: Advance) -> TaskSweep:
+    def _sweep(self, keeper: Checkpoint, advance: Advance) -> TaskSweep:
         return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn_once, keeper, self.run.processes)
 
-    def _keeper(self, what: str, removed: frozenset[Head]) -> Keeper:
+    def _keeper(self, what: str, removed: frozenset[Head]) -> Checkpoint:
         digest = hashlib.sha256(" ".join(map(str, in_order(removed))).encode()).hexdigest()[:16]
         return self.run.keeper(f"{what}-{self.name}-{digest}", self.loaded, self._identity)
 
@@ -211,14 +211,14 @@ class _Results:
         whole: those of the whole model.
     """
 
-    def __init__(self, bench: Bench, whole: Pruned) -> None:
+    def __init__(self, bench: PruningExperiment, whole: PrunedModel) -> None:
         self.bench, self.whole = bench, whole
         task, metric = bench.examples.task, bench.metric
         keys = [k for k, ranked in zip(bench.examples.keys, bench.ranked_on, strict=True) if not ranked]
         self.draws = Draws.of(keys, bench.options.replicates, bench.options.seed)
-        self.compare = comparison(task, metric, self._evaluation(whole), self.draws)
+        self.compare = paired_comparison(task, metric, self._evaluation(whole), self.draws)
 
-    def row(self, named: Named, found: Pruned) -> dict[str, Any]:
+    def row(self, named: ChosenHeads, found: PrunedModel) -> dict[str, Any]:
         """One row of `pruning.csv`."""
         task, metric = self.bench.examples.task, self.bench.metric
         compared = self.compare.of(self._evaluation(found))
@@ -246,6 +246,6 @@ class _Results:
         }
         return {"task": task.name, "metric": metric, **values, **paired}
 
-    def _evaluation(self, found: Pruned) -> Floats:
+    def _evaluation(self, found: PrunedModel) -> Floats:
         records: Floats = found.records[~self.bench.ranked_on]
         return records

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.corpora.direction import LOWER_IS_BETTER
-from headlens.plots.head_grid import Part, flow, has_numbers, numbers, panel, parts
+from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.interval_heatmap import ABREAST, Cells, centred_scale, interval_map
 from headlens.plots.style import drawn_for
 
@@ -52,7 +52,7 @@ def side_by_side(ablation: pd.DataFrame) -> Figure | None:
         The figure, or None when that brings no more panels beside each other than `ablation_map` does.
     """
     rows = ablation[ablation["mode"] != KEEP_ONLY]
-    sizes = [(p.model, panel(p.rows, numbers(p.rows, "delta"), "")) for p in parts(rows)]
+    sizes = [(p.model, panel(p.rows, float_column(p.rows, "delta"), "")) for p in by_model_and_stack(rows)]
     if list(map(len, flow(sizes, _ABREAST))) == list(map(len, flow(sizes, ABREAST))):
         return None
     # in a column nothing would stand beside anything
@@ -67,18 +67,18 @@ def _drawn(rows: pd.DataFrame, cells: Cells) -> Figure | None:
     unbounded = set(rows["metric"]) <= LOWER_IS_BETTER
     # A loss may explode without a head; of other metrics a large change is what is looked for.
     scale = centred_scale(
-        f"change of {metric}", numbers(rows, "delta"), _LOWER if unbounded else _HIGHER, whole=not unbounded
+        f"change of {metric}", float_column(rows, "delta"), _LOWER if unbounded else _HIGHER, whole=not unbounded
     )
     return interval_map(rows, cells, scale, f"Ablation: {metric} of {task} {_REPLACED.get(mode, mode)}")
 
 
 def significant(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
     """Heads whose removal changes the metric for sure."""
-    return numbers(rows, "p_holm") < LEVEL
+    return float_column(rows, "p_holm") < LEVEL
 
 
-def _name(part: Part) -> str:
-    known = numbers(part.rows, "baseline")
+def _name(part: StackRows) -> str:
+    known = float_column(part.rows, "baseline")
     if not np.isfinite(known[0]):
         return part.name
     shown = f"{known[0]:.3f}" if abs(known[0]) < 10 else f"{known[0]:.4g}"

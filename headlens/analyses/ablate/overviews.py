@@ -13,8 +13,8 @@ from headlens.analyses.ablate.curve_figure import NONE
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, significant
 from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.heads import Head
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, named, number_text, page_table, tables_of
-from headlens.plots.head_grid import numbers
+from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table, run_label, tables_of
+from headlens.plots.head_grid import float_column
 from headlens.runs.reading import RecordedRun
 
 MOST = 10  # heads of a model
@@ -74,7 +74,7 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     ]
     ends = _ends([own for _, own in found], "value", "ci_low", "ci_high")
     records = [
-        named(run, runs) | _pruned(row, whole, ends)
+        run_label(run, runs) | _pruned(row, whole, ends)
         for run, own in found
         for whole in [_whole(own)]
         for row in own.to_dict("records")
@@ -90,7 +90,7 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
 def _changes(found: Sequence[tuple[RecordedRun, pd.DataFrame]], runs: Sequence[RecordedRun]) -> list[dict[str, Any]]:
     ends = _ends([rows for _, rows in found], "delta", "ci_low", "ci_high", at_least=(0.0,))
     return [
-        named(run, runs) | _change(row, ends, sure=bool(sure))
+        run_label(run, runs) | _change(row, ends, sure=bool(sure))
         for run, rows in found
         for row, sure in zip(rows.to_dict("records"), significant(rows), strict=True)
     ]
@@ -134,7 +134,7 @@ def _pruned(row: Row, whole: float, ends: Ends) -> dict[str, Any]:
 
 def _whole(rows: pd.DataFrame) -> float:
     """The value of the whole model; NaN where the table lacks it."""
-    values = numbers(rows[rows["strategy"] == NONE], "value")
+    values = float_column(rows[rows["strategy"] == NONE], "value")
     return float(values[0]) if len(values) else float("nan")
 
 
@@ -143,7 +143,7 @@ def _ends(tables: Sequence[pd.DataFrame], *columns: str, at_least: Sequence[floa
     found = {}
     rows = pd.concat(tables) if tables else pd.DataFrame({"metric": []})
     for metric, own in rows.groupby("metric"):
-        every = np.concatenate([np.array(at_least, float), *(numbers(own, name) for name in columns)])
+        every = np.concatenate([np.array(at_least, float), *(float_column(own, name) for name in columns)])
         known = every[np.isfinite(every)]
         low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
         found[str(metric)] = (low, high if high > low else low + 1.0)

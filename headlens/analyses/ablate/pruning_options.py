@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.importance import ImportanceSession, add, importances
 from headlens.analyses.ablate.scorers import Score, Scorer
-from headlens.analyses.ablate.strategies import Beam, Choice, InSteps, Shuffled, Strategy
+from headlens.analyses.ablate.strategies import BeamSearch, Choice, Greedy, RandomOrder, Strategy
 from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.attention.session import AttentionSession
@@ -22,11 +22,11 @@ from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.errors import OptionError
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
-from headlens.memory import InParts
-from headlens.metrics.accumulator import Totals
+from headlens.memory import SplitWhenOutOfMemory
+from headlens.metrics.accumulator import Accumulator
 from headlens.statistics.bootstrap import Draws, percentile_interval
-from headlens.tasks.base import Floats, Prepared, Task
 from headlens.tasks.evaluation import token_count
+from headlens.tasks.task import Floats, PreparedExample, Task
 
 StrategyName = Literal["ranked", "importance", "importance-steps", "greedy", "beam", "random"]
 STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
@@ -75,7 +75,7 @@ class PruneOptions:
 
 
 @dataclass(frozen=True)
-class Ranking:
+class RankingScorer:
     """What heads are chosen by: what becomes of a metric on the ranking part. A scorer for strategies.
 
     Where the metric stays the same, what the task has that is finer decides (`Task.finer`), such as the loss.
@@ -108,7 +108,7 @@ class Ranking:
 
 
 @dataclass(frozen=True)
-class ImportanceOf:
+class ImportanceEstimator:
     """Estimates the importance of heads on the ranking part (`headlens.analyses.ablate.importance`).
 
     Args:
@@ -127,18 +127,18 @@ class ImportanceOf:
 
     def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
         """The importance of the heads that are left."""
-        model, totals = without_heads(self.model, removed), Totals()
+        model, totals = without_heads(self.model, removed), Accumulator()
         task, reader = self.examples.task.differentiable, self.examples.reader
         with ImportanceSession(task.network(model)) as session:
 
-            def run(prepared: Sequence[Prepared]) -> int:
+            def run(prepared: Sequence[PreparedExample]) -> int:
                 batch = task.collate(prepared, reader, model.device)
                 rows = [len(p.rows) for p in prepared]
                 inputs = {**batch.inputs, **task.arguments(model)}
                 add(totals, session.derivatives(inputs, lambda outputs, _: task.losses(outputs, batch), rows))
                 return len(prepared)
 
-            in_parts = InParts(model.device, run, int.__add__, token_count, self.warn)
+            in_parts = SplitWhenOutOfMemory(model.device, run, int.__add__, token_count, self.warn)
             for batch in self.examples.batches(self.batch_tokens or WHOLE):
                 self.progress(in_parts(batch))
             return importances(totals, session.sites)
@@ -147,12 +147,12 @@ class ImportanceOf:
 def make_strategy(name: StrategyName, ranking: Scorer, importance: Scorer, beam: int, seed: int) -> Strategy:
     """A strategy by name; the seed is that of a random order."""
     made: dict[StrategyName, Strategy] = {
-        "ranked": InSteps(ranking),
-        "importance": InSteps(importance),
-        "importance-steps": InSteps(importance, step=1),
-        "greedy": Beam(ranking),
-        "beam": Beam(ranking, beam),
-        "random": Shuffled(seed),
+        "ranked": Greedy(ranking),
+        "importance": Greedy(importance),
+        "importance-steps": Greedy(importance, step=1),
+        "greedy": BeamSearch(ranking),
+        "beam": BeamSearch(ranking, beam),
+        "random": RandomOrder(seed),
     }
     return made[name]
 
@@ -178,7 +178,7 @@ def wanted_choices(strategy: Strategy, heads: Sequence[Head], counts: Sequence[i
 
 
 @dataclass(frozen=True)
-class Pruned:
+class PrunedModel:
     """A model without some heads, on the evaluation part.
 
     Args:
@@ -192,10 +192,10 @@ class Pruned:
     operations: int
 
 
-def evaluated(model: PreTrainedModel, examples: Examples, sweep: TaskSweep) -> Pruned:
+def evaluated(model: PreTrainedModel, examples: Examples, sweep: TaskSweep) -> PrunedModel:
     """Run a model over the evaluation part."""
     records: HeadRecords = sweep.run(model, examples, heads=())
-    return Pruned(records.intact, sum(p.numel() for p in model.parameters()), operations(model, examples))
+    return PrunedModel(records.intact, sum(p.numel() for p in model.parameters()), operations(model, examples))
 
 
 def operations(model: PreTrainedModel, examples: Examples) -> int:

@@ -15,7 +15,7 @@ import pandas as pd
 
 from headlens.analyses.ablate.example_records import example_table, write_arrays
 from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.many_heads import Bench
+from headlens.analyses.ablate.many_heads import PruningExperiment
 from headlens.analyses.ablate.pruning_options import PRUNING_COLUMNS, PruneOptions
 from headlens.analyses.ablate.replay.replacement import Mode
 from headlens.analyses.ablate.report import write_ablation
@@ -26,14 +26,14 @@ from headlens.analyses.notes import cut_translations, record_notes
 from headlens.errors import OptionError, counted
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
 from headlens.runs.mask_option import MaskOptions
-from headlens.runs.model_record import model_facts, model_label
-from headlens.runs.output_options import Place
+from headlens.runs.model_record import model_label, model_record
+from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.tasks.base import Task
 from headlens.tasks.data_option import TaskData
 from headlens.tasks.evaluation import EvaluationOptions, estimates
-from headlens.tasks.sources import TaskSource
+from headlens.tasks.example_sources import TaskSource
+from headlens.tasks.task import Task
 from headlens.tasks.task_heads import check_head, other_names
 
 
@@ -59,7 +59,7 @@ class AblateRequest:
     mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.models) <= 2:
@@ -166,7 +166,7 @@ class _Ablated:
         tables["examples"] = example_table(examples, records.intact, ranked_on)
         chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
         whole = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
-        facts = model_facts(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": whole}
+        facts = model_record(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": whole}
         return _Found(tables, arrays, self._notes(examples, records), facts)
 
     def examples(self, task: Task, source: TaskSource, metric: str) -> Examples:
@@ -179,8 +179,8 @@ class _Ablated:
         examples.ask_shortest(self.loaded.model, self.under_way.warn_once)
         return examples
 
-    def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> Bench:
-        return Bench(
+    def _bench(self, examples: Examples, metric: str, records: HeadRecords) -> PruningExperiment:
+        return PruningExperiment(
             self.under_way,
             self.number,
             self.loaded,

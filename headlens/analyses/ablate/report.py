@@ -11,7 +11,7 @@ from headlens.analyses.ablate.head_cards import ablation_findings, ablation_head
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, ablation_map, side_by_side
 from headlens.analyses.ablate.overviews import heads_alone, needed_heads, pruned_models
 from headlens.heads import STACKS
-from headlens.pages.command_report import Caption, Figures, Kind
+from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
@@ -84,7 +84,7 @@ CAPTIONS = {
     ),
 }
 
-ABLATE = Kind(
+ABLATE = CommandReport(
     tables={
         "ablation": Columns(
             keys=("layer", "head"),

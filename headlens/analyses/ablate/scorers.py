@@ -53,7 +53,7 @@ class Scorer(Protocol):
 
 
 @dataclass(frozen=True)
-class ByImportance:
+class ImportanceScorer:
     """The scorer that lets heads of little importance go first: a head's score is minus its importance.
 
     Args:
@@ -86,7 +86,7 @@ def per_layer(importance: Mapping[Head, float]) -> dict[Head, float]:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CachedScore:
     """What a scorer said once.
 
     Args:
@@ -103,7 +103,7 @@ class Answer:
         return {"removed": [str(h) for h in self.removed], "scores": scores}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> Answer:
+    def from_json(cls, found: Mapping[str, Any]) -> CachedScore:
         """The inverse of `as_json`."""
         scores = {
             Head.parse(h): Score(*(-np.inf if v is None else float(v) for v in score))
@@ -112,7 +112,7 @@ class Answer:
         return cls(tuple(Head.parse(h) for h in found["removed"]), scores)
 
 
-class Remembered:
+class CachedScorer:
     """A scorer that asks another one only what it was not asked before.
 
     Strategies are functions of what their scorer says. So its answers are all there is to keep of one that was
@@ -126,7 +126,7 @@ class Remembered:
     """
 
     def __init__(
-        self, scorer: Scorer, answers: Iterable[Answer] = (), keep: Callable[[Answer], None] | None = None
+        self, scorer: Scorer, answers: Iterable[CachedScore] = (), keep: Callable[[CachedScore], None] | None = None
     ) -> None:
         self._scorer = scorer
         self._known: dict[frozenset[Head], dict[Head, Score]] = {}
@@ -135,9 +135,9 @@ class Remembered:
             self._add(answer)
 
     @property
-    def answers(self) -> list[Answer]:
+    def answers(self) -> list[CachedScore]:
         """Everything that is known, by set of removed heads."""
-        return [Answer(in_order(removed), dict(scores)) for removed, scores in self._known.items()]
+        return [CachedScore(in_order(removed), dict(scores)) for removed, scores in self._known.items()]
 
     def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, Score]:
         """What is known of the candidates, or else what the scorer says.
@@ -147,18 +147,18 @@ class Remembered:
         """
         missing = [h for h in candidates if h not in self._known.get(removed, {})]
         if missing:
-            said = asked(self._scorer, removed, missing)
-            answer = Answer(in_order(removed), said)
+            said = scores_of(self._scorer, removed, missing)
+            answer = CachedScore(in_order(removed), said)
             self._add(answer)
             if self._keep is not None:
                 self._keep(answer)
         return {h: self._known[removed][h] for h in candidates}
 
-    def _add(self, answer: Answer) -> None:
+    def _add(self, answer: CachedScore) -> None:
         self._known.setdefault(frozenset(answer.removed), {}).update(answer.scores)
 
 
-def asked(scorer: Scorer, removed: frozenset[Head], candidates: Sequence[Head]) -> dict[Head, Score]:
+def scores_of(scorer: Scorer, removed: frozenset[Head], candidates: Sequence[Head]) -> dict[Head, Score]:
     """The scores of all candidates; -inf where they are NaN.
 
     Raises:

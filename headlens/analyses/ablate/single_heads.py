@@ -18,8 +18,8 @@ from headlens.errors import OptionError
 from headlens.heads import KEY_COLUMNS, HeadTable
 from headlens.models.loading import LoadedModel
 from headlens.statistics.bootstrap import Draws
-from headlens.statistics.paired_tests import Compared, Comparison, Right, holm
-from headlens.tasks.base import Floats, Task
+from headlens.statistics.paired_tests import Comparison, PairedComparison, Right, holm
+from headlens.tasks.task import Floats, Task
 
 How = Callable[[Mode], AbstractContextManager[TaskSweep]]
 ABLATION_COLUMNS = [
@@ -121,7 +121,7 @@ def chosen_metric(task: Task, metric: str | None) -> str:
     return name
 
 
-def comparison(task: Task, metric: str, baseline: Floats, draws: Draws) -> Comparison:
+def paired_comparison(task: Task, metric: str, baseline: Floats, draws: Draws) -> Comparison:
     """Compares records of a task with a baseline: McNemar's test for shares of right examples, else the bootstrap."""
 
     def statistic(records: Floats, weights: Floats) -> Floats:
@@ -159,8 +159,8 @@ def ablation_table(task: Task, metric: str, mode: Mode, records: HeadRecords, dr
         paired 95 % bootstrap interval, `p_value` is McNemar's exact test where the metric is the share of examples that
         are right and the paired bootstrap otherwise, `p_holm` corrected for the number of heads (Holm 1979).
     """
-    compare = comparison(task, metric, records.intact, draws)
-    found: list[Compared] = [compare.of(own) for _, own in records.items()]
+    compare = paired_comparison(task, metric, records.intact, draws)
+    found: list[PairedComparison] = [compare.of(own) for _, own in records.items()]
     p_values = np.array([c.p_value for c in found])
     n = len(records.intact)
     table = HeadTable.from_columns(

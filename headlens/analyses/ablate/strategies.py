@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import comb
 from typing import NamedTuple
 
-from headlens.analyses.ablate.scorers import Score, Scorer, asked, in_order, place
+from headlens.analyses.ablate.scorers import Score, Scorer, in_order, place, scores_of
 from headlens.errors import OptionError, counted
 from headlens.heads import Head
 from headlens.statistics.seeding import generator_of
@@ -67,7 +67,7 @@ class Strategy(ABC):
 
 
 @dataclass(frozen=True)
-class InSteps(Strategy):
+class Greedy(Strategy):
     """The heads with the highest scores go, several at once; then the others are scored again.
 
     Of equal scores the first head in the order of the model goes first. The choices are nested.
@@ -89,7 +89,7 @@ class InSteps(Strategy):
         left = _enough(heads, most)
         removed: tuple[Head, ...] = ()
         while len(removed) < most:
-            scores = asked(self.scorer, frozenset(removed), left)
+            scores = scores_of(self.scorer, frozenset(removed), left)
             # Sorting keeps the order of equal scores, reversed or not.
             best = sorted(scores, key=scores.__getitem__, reverse=True)[: self.step]
             for head in best[: most - len(removed)]:
@@ -104,7 +104,7 @@ class InSteps(Strategy):
 
 
 @dataclass(frozen=True)
-class Beam(Strategy):
+class BeamSearch(Strategy):
     """Of every size the best sets are kept, and each is extended by every head that is left (Song's future work).
 
     With a width of 1 this is the greedy search: after each removal all other heads are scored again, and the one that
@@ -140,7 +140,7 @@ class Beam(Strategy):
         found: dict[frozenset[Head], Choice] = {}
         for choice in kept:
             gone = frozenset(choice.removed)
-            scores = asked(self.scorer, gone, [h for h in heads if h not in gone])
+            scores = scores_of(self.scorer, gone, [h for h in heads if h not in gone])
             for head, score in scores.items():
                 before = found.get(gone | {head})
                 if before is None or before.score is None or score > before.score:
@@ -161,7 +161,7 @@ class Beam(Strategy):
 
 
 @dataclass(frozen=True)
-class Shuffled(Strategy):
+class RandomOrder(Strategy):
     """A random order, the control: what removing heads costs if nobody chooses them.
 
     Every head draws its place by itself, so that the order of some heads is the same among more of them.

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.replay.head_ablation import BATCH_TOKENS, Replay
-from headlens.analyses.ablate.replay.head_sweep import Swept, joined, sweep_batch
+from headlens.analyses.ablate.replay.head_sweep import SweepRecords, concatenate_records, sweep_batch
 from headlens.analyses.ablate.replay.replacement import HeadMeans, Mode
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.attention.contract import BatchTokens
@@ -23,16 +23,16 @@ from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
 from headlens.interventions.gates import HeadGates
-from headlens.memory import InParts
-from headlens.runs.checkpoint import Keeper
+from headlens.memory import SplitWhenOutOfMemory
+from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.processes import ALONE, Processes
-from headlens.runs.signals import Deferred
-from headlens.tasks.base import Prepared, Task, TaskBatch
+from headlens.runs.signals import DeferredSignals
 from headlens.tasks.evaluation import token_count
+from headlens.tasks.task import PreparedExample, Task, TaskBatch
 
 Means = Mapping[Site, Tensor]
 WHOLE = 4096  # tokens of a batch that goes through a model once
-Sweep = Callable[[TaskBatch], Swept]
+Sweep = Callable[[TaskBatch], SweepRecords]
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TaskSweep:
     batch_tokens: int | None = None
     progress: Callable[[int], None] = lambda _: None
     warn: Callable[[str], None] = lambda _: None
-    keeper: Keeper | None = None
+    keeper: Checkpoint | None = None
     processes: Processes = ALONE
 
     def run(self, model: PreTrainedModel, examples: Examples, heads: Sequence[Head] | None = None) -> HeadRecords:
@@ -90,15 +90,17 @@ class TaskSweep:
         self,
         model: PreTrainedModel,
         examples: Examples,
-        batches: Sequence[Sequence[Prepared]],
+        batches: Sequence[Sequence[PreparedExample]],
         records: HeadRecords,
         sweep: Sweep,
     ) -> None:
-        def run(prepared: Sequence[Prepared]) -> Swept:
+        def run(prepared: Sequence[PreparedExample]) -> SweepRecords:
             return sweep(examples.task.collate(prepared, examples.reader, model.device))
 
-        in_parts = InParts(model.device, run, lambda a, b: joined([a, b]), token_count, self.warn)
-        with Deferred() as signals:
+        in_parts = SplitWhenOutOfMemory(
+            model.device, run, lambda a, b: concatenate_records([a, b]), token_count, self.warn
+        )
+        with DeferredSignals() as signals:
             for batch in batches:
                 places = [p.index for p in batch]
                 if not records.has(places):
@@ -107,14 +109,18 @@ class TaskSweep:
                 self._keep(records, signals)
             self._keep(records, signals, always=True)
 
-    def _keep(self, records: HeadRecords, signals: Deferred, *, always: bool = False) -> None:
+    def _keep(self, records: HeadRecords, signals: DeferredSignals, *, always: bool = False) -> None:
         if self.keeper is not None and (always or signals.noted is not None or self.keeper.due):
             self.keeper.save(records)
         signals.obey()
 
     @contextmanager
     def _opened(
-        self, model: PreTrainedModel, examples: Examples, batches: Sequence[Sequence[Prepared]], heads: Sequence[Head]
+        self,
+        model: PreTrainedModel,
+        examples: Examples,
+        batches: Sequence[Sequence[PreparedExample]],
+        heads: Sequence[Head],
     ) -> Iterator[Sweep]:
         """A function that sweeps a batch."""
         task = examples.task
@@ -125,7 +131,7 @@ class TaskSweep:
         means = head_means(network, examples, batches, self) if self.mode == "mean" else None
         with Replay(network, self.mode, means) as replay:
 
-            def sweep(batch: TaskBatch) -> Swept:
+            def sweep(batch: TaskBatch) -> SweepRecords:
                 inputs = {**batch.inputs, **task.arguments(model)}
                 return sweep_batch(replay, inputs, lambda outputs: task.read(outputs, batch), heads)
 
@@ -145,19 +151,19 @@ def task_heads(model: PreTrainedModel, task: Task) -> tuple[Head, ...]:
 
 
 def head_means(
-    network: PreTrainedModel, examples: Examples, batches: Sequence[Sequence[Prepared]], how: TaskSweep
+    network: PreTrainedModel, examples: Examples, batches: Sequence[Sequence[PreparedExample]], how: TaskSweep
 ) -> dict[Site, Tensor]:
     """Mean outputs of heads over the real tokens of the examples of all processes."""
     task, means = examples.task, HeadMeans()
     with AttentionSession(network, observers=[means]) as session, torch.inference_mode():
 
-        def run(prepared: Sequence[Prepared]) -> int:
+        def run(prepared: Sequence[PreparedExample]) -> int:
             batch = task.collate(prepared, examples.reader, network.device)
             with session.batch(_tokens(network, batch.inputs)):
                 network(**batch.inputs, **task.arguments(network))
             return len(prepared)
 
-        in_parts = InParts(network.device, run, add, token_count, how.warn)
+        in_parts = SplitWhenOutOfMemory(network.device, run, add, token_count, how.warn)
         for prepared in batches:
             in_parts(prepared)
     own, rank = means.sums, how.processes.rank
@@ -174,7 +180,7 @@ def _tokens(network: PreTrainedModel, inputs: Mapping[str, Tensor]) -> BatchToke
     return BatchTokens(decoder=source) if decoder_only else BatchTokens(source, target)
 
 
-def _written(model: PreTrainedModel, task: Task, batch: TaskBatch, heads: Sequence[Head], mode: Mode) -> Swept:
+def _written(model: PreTrainedModel, task: Task, batch: TaskBatch, heads: Sequence[Head], mode: Mode) -> SweepRecords:
     """A batch of a task whose outputs are written token by token: a whole run for every head."""
     if mode not in ("zero", "keep-only"):
         raise OptionError(
@@ -185,7 +191,7 @@ def _written(model: PreTrainedModel, task: Task, batch: TaskBatch, heads: Sequen
     for head in heads:
         with AttentionSession(model, edits=[HeadGates(dict.fromkeys(_gone(model, head, mode), 0.0))]):
             without[head] = task.read(task.run(model, batch), batch)
-    return Swept(task.read(task.run(model, batch), batch), without)
+    return SweepRecords(task.read(task.run(model, batch), batch), without)
 
 
 def _gone(model: PreTrainedModel, head: Head, mode: Mode) -> list[Head]:

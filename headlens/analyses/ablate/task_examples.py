@@ -11,15 +11,15 @@ from transformers import PreTrainedModel
 
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError, counted
-from headlens.memory import InParts
+from headlens.memory import SplitWhenOutOfMemory
 from headlens.models.loading import LoadedModel
 from headlens.statistics.seeding import generator_of
-from headlens.tasks.base import Floats, Prepared, Task
+from headlens.tasks.data_summary import DataSummary, fingerprint
 from headlens.tasks.evaluation import nothing_left, token_count
+from headlens.tasks.example_sources import SourceCounts, TaskSource
 from headlens.tasks.feeding import budget_batches, prepare_all
 from headlens.tasks.reader import Reader
-from headlens.tasks.sources import SourceCounts, TaskSource
-from headlens.tasks.summary import DataSummary, fingerprint
+from headlens.tasks.task import Floats, PreparedExample, Task
 
 Chosen = npt.NDArray[np.bool_]
 
@@ -41,7 +41,7 @@ class Examples:
 
     task: Task
     reader: Reader
-    prepared: tuple[Prepared, ...]
+    prepared: tuple[PreparedExample, ...]
     summary: DataSummary
 
     @classmethod
@@ -83,20 +83,20 @@ class Examples:
             InputError: where the task cannot be asked.
         """
 
-        def run(prepared: Sequence[Prepared]) -> Floats:
+        def run(prepared: Sequence[PreparedExample]) -> Floats:
             batch = self.task.collate(prepared, self.reader, model.device)
             return self.task.read(self.task.run(model, batch), batch)
 
         shortest = min(self.prepared, key=lambda p: p.length)
         with AttentionSession(self.task.network(model)):
-            InParts(model.device, run, np.add, token_count, warn)([shortest])
+            SplitWhenOutOfMemory(model.device, run, np.add, token_count, warn)([shortest])
 
     def part(self, chosen: Chosen) -> Examples:
         """Some of them, numbered anew."""
         kept = [p for p, wanted in zip(self.prepared, chosen, strict=True) if wanted]
         return replace(self, prepared=tuple(replace(p, index=i) for i, p in enumerate(kept)))
 
-    def batches(self, batch_tokens: int, rank: int = 0, count: int = 1) -> Iterator[list[Prepared]]:
+    def batches(self, batch_tokens: int, rank: int = 0, count: int = 1) -> Iterator[list[PreparedExample]]:
         """This process's share of the examples in batches of similar length, every time the same."""
         return budget_batches(self.prepared[rank::count], batch_tokens)
 

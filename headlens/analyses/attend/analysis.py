@@ -22,7 +22,7 @@ from headlens.heads import Head, Stack
 from headlens.metrics.attention_view import Level
 from headlens.metrics.words import WordLevel, word_level, word_weights
 from headlens.models.loading import LoadedModel
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 _SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
 
@@ -99,7 +99,7 @@ def attend(
     if not examples:
         return []
     selection = selection or Selection()
-    feed = Feed.of(loaded, examples[0])
+    feed = CorpusReader.of(loaded, examples[0])
     selection.check([h for s in feed.sites for h in s.heads])
     capture = Capture()
     session = AttentionSession(feed.model, observers=[capture])
@@ -139,7 +139,7 @@ def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
     """The first sentence of 8 to 20 tokens that the model can read, with its translation; None if there is none."""
     feed = None
     for example in corpus:
-        feed = feed or Feed.of(loaded, example)
+        feed = feed or CorpusReader.of(loaded, example)
         encoded = feed.encoder.encode(example)
         if encoded is not None and _SHORTEST <= len(encoded.source.ids) <= _LONGEST:
             return example
@@ -168,7 +168,7 @@ def _stacked(maps: Mapping[Site, Tensor]) -> Tensor:
     return whole
 
 
-def batch_of_one(feed: Feed, example: Example) -> Batch:
+def batch_of_one(feed: CorpusReader, example: Example) -> Batch:
     """A sentence as the model reads it.
 
     Raises:
@@ -183,7 +183,9 @@ def batch_of_one(feed: Feed, example: Example) -> Batch:
     return collate([encoded], pad_id=feed.pad_id, device=feed.model.device)
 
 
-def _maps(loaded: LoadedModel, feed: Feed, batch: Batch, weights: dict[Stack, Tensor], level: Level) -> AttentionMaps:
+def _maps(
+    loaded: LoadedModel, feed: CorpusReader, batch: Batch, weights: dict[Stack, Tensor], level: Level
+) -> AttentionMaps:
     example = batch.examples[0]
     tokens = BatchTokens(decoder=batch.source) if feed.decoder_only else BatchTokens(batch.source, batch.target)
     rows = {id(batch.source): example.source} | ({id(batch.target): example.target} if example.target else {})

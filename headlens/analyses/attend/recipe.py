@@ -17,8 +17,8 @@ from headlens.metrics.attention_view import Level
 from headlens.models.loading import DEMO, ModelOptions
 from headlens.runs.folder import RunFolder
 from headlens.runs.mask_option import MaskOptions
-from headlens.runs.model_record import model_facts
-from headlens.runs.output_options import Place
+from headlens.runs.model_record import model_record
+from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import open_run
 
@@ -45,7 +45,7 @@ class AttendRequest:
     level: Level = "token"
     mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
 
     def examples(self) -> list[Example]:
         """Sentences with words, without trees.
@@ -86,7 +86,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
         if run.folder is not None:
             _write_tensors(run.folder, maps)
             _write_figures(run.folder, maps, request.selection, run.reporter)
-            run.folder.finish({"models": [model_facts(loaded, loaded.short_name)], "notes": notes})
+            run.folder.finish({"models": [model_record(loaded, loaded.short_name)], "notes": notes})
         return AttendRun(run.path, run.files, notes)
 
 

@@ -12,8 +12,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from headlens.errors import InputError
-from headlens.pages.command_report import Kind
-from headlens.pages.head_cards import HeadFacts, HeadMap
+from headlens.pages.command_report import CommandReport
+from headlens.pages.head_cards import HeadFacts, SentenceMap
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, mapping
 
@@ -35,7 +35,7 @@ def write_maps(run: RunFolder, weights: Mapping[str, npt.NDArray[np.floating]], 
     run.json(LABELS.removesuffix(".json"), labels)
 
 
-def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[HeadMap]:
+def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[SentenceMap]:
     """The maps of a run; none where it keeps none.
 
     Args:
@@ -63,11 +63,11 @@ def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[HeadMap]
     return found
 
 
-def _read(model: str, stack: str, weights: npt.NDArray[np.floating], labels: Mapping[str, Any]) -> HeadMap:
+def _read(model: str, stack: str, weights: npt.NDArray[np.floating], labels: Mapping[str, Any]) -> SentenceMap:
     queries, keys = (tuple(map(str, labels[name])) for name in ("queries", "keys"))
     if weights.ndim != 4 or weights.shape[2:] != (len(queries), len(keys)):
         raise ValueError(f"weights {weights.shape} do not fit {len(queries)} queries and {len(keys)} keys")
-    return HeadMap(model, stack, queries, keys, weights)
+    return SentenceMap(model, stack, queries, keys, weights)
 
 
 def _heads(run: RecordedRun) -> HeadFacts:
@@ -76,4 +76,4 @@ def _heads(run: RecordedRun) -> HeadFacts:
     return HeadFacts(maps=read_maps(run, lambda _: model))
 
 
-ATTEND = Kind(heads=_heads)
+ATTEND = CommandReport(heads=_heads)

@@ -30,9 +30,9 @@ from headlens.heads import HeadTable, Stack
 from headlens.metrics import TOKEN_METRICS
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import Level
-from headlens.metrics.base import Statistics
+from headlens.metrics.metric import Statistics
 from headlens.metrics.rare import RareWords
-from headlens.metrics.similarity import Similarity
+from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import (
     DEFAULT_RELATIONS,
     Syntax,
@@ -41,8 +41,8 @@ from headlens.metrics.syntax import (
 )
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_pass import CorpusPass
-from headlens.runs.corpus_reader import Feed
-from headlens.runs.pass_state import Tally
+from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.pass_state import PassState
 
 SimilarityMode = Literal["sample", "all", "off"]
 
@@ -147,7 +147,7 @@ def classify(
     """
     options = options or ClassifyOptions()
     frequencies = frequencies or Frequencies()
-    feed = Feed.of(loaded, _first(corpus), options.long_sentences)
+    feed = CorpusReader.of(loaded, _first(corpus), options.long_sentences)
     if not any(site.n_heads for site in feed.sites):
         part = "the encoder of " if feed.encoder_alone else ""
         raise NoHeadsError(f"No heads are left in {part}{loaded.name}.", "Give a model with some.")
@@ -157,9 +157,9 @@ def classify(
     session = AttentionSession(feed.model, observers=_observers(feed, options, baseline), kernel=options.kernel)
     statistics, similarity = session.observers[0], session.observers[-1]
     assert isinstance(statistics, Statistics)
-    tally = Tally({"statistics": statistics.totals})
-    if isinstance(similarity, Similarity):
-        tally = Tally({**tally.totals, "similarity": similarity.totals})
+    tally = PassState({"statistics": statistics.totals})
+    if isinstance(similarity, HeadSimilarity):
+        tally = PassState({**tally.totals, "similarity": similarity.totals})
 
     def step(batch: Batch) -> AnnotationCounts:
         counts = AnnotationCounts()
@@ -173,15 +173,15 @@ def classify(
     encoding, annotation = tally.encoding, tally.annotation
     _check_counts(corpus, feed, encoding, annotation, options.relations)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
-    tables = head_tables(statistics, similarity if isinstance(similarity, Similarity) else None, thresholds)
+    tables = head_tables(statistics, similarity if isinstance(similarity, HeadSimilarity) else None, thresholds)
     notes = annotation_notes(annotation, options.relations, options.thresholds.min_instances)
     return Classification(tables, encoding, annotation, [*encoding_notes(feed, encoding), *notes])
 
 
-def _observers(feed: Feed, options: ClassifyOptions, baseline: dict[Stack, Array] | None) -> list[Observer]:
+def _observers(feed: CorpusReader, options: ClassifyOptions, baseline: dict[Stack, Array] | None) -> list[Observer]:
     metrics = [*TOKEN_METRICS, RareWords(), Syntax(options.relations, options.exclude_self, baseline)]
     found: list[Observer] = [Statistics(metrics, feed.sites, level=options.level)]
-    return found if options.similarity == "off" else [*found, Similarity(feed.sites)]
+    return found if options.similarity == "off" else [*found, HeadSimilarity(feed.sites)]
 
 
 def _first(corpus: Corpus) -> Example:
@@ -191,7 +191,11 @@ def _first(corpus: Corpus) -> Example:
 
 
 def _check_counts(
-    corpus: Corpus, feed: Feed, encoding: EncodingCounts, annotation: AnnotationCounts, relations: tuple[str, ...]
+    corpus: Corpus,
+    feed: CorpusReader,
+    encoding: EncodingCounts,
+    annotation: AnnotationCounts,
+    relations: tuple[str, ...],
 ) -> None:
     if not encoding.sentences:
         raise CorpusError(
@@ -222,7 +226,7 @@ def check_relations(relations: tuple[str, ...], found: Mapping[str, int], corpus
     )
 
 
-def _baseline(feed: Feed, corpus: Corpus, options: ClassifyOptions) -> dict[Stack, Array]:
+def _baseline(feed: CorpusReader, corpus: Corpus, options: ClassifyOptions) -> dict[Stack, Array]:
     """The most frequent word offsets of another corpus, by stack; no model is run for them."""
     annotator = Annotator(options.relations, sample=False)
     counts = AnnotationCounts()

@@ -13,7 +13,7 @@ from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.pages.head_cards import REMOVED, PrunedPair
 from headlens.pages.page_tables import PageTable, number_text, page_table, tables_of
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import FAMILIES, NONE, families
 from headlens.runs.reading import RecordedRun
 from headlens.statistics.means import mean_interval
@@ -78,7 +78,7 @@ def roles_before_after(runs: Sequence[RecordedRun]) -> PageTable:
 
 def _fit(whole: _Classified, pruned: _Classified) -> bool:
     """Whether the heads of one are those of the other and those that it lost, and both read the same."""
-    tokens, left = (pd.Series(numbers(own.heads, "tokens"), _names(own.heads)) for own in (whole, pruned))
+    tokens, left = (pd.Series(float_column(own.heads, "tokens"), _names(own.heads)) for own in (whole, pruned))
     same_heads = {*left.index} | pruned.removed == {*tokens.index}
     return same_heads and whole.corpus == pruned.corpus and tokens[left.index].equals(left)
 
@@ -86,7 +86,7 @@ def _fit(whole: _Classified, pruned: _Classified) -> bool:
 def _pair(whole: _Classified, pruned: _Classified) -> PrunedPair:
     before, after = (
         own.heads[KEY_COLUMNS].assign(
-            name=_names(own.heads), role=families(own.heads["role"]), confidence=numbers(own.heads, "confidence")
+            name=_names(own.heads), role=families(own.heads["role"]), confidence=float_column(own.heads, "confidence")
         )
         for own in (whole, pruned)
     )
@@ -124,7 +124,7 @@ def _roles(left: pd.DataFrame) -> str:
 
 
 def _confidence(left: pd.DataFrame) -> str:
-    change = numbers(left, "confidence_after") - numbers(left, "confidence_before")
+    change = float_column(left, "confidence_after") - float_column(left, "confidence_before")
     mean, low, high = mean_interval(change)
     most = left.iloc[int(np.argmax(np.abs(change)))]
     interval = f" [{number_text(low)}, {number_text(high)}, over heads]" if len(left) > 1 else ""

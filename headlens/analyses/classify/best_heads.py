@@ -10,7 +10,7 @@ from matplotlib.lines import Line2D
 
 from headlens.analyses.classify.syntax_figure import best_heads, is_marked
 from headlens.heads import Head
-from headlens.plots.axis_labels import FAMILY, plain
+from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.style import FAINT, INK, SMALLEST_SIZE, TICK_SIZE, fold, headline, new_figure, page_width
 
 # inches
@@ -128,7 +128,7 @@ def _write_line(
         figure.text(
             x / width,
             level / height,
-            plain(word),
+            drawable_text(word),
             ha=column.align,
             va="center",
             color=colour,

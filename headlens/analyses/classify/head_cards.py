@@ -15,7 +15,7 @@ from headlens.errors import counted
 from headlens.heads import Head
 from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadShares, HeadWords
 from headlens.pages.page_tables import number_text
-from headlens.plots.head_grid import numbers, parts
+from headlens.plots.head_grid import by_model_and_stack, float_column
 from headlens.plots.role_colours import ARROWS, COLOURS, FAMILIES, NONE, families, short
 from headlens.runs.reading import RecordedRun
 
@@ -78,21 +78,21 @@ def classify_heads(run: RecordedRun) -> HeadFacts:
 def classify_findings(run: RecordedRun) -> list[str]:
     """The roles, the most positional head, the head that follows a relation best, the most relevant one."""
     found = []
-    for part in parts(run.tables["heads"]) if "heads" in run.tables else ():
+    for part in by_model_and_stack(run.tables["heads"]) if "heads" in run.tables else ():
         count = pd.Series(families(part.rows["role"])).value_counts()
         held = ", ".join(f"{count[name]} {name}" for name in FAMILIES if name != NONE and name in count)
         found.append(
             f"{part.name}: of {counted(len(part.rows), 'head')} "
             + (f"{held} by their strongest role; {count.get(NONE, 0)} hold none." if held else "none holds a role.")
         )
-        shares = numbers(part.rows, "positional_share")
+        shares = float_column(part.rows, "positional_share")
         if np.isfinite(shares).any():
             best = part.rows.iloc[int(np.nanargmax(shares))]
             found.append(
                 f"{part.name}: the most positional head is {_name(best)}: {np.nanmax(shares):.0%} of the tokens attend "
                 f"most to {_where(best['positional_offset'])}."
             )
-    for part in parts(run.tables["syntax"]) if "syntax" in run.tables else ():
+    for part in by_model_and_stack(run.tables["syntax"]) if "syntax" in run.tables else ():
         found += _syntactic(part.name, part.rows)
     return found + relevance_findings(run)
 
@@ -101,7 +101,7 @@ def _syntactic(name: str, rows: pd.DataFrame) -> list[str]:
     sure = rows[is_marked(rows["significant"]) & is_marked(rows["syntactic"])]
     if sure.empty:
         return [f"{name}: no head follows a relation significantly better than a fixed offset, by the margin."]
-    best = sure.iloc[int(np.argmax(numbers(sure, "accuracy") - numbers(sure, "baseline")))]
+    best = sure.iloc[int(np.argmax(float_column(sure, "accuracy") - float_column(sure, "baseline")))]
     heads = len(sure.drop_duplicates(["layer", "head"]))
     return [
         f"{name}: {counted(heads, 'head')} {'follows' if heads == 1 else 'follow'} some relation significantly better "
@@ -130,7 +130,7 @@ def _lines(rows: pd.DataFrame, texts: Sequence[str]) -> pd.DataFrame:
 
 
 def _best_margin(syntax: pd.DataFrame) -> list[HeadSeries]:
-    gain = numbers(syntax, "accuracy") - numbers(syntax, "baseline")
+    gain = float_column(syntax, "accuracy") - float_column(syntax, "baseline")
     known = syntax.assign(gain=gain)[np.isfinite(gain)]
     if known.empty:
         return []
@@ -141,8 +141,8 @@ def _best_margin(syntax: pd.DataFrame) -> list[HeadSeries]:
 
 def _relations(run: RecordedRun) -> pd.DataFrame:
     syntax = run.tables["syntax"]
-    gain = numbers(syntax, "accuracy") - numbers(syntax, "baseline")
-    known = syntax.assign(gain=gain)[np.isfinite(gain) & np.isfinite(numbers(syntax, "n"))]
+    gain = float_column(syntax, "accuracy") - float_column(syntax, "baseline")
+    known = syntax.assign(gain=gain)[np.isfinite(gain) & np.isfinite(float_column(syntax, "n"))]
     known = known.sort_values("gain", ascending=False, kind="stable")
     known = known.groupby(_KEYS, sort=False).head(_RELATIONS)
     texts = [

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headlens.plots.head_grid import Grid, Part, has_numbers, numbers, parts
+from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.style import (
     FULL_WIDTH,
     HEADING_SIZE,
@@ -50,7 +50,7 @@ def mass_bars(heads: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when all the columns are empty.
     """
-    pieces = [p for p in parts(heads) if has_numbers(p.rows, *TARGETS)]
+    pieces = [p for p in by_model_and_stack(heads) if has_numbers(p.rows, *TARGETS)]
     plan = _plan(pieces)
     if not plan:
         return None
@@ -76,14 +76,14 @@ def mass_bars(heads: pd.DataFrame) -> Figure | None:
         dress(axes, "layer" if place == max(own_column) else "", "mass" if place == min(own_line) else "")
         # the shared axis writes its numbers in the first column only, which may be empty here
         axes.tick_params(labelleft=place == min(own_line))
-    highest = max(float(np.nanmax(numbers(p.rows, name), initial=0.0)) for p, name in plan.values())
+    highest = max(float(np.nanmax(float_column(p.rows, name), initial=0.0)) for p, name in plan.values())
     first = grid[min(plan)]
     first.set_ylim(0, 1.05 * highest or 1.0)
     first.yaxis.set_major_locator(MaxNLocator(4))
     return figure
 
 
-def _plan(pieces: Sequence[Part]) -> dict[tuple[int, int], tuple[Part, str]]:
+def _plan(pieces: Sequence[StackRows]) -> dict[tuple[int, int], tuple[StackRows, str]]:
     """What stands at which (line, column): a line per target and a column per part; what a part lacks stays free."""
     wanted = [(p, name) for name in TARGETS for p in pieces if has_numbers(p.rows, name) and name not in _twins(p)]
     if len(pieces) == 1:
@@ -94,24 +94,24 @@ def _plan(pieces: Sequence[Part]) -> dict[tuple[int, int], tuple[Part, str]]:
     return {(names.index(name), columns.index((p.model, p.stack))): (p, name) for p, name in wanted}
 
 
-def _twins(part: Part) -> dict[str, str]:
+def _twins(part: StackRows) -> dict[str, str]:
     """Targets that are the same token under another name, each with the name it is drawn under."""
     found: dict[str, str] = {}
     for first, second in SAME:
-        masses = numbers(part.rows, first)
-        same = np.array_equal(masses, numbers(part.rows, second), equal_nan=True)
+        masses = float_column(part.rows, first)
+        same = np.array_equal(masses, float_column(part.rows, second), equal_nan=True)
         if same and second not in found and np.isfinite(masses).any():
             found[second] = found.get(first, first)
     return found
 
 
-def _words(part: Part, name: str) -> str:
+def _words(part: StackRows, name: str) -> str:
     others = [TARGETS[second].removeprefix("to ") for second, first in _twins(part).items() if first == name]
     return " = ".join([TARGETS[name], *others])
 
 
-def _bars(axes: Axes, part: Part, name: str, width: float) -> None:
-    values = pd.Series(numbers(part.rows, name), index=part.rows["layer"].to_numpy(int)).dropna()
+def _bars(axes: Axes, part: StackRows, name: str, width: float) -> None:
+    values = pd.Series(float_column(part.rows, name), index=part.rows["layer"].to_numpy(int)).dropna()
     means = values.groupby(level=0).mean()
     last = int(part.rows["layer"].max())
     axes.bar(means.index, means.to_numpy(), width=0.8, color=SKY, linewidth=0)

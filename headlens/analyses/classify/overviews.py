@@ -11,8 +11,8 @@ import pandas as pd
 from headlens.analyses.classify.best_heads import FEWEST
 from headlens.analyses.classify.syntax_figure import best_heads, verdicts
 from headlens.heads import Head
-from headlens.pages.page_tables import Cell, Interval, PageTable, named, number_text, page_table, tables_of
-from headlens.plots.head_grid import numbers, parts
+from headlens.pages.page_tables import Cell, Interval, PageTable, number_text, page_table, run_label, tables_of
+from headlens.plots.head_grid import by_model_and_stack, float_column
 from headlens.plots.role_colours import FAMILIES, NONE, families
 from headlens.runs.reading import RecordedRun
 
@@ -28,11 +28,11 @@ def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
     counted = [
         (run, part, pd.Series(families(part.rows["role"])).value_counts())
         for run, heads in tables_of(runs, "heads")
-        for part in parts(heads)
+        for part in by_model_and_stack(heads)
     ]
     present = [name for name in FAMILIES if any(name in counts for *_, counts in counted)]
     records = [
-        named(run, runs)
+        run_label(run, runs)
         | {"model": part.model, "stack": part.stack, "heads": len(part.rows)}
         | {"no role" if name == NONE else name: int(counts.get(name, 0)) for name in present}
         for run, part, counts in counted
@@ -48,7 +48,7 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
         best = best_heads(syntax)
         for row, verdict in zip(best.to_dict("records"), verdicts(best, fewest(run)), strict=True):
             key = (str(row["relation"]), str(row["direction"]))
-            found.append((key, _best_record(named(run, runs), {str(k): v for k, v in row.items()}, verdict)))
+            found.append((key, _best_record(run_label(run, runs), {str(k): v for k, v in row.items()}, verdict)))
     order = list(dict.fromkeys(key for key, _ in found))
     records = [record for _, record in sorted(found, key=lambda pair: order.index(pair[0]))]
     about = (
@@ -62,21 +62,21 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
 def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
     """Every head that holds a role, with the numbers that roles come from."""
     records = [
-        named(run, runs) | _role_record(row)
+        run_label(run, runs) | _role_record(row)
         for run, heads in tables_of(runs, "heads")
         for row in heads[np.array(families(heads["role"]), object) != NONE].to_dict("records")
     ]
     return page_table("Heads that hold a role", records, "All the roles of a head, the strongest first.")
 
 
-def _best_record(named: dict[str, Any], row: dict[str, Any], verdict: str) -> dict[str, Any]:
+def _best_record(label: dict[str, Any], row: dict[str, Any], verdict: str) -> dict[str, Any]:
     low, value, high, base = (float(row[name]) for name in ("ci_low", "accuracy", "ci_high", "baseline"))
     bounds = Interval(low, value, high, base)
     shown = bounds if all(0 <= bound <= 1 for bound in bounds) else None
     return {
         "relation": row["relation"],
         "direction": row["direction"],
-        **named,
+        **label,
         "model": row["model"],
         "head": str(Head(row["stack"], int(row["layer"]), int(row["head"]))),
         "n": row["n"],
@@ -92,5 +92,5 @@ def _role_record(row: dict[Any, Any]) -> dict[str, Any]:
     head = str(Head(row["stack"], int(row["layer"]), int(row["head"])))
     names = ("confidence", "positional_share", "rare_top1", "entropy_norm")
     return {"model": row["model"], "head": head, "roles": row["roles"]} | {
-        name: float(numbers(found, name)[0]) for name in names
+        name: float(float_column(found, name)[0]) for name in names
     }

@@ -14,14 +14,14 @@ from headlens.plots.head_grid import (
     LEFT,
     TOP,
     Grid,
-    Part,
+    StackRows,
+    by_model_and_stack,
     each,
+    float_column,
     flow,
     has_numbers,
-    lay_out,
-    numbers,
+    head_grid_figure,
     panel,
-    parts,
     scatter_grid,
 )
 from headlens.plots.style import INK, MISSING, dress, heading, headline, in_column, new_figure, page_width, tick_step
@@ -43,16 +43,16 @@ def positional_map(heads: pd.DataFrame) -> Figure | None:
     """
     if not has_numbers(heads, "positional_share"):
         return None
-    pieces = parts(heads)
-    rows = flow([(p.model, panel(p.rows, numbers(p.rows, "positional_share"), p.name)) for p in pieces])
-    sheet = lay_out(rows, "Commonest offset of attention heads", side=BAR_SLOT + 0.15)
+    pieces = by_model_and_stack(heads)
+    rows = flow([(p.model, panel(p.rows, float_column(p.rows, "positional_share"), p.name)) for p in pieces])
+    sheet = head_grid_figure(rows, "Commonest offset of attention heads", side=BAR_SLOT + 0.15)
     # cells of a column are too narrow for more than a sign and a digit
     letters = 2 if in_column() else 5
     scale = Scale("share of tokens at that offset")
     ink = np.vectorize(scale.ink, otypes=[object])
     for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
         paint(axes, item, scale)
-        words = np.array([_signed(v) for v in numbers(part.rows, "positional_offset")], object)
+        words = np.array([_signed(v) for v in float_column(part.rows, "positional_offset")], object)
         write(axes, scatter_grid(part.rows, words, empty=""), ink(item.values), sheet.cell, letters)
     add_bars(sheet, scale)
     return sheet.figure
@@ -71,7 +71,7 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     """
     if not has_numbers(positions, "share"):
         return None
-    pieces = [p for p in parts(positions) if has_numbers(p.rows, "share")]
+    pieces = [p for p in by_model_and_stack(positions) if has_numbers(p.rows, "share")]
     scale = Scale("share of query tokens")
     side = BAR_SLOT
     abreast = 1 if in_column() else len(pieces)
@@ -97,17 +97,17 @@ def _signed(offset: float) -> str:
     return "" if np.isnan(offset) else f"{int(offset):+d}" if offset else "0"
 
 
-def _lines(part: Part) -> pd.DataFrame:
+def _lines(part: StackRows) -> pd.DataFrame:
     """The heads of a part, each once, from layer 0 upwards."""
     return part.rows[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"]).reset_index(drop=True)
 
 
-def histogram(part: Part) -> Grid:
+def histogram(part: StackRows) -> Grid:
     """Shares of a part's heads (heads, offsets), heads from layer 0 upwards."""
     lines = pd.MultiIndex.from_frame(_lines(part))
     grid = np.full((len(lines), len(OFFSETS)), np.nan)
     rows = lines.get_indexer(pd.MultiIndex.from_frame(part.rows[["layer", "head"]]))
-    grid[rows, [OFFSETS.index(_offset(o)) for o in part.rows["offset"]]] = numbers(part.rows, "share")
+    grid[rows, [OFFSETS.index(_offset(o)) for o in part.rows["offset"]]] = float_column(part.rows, "share")
     return grid
 
 
@@ -116,7 +116,7 @@ def _offset(cell: object) -> str:
     return str(int(cell)) if isinstance(cell, int | float | np.number) else str(cell).strip()
 
 
-def _profile(axes: Axes, part: Part, scale: Scale) -> None:
+def _profile(axes: Axes, part: StackRows, scale: Scale) -> None:
     values, lines = histogram(part), _lines(part)
     dress(axes, "offset of the\nmost attended token", "layer and head")
     axes.pcolormesh(

@@ -17,18 +17,18 @@ from headlens.analyses.classify.report import write_classification
 from headlens.analyses.classify.roles import count_families
 from headlens.analyses.relevance.analysis import ReadingOptions, RelevanceOptions, head_relevance
 from headlens.analyses.relevance.target_option import choose_target
+from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.frequency import Frequency, make_frequency
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus, refuse_unused
-from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.corpora.token_offsets import Side
 from headlens.errors import OptionError
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.folder import RunFolder
 from headlens.runs.mask_option import MaskOptions
-from headlens.runs.model_record import model_facts, model_label
-from headlens.runs.output_options import Place
+from headlens.runs.model_record import model_label, model_record
+from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 
@@ -67,7 +67,7 @@ class ClassifyRequest:
     mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.models) <= 2:
@@ -166,7 +166,7 @@ def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Co
     corpus = open_corpus(request.corpus, request.corpus_options, request.parser)
     unparsed = corpus.corpus if isinstance(corpus, ParsedCorpus) else corpus
     if (first := next(iter(unparsed), None)) is not None:
-        Feed.of(loaded, first)
+        CorpusReader.of(loaded, first)
         if request.relevance:
             choose_target(request.relevance_options.relevance_target, loaded, paired=first.target is not None)
     if isinstance(corpus, ParsedCorpus):
@@ -197,7 +197,7 @@ def _frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict
 
 
 def _facts(loaded: LoadedModel, label: str, result: Classification) -> dict[str, Any]:
-    return model_facts(loaded, label) | {
+    return model_record(loaded, label) | {
         "encoding": asdict(result.encoding),
         "annotation": asdict(result.annotation),
     }

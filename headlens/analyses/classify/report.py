@@ -21,7 +21,7 @@ from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, relevance_figures
 from headlens.analyses.relevance.scatter_figure import confidence_against_relevance
 from headlens.heads import STACKS
-from headlens.pages.command_report import Caption, Figures, Kind
+from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
 from headlens.plots.heatmaps import confidence_map, entropy_map, rare_map
 from headlens.runs.folder import RunFolder
@@ -157,7 +157,7 @@ _CAPTIONS = {
     ),
 }
 
-CLASSIFY = Kind(
+CLASSIFY = CommandReport(
     tables={
         "heads": Columns(
             keys=("layer", "head"),

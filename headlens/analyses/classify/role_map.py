@@ -11,9 +11,20 @@ from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
-from headlens.plots.axis_labels import FAMILY, plain
+from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import edges, fitting_size, write
-from headlens.plots.head_grid import Part, Sheet, combine, each, flow, lay_out, panel, parts, scatter_grid, sheet_width
+from headlens.plots.head_grid import (
+    Sheet,
+    StackRows,
+    by_model_and_stack,
+    combine,
+    each,
+    flow,
+    head_grid_figure,
+    panel,
+    scatter_grid,
+    sheet_width,
+)
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles, short
 from headlens.plots.style import FULL_WIDTH, INK, SMALLEST_SIZE, TICK_SIZE, ink_on
 
@@ -39,11 +50,13 @@ def function_map(frames: Mapping[str, pd.DataFrame]) -> Figure | None:
         return None
     present = set(families(heads["role"]))
     note = _DIRECTIONS if "syntactic" in present else "" if present - {NONE} else "No head holds a role."
-    pieces = parts(heads)
+    pieces = by_model_and_stack(heads)
     rows = flow([(p.model, panel(p.rows, _codes(p), p.name)) for p in pieces])
     # cells of a column are too narrow for words, but may be higher
     lowest = _UPRIGHT if sheet_width(rows, 0.0) < FULL_WIDTH else 0.0
-    sheet = lay_out(rows, "Functions of attention heads", foot=_LEGEND + (_NOTE if note else 0.0), lowest_cell=lowest)
+    sheet = head_grid_figure(
+        rows, "Functions of attention heads", foot=_LEGEND + (_NOTE if note else 0.0), lowest_cell=lowest
+    )
     put = _write_upright if lowest and sheet.cell[0] < sheet.cell[1] else write
     for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
         _colour(axes, item.values)
@@ -53,11 +66,11 @@ def function_map(frames: Mapping[str, pd.DataFrame]) -> Figure | None:
     return sheet.figure
 
 
-def _codes(part: Part) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
+def _codes(part: StackRows) -> np.ndarray[tuple[int], np.dtype[np.float64]]:
     return np.array([FAMILIES.index(name) for name in families(part.rows["role"])], np.float64)
 
 
-def _inks(part: Part) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
+def _inks(part: StackRows) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
     inks = [ink_on(COLOURS[name]) for name in families(part.rows["role"])]
     return scatter_grid(part.rows, np.array(inks, object), empty=INK)
 
@@ -85,7 +98,7 @@ def _write_upright(
             continue
         looks: dict[str, Any] = {"fontfamily": FAMILY, "color": str(inks[layer, head]), "fontsize": size}
         looks |= {"ha": "center", "va": "center"}
-        axes.text(head, layer + below / 2 / cell[1], plain(name), rotation=90, **looks)
+        axes.text(head, layer + below / 2 / cell[1], drawable_text(name), rotation=90, **looks)
         if arrow:
             axes.text(head, layer - 0.5 + 0.55 * below / cell[1], arrow, **looks)
 

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.plots.cell_drawing import Scale, add_bar
-from headlens.plots.head_grid import Grid, Part, has_numbers, numbers, parts
+from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, families, legend_handles
 from headlens.plots.style import (
     FULL_WIDTH,
@@ -45,11 +45,15 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     """
     if similarity.empty or not has_numbers(similarity, "js_distance"):
         return None
-    pairs = {(p.model, p.stack): p.rows for p in parts(similarity)}
-    pieces = [p for p in parts(embedding) if (p.model, p.stack) in pairs and has_numbers(p.rows, "similarity_leaf")]
+    pairs = {(p.model, p.stack): p.rows for p in by_model_and_stack(similarity)}
+    pieces = [
+        p
+        for p in by_model_and_stack(embedding)
+        if (p.model, p.stack) in pairs and has_numbers(p.rows, "similarity_leaf")
+    ]
     if not pieces:
         return None
-    largest = float(np.nanmax(numbers(similarity, "js_distance"))) or 1.0
+    largest = float(np.nanmax(float_column(similarity, "js_distance"))) or 1.0
     scale = Scale("Jensen–Shannon distance (0: alike)", high=largest)
     if len(pieces) == 1 and in_column():
         return _in_column(pieces[0], pairs[pieces[0].model, pieces[0].stack], scale)
@@ -64,7 +68,7 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     return figure
 
 
-def _in_column(part: Part, pairs: pd.DataFrame, scale: Scale) -> Figure:
+def _in_column(part: StackRows, pairs: pd.DataFrame, scale: Scale) -> Figure:
     """The matrix above the plane; several stacks would be longer than a page."""
     figure = new_figure(page_width(), _TOP + 2 * _ROW - (_BOX - _SMALL_BOX) - 0.2)
     headline(figure, "Heads that attend alike")
@@ -76,20 +80,20 @@ def _in_column(part: Part, pairs: pd.DataFrame, scale: Scale) -> Figure:
     return figure
 
 
-def distances(part: Part, pairs: pd.DataFrame) -> tuple[Grid, pd.DataFrame]:
+def distances(part: StackRows, pairs: pd.DataFrame) -> tuple[Grid, pd.DataFrame]:
     """Distances between the heads of a part, both in the order of the leaves.
 
     Returns:
         The matrix (heads, heads), 0 on the diagonal and NaN for pairs that are missing; the heads' rows.
     """
-    rows = part.rows[np.isfinite(numbers(part.rows, "similarity_leaf"))].sort_values("similarity_leaf")
+    rows = part.rows[np.isfinite(float_column(part.rows, "similarity_leaf"))].sort_values("similarity_leaf")
     keys = pd.MultiIndex.from_frame(rows[["layer", "head"]].astype(int))
     first = keys.get_indexer(pd.MultiIndex.from_frame(pairs[["layer", "head"]].astype(int)))
     second = keys.get_indexer(pd.MultiIndex.from_frame(pairs[["other_layer", "other_head"]].astype(int)))
     known = (first >= 0) & (second >= 0)
     matrix = np.full((len(rows), len(rows)), np.nan)
     np.fill_diagonal(matrix, 0.0)
-    values = numbers(pairs, "js_distance")[known]
+    values = float_column(pairs, "js_distance")[known]
     matrix[first[known], second[known]] = values
     matrix[second[known], first[known]] = values
     return matrix, rows
@@ -100,7 +104,7 @@ def _box(figure: Figure, left: float, low: float, side: float = _BOX) -> Axes:
     return figure.add_axes((left / width, low / height, side / width, side / height))
 
 
-def _matrix(axes: Axes, part: Part, pairs: pd.DataFrame, scale: Scale) -> None:
+def _matrix(axes: Axes, part: StackRows, pairs: pd.DataFrame, scale: Scale) -> None:
     matrix, rows = distances(part, pairs)
     size = len(rows)
     dress(axes, "head (layer.head), by cluster", "head (layer.head), by cluster")
@@ -128,15 +132,15 @@ def _matrix(axes: Axes, part: Part, pairs: pd.DataFrame, scale: Scale) -> None:
 
 
 def _cluster_lines(axes: Axes, rows: pd.DataFrame) -> None:
-    clusters = numbers(rows, "similarity_cluster")
+    clusters = float_column(rows, "similarity_cluster")
     for place in np.flatnonzero(np.diff(clusters)):
         axes.axhline(place + 0.5, color="white", linewidth=0.7)
         axes.axvline(place + 0.5, color="white", linewidth=0.7)
 
 
-def _plane(axes: Axes, part: Part) -> None:
+def _plane(axes: Axes, part: StackRows) -> None:
     dress(axes, "dimension 1", "dimension 2")
-    x, y = numbers(part.rows, "similarity_x"), numbers(part.rows, "similarity_y")
+    x, y = float_column(part.rows, "similarity_x"), float_column(part.rows, "similarity_y")
     roles = part.rows["role"] if "role" in part.rows else pd.Series("", index=part.rows.index)
     names = families(roles)
     size = float(np.clip(700 / len(names), 2.4, 5.5))  # points of the numbers

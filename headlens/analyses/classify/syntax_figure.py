@@ -10,7 +10,15 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, frame_cells, paint
-from headlens.plots.head_grid import Panel, Part, lay_out, numbers, panel, parts, scatter_grid
+from headlens.plots.head_grid import (
+    Panel,
+    StackRows,
+    by_model_and_stack,
+    float_column,
+    head_grid_figure,
+    panel,
+    scatter_grid,
+)
 from headlens.plots.style import DIVERGING
 
 DIRECTIONS = ("dep->head", "head->dep")
@@ -33,13 +41,15 @@ def syntactic_map(syntax: pd.DataFrame, relations: str | Sequence[str] | None = 
     chosen = [relations] if isinstance(relations, str) else relations
     names = list(syntax["relation"].drop_duplicates()) if chosen is None else list(chosen)
     wanted = syntax[syntax["relation"].isin(names)]
-    pieces = [p for p in parts(wanted) if np.isfinite(_gain(p.rows)).any()]
+    pieces = [p for p in by_model_and_stack(wanted) if np.isfinite(_gain(p.rows)).any()]
     if not pieces:
         return None
     rows = _rows(pieces, names)
     models = {p.model for p in pieces}
     title = "Syntactic heads" if len(models) > 1 else f"Syntactic heads of {pieces[0].model}"
-    sheet = lay_out([[item for item, _ in row] for row in rows], title, side=BAR_SLOT + 0.15, tallest_cell=0.15)
+    sheet = head_grid_figure(
+        [[item for item, _ in row] for row in rows], title, side=BAR_SLOT + 0.15, tallest_cell=0.15
+    )
     limit = float(np.nanmax(np.abs(_gain(wanted)))) or 1.0
     scale = Scale("accuracy − baseline (share of instances)", -limit, limit, DIVERGING)
     for row_axes, row in zip(sheet.axes, rows, strict=True):
@@ -61,7 +71,7 @@ def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
         significant (above baseline after the correction) and syntactic (above the margin); models,
         relations and directions in order of appearance; among equals the first head.
     """
-    scored = syntax[np.isfinite(numbers(syntax, "accuracy"))].reset_index(drop=True)
+    scored = syntax[np.isfinite(float_column(syntax, "accuracy"))].reset_index(drop=True)
     groups = scored.groupby(["model", "relation", "direction"], sort=False)["accuracy"]
     columns = ["model", "relation", "direction", "stack", "layer", "head", "n", "accuracy", "ci_low"]
     columns += ["ci_high", "baseline", "significant", "syntactic"]
@@ -71,7 +81,7 @@ def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
 def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:
     """Whether each of the best heads is syntactic: `yes`, `yes (n.s.)` without significance, `no`, `too few`."""
     syntactic, significant = is_marked(best["syntactic"]), is_marked(best["significant"])
-    few = numbers(best, "n") < min_instances
+    few = float_column(best, "n") < min_instances
     words = np.select([few, ~syntactic, significant], ["too few", "no", "yes"], "yes (n.s.)")
     return [str(word) for word in words]
 
@@ -82,10 +92,10 @@ def is_marked(column: pd.Series) -> Marks:
 
 
 def _gain(syntax: pd.DataFrame) -> npt.NDArray[np.float64]:
-    return numbers(syntax, "accuracy") - numbers(syntax, "baseline")
+    return float_column(syntax, "accuracy") - float_column(syntax, "baseline")
 
 
-def _rows(pieces: Sequence[Part], relations: Sequence[str]) -> list[list[tuple[Panel, Marks]]]:
+def _rows(pieces: Sequence[StackRows], relations: Sequence[str]) -> list[list[tuple[Panel, Marks]]]:
     """Panels in rows of one relation, two models or stacks side by side where their heads fit a page's width."""
     heads = max(int(p.rows["head"].max()) + 1 for p in pieces)
     abreast = 2 if 4 * heads <= 50 else 1
@@ -99,7 +109,7 @@ def _rows(pieces: Sequence[Part], relations: Sequence[str]) -> list[list[tuple[P
     return [row for row in made if row]
 
 
-def _pair(part: Part, relation: str, name: str) -> list[tuple[Panel, Marks]]:
+def _pair(part: StackRows, relation: str, name: str) -> list[tuple[Panel, Marks]]:
     made = []
     for direction in DIRECTIONS:
         rows = part.rows[(part.rows["relation"] == relation) & (part.rows["direction"] == direction)]

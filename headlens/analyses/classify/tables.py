@@ -6,9 +6,9 @@ import pandas as pd
 
 from headlens.analyses.classify.roles import Thresholds, label, mark_syntactic
 from headlens.heads import KEY_COLUMNS, HeadTable
-from headlens.metrics.base import Statistics
+from headlens.metrics.metric import Statistics
 from headlens.metrics.positions import Positions, positional
-from headlens.metrics.similarity import Similarity
+from headlens.metrics.similarity import HeadSimilarity
 
 # The order of heads.csv; other columns follow.
 HEAD_COLUMNS = [
@@ -26,7 +26,9 @@ RARE_COLUMNS = [
 ]
 
 
-def head_tables(statistics: Statistics, similarity: Similarity | None, thresholds: Thresholds) -> dict[str, HeadTable]:
+def head_tables(
+    statistics: Statistics, similarity: HeadSimilarity | None, thresholds: Thresholds
+) -> dict[str, HeadTable]:
     """Tables by the name of their CSV, `heads` first; those without any measurement are left out.
 
     Args:

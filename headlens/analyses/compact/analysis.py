@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from scipy import stats
 from transformers import PreTrainedModel
 
 from headlens.attention.session import AttentionSession
@@ -20,12 +19,13 @@ from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, SelfCheckError
 from headlens.heads import Head
-from headlens.interventions.compacting import head_map
+from headlens.interventions.compacting import heads_of_model
 from headlens.interventions.gates import HeadGates
 from headlens.metrics.accumulator import Array
 from headlens.models.loading import LoadedModel
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.progress import Advance
+from headlens.statistics.means import geometric_mean_interval
 
 Inputs = dict[str, Any]
 # Of the largest output, or of 1 where that is less.
@@ -91,7 +91,7 @@ def model_inputs(loaded: LoadedModel, corpus: Corpus, batch_tokens: int, counts:
     """
     examples = iter(corpus)
     first = next(examples, None)
-    feed = None if first is None else Feed.of(loaded, first)
+    feed = None if first is None else CorpusReader.of(loaded, first)
     batches = [] if feed is None else list(feed.batches(chain([first], examples), batch_tokens, counts))  # type: ignore[list-item]
     if feed is None or not batches:
         raise CorpusError(f"{corpus.name} has no sentence that {loaded.name} can read.", "Give shorter sentences.")
@@ -173,16 +173,6 @@ def _finish(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def mean_interval(values: Array, level: float = 0.95) -> tuple[float, float, float]:
-    """The geometric mean of positive numbers with the interval of Student's t; NaN for the interval of a single one."""
-    logarithms = np.log(values)
-    mean = float(logarithms.mean())
-    if len(values) < 2:
-        return float(np.exp(mean)), float("nan"), float("nan")
-    wide = float(stats.t.ppf(0.5 + level / 2, len(values) - 1) * logarithms.std(ddof=1) / np.sqrt(len(values)))
-    return float(np.exp(mean)), float(np.exp(mean - wide)), float(np.exp(mean + wide))
-
-
 @dataclass(frozen=True)
 class Size:
     """How large a model is: its heads, its parameters, and the bytes of its weights, shared ones once.
@@ -201,13 +191,13 @@ class Size:
         tensors = {t.data_ptr() or id(t): t for t in model.state_dict().values()}.values()
         return cls(
             sum(s.n_heads for s in find_sites(model)),
-            len(head_map(model).masked),
+            len(heads_of_model(model).masked),
             sum(p.numel() for p in model.parameters()),
             sum(t.numel() * t.element_size() for t in tensors),
         )
 
 
-def comparison(name: str, states: Sequence[str], sizes: Sequence[Size], seconds: Array) -> pd.DataFrame:
+def compact_table(name: str, states: Sequence[str], sizes: Sequence[Size], seconds: Array) -> pd.DataFrame:
     """`compact.csv`: a row for each state of the model, the first being the original.
 
     Args:
@@ -218,9 +208,9 @@ def comparison(name: str, states: Sequence[str], sizes: Sequence[Size], seconds:
     """
     rows = []
     for i, (state, size) in enumerate(zip(states, sizes, strict=True)):
-        mean, low, high = mean_interval(seconds[:, i])
+        mean, low, high = geometric_mean_interval(seconds[:, i])
         # Ratios within a round, since its models ran side by side.
-        gain = mean_interval(seconds[:, 0] / seconds[:, i])
+        gain = geometric_mean_interval(seconds[:, 0] / seconds[:, i])
         times = {"seconds_per_forward": mean, "ci_low": low, "ci_high": high}
         speed = {"speedup": gain[0], "speedup_low": gain[1], "speedup_high": gain[2]}
         rows.append({"model": name, "state": state, **vars(size), **times, **speed})

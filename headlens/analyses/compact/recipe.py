@@ -19,22 +19,22 @@ from headlens.analyses.compact.analysis import (
     Inputs,
     MeasureOptions,
     Size,
-    comparison,
+    compact_table,
     difference_to_masked,
     model_inputs,
     seconds_per_forward,
 )
 from headlens.analyses.compact.head_lists import parse_heads, read_heads
+from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
-from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError, OutputError, counted
 from headlens.files import output_errors
 from headlens.heads import Head
 from headlens.interventions.compacting import Compaction, compact, refilled, save_compacted
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions, load, quiet
-from headlens.runs.model_record import model_facts
-from headlens.runs.output_options import Place
+from headlens.runs.model_record import model_record
+from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.weights.head_map_file import FILE
@@ -68,7 +68,7 @@ class CompactRequest:
     corpus_options: CorpusOptions = field(default_factory=lambda: CorpusOptions(limit=200))
     measure: MeasureOptions = field(default_factory=MeasureOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
 
     def chosen(self) -> list[Head]:
         """The heads to remove.
@@ -133,7 +133,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         notes = _notes(request, loaded, done, read.counts) + run.warnings
         if run.folder is not None:
             run.folder.table("compact", table)
-            facts = model_facts(loaded, loaded.short_name) | {"encoding": asdict(read.counts)}
+            facts = model_record(loaded, loaded.short_name) | {"encoding": asdict(read.counts)}
             removed = {"removed": [str(h) for h in done.heads.removed], "self_check": asdict(difference)}
             run.folder.finish({"models": [facts], "corpus": asdict(read.summary), **removed, "notes": notes})
         return CompactRun(run.path, run.files, table, done, difference, notes)
@@ -189,7 +189,7 @@ def _compared(
         seconds = seconds_per_forward([loaded.model, small.model], inputs, rounds, advance)
     sizes = [Size.of(loaded.model), Size.of(small.model)]
     states = ["original", "stock" if request.stock else "compacted"]
-    return difference, comparison(loaded.short_name, states, sizes, seconds)
+    return difference, compact_table(loaded.short_name, states, sizes, seconds)
 
 
 @contextmanager

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headlens.pages.command_report import Kind
-from headlens.pages.page_tables import PageTable, interval_cell, named, number_text, page_table, tables_of
+from headlens.pages.command_report import CommandReport
+from headlens.pages.page_tables import PageTable, interval_cell, number_text, page_table, run_label, tables_of
 from headlens.runs.reading import Columns, RecordedRun
 
 _SCALE = (0.5, 2.0)  # ends of the picture of an interval of speed-ups
@@ -13,7 +13,7 @@ _SCALE = (0.5, 2.0)  # ends of the picture of an interval of speed-ups
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     records = [
-        named(run, runs)
+        run_label(run, runs)
         | {k: row[k] for k in ("model", "state", "heads", "parameters")}
         | {
             "weights, MB": number_text(row["weight_bytes"] / 1e6),
@@ -31,7 +31,7 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     return [page_table("Size and speed", records, about)] if records else []
 
 
-COMPACT = Kind(
+COMPACT = CommandReport(
     tables={
         "compact": Columns(
             numbers=("heads", "parameters", "weight_bytes", "seconds_per_forward", "speedup"),

@@ -12,24 +12,30 @@ import torch
 from transformers import PreTrainedModel
 
 from headlens.analyses.dam.tables import LearnedMask
-from headlens.analyses.training.task import freeze_unused
-from headlens.analyses.training.training_callbacks import How, check_strength
-from headlens.analyses.training.training_set import Lesson
-from headlens.attention.attach_edit import keeping
+from headlens.analyses.training.task_training import freeze_unused
+from headlens.analyses.training.training_callbacks import TrainingCallbacks, check_strength
+from headlens.analyses.training.training_set import TrainingSet
+from headlens.attention.attach_edit import attach_edit
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
-from headlens.interventions.learned_mask import PenaltyKind, Scope, SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask import (
+    LearnedAttentionMask,
+    LearnedMaskOptions,
+    PenaltyKind,
+    Scope,
+    masked_sites,
+)
 from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import MaskLaw
+from headlens.interventions.mask_distributions import MaskDistribution
 from headlens.models.loading import LoadedModel
 from headlens.runs.mask_option import read_layers
-from headlens.tasks.base import Task
+from headlens.tasks.task import Task
 from headlens.training.frozen_parts import freeze
+from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import Trainer
-from headlens.training.mask_objective import MASK, Sparse, log_columns
+from headlens.training.mask_objective import MASK, MaskSparsityObjective, mask_log_columns
 from headlens.training.objectives import moved
-from headlens.training.options import TrainingOptions
 
 # From its start near 0, α has to come to about ±4 until draws are nearly always the same.
 WAY = 24.0
@@ -54,8 +60,8 @@ class DamOptions:
         OptionError: if a number or a name cannot be.
     """
 
-    mask: SoftMaskOptions = field(default_factory=lambda: SoftMaskOptions(structured=True))
-    law: MaskLaw = field(default_factory=GumbelSigmoid)
+    mask: LearnedMaskOptions = field(default_factory=lambda: LearnedMaskOptions(structured=True))
+    law: MaskDistribution = field(default_factory=GumbelSigmoid)
     penalty: PenaltyKind = "sum"
     mask_learning_rate: float | None = None
     freeze: tuple[str, ...] | None = None
@@ -75,7 +81,7 @@ class DamOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Masked:
+class LearnedMaskResult:
     """What training with a mask gave.
 
     Args:
@@ -87,7 +93,7 @@ class Masked:
 
     model: PreTrainedModel
     task: Task
-    mask: SoftMask
+    mask: LearnedAttentionMask
     log: pd.DataFrame
 
     @contextmanager
@@ -105,7 +111,7 @@ class Masked:
                     yield
             return
         if self.mask.options.form != "multiplicative":
-            with keeping(self.model, MaskEdit(LearnedMask.of("learned", self.mask).file)):
+            with attach_edit(self.model, MaskEdit(LearnedMask.of("learned", self.mask).file)):
                 yield
             return
         with MaskedModel(self.task.network(self.model), hard(self.mask)).eval().opened():
@@ -114,13 +120,13 @@ class Masked:
 
 def learn_mask(
     loaded: LoadedModel,
-    lesson: Lesson,
+    lesson: TrainingSet,
     strength: float,
     options: DamOptions | None = None,
     training: TrainingOptions | None = None,
-    how: How | None = None,
+    how: TrainingCallbacks | None = None,
     scope: Scope | None = None,
-) -> Masked:
+) -> LearnedMaskResult:
     """Train a model and a mask of its attention together (Shi et al. 2021, with degrees Brahma et al. 2022).
 
     The last state of the training counts. Processes that train together average the gradients of α, each of which drew
@@ -138,7 +144,7 @@ def learn_mask(
     Raises:
         OptionError: if λ is negative, or the model has no encoder or lacks the parts that are named.
     """
-    options, training, how = options or DamOptions(), training or TrainingOptions(), how or How()
+    options, training, how = options or DamOptions(), training or TrainingOptions(), how or TrainingCallbacks()
     check_strength(strength)
     model = _frozen_copy(loaded, options)
     network = lesson.task.network(model)
@@ -146,7 +152,7 @@ def learn_mask(
     torch.manual_seed(training.seed)
     mask = made_mask(network, options, scope, updates * training.accumulate)
     masked = MaskedModel(network, mask)
-    objective = Sparse(lesson.objective, mask, strength, options.penalty)
+    objective = MaskSparsityObjective(lesson.objective, mask, strength, options.penalty)
     with masked.eval().opened():
         freeze_unused(masked, objective, moved(lesson.data.batch((0,), 0), loaded.device))
         trainer = Trainer(
@@ -155,20 +161,20 @@ def learn_mask(
             keeper=how.keeper,
             progress=how.progress,
             scales={MASK: options.rate(updates) / training.learning_rate},
-            record=log_columns,
+            record=mask_log_columns,
             clip_apart=True,
         )
         state = trainer.fit(masked, lesson.data)
     _release(model, loaded)
-    return Masked(model.eval(), lesson.task, mask.eval(), pd.DataFrame(state.log))
+    return LearnedMaskResult(model.eval(), lesson.task, mask.eval(), pd.DataFrame(state.log))
 
 
 def unmasked(
     loaded: LoadedModel,
-    lesson: Lesson,
+    lesson: TrainingSet,
     options: DamOptions | None = None,
     training: TrainingOptions | None = None,
-    how: How | None = None,
+    how: TrainingCallbacks | None = None,
 ) -> PreTrainedModel:
     """A copy of the model after the same training without a mask: what `learn_mask` is to be compared with.
 
@@ -187,7 +193,7 @@ def unmasked(
     return model
 
 
-def trains_weights(loaded: LoadedModel, lesson: Lesson, options: DamOptions) -> bool:
+def trains_weights(loaded: LoadedModel, lesson: TrainingSet, options: DamOptions) -> bool:
     """Whether any part of the model is trained beside the mask."""
     model = _frozen_copy(loaded, options)
     lesson.freeze_unused(model)
@@ -207,7 +213,9 @@ def _release(model: PreTrainedModel, loaded: LoadedModel) -> None:
         parameter.requires_grad_(before.requires_grad)
 
 
-def made_mask(network: PreTrainedModel, options: DamOptions, scope: Scope | None = None, draws: int = 1) -> SoftMask:
+def made_mask(
+    network: PreTrainedModel, options: DamOptions, scope: Scope | None = None, draws: int = 1
+) -> LearnedAttentionMask:
     """A mask for a model, before it is trained; the layers are those of the options.
 
     Raises:
@@ -215,13 +223,13 @@ def made_mask(network: PreTrainedModel, options: DamOptions, scope: Scope | None
     """
     sites = masked_sites(network)
     layers = read_layers(options.layers, 1 + max(s.layer for s in sites))
-    return SoftMask(sites, options.mask, options.law, draws, replace(scope or Scope(), layers=layers))
+    return LearnedAttentionMask(sites, options.mask, options.law, draws, replace(scope or Scope(), layers=layers))
 
 
-def hard(mask: SoftMask) -> SoftMask:
+def hard(mask: LearnedAttentionMask) -> LearnedAttentionMask:
     """A mask that keeps what the other one keeps, P > 1/2, and has neither noise nor temperature."""
     law = replace(mask.law, temperature=1.0, final_temperature=None, straight_through=True)
-    found = SoftMask(mask.sites, replace(mask.options, noise="never"), law, scope=mask.scope)
+    found = LearnedAttentionMask(mask.sites, replace(mask.options, noise="never"), law, scope=mask.scope)
     with torch.no_grad():
         found.alpha.copy_(mask.alpha)
     return found.eval().requires_grad_(requires_grad=False)

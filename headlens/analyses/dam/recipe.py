@@ -13,21 +13,21 @@ from headlens.analyses.dam.sweep import DamSweep, MaskOutcome, forget_masks
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.training.new_models import is_new, made_new
 from headlens.analyses.training.sweep import SweepRun, told_once
-from headlens.analyses.training.text import TextOptions
-from headlens.analyses.training.training_callbacks import How, check_strength
-from headlens.analyses.training.training_set_options import LessonData, Opened
+from headlens.analyses.training.text_training import TextOptions
+from headlens.analyses.training.training_callbacks import TrainingCallbacks, check_strength
+from headlens.analyses.training.training_set_options import OpenedTraining, TrainingSetOptions
 from headlens.corpora.sources import CorpusOptions, open_corpus
 from headlens.errors import OptionError
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
-from headlens.runs.model_record import model_facts
-from headlens.runs.output_options import Place
+from headlens.runs.model_record import model_record
+from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.tasks.catalogue import DEFAULT_TASK
 from headlens.tasks.data_option import TaskData
 from headlens.tasks.reader import Reader
 from headlens.training.architectures import PREFIX
-from headlens.training.options import LoopOptions, TrainingOptions
+from headlens.training.hyperparameters import LoopOptions, TrainingOptions
 
 _UNDECIDED = 0.1  # share of the numbers from which on a note is due
 
@@ -54,7 +54,7 @@ class DamRequest:
     """
 
     model: str = DEMO
-    lesson: LessonData = field(default_factory=lambda: LessonData(TaskData(DEFAULT_TASK)))
+    lesson: TrainingSetOptions = field(default_factory=lambda: TrainingSetOptions(TaskData(DEFAULT_TASK)))
     dam: DamOptions = field(default_factory=DamOptions)
     lambdas: tuple[float, ...] = (1e-3, 1e-2, 1e-1)
     window: int = 1
@@ -62,7 +62,7 @@ class DamRequest:
     training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
         if not self.lambdas:
@@ -128,11 +128,11 @@ def _loaded(request: DamRequest, run: Run) -> LoadedModel:
     return LoadedModel(request.model, made.model, made.tokenizer, None)
 
 
-def _updates(request: DamRequest, run: Run, opened: Opened) -> int:
-    return How(processes=run.processes.count).updates(opened.lesson.data, request.options)
+def _updates(request: DamRequest, run: Run, opened: OpenedTraining) -> int:
+    return TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, request.options)
 
 
-def _check_longest(request: DamRequest, opened: Opened) -> None:
+def _check_longest(request: DamRequest, opened: OpenedTraining) -> None:
     limit, longest = Reader.of(opened.loaded, opened.lesson.task.labels).limit, request.dam.mask.longest
     if limit is not None and longest > limit:
         raise OptionError(
@@ -141,7 +141,7 @@ def _check_longest(request: DamRequest, opened: Opened) -> None:
         )
 
 
-def _notes(request: DamRequest, opened: Opened, tables: dict[str, pd.DataFrame], run: Run) -> list[str]:
+def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.DataFrame], run: Run) -> list[str]:
     dam, updates = request.resolved_dam, _updates(request, run, opened)
     whole = "n x n positions of all heads" + (" and layers" if dam.mask.per_layer else "")
     notes = [
@@ -171,11 +171,11 @@ def _notes(request: DamRequest, opened: Opened, tables: dict[str, pd.DataFrame],
     ]
 
 
-def _facts(request: DamRequest, run: Run, opened: Opened, outcomes: list[MaskOutcome]) -> dict[str, Any]:
+def _facts(request: DamRequest, run: Run, opened: OpenedTraining, outcomes: list[MaskOutcome]) -> dict[str, Any]:
     """What run.json says."""
     updates = _updates(request, run, opened)
     return {
-        "models": [model_facts(opened.loaded, opened.loaded.short_name)],
+        "models": [model_record(opened.loaded, opened.loaded.short_name)],
         "task": vars(opened.lesson.task),
         "lesson": opened.lesson.facts,
         "dam": asdict(request.resolved_dam) | {"updates": updates, "mask_learning_rate": request.dam.rate(updates)},

@@ -16,10 +16,10 @@ from safetensors.numpy import load_file
 from headlens.analyses.dam.mask_figure import IMPORTANCE, KEPT, mask_picture
 from headlens.analyses.dam.results_table import CLASSES, UNMASKED, dam_markdown
 from headlens.errors import InputError
-from headlens.pages.command_report import Caption, Drawings, Figures, Kind
+from headlens.pages.command_report import Caption, CommandReport, Drawings, Figures
 from headlens.pages.page_tables import PageTable, number_text, page_table
 from headlens.plots.curves import VALUES, draw_intervals, draw_level
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL
 from headlens.plots.style import FULL_WIDTH, SEQUENTIAL, TICK_SIZE, dress, heading, headline, new_figure
 from headlens.runs.folder import RunFolder
@@ -28,7 +28,7 @@ from headlens.runs.reading import Columns, RecordedRun
 _BEFORE = "#999999"
 
 
-class Mask(Protocol):
+class MaskPicture(Protocol):
     """What is drawn of a learned mask: P and what stays, arrays or tensors (layers or 1, heads, n, n)."""
 
     @property
@@ -40,7 +40,7 @@ class Mask(Protocol):
         """True where attention stays."""
 
 
-def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, Mask]]) -> Figures:
+def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, MaskPicture]]) -> Figures:
     """Draw every figure one after the other, so that only one is in memory.
 
     Args:
@@ -60,7 +60,7 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, M
         yield f"p_{name}", mask_picture(np.asarray(mask.probabilities), f"Importance of positions, {name}", IMPORTANCE)
 
 
-def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, Mask]]) -> None:
+def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, MaskPicture]]) -> None:
     """Write every table as CSV, the two that tell most as Markdown, then every figure.
 
     Args:
@@ -88,7 +88,7 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     dress(axes, SHARE_LABEL, f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}")
     for penalty, colour in _colours(masked["penalty"]).items():
         own = masked[masked["penalty"] == penalty]
-        x, y = 100 * numbers(own, "sparsity_texts"), numbers(own, "value")
+        x, y = 100 * float_column(own, "sparsity_texts"), float_column(own, "value")
         axes.plot(x, y, "o", color=colour, markersize=4, label=f"λ {penalty:g}")
         draw_intervals(axes, x, own, colour)
     trained = others["run"] == UNMASKED
@@ -144,7 +144,7 @@ class _Saved:
     kept: Any
 
 
-def _masks(run: RecordedRun) -> Iterator[tuple[str, Mask]]:
+def _masks(run: RecordedRun) -> Iterator[tuple[str, MaskPicture]]:
     """Those that still lie in the folder of a run.
 
     Raises:
@@ -219,7 +219,7 @@ CAPTIONS = {
     ),
 }
 
-DAM = Kind(
+DAM = CommandReport(
     tables={
         "sweep": Columns(
             numbers=("penalty", "sparsity", "sparsity_texts", "value", "ci_low", "ci_high"),

@@ -16,7 +16,7 @@ from headlens.pages.formatting import (
     value_text,
 )
 from headlens.plots.curves import VALUES
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 
 PLAIN, UNMASKED = "plain", "unmasked"
 CLASSES = ("special", "diagonal", "neighbourhood", "rest")
@@ -61,7 +61,7 @@ def _runs(rows: pd.DataFrame) -> Iterator[list[str]]:
             if there.empty:
                 line += [NOTHING, NOTHING]
                 continue
-            values, difference = ([float(numbers(there, n)[0]) for n in own_] for own_ in (VALUES, DIFFERENCE))
+            values, difference = ([float(float_column(there, n)[0]) for n in own_] for own_ in (VALUES, DIFFERENCE))
             line += [value_text(*values), difference_text(*difference)]
         yield line
 

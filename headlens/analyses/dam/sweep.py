@@ -11,18 +11,18 @@ from typing import Any
 import pandas as pd
 from safetensors.torch import load_file, save_file
 
-from headlens.analyses.dam.learning import DamOptions, Masked, learn_mask, trains_weights, unmasked
+from headlens.analyses.dam.learning import DamOptions, LearnedMaskResult, learn_mask, trains_weights, unmasked
 from headlens.analyses.dam.results_table import PLAIN, UNMASKED
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
-from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.training.training_set import TrainingSet
 from headlens.errors import OptionError, ResumeError
 from headlens.files import atomic_path, output_errors
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
-from headlens.training.options import TrainingOptions
+from headlens.training.hyperparameters import TrainingOptions
 
 MASKS = "masks"  # folder of the mask files
 SWEEP_COLUMNS = [
@@ -75,7 +75,7 @@ class DamSweep:
 
     run: Run
     loaded: LoadedModel
-    lesson: Lesson
+    lesson: TrainingSet
     lambdas: tuple[float, ...]
     options: DamOptions
     training: TrainingOptions
@@ -117,7 +117,7 @@ class DamSweep:
         """
         assert outcome.mask is not None
         folder = (self.run.path / outcome.mask).parent
-        return read_mask(folder, outcome.run, self.options)
+        return load_mask(folder, outcome.run, self.options)
 
     def _of(self, strength: float, baseline: Baseline) -> MaskOutcome:
         name = run_name(strength)
@@ -171,7 +171,7 @@ def _with_penalty(outcome: MaskOutcome, frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def save_mask(path: Path, learned: LearnedMask, found: Masked) -> None:
+def save_mask(path: Path, learned: LearnedMask, found: LearnedMaskResult) -> None:
     """Write a mask in its final form, and beside it the P that it came from.
 
     Raises:
@@ -186,7 +186,7 @@ def save_mask(path: Path, learned: LearnedMask, found: Masked) -> None:
             save_file({"p": learned.probabilities.float().contiguous()}, temporary)
 
 
-def read_mask(folder: Path, name: str, options: DamOptions) -> LearnedMask:
+def load_mask(folder: Path, name: str, options: DamOptions) -> LearnedMask:
     """What `save_mask` wrote.
 
     Raises:

@@ -12,8 +12,8 @@ from torch import Tensor
 
 from headlens.analyses.dam.results_table import CLASSES
 from headlens.interventions.attention_mask import AttentionMask
-from headlens.interventions.learned_mask import SoftMask
-from headlens.training.mask_objective import sparsity
+from headlens.interventions.learned_mask import LearnedAttentionMask
+from headlens.training.mask_objective import mask_sparsity
 
 SPARSITY_COLUMNS = ["mask", "layer", "head", "diagonal", "n", "sparsity"]
 POSITION_COLUMNS = ["mask", "layer", "head", "class", "offset", "positions", "p", "kept"]
@@ -42,7 +42,7 @@ class LearnedMask:
     layers: tuple[int, ...] | None = None
 
     @classmethod
-    def of(cls, name: str, mask: SoftMask) -> LearnedMask:
+    def of(cls, name: str, mask: LearnedAttentionMask) -> LearnedMask:
         """What a mask holds now."""
         options = mask.options
         shown = mask.probabilities().cpu(), mask.kept().cpu()
@@ -62,7 +62,7 @@ class LearnedMask:
     @property
     def sparsity(self) -> float:
         """Share of masked positions of all heads, of the layers that are masked."""
-        return sparsity(self.masked_part(self.kept))
+        return mask_sparsity(self.masked_part(self.kept))
 
     def masked_part(self, values: Tensor) -> Tensor:
         """Of what is told by layer, the layers that are masked."""
@@ -74,7 +74,7 @@ class LearnedMask:
         Args:
             lengths: how many texts there are of each number of tokens.
         """
-        shares = {n: sparsity(self.masked_part(self.file.block(n))) for n in lengths}
+        shares = {n: mask_sparsity(self.masked_part(self.file.block(n))) for n in lengths}
         return sum(shares[n] * count for n, count in lengths.items()) / sum(lengths.values())
 
     def sparsities(self) -> pd.DataFrame:
@@ -83,7 +83,7 @@ class LearnedMask:
         All n x n positions count, the first and last row and column among them, as in the paper's table; masks that are
         shared by the layers have no layer.
         """
-        rows = [{**key, "sparsity": sparsity(own)} for key, own in self._heads(self.kept)]
+        rows = [{**key, "sparsity": mask_sparsity(own)} for key, own in self._heads(self.kept)]
         rows.append({"layer": None, "head": None, "sparsity": self.sparsity})
         return self._frame(rows, SPARSITY_COLUMNS)
 

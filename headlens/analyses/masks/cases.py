@@ -11,7 +11,7 @@ from typing import Literal
 
 from headlens.analyses.masks.degrees import strength_of
 from headlens.analyses.masks.study_figures import FULL
-from headlens.corpora.graph_cache import GraphBook
+from headlens.corpora.graph_cache import GraphCache
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask import (
     AnyMaskSource,
@@ -22,7 +22,7 @@ from headlens.interventions.attention_mask import (
     WithoutDiagonal,
 )
 from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Pattern, Random, Star, Window, parts_of
-from headlens.runs.mask_option import read_layers, read_mask
+from headlens.runs.mask_option import parse_mask, read_layers
 
 Diagonal = Literal["kept", "dropped", "random"]
 GRAPH = "graph:"
@@ -31,7 +31,7 @@ _FEW = 8  # tokens, of which any mask with a diagonal shows it
 
 
 @dataclass(frozen=True)
-class Case:
+class MaskCase:
     """One training.
 
     Args:
@@ -90,7 +90,7 @@ class Case:
         """
         if self._made or self.whole:
             return None
-        found = PatternMask(Full()) if self.pattern == FULL else read_mask(self.pattern)
+        found = PatternMask(Full()) if self.pattern == FULL else parse_mask(self.pattern)
         if self.diagonal == "kept":
             return found
         return Controlled(found) if self.diagonal == "dropped" else Controlled(found, "random", self.seed)
@@ -104,7 +104,7 @@ class Case:
         if self._made or self.pattern == FULL:
             return True
         try:
-            source = read_mask(self.pattern)
+            source = parse_mask(self.pattern)
         except OptionError:
             return True
         length = min(_FEW, source.length) if isinstance(source, AttentionMask) else _FEW
@@ -115,7 +115,7 @@ class Case:
         """Whether the mask is made in the run, of texts or by training."""
         return self.graph is not None or self.strength is not None
 
-    def source(self, books: Mapping[str, GraphBook], learned: MaskSource | None = None) -> AnyMaskSource | None:
+    def source(self, books: Mapping[str, GraphCache], learned: MaskSource | None = None) -> AnyMaskSource | None:
         """The mask; None where nothing is masked.
 
         Args:
@@ -141,7 +141,7 @@ class Case:
         return float((masked if layers is None else masked[list(layers)]).double().mean())
 
     def sparsity_of_texts(
-        self, lengths: Mapping[int, int], books: Mapping[str, GraphBook], learned: MaskSource | None = None
+        self, lengths: Mapping[int, int], books: Mapping[str, GraphCache], learned: MaskSource | None = None
     ) -> float:
         """The same over the texts of a run, mean over texts.
 
@@ -158,7 +158,7 @@ class Case:
 
     def degrees(self) -> dict[str, float | None]:
         """Of patterns that are made of them, how many tokens are global, random, and near on each side."""
-        source = None if self.pattern == FULL or self._made else read_mask(self.pattern)
+        source = None if self.pattern == FULL or self._made else parse_mask(self.pattern)
         parts = [d for p in parts_of(source.pattern) for d in _degrees(p)] if isinstance(source, PatternMask) else []
         sums = {kind: [n for k, n in parts if k == kind] for kind in ("global", "random", "neighbour")}
         return {f"degree_{kind}": sum(found) if found else None for kind, found in sums.items()}
@@ -166,14 +166,14 @@ class Case:
 
 def cases(
     patterns: tuple[str, ...], layers: tuple[str | None, ...], seeds: tuple[int, ...], *, controls: bool
-) -> list[Case]:
+) -> list[MaskCase]:
     """All trainings, each once: no mask, every pattern in every range of layers, each without the diagonal, too.
 
     Of each seed that without a mask comes first, as the others are compared with it. The pattern `full` adds nothing to
     it but the diagonal dropped in the ranges.
 
     Args:
-        patterns: see `Case`.
+        patterns: see `MaskCase`.
         layers: ranges.
         seeds: each trains everything once.
         controls: whether diagonals are dropped, and as many random positions of attention without a mask.
@@ -181,10 +181,12 @@ def cases(
     whole: tuple[Diagonal, ...] = ("kept", "dropped", "random") if controls else ("kept",)
     found = []
     for seed in dict.fromkeys(seeds):
-        found += [Case(FULL, diagonal, None, seed) for diagonal in whole]
+        found += [MaskCase(FULL, diagonal, None, seed) for diagonal in whole]
         for pattern in dict.fromkeys(patterns):
             for own in dict.fromkeys(layers):
-                found += [Case(pattern, diagonal, own, seed) for diagonal in whole[:2] if (pattern, diagonal) != _WHOLE]
+                found += [
+                    MaskCase(pattern, diagonal, own, seed) for diagonal in whole[:2] if (pattern, diagonal) != _WHOLE
+                ]
     return list(dict.fromkeys(found))
 
 

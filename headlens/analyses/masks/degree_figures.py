@@ -18,7 +18,7 @@ from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, LEARNED, me
 from headlens.errors import counted
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.curves import draw_intervals, draw_level
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, short_names
 from headlens.plots.style import (
     FAINT,
@@ -153,10 +153,10 @@ def _handle(**looks: Any) -> Line2D:
 def _points(axes: Axes, rows: pd.DataFrame, forms: _Forms) -> None:
     for row in rows.to_dict("records"):
         own = pd.DataFrame([row])
-        x = 100 * numbers(own, "sparsity_texts")
+        x = 100 * float_column(own, "sparsity_texts")
         looks = forms.of(str(row["pattern"]))
         draw_intervals(axes, x, own, looks["color"])
-        axes.plot(x, numbers(own, "value"), linestyle="none", markersize=4.5, zorder=3, **looks)
+        axes.plot(x, float_column(own, "value"), linestyle="none", markersize=4.5, zorder=3, **looks)
 
 
 def _line(axes: Axes, rows: pd.DataFrame) -> None:
@@ -164,7 +164,7 @@ def _line(axes: Axes, rows: pd.DataFrame) -> None:
         return
     strengths = rows["pattern"].str.removeprefix(LEARNED).astype(float)
     rows = rows.loc[strengths.sort_values().index]
-    x, y = 100 * numbers(rows, "sparsity_texts"), numbers(rows, "value")
+    x, y = 100 * float_column(rows, "sparsity_texts"), float_column(rows, "value")
     draw_intervals(axes, x, rows, VERMILION)
     axes.plot(x, y, "D-", color=VERMILION, markersize=4.5, linewidth=1, zorder=4)
     for place, value, strength in zip(x, y, sorted(strengths), strict=True):
@@ -174,10 +174,10 @@ def _line(axes: Axes, rows: pd.DataFrame) -> None:
 def _named(axes: Axes, rows: pd.DataFrame, looks: dict[str, str]) -> None:
     for row in rows.to_dict("records"):
         own = pd.DataFrame([row])
-        x = 100 * numbers(own, "sparsity_texts")
+        x = 100 * float_column(own, "sparsity_texts")
         draw_intervals(axes, x, own, ORANGE)
         marker = looks[str(row["pattern"])]
-        axes.plot(x, numbers(own, "value"), marker, color=ORANGE, markersize=5, zorder=3, linestyle="none")
+        axes.plot(x, float_column(own, "value"), marker, color=ORANGE, markersize=5, zorder=3, linestyle="none")
 
 
 def _say(axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float], colour: str) -> None:
@@ -246,7 +246,7 @@ def _shares(rows: pd.DataFrame, layers: list[int]) -> npt.NDArray[np.float64]:
 
 def _title(key: tuple[Any, ...], rows: pd.DataFrame, degrees: pd.DataFrame) -> str:
     model, pattern, layers, diagonal = key
-    chosen = numbers(rows[rows["chosen"].astype(bool)], "degree")
+    chosen = float_column(rows[rows["chosen"].astype(bool)], "degree")
     said = [f"μ {pattern.removeprefix(LEARNED)}: mean {chosen.mean():.1f}"]
     said += [str(model)] * (len(set(degrees["model"])) > 1)
     said += [f"layers {layers}"] * (layers != "all") + ["no diagonal"] * (not diagonal)

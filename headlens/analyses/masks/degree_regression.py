@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.pages.formatting import escaped, markdown_lines, unsigned, value_text
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 
 KINDS = ("global", "random", "neighbour")
 EFFECTS_COLUMNS = [
@@ -71,9 +71,9 @@ def _of(key: dict[str, Any], rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     design = np.hstack([degrees, pd.get_dummies(rows["seed"]).to_numpy(np.float64)])
     if np.linalg.matrix_rank(design) < design.shape[1]:
         return
-    values = numbers(rows, "value")
+    values = float_column(rows, "value")
     fitted = OLS(values, design).fit()
-    open_share = OLS(1 - numbers(rows, "sparsity_texts"), design).fit().params
+    open_share = OLS(1 - float_column(rows, "sparsity_texts"), design).fit().params
     known = fitted.df_resid > 0
     spread = float(((values - values.mean()) ** 2).sum())
     bounds: npt.NDArray[np.float64] = fitted.conf_int() if known else np.full((len(kinds), 2), np.nan)

@@ -15,7 +15,7 @@ from headlens.analyses.masks.study_figures import LEARNED
 from headlens.analyses.training.training_callbacks import check_strength
 from headlens.errors import OptionError
 from headlens.interventions.gumbel_degrees import GumbelDegrees
-from headlens.interventions.learned_mask import Scope, SoftMask, SoftMaskOptions
+from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope
 from headlens.interventions.patterns import BigBird
 
 # What a grid calls the degrees, and what the pattern does.
@@ -103,7 +103,7 @@ class DegreeOptions:
             layers: in which layers it holds; None for all.
             diagonal: whether a token may look at itself.
         """
-        mask = SoftMaskOptions(
+        mask = LearnedMaskOptions(
             longest,
             structured=True,
             per_layer=True,
@@ -118,7 +118,7 @@ def strength_of(pattern: str) -> float | None:
     return float(pattern.removeprefix(LEARNED)) if pattern.startswith(LEARNED) else None
 
 
-def degree_rows(mask: SoftMask) -> list[dict[str, Any]]:
+def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
     """The distribution of the degree of every head: layer, head, degree, p, and which degree is chosen in the end.
 
     Heads are None where those of a layer share a distribution.

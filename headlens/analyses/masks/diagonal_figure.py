@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from headlens.analyses.masks.study_figures import CONTROLS, FULL, means
 from headlens.pages.formatting import DELTA
 from headlens.plots.curves import VALUES
-from headlens.plots.point_rows import Group, PointPanel, point_rows
+from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.style import FAINT, VERMILION
 
 _COLOURS = {"random": FAINT, "dropped": VERMILION}
@@ -53,10 +53,10 @@ def _name(row: dict[Any, Any]) -> str:
     return str(row["task"]) if row["layers"] == "all" else f"{row['task']}, layers {row['layers']}"
 
 
-def _groups(rows: pd.DataFrame) -> list[Group]:
+def _groups(rows: pd.DataFrame) -> list[PointGroup]:
     groups = []
     for control, colour in _COLOURS.items():
         own = rows[rows["control"] == control]
         differences = own[list(DELTA)].set_axis(list(VALUES), axis=1)
-        groups.append(Group(CONTROLS[control], colour, own["name"].tolist(), differences))
+        groups.append(PointGroup(CONTROLS[control], colour, own["name"].tolist(), differences))
     return groups

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from headlens.analyses.masks.study_figures import BLOCK, FULL, means
 from headlens.plots.mask_points import short_names
-from headlens.plots.point_rows import Group, PointPanel, point_rows
+from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.style import BLUE, GREEN, ORANGE, PURPLE, SKY, VERMILION
 
 _COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
@@ -46,5 +46,5 @@ def _panel(rows: pd.DataFrame, ranges: list[str], about: str, title: str) -> Poi
         own = others[others["layers"].astype(str) == layers]
         label = "all layers" if layers == "all" else f"layers {layers}"
         shown = [names[str(pattern)] for pattern in own["pattern"]]
-        groups.append(Group(label, _COLOURS[number % len(_COLOURS)], shown, own))
+        groups.append(PointGroup(label, _COLOURS[number % len(_COLOURS)], shown, own))
     return PointPanel(about, list(names.values()), groups, full, "no mask", title)

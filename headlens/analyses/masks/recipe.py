@@ -10,26 +10,26 @@ from typing import Any
 import pandas as pd
 
 from headlens.analyses.dam.sweep import forget_masks
-from headlens.analyses.masks.cases import GRAPH, Case, cases
+from headlens.analyses.masks.cases import GRAPH, MaskCase, cases
 from headlens.analyses.masks.degree_regression import degree_effects
 from headlens.analyses.masks.degrees import DegreeOptions, parse_grid
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy
 from headlens.analyses.training.sweep import SweepRun
-from headlens.analyses.training.training_set_options import LessonData, Opened
+from headlens.analyses.training.training_set_options import OpenedTraining, TrainingSetOptions
 from headlens.corpora.parsers import make_parser
 from headlens.corpora.word_graphs import parse_graph
 from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, PatternMask
 from headlens.interventions.pattern_parser import parse_pattern
-from headlens.interventions.patterns import Pattern, masked, sparsity
+from headlens.interventions.patterns import Pattern, count_masked, pattern_sparsity
 from headlens.models.loading import DEMO, ModelOptions
 from headlens.runs.mask_option import read_layers
-from headlens.runs.model_record import model_facts
-from headlens.runs.output_options import Place
+from headlens.runs.model_record import model_record
+from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.training.options import LoopOptions, TrainingOptions
+from headlens.training.hyperparameters import LoopOptions, TrainingOptions
 
 # Shares masked at n = 128 with and without the diagonal, in per cent, as printed: Shi et al. 2021, last table.
 PAPER = {
@@ -72,7 +72,7 @@ class StudyRequest:
     """
 
     model: str = DEMO
-    lesson: LessonData = field(default_factory=LessonData)
+    lesson: TrainingSetOptions = field(default_factory=TrainingSetOptions)
     mask: tuple[str, ...] = ()
     grid: str | None = None
     graph: tuple[str, ...] = ()
@@ -103,7 +103,7 @@ class StudyRequest:
             raise OptionError("--parser is about graphs, and there is none.", "Name some with --graph.")
         make_parser(self.parser, keep_words=False)
 
-    def cases(self, patterns: Sequence[str]) -> list[Case]:
+    def cases(self, patterns: Sequence[str]) -> list[MaskCase]:
         """All trainings; without the diagonal only what has one.
 
         Args:
@@ -144,7 +144,7 @@ class MasksRequest:
     no_diagonal: bool = False
     study: StudyRequest | None = None
     figures: bool = True
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
         if not 1 <= self.length <= LONGEST:
@@ -198,9 +198,9 @@ def _trained(
         forget_masks(run.path)
     loaded = run.load(study.model, study.model_options)
     offline = study.model_options.offline
-    facts: dict[str, Any] = {"models": [model_facts(loaded, loaded.short_name)]}
+    facts: dict[str, Any] = {"models": [model_record(loaded, loaded.short_name)]}
 
-    def opened(seed: int) -> Opened:
+    def opened(seed: int) -> OpenedTraining:
         found = study.lesson.open(run, loaded, seed, offline=offline)
         # The data is the same for all seeds.
         facts.setdefault("lesson", found.lesson.facts)
@@ -229,7 +229,7 @@ def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:
     rows = []
     for name, pattern in patterns.items():
         for diagonal in (True, False):
-            count = masked(pattern, n, diagonal=diagonal)
+            count = count_masked(pattern, n, diagonal=diagonal)
             printed = PAPER.get(name, ()) if n == _PAPER_LENGTH else ()
             rows.append(
                 {
@@ -238,7 +238,7 @@ def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:
                     "head": None,
                     "diagonal": diagonal,
                     "n": n,
-                    "sparsity": sparsity(pattern, n, diagonal=diagonal),
+                    "sparsity": pattern_sparsity(pattern, n, diagonal=diagonal),
                     "masked": count,
                     "allowed": n * n - count,
                     "paper_sparsity": round(printed[not diagonal] / 100, 4) if printed else float("nan"),

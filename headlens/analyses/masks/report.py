@@ -39,11 +39,11 @@ from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.errors import counted
 from headlens.interventions.pattern_parser import parse_pattern
 from headlens.interventions.patterns import Allowed
-from headlens.pages.command_report import Caption, Drawings, Kind, Together
+from headlens.pages.command_report import Caption, CommandReport, Drawings, Together
 from headlens.pages.formatting import DELTA, value_text
 from headlens.pages.page_tables import PageTable, page_table
 from headlens.plots.curves import VALUES
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 from headlens.plots.style import (
     FULL_WIDTH,
     HEADING_SIZE,
@@ -126,7 +126,7 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
 
 def _title(rows: pd.DataFrame, name: str) -> str:
     """Name, and the share that is masked with and without the diagonal."""
-    shares = {bool(d): 100 * s for d, s in zip(rows["diagonal"], numbers(rows, "sparsity"), strict=True)}
+    shares = {bool(d): 100 * s for d, s in zip(rows["diagonal"], float_column(rows, "sparsity"), strict=True)}
     without = f" ({shares[False]:.1f} no diagonal)" if False in shares else ""
     return f"{name}\n{shares[True]:.1f} % masked{without}" if True in shares else name
 
@@ -321,7 +321,7 @@ CAPTIONS = {
     ),
 }
 
-MASKS = Kind(
+MASKS = CommandReport(
     tables={
         "sparsity": Columns(
             numbers=("layer", "head", "n", "sparsity"),

@@ -15,14 +15,14 @@ from transformers import PreTrainedModel
 from headlens.analyses.dam.learning import DamOptions, learn_mask, made_mask
 from headlens.analyses.dam.sweep import MASKS, save_mask
 from headlens.analyses.dam.tables import LearnedMask
-from headlens.analyses.masks.cases import Case
+from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.degrees import DegreeOptions, degree_rows, degrees_table, mean_degree, unsettled
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.analyses.training.sweep import Baseline, Record, Trainings, told_of_trainings
-from headlens.analyses.training.training_callbacks import How
-from headlens.analyses.training.training_set import Lesson
-from headlens.analyses.training.training_set_options import Opened
-from headlens.attention.attach_edit import keeping
+from headlens.analyses.training.training_callbacks import TrainingCallbacks
+from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_set_options import OpenedTraining
+from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.parsers import Parser
 from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, AttentionMask
@@ -31,8 +31,8 @@ from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.mask_option import mask_edit
 from headlens.runs.run import Run
-from headlens.tasks.base import Task
-from headlens.training.options import TrainingOptions
+from headlens.tasks.task import Task
+from headlens.training.hyperparameters import TrainingOptions
 
 MASKS_COLUMNS = [
     *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),
@@ -47,18 +47,18 @@ _DEGREES = (
 _UNSETTLED = 0.1  # share of the heads from which on a note is due
 
 
-def under(model: PreTrainedModel, case: Case, books: Books) -> AbstractContextManager[None]:
+def under(model: PreTrainedModel, case: MaskCase, books: Books) -> AbstractContextManager[None]:
     """Inside, a model runs under the mask of a case; graphs are in the books."""
     source = case.source(books)
-    return nullcontext() if source is None else keeping(model, mask_edit(model, source, case.layers))
+    return nullcontext() if source is None else attach_edit(model, mask_edit(model, source, case.layers))
 
 
 def fine_tuned(
     loaded: LoadedModel,
-    lesson: Lesson,
-    case: Case,
+    lesson: TrainingSet,
+    case: MaskCase,
     training: TrainingOptions,
-    how: How | None = None,
+    how: TrainingCallbacks | None = None,
     books: Books | None = None,
 ) -> PreTrainedModel:
     """A copy of a model that was trained under a mask; it does not hold it.
@@ -120,7 +120,7 @@ class MaskStudy:
     """
 
     run: Run
-    opened: Callable[[int], Opened]
+    opened: Callable[[int], OpenedTraining]
     training: TrainingOptions
     n: int = 128
     longest: int | None = None
@@ -132,7 +132,7 @@ class MaskStudy:
         """What all trainings share."""
         return Trainings(self.run, self.training, self.longest)
 
-    def tables(self, wanted: list[Case]) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    def tables(self, wanted: list[MaskCase]) -> tuple[dict[str, pd.DataFrame], list[str]]:
         """`masks`, where degrees are learned also `degrees`, and what to know about them.
 
         Raises:
@@ -176,7 +176,7 @@ class MaskStudy:
             notes.append(_DEGREES.format(n=round(texts.mean_length) if texts else self.n))
         return found, list(dict.fromkeys(notes))
 
-    def _check(self, opened: Opened, wanted: list[Case], texts: StudyTexts) -> None:
+    def _check(self, opened: OpenedTraining, wanted: list[MaskCase], texts: StudyTexts) -> None:
         """What is wrong with a mask is told before anything is trained."""
         for case in wanted:
             source = case.source(texts.books)
@@ -192,11 +192,13 @@ class MaskStudy:
             with under(opened.loaded.model, case, texts.books):
                 pass
 
-    def _of(self, opened: Opened, case: Case, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
+    def _of(self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
         train = self._trained if case.strength is None else self._learned
         return self.trainings.remembered(case.name, lambda: train(opened, case, texts, baseline), CaseOutcome)
 
-    def _trained(self, opened: Opened, case: Case, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
+    def _trained(
+        self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None
+    ) -> CaseOutcome:
         with self.trainings.followed(case.name, case.words, opened.lesson.data) as how:
             model = fine_tuned(opened.loaded, opened.lesson, case, self.training, how, texts.books)
         with under(model, case, texts.books):
@@ -204,7 +206,9 @@ class MaskStudy:
         compared_with = vars(own.as_baseline) if case.whole else {}
         return CaseOutcome(case.name, own.metrics, own.notes, **compared_with)
 
-    def _learned(self, opened: Opened, case: Case, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
+    def _learned(
+        self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None
+    ) -> CaseOutcome:
         """Model and degrees learned together, and measured under the mask that is left."""
         assert case.strength is not None
         training = replace(self.training, seed=case.seed)
@@ -218,12 +222,12 @@ class MaskStudy:
             save_mask(self.run.path / place, LearnedMask.of(case.name, found.mask), found)
         return CaseOutcome(case.name, own.metrics, own.notes, place, degree_rows(found.mask))
 
-    def _dam(self, case: Case, texts: StudyTexts) -> tuple[DamOptions, Scope]:
+    def _dam(self, case: MaskCase, texts: StudyTexts) -> tuple[DamOptions, Scope]:
         longest = max(self.n, texts.longest)
         dam = self.degrees.dam(longest, case.layers, diagonal=case.diagonal == "kept")
         return dam, self.degrees.scope(round(texts.mean_length))
 
-    def _rows(self, case: Case, outcome: CaseOutcome, texts: StudyTexts) -> list[Record]:
+    def _rows(self, case: MaskCase, outcome: CaseOutcome, texts: StudyTexts) -> list[Record]:
         learned = AttentionMask.load(self.run.path / outcome.mask) if outcome.mask and self.run.writes else None
         degrees = case.degrees()
         if outcome.degrees:
@@ -247,14 +251,14 @@ def _chance(task: Task, baseline: Baseline | None) -> dict[str, float | None]:
     return {task.metrics[0]: task.chance(np.array(baseline.records, np.float64))}
 
 
-def _settling(case: Case, outcome: CaseOutcome) -> list[str]:
+def _settling(case: MaskCase, outcome: CaseOutcome) -> list[str]:
     share = unsettled(outcome.degrees) if outcome.degrees else 0.0
     if share <= _UNSETTLED:
         return []
     return [f"{case.words}: {share:.0%} of the heads have not settled on a degree; more updates let them."]
 
 
-def _key(case: Case) -> Record:
+def _key(case: MaskCase) -> Record:
     return {
         "pattern": case.pattern,
         "layers": case.layers or "all",

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_lines, share_text, value_text
 from headlens.plots.curves import VALUES, draw_level, legend_below
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, count_curves, draw_masks, short_names
 from headlens.plots.style import (
     FULL_WIDTH,
@@ -102,9 +102,9 @@ def delta(values: pd.Series, whole: pd.Series | None) -> dict[str, float]:
 
 
 def _mean(rows: pd.DataFrame) -> dict[str, Any]:
-    found = numbers(rows, "value")
+    found = float_column(rows, "value")
     if len(found) == 1:
-        return {name: float(numbers(rows, name)[0]) for name in VALUES} | {"seeds": 1}
+        return {name: float(float_column(rows, name)[0]) for name in VALUES} | {"seeds": 1}
     return dict(zip(VALUES, mean_interval(found), strict=True)) | {"seeds": len(found)}
 
 
@@ -186,7 +186,7 @@ def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
 def _cell(rows: pd.DataFrame, names: Sequence[str] = VALUES) -> str:
     if rows.empty:
         return NOTHING
-    value, low, high = (float(numbers(rows, name)[0]) for name in names)
+    value, low, high = (float(float_column(rows, name)[0]) for name in names)
     return value_text(value, low, high)
 
 

@@ -24,7 +24,7 @@ from headlens.analyses.masks.study_figures import (
 from headlens.errors import counted
 from headlens.pages.formatting import DELTA, escaped, markdown_lines, share_text, value_text
 from headlens.plots.curves import VALUES
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import short_names
 from headlens.runs.reading import RecordedRun
 from headlens.statistics.means import mean_interval
@@ -181,7 +181,7 @@ def _independent(rows: pd.DataFrame, names: Sequence[str]) -> tuple[float, float
         rows: one for each task.
         names: of the columns with the value and the ends of its interval.
     """
-    value, *ends = (numbers(rows, name) for name in names)
+    value, *ends = (float_column(rows, name) for name in names)
     low, high = (float(np.linalg.norm(end - value)) / len(rows) for end in ends)
     mean = float(value.mean())
     return mean, mean - low, mean + high

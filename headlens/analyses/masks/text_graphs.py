@@ -11,25 +11,25 @@ from typing import Any
 
 import numpy as np
 
-from headlens.analyses.training.training_set_options import Opened
+from headlens.analyses.training.training_set_options import OpenedTraining
 from headlens.corpora.conllu import write_conllu
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder
-from headlens.corpora.graph_cache import GraphBook
+from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.parsers import Parser, SpacyParser, TreebankParser
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import split_words
-from headlens.corpora.word_graphs import Floats, GraphOptions, Words, form_means, parse_graph, word_graph
+from headlens.corpora.word_graphs import Floats, GraphOptions, GraphWords, form_means, parse_graph, word_graph
 from headlens.errors import CorpusError, OptionError
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.runs.run import Run
-from headlens.tasks.base import Prepared
 from headlens.tasks.examples import TextExample
+from headlens.tasks.task import PreparedExample
 
 TREES = "parsed.conllu"
 _BATCH = 256  # examples that are parsed together
 Row = tuple[str, ...]  # the text or the two texts of a row
-Books = Mapping[str, GraphBook]  # by the graphs' words
+Books = Mapping[str, GraphCache]  # by the graphs' words
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class StudyTexts:
         return sum(n * own for n, own in self.lengths.items()) / self.count
 
 
-def study_texts(run: Run, opened: Opened, graphs: Iterable[str], parser: Parser | None = None) -> StudyTexts:
+def study_texts(run: Run, opened: OpenedTraining, graphs: Iterable[str], parser: Parser | None = None) -> StudyTexts:
     """The texts that are learned and measured on, and their graphs, which are made once in a run and kept.
 
     Args:
@@ -84,7 +84,11 @@ def study_texts(run: Run, opened: Opened, graphs: Iterable[str], parser: Parser 
 
 
 def _kept_books(
-    run: Run, loaded: LoadedModel, prepared: list[Prepared], graphs: Mapping[str, GraphOptions], parser: Parser | None
+    run: Run,
+    loaded: LoadedModel,
+    prepared: list[PreparedExample],
+    graphs: Mapping[str, GraphOptions],
+    parser: Parser | None,
 ) -> Books:
     places = {name: run.kept(f"graphs-{number}.npz") for number, name in enumerate(graphs)}
     if not run.processes.share(all(place.is_file() for place in places.values())):
@@ -98,7 +102,7 @@ def _kept_books(
             with atomic_path(place) as path:
                 books[name].save(path)
         run.processes.gather(None)
-    return {name: GraphBook.load(place) for name, place in places.items()}
+    return {name: GraphCache.load(place) for name, place in places.items()}
 
 
 def _write_trees(trees: Iterable[Sentence], path: Path) -> None:
@@ -111,12 +115,12 @@ def _write_trees(trees: Iterable[Sentence], path: Path) -> None:
 
 def make_books(
     loaded: LoadedModel,
-    prepared: Iterable[Prepared],
+    prepared: Iterable[PreparedExample],
     graphs: Mapping[str, GraphOptions],
     parser: Parser | None = None,
     advance: Callable[[int], None] = lambda _: None,
     trees: dict[str, Sentence] | None = None,
-) -> dict[str, GraphBook]:
+) -> dict[str, GraphCache]:
     """The graphs of all texts of some examples, of every kind in a book.
 
     All graphs are over the same words: the parser's, or without a parser letters and punctuation, see `split_words`.
@@ -139,7 +143,7 @@ def make_books(
     static = _static(parser) if "spacy" in wanted else None
     if parser is None and any(options.kind == "syntax" for options in graphs.values()):
         raise OptionError("A syntax graph needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
-    books = {name: GraphBook(name, vars(options)) for name, options in graphs.items()}
+    books = {name: GraphCache(name, vars(options)) for name, options in graphs.items()}
     encoder = SentenceEncoder(tokenizer_of(loaded), pairing="joined")
     examples = iter(prepared)
     while group := list(islice(examples, _BATCH)):
@@ -150,7 +154,7 @@ def make_books(
             if any(ids not in book for book in books.values()):
                 sequence = _encoded(encoder, sentences, ids)
                 second = len(texts[0]) + 1 if len(texts) > 1 else None
-                words = Words.of(sequence, "\x1e".join(texts), second, embeddings)
+                words = GraphWords.of(sequence, "\x1e".join(texts), second, embeddings)
                 by_form = words if static is None else replace(words, vectors=static(sequence))
                 for name, options in graphs.items():
                     own = by_form if options.vectors == "spacy" else words
@@ -172,7 +176,7 @@ def _static(parser: Parser | None) -> Callable[[EncodedSequence], Floats]:
     return lambda sequence: form_means(sequence, parser.vectors([word.form for word in sequence.sentence.words]))
 
 
-def _texts_of_rows(prepared: Prepared) -> list[Row]:
+def _texts_of_rows(prepared: PreparedExample) -> list[Row]:
     """The text or the two texts of every row of an example."""
     example, rows = prepared.example, len(prepared.rows)
     if isinstance(example, TextExample):

@@ -9,15 +9,15 @@ from itertools import islice
 
 from headlens.analyses.planning.counted import DATA
 from headlens.analyses.planning.model_sizes import PlannedModel
+from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import CorpusOptions, open_corpus
-from headlens.corpora.summary import summarise
 from headlens.errors import CorpusError
-from headlens.runs.progress import Reporter, Silent
+from headlens.runs.progress import Reporter, SilentReporter
 from headlens.tasks.catalogue import find_task
 from headlens.tasks.data_option import TaskData
+from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.examples import texts_of, words_of
-from headlens.tasks.sources import SourceCounts
 
 HUB = "hub:"
 _SAMPLE = 200  # texts that say how many tokens a word has
@@ -80,7 +80,7 @@ def corpus_size(
     corpus = open_corpus(spec, options)
     if spec.startswith(HUB):
         return _of_hub(spec.removeprefix(HUB), options.split, options.limit)
-    with (reporter or Silent()).progress(f"reading {corpus.name}", None) as advance:
+    with (reporter or SilentReporter()).progress(f"reading {corpus.name}", None) as advance:
         found = summarise(corpus, advance)
     words = found.words / found.sentences / (2 if _paired(corpus) else 1)
     sample = ((example.source.text, len(example.source.words)) for example in corpus)

@@ -21,7 +21,7 @@ from headlens.analyses.planning.counted import MODELS
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions, choose_device, load, local_or_hub, quiet
-from headlens.models.loading_errors import Asked, explained
+from headlens.models.loading_errors import LoadRequest, explained
 from headlens.models.tokenizers import load_tokenizer
 from headlens.network import hub_answers
 from headlens.training.architectures import PREFIX, shape_of
@@ -107,7 +107,7 @@ def _own(loaded: LoadedModel) -> PlannedModel:
 
 
 def _from_hub(name: str, options: ModelOptions) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:
-    with explained(name, Asked(options.revision, options.offline, options.allow_pickle)), quiet():
+    with explained(name, LoadRequest(options.revision, options.offline, options.allow_pickle)), quiet():
         shared: dict[str, Any] = {
             "revision": options.revision or "main",
             "local_files_only": options.offline or not hub_answers(),

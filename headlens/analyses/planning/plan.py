@@ -14,9 +14,9 @@ from headlens.analyses.planning.speed import Kind, Speed, measure_speed
 from headlens.attention.normalizers import Entmax
 from headlens.corpora.sources import CorpusOptions
 from headlens.models.loading import ModelOptions
-from headlens.runs.progress import Reporter, Silent
+from headlens.runs.progress import Reporter, SilentReporter
 from headlens.tasks.data_option import TaskData
-from headlens.training.options import Precision
+from headlens.training.hyperparameters import Precision
 
 # Seconds in which programs are read, and tables and figures written.
 START = 12.0
@@ -131,7 +131,7 @@ class Planner:
     """
 
     command: str
-    reporter: Reporter = field(default_factory=Silent)
+    reporter: Reporter = field(default_factory=SilentReporter)
     precision: Precision = "no"
     attention: Entmax | None = None
     models: list[PlannedModel] = field(default_factory=list)

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 
 from headlens.attention.model_normalizer import attention_of, switch
 from headlens.attention.normalizers import Entmax
-from headlens.training.options import Precision
+from headlens.training.hyperparameters import Precision
 
 Kind = Literal["forward", "backward", "written"]
 _FIRST = 256  # tokens of the first batch that is timed

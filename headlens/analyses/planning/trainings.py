@@ -13,14 +13,14 @@ from headlens.analyses.prune.recipe import PruneRequest
 from headlens.analyses.sparsefinder.recipe import SparsefinderRequest
 from headlens.analyses.training.task_recipe import FineTuneRequest
 from headlens.analyses.training.text_recipe import TrainRequest
-from headlens.analyses.training.training_set_options import TEXT, LessonData
+from headlens.analyses.training.training_set_options import TEXT, TrainingSetOptions
 from headlens.attention.model_normalizer import SOFTMAX
 from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.sources import CorpusOptions
 from headlens.models.loading import DEMO
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
-from headlens.training.options import LoopOptions
+from headlens.training.hyperparameters import LoopOptions
 
 # What a step costs beside a plain one (tests/benchmarks/gates.py, dam.py).
 GATED = 1.05
@@ -206,7 +206,7 @@ def _evaluations(planner: Planner, every: int, loop: _Loop, held: DataSize) -> N
     planner.add(Work(text, tokens=held.tokens, each=times, batch_tokens=loop.options.batch_tokens, length=loop.length))
 
 
-def _lesson(planner: Planner, lesson: LessonData, *, offline: bool) -> tuple[DataSize, DataSize]:
+def _lesson(planner: Planner, lesson: TrainingSetOptions, *, offline: bool) -> tuple[DataSize, DataSize]:
     """What is learned, and what is measured on."""
     if lesson.data.task in TEXT:
         options = lesson.corpus_options(offline=offline)

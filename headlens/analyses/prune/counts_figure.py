@@ -12,9 +12,9 @@ from matplotlib.figure import Figure
 from headlens.analyses.prune.map_figure import GateScale
 from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, penalty_text
 from headlens.heads import STACKS
-from headlens.plots.axis_labels import FAMILY, plain
+from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import BAR_SLOT, add_bars, paint
-from headlens.plots.head_grid import Grid, Panel, each, flow, has_numbers, lay_out, numbers
+from headlens.plots.head_grid import Grid, Panel, each, float_column, flow, has_numbers, head_grid_figure
 from headlens.plots.style import INK, PALE, SMALLEST_SIZE, TICK_SIZE
 
 _ALL = "all"
@@ -39,7 +39,7 @@ def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
         return None
     found = list(_panels(gated_runs(gates)))
     plan = flow([(model, item) for model, item, _ in found], _ABREAST)
-    sheet = lay_out(plan, "Heads left per layer, by λ", side=BAR_SLOT + 0.15, foot=_FOOT)
+    sheet = head_grid_figure(plan, "Heads left per layer, by λ", side=BAR_SLOT + 0.15, foot=_FOOT)
     most = max(float(np.nanmax(item.values)) for _, item, _ in found)
     scale = GateScale("heads left (white: none)", 1e-12, most, PALE, "min")
     for (axes, item), (*_, names) in zip(each(sheet, plan), found, strict=True):
@@ -65,7 +65,7 @@ def _panels(runs: Sequence[GatedRun]) -> Iterator[tuple[str, Panel, list[str]]]:
 
 def _counts(rows: pd.DataFrame, layers: int) -> Grid:
     """How many heads of every layer are open; NaN for layers with a gate that is not known."""
-    gates = numbers(rows, "gate")
+    gates = float_column(rows, "gate")
     opened = pd.Series(np.where(np.isnan(gates), np.nan, gates > 0), index=rows["layer"].to_numpy(int))
     counts = opened.groupby(level=0).sum(min_count=1).where(opened.notna().groupby(level=0).all())
     return np.asarray(counts.reindex(range(layers)), np.float64)
@@ -91,6 +91,6 @@ def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
     """Write λ below the columns, upwards where cells are too narrow."""
     fits = _DIGIT * TICK_SIZE / 72 * max(map(len, names)) <= 0.9 * width
     axes.set_xlabel("λ")
-    axes.set_xticks(range(len(names)), [plain(name) for name in names], rotation=0 if fits else 90)
+    axes.set_xticks(range(len(names)), [drawable_text(name) for name in names], rotation=0 if fits else 90)
     for label in axes.get_xticklabels():
         label.set(fontsize=TICK_SIZE if fits else TICK_SIZE - 1, fontfamily=FAMILY, color=INK)

@@ -11,7 +11,7 @@ from headlens.analyses.prune.map_figure import GATES, paint_gates, panel_of
 from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads
 from headlens.plots.cell_drawing import BAR_SLOT, add_bars
 from headlens.plots.export import Animation
-from headlens.plots.head_grid import Panel, each, flow, has_numbers, lay_out
+from headlens.plots.head_grid import Panel, each, flow, has_numbers, head_grid_figure
 
 MOST_FRAMES = 20
 
@@ -36,7 +36,7 @@ def _film(run: GatedRun) -> Animation:
     steps = _frames(run)
     rows = flow([(run.model, item) for item in _panels(run, steps[0])])
     title = f"Gates of {run.model}, {run.label}" if run.model else f"Gates, {run.label}"
-    sheet = lay_out(rows, f"{title}\n{_state(run, steps[0])}", side=BAR_SLOT + 0.15, tallest_cell=0.24)
+    sheet = head_grid_figure(rows, f"{title}\n{_state(run, steps[0])}", side=BAR_SLOT + 0.15, tallest_cell=0.24)
     add_bars(sheet, GATES)
     words = sheet.figure.texts[0]
     first_lines = words.get_text().rpartition("\n")[0]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from headlens.analyses.prune.summary import TRAINED, heads_left, is_unpruned, main_rows
 from headlens.analyses.prune.sweep_runs import gated_runs
+from headlens.analyses.prune.sweep_summary import TRAINED, count_heads_left, is_unpruned, main_rows
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS
 from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadWords
@@ -40,7 +40,7 @@ def gate_findings(run: RecordedRun) -> list[str]:
         pruned = rows[~is_unpruned(rows) & (rows["init"] == TRAINED)]
         if pruned.empty:
             continue
-        left = heads_left(pruned)
+        left = count_heads_left(pruned)
         for place in dict.fromkeys((int(np.argmax(left)), int(np.argmin(left)))):
             row, count = pruned.iloc[place], int(left[place])
             value, low, high = (number_text(float(row[name])) for name in ("value", "ci_low", "ci_high"))

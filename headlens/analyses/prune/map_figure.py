@@ -17,7 +17,7 @@ from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads,
 from headlens.heads import STACKS
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar, edges
-from headlens.plots.head_grid import LINE, TOP, Panel, has_numbers, number_axes, numbers, panel
+from headlens.plots.head_grid import LINE, TOP, Panel, float_column, has_numbers, number_axes, panel
 from headlens.plots.style import (
     COLUMN_WIDTH,
     FULL_WIDTH,
@@ -120,7 +120,7 @@ def gate_maps(gates: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
 
 def panel_of(rows: pd.DataFrame, title: str = "") -> Panel:
     """The gates of one stack at one update."""
-    return panel(rows, numbers(rows, "gate"), title)
+    return panel(rows, float_column(rows, "gate"), title)
 
 
 def paint_gates(axes: Axes, item: Panel) -> None:

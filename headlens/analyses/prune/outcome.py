@@ -12,7 +12,7 @@ UNPRUNED = "unpruned"
 
 
 @dataclass(frozen=True)
-class Outcome:
+class PenaltyOutcome:
     """What one run of a sweep gave; everything in it can be written as JSON.
 
     Args:
@@ -57,6 +57,6 @@ class Outcome:
         """Gates that are neither closed nor 1."""
         return sum(0.0 < value < 1.0 for value in self.values.values())
 
-    def with_scratch(self, metrics: list[Record], checkpoint: str | None, notes: Sequence[str] = ()) -> Outcome:
+    def with_scratch(self, metrics: list[Record], checkpoint: str | None, notes: Sequence[str] = ()) -> PenaltyOutcome:
         """The same with a model that was trained from random weights."""
         return replace(self, scratch=metrics, scratch_checkpoint=checkpoint, scratch_notes=list(notes))

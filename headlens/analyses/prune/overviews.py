@@ -10,10 +10,10 @@ import pandas as pd
 
 from headlens.analyses.prune.results_table import result_digits, results_table
 from headlens.analyses.prune.roles_figure import Bar, RoleSet, role_sets
-from headlens.analyses.prune.summary import SCRATCH, TRAINED, UNPRUNED
 from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads, penalty_text
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, named, page_table, tables_of
-from headlens.plots.head_grid import numbers
+from headlens.analyses.prune.sweep_summary import SCRATCH, TRAINED, UNPRUNED
+from headlens.pages.page_tables import Cell, PageTable, interval_cell, page_table, run_label, tables_of
+from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import NONE
 from headlens.runs.reading import RecordedRun
 
@@ -24,7 +24,7 @@ _WORDS = {TRAINED: "from trained", SCRATCH: "from scratch"}
 def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
     """Heads left and the task's metrics, from a trained model and from scratch."""
     records = [
-        named(run, runs) | record
+        run_label(run, runs) | record
         for run, sweep in tables_of(runs, "sweep")
         for _, rows in results_table(sweep).groupby(["model", "task", "metric"], sort=False)
         for record in _results(rows)
@@ -39,7 +39,7 @@ def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
 def remaining_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """How many heads each run left in which stack, and which where they are few."""
     records = [
-        named(run, runs) | _remaining(own, stack)
+        run_label(run, runs) | _remaining(own, stack)
         for run, gates in tables_of(runs, "gates")
         for own in gated_runs(gates)
         for stack in own.stacks
@@ -54,7 +54,7 @@ def remaining_heads(runs: Sequence[RecordedRun]) -> PageTable:
 def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
     """For every role of a stack with how few heads it still occurs, those that last longest first."""
     records = [
-        named(run, runs) | record
+        run_label(run, runs) | record
         for run, roles in tables_of(runs, "roles")
         for own in role_sets(roles)
         for record in _lasting(own)
@@ -67,11 +67,11 @@ def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
 
 
 def _results(rows: pd.DataFrame) -> list[dict[str, Any]]:
-    every = np.concatenate([numbers(rows, f"{init}{end}") for init in _WORDS for end in ("", "_low", "_high")])
+    every = np.concatenate([float_column(rows, f"{init}{end}") for init in _WORDS for end in ("", "_low", "_high")])
     known = every[np.isfinite(every)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     ends = low, high if high > low else low + 1.0
-    whole = numbers(rows[rows["run"] == UNPRUNED], TRAINED)
+    whole = float_column(rows[rows["run"] == UNPRUNED], TRAINED)
     level = float(whole[0]) if whole.size else float("nan")
     return [_result(row, level, ends, result_digits(rows)) for row in rows.to_dict("records")]
 
@@ -91,7 +91,7 @@ def _result(row: Mapping[Any, Any], level: float, ends: tuple[float, float], dig
 
 def _remaining(run: GatedRun, stack: str) -> dict[str, Any]:
     rows = run.last[run.last["stack"] == stack]
-    left = rows[numbers(rows, "gate") > 0].sort_values(["layer", "head"])
+    left = rows[float_column(rows, "gate") > 0].sort_values(["layer", "head"])
     names = [f"{layer}.{head}" for layer, head in zip(left["layer"], left["head"], strict=True)]
     empty = sorted(set(rows["layer"]) - set(left["layer"]))
     return {

@@ -10,11 +10,18 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.prune.summary import SCRATCH, TRAINED, gated_stacks, heads_left, is_unpruned, main_rows
 from headlens.analyses.prune.sweep_runs import penalty_text
-from headlens.plots.axis_labels import plain
+from headlens.analyses.prune.sweep_summary import (
+    SCRATCH,
+    TRAINED,
+    count_heads_left,
+    gated_stacks,
+    is_unpruned,
+    main_rows,
+)
+from headlens.plots.axis_labels import drawable_text
 from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below
-from headlens.plots.head_grid import LINE, TOP, has_numbers, numbers
+from headlens.plots.head_grid import LINE, TOP, float_column, has_numbers
 from headlens.plots.style import (
     BLUE,
     FULL_WIDTH,
@@ -92,7 +99,7 @@ def _sets(rows: pd.DataFrame) -> list[_Set]:
     for (model, stacks), own in runs.groupby(["model", "gated"], sort=False):
         gated = cast("tuple[str, ...]", stacks)
         title = f"{model}: gates in {_listed(gated)}" if len(runs["gated"].unique()) > 1 else str(model)
-        counted = own.assign(left=heads_left(own, gated))
+        counted = own.assign(left=count_heads_left(own, gated))
         found.append(_Set(title, gated, counted, whole[whole["model"] == model]))
     return found
 
@@ -143,7 +150,7 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
 
 
 def _draw(axes: Axes, own: _Set, values: tuple[float, float]) -> None:
-    most = max(float(heads_left(rows, own.gated).max(initial=1.0)) for rows in (own.runs, own.whole))
+    most = max(float(count_heads_left(rows, own.gated).max(initial=1.0)) for rows in (own.runs, own.whole))
     axes.set_xlim(-0.05 * most, 1.05 * most)
     axes.set_ylim(*values)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
@@ -165,7 +172,7 @@ def _inches(axes: Axes) -> float:
 
 def _draw_line(axes: Axes, rows: pd.DataFrame, init: str, shift: float) -> None:
     colour, marker, label = LOOKS[init]
-    at, values = numbers(rows, "left") + shift, numbers(rows, "value")
+    at, values = float_column(rows, "left") + shift, float_column(rows, "value")
     axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
     draw_intervals(axes, at, rows, colour)
 
@@ -176,16 +183,16 @@ def _name(axes: Axes, rows: pd.DataFrame) -> None:
     low, high = axes.get_xlim()
     room = _CLOSEST * (high - low) / _inches(axes)
     names: dict[float, str] = {}
-    for at, name in zip(numbers(pruned, "left"), _names(pruned), strict=True):
+    for at, name in zip(float_column(pruned, "left"), _names(pruned), strict=True):
         if not names or min(names) - at >= room:
             names[at] = name
     above = axes.secondary_xaxis("top")
-    above.set_xticks(list(names), [plain(name) for name in names.values()], rotation=90)
+    above.set_xticks(list(names), [drawable_text(name) for name in names.values()], rotation=90)
     above.tick_params(labelsize=TICK_SIZE - 1, length=2, width=0.5, pad=1.5, colors=INK)
     above.spines["top"].set_linewidth(0.5)
     axes.annotate("λ", (0, 1), (-3, 3), "axes fraction", "offset points", fontsize=TICK_SIZE, color=INK, ha="right")
 
 
 def _names(rows: pd.DataFrame) -> list[str]:
-    pairs = zip(rows["run"], numbers(rows, "penalty"), strict=True)
+    pairs = zip(rows["run"], float_column(rows, "penalty"), strict=True)
     return [penalty_text(str(run), penalty) for run, penalty in pairs]

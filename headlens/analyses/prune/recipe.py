@@ -10,15 +10,15 @@ import pandas as pd
 
 from headlens.analyses.classify.analysis import Frequencies
 from headlens.analyses.classify.roles import Thresholds
-from headlens.analyses.prune.gates import GateOptions
-from headlens.analyses.prune.outcome import UNPRUNED, Outcome
+from headlens.analyses.prune.gate_training import GateOptions
+from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
 from headlens.analyses.prune.report import write_gates
-from headlens.analyses.prune.sweep import GateSweep, RoleCorpus, SweepOptions, forget_models, nearest
+from headlens.analyses.prune.sweep import GateSweep, PenaltySweepOptions, RoleCorpus, forget_models, nearest
 from headlens.analyses.prune.tables import GateTables
 from headlens.analyses.training.sweep import SweepRun, told_once
-from headlens.analyses.training.training_callbacks import How
-from headlens.analyses.training.training_set import Lesson
-from headlens.analyses.training.training_set_options import LessonData, Opened
+from headlens.analyses.training.training_callbacks import TrainingCallbacks
+from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_set_options import OpenedTraining, TrainingSetOptions
 from headlens.attention.sites import find_sites
 from headlens.corpora.frequency import make_frequency
 from headlens.corpora.sources import CorpusOptions, open_corpus
@@ -26,11 +26,11 @@ from headlens.errors import OptionError, counted
 from headlens.heads import STACKS
 from headlens.interventions.hard_concrete import HardConcrete
 from headlens.models.loading import DEMO, ModelOptions
-from headlens.runs.model_record import model_facts
-from headlens.runs.output_options import Place
+from headlens.runs.model_record import model_record
+from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.training.options import LoopOptions, TrainingOptions, learning_rate
+from headlens.training.hyperparameters import LoopOptions, TrainingOptions, learning_rate
 
 
 @dataclass(frozen=True)
@@ -112,14 +112,14 @@ class PruneRequest:
     """
 
     model: str = DEMO
-    lesson: LessonData = field(default_factory=LessonData)
-    sweep: SweepOptions = field(default_factory=SweepOptions)
+    lesson: TrainingSetOptions = field(default_factory=TrainingSetOptions)
+    sweep: PenaltySweepOptions = field(default_factory=PenaltySweepOptions)
     gates: GateOptions = field(default_factory=GateOptions)
     training: SweepTraining = field(default_factory=SweepTraining)
     roles: RoleOptions = field(default_factory=RoleOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
     thresholds: Thresholds = field(default_factory=Thresholds)
 
     @property
@@ -165,10 +165,10 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
         return SweepRun(run.path, run.files, tables, notes)
 
 
-def _warn_of_short_way(request: PruneRequest, run: Run, lesson: Lesson) -> None:
+def _warn_of_short_way(request: PruneRequest, run: Run, lesson: TrainingSet) -> None:
     """Say before a long training that gates cannot close in it: Adam moves log α by a learning rate a step at most."""
     options, gates = request.training.of_loop(), request.resolved_gates
-    updates = How(processes=run.processes.count).updates(lesson.data, options)
+    updates = TrainingCallbacks(processes=run.processes.count).updates(lesson.data, options)
     share = sum(learning_rate(options, step, updates) for step in range(updates)) / options.learning_rate
     way, needed = gates.rate(updates) * share, gates.gate_start - HardConcrete().closed_below
     if way < needed:
@@ -178,14 +178,14 @@ def _warn_of_short_way(request: PruneRequest, run: Run, lesson: Lesson) -> None:
         )
 
 
-def _tables(request: PruneRequest, opened: Opened, outcomes: list[Outcome]) -> dict[str, pd.DataFrame]:
+def _tables(request: PruneRequest, opened: OpenedTraining, outcomes: list[PenaltyOutcome]) -> dict[str, pd.DataFrame]:
     sites = [s for s in find_sites(opened.loaded.model) if s.n_heads]
     gated = request.gates.gates or tuple(s for s in STACKS if any(h.startswith(s) for o in outcomes for h in o.values))
     name = opened.loaded.short_name
     return GateTables(name, opened.lesson.task.name, request.gates.penalty, sites, gated, outcomes).frames()
 
 
-def _notes(request: PruneRequest, opened: Opened, outcomes: list[Outcome], run: Run) -> list[str]:
+def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[PenaltyOutcome], run: Run) -> list[str]:
     kind, gates, lesson = request.gates.penalty, request.resolved_gates, opened.lesson
     notes = [
         "λ multiplies the mean over attention modules of the expected number of open gates."
@@ -194,10 +194,10 @@ def _notes(request: PruneRequest, opened: Opened, outcomes: list[Outcome], run: 
     ]
     if gates.freeze:
         notes.append(f"Frozen: {', '.join(gates.freeze)}.")
-    updates = How(processes=run.processes.count).updates(lesson.data, request.training.of_loop())
+    updates = TrainingCallbacks(processes=run.processes.count).updates(lesson.data, request.training.of_loop())
     notes.append(f"Each run has {updates} updates; gates learn at {gates.rate(updates):.3g}.")
     if request.sweep.from_scratch:
-        steps = How(processes=run.processes.count).updates(lesson.data, request.training.scratch())
+        steps = TrainingCallbacks(processes=run.processes.count).updates(lesson.data, request.training.scratch())
         notes.append(f"Models from scratch had {steps} updates; --scratch-steps gives as many as the original had.")
     notes += _measured_notes(outcomes)
     notes += _gate_notes(outcomes, opened)
@@ -213,7 +213,7 @@ def _notes(request: PruneRequest, opened: Opened, outcomes: list[Outcome], run: 
     return notes
 
 
-def _gate_notes(outcomes: list[Outcome], opened: Opened) -> list[str]:
+def _gate_notes(outcomes: list[PenaltyOutcome], opened: OpenedTraining) -> list[str]:
     """What became of gates that is not seen from the numbers of heads."""
     notes = []
     for outcome in outcomes:
@@ -230,31 +230,31 @@ def _gate_notes(outcomes: list[Outcome], opened: Opened) -> list[str]:
     return notes
 
 
-def _measured_notes(outcomes: list[Outcome]) -> list[str]:
+def _measured_notes(outcomes: list[PenaltyOutcome]) -> list[str]:
     """What to know about the metrics of all models; what holds of the unpruned one, too, is told of that alone."""
     known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
     own = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
     return told_once(known, itertools.chain.from_iterable(own))
 
 
-def _heads_left(outcome: Outcome) -> int:
+def _heads_left(outcome: PenaltyOutcome) -> int:
     """Heads with gates that are not closed."""
     return len(outcome.values) - len(outcome.removed)
 
 
-def _reached(target: int, outcomes: list[Outcome]) -> str:
+def _reached(target: int, outcomes: list[PenaltyOutcome]) -> str:
     best = nearest([o for o in outcomes if o.values], _heads_left, target)
     left = _heads_left(best)
     found = f"{counted(left, 'head')} with gates left by {best.run}, of {target} that were asked for"
     return f"{found}." if left == target else f"{found}: the nearest; more --most-runs may come nearer."
 
 
-def _facts(request: PruneRequest, run: Run, opened: Opened) -> dict[str, Any]:
+def _facts(request: PruneRequest, run: Run, opened: OpenedTraining) -> dict[str, Any]:
     """What run.json says."""
-    updates = How(processes=run.processes.count).updates(opened.lesson.data, request.training.of_loop())
+    updates = TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, request.training.of_loop())
     gates = request.resolved_gates
     return {
-        "models": [model_facts(opened.loaded, opened.loaded.short_name)],
+        "models": [model_record(opened.loaded, opened.loaded.short_name)],
         "task": vars(opened.lesson.task),
         "lesson": opened.lesson.facts,
         "gates": asdict(gates) | {"updates": updates, "gate_learning_rate": gates.rate(updates)},

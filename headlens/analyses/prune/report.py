@@ -14,9 +14,9 @@ from headlens.analyses.prune.overviews import lasting_roles, remaining_heads, re
 from headlens.analyses.prune.quality_figure import gate_quality
 from headlens.analyses.prune.results_table import results_markdown, results_table
 from headlens.analyses.prune.roles_figure import roles_kept
-from headlens.analyses.prune.summary import SCRATCH, TRAINED
+from headlens.analyses.prune.sweep_summary import SCRATCH, TRAINED
 from headlens.heads import STACKS
-from headlens.pages.command_report import Caption, Drawings, Kind
+from headlens.pages.command_report import Caption, CommandReport, Drawings
 from headlens.pages.page_tables import PageTable
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
@@ -110,7 +110,7 @@ CAPTIONS = {
 
 _RUN = {"run": (), "model": ()}
 
-GATES = Kind(
+GATES = CommandReport(
     tables={
         "sweep": Columns(
             numbers=("penalty", "heads_encoder", "heads_decoder", "heads_cross", "value", "ci_low", "ci_high"),

@@ -8,9 +8,16 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.prune.summary import SCRATCH, TRAINED, architectures, heads_left, is_unpruned, sweep_stacks
+from headlens.analyses.prune.sweep_summary import (
+    SCRATCH,
+    TRAINED,
+    architectures,
+    count_heads_left,
+    is_unpruned,
+    sweep_stacks,
+)
 from headlens.pages.formatting import DIFFERENCE, NOTHING, difference_text, escaped, markdown_lines, value_text
-from headlens.plots.head_grid import numbers
+from headlens.plots.head_grid import float_column
 
 _BLOCK = ["model", "task", "metric"]
 _SHORT = {"encoder": "e", "decoder": "d", "cross": "d-e"}
@@ -35,7 +42,7 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
     """
     stacks = sweep_stacks(sweep)
     keys = pd.Series(architectures(sweep), index=sweep.index, dtype=object)
-    table = sweep.assign(key=keys, order=~is_unpruned(sweep), left=heads_left(sweep))
+    table = sweep.assign(key=keys, order=~is_unpruned(sweep), left=count_heads_left(sweep))
     records = [
         {name: own[name].iloc[0] for name in (*_BLOCK, "order", "left")} | _record(own, stacks)
         for _, rows in table.groupby(_BLOCK, sort=False, dropna=False)
@@ -59,10 +66,10 @@ def _record(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
     for init in (TRAINED, SCRATCH):
         own = rows[rows["init"] == init]
         for name, column in ((init, "value"), (f"{init}_low", "ci_low"), (f"{init}_high", "ci_high")):
-            found[name] = float(numbers(own, column)[0]) if len(own) else np.nan
+            found[name] = float(float_column(own, column)[0]) if len(own) else np.nan
         for column in DIFFERENCE:
             known = len(own) and column in own
-            found[f"{init}_{column}"] = float(numbers(own, column)[0]) if known else np.nan
+            found[f"{init}_{column}"] = float(float_column(own, column)[0]) if known else np.nan
     return found | {"n": first.get("n", np.nan)}
 
 

@@ -13,8 +13,8 @@ from matplotlib.ticker import MaxNLocator
 
 from headlens.analyses.prune.sweep_runs import penalty_text
 from headlens.heads import STACKS
-from headlens.plots.axis_labels import plain
-from headlens.plots.head_grid import LINE, TOP, Grid, numbers, parts
+from headlens.plots.axis_labels import drawable_text
+from headlens.plots.head_grid import LINE, TOP, Grid, by_model_and_stack, float_column
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
 from headlens.plots.style import (
     FULL_WIDTH,
@@ -86,27 +86,27 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
 def role_sets(roles: pd.DataFrame, column: str = "role") -> list[RoleSet]:
     """Count the heads that are left by family of role: per model and stack, runs by the heads they have in all."""
     found = []
-    for part in parts(roles[roles["stack"].isin(STACKS)]):
+    for part in by_model_and_stack(roles[roles["stack"].isin(STACKS)]):
         own = roles[roles["model"].fillna("").astype(str) == part.model]
         whole = part.rows.drop_duplicates(["layer", "head"])
         bars = [Bar(ALL, _counts(whole["role"]))]
         for run in _by_heads(own):
-            left = part.rows[(part.rows["run"] == run) & is_kept(part.rows)]
+            left = part.rows[(part.rows["run"] == run) & kept_rows(part.rows)]
             if (part.rows["run"] == run).any():
-                penalty = numbers(own[own["run"] == run], "penalty")[0]
+                penalty = float_column(own[own["run"] == run], "penalty")[0]
                 bars.append(Bar(penalty_text(str(run), penalty), _counts(left[column])))
         found.append(RoleSet(part.model, part.stack, bars))
     return found
 
 
-def is_kept(roles: pd.DataFrame) -> pd.Series[bool]:
+def kept_rows(roles: pd.DataFrame) -> pd.Series[bool]:
     """Which rows are of heads that are left, whether truth values were read as such or as words."""
     return roles["kept"].astype(str).str.lower() == "true"
 
 
 def _by_heads(roles: pd.DataFrame) -> list[object]:
     """Names of runs, from most heads to fewest."""
-    left = is_kept(roles).groupby(roles["run"], sort=False).sum()
+    left = kept_rows(roles).groupby(roles["run"], sort=False).sum()
     return list(left.sort_values(ascending=False, kind="stable").index)
 
 
@@ -158,7 +158,7 @@ def _draw(axes: Axes, own: RoleSet) -> None:
         )
     axes.set_xlim(-0.6, len(own.bars) - 0.4)
     axes.set_ylim(0, 1.1 * most)
-    axes.set_xticks(places, [plain(bar.name) for bar in own.bars], rotation=90)
+    axes.set_xticks(places, [drawable_text(bar.name) for bar in own.bars], rotation=90)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 

@@ -12,18 +12,18 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.classify.analysis import ClassifyOptions, Frequencies, classify
 from headlens.analyses.classify.roles import Thresholds
-from headlens.analyses.prune.gates import GateOptions, from_scratch, gated_heads, prune
-from headlens.analyses.prune.outcome import UNPRUNED, Outcome
+from headlens.analyses.prune.gate_training import GateOptions, from_scratch, gated_heads, prune
+from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
 from headlens.analyses.training.sweep import MODELS, Baseline, Trainings, run_name
 from headlens.analyses.training.training_callbacks import check_strength
-from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.sites import find_sites
 from headlens.corpora.sentence import Corpus
 from headlens.errors import NoHeadsError, OptionError, counted
 from headlens.files import output_errors
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
-from headlens.training.options import TrainingOptions
+from headlens.training.hyperparameters import TrainingOptions
 
 LAMBDAS = (0.03, 0.1, 0.3)
 # λ between which --target-heads searches.
@@ -31,7 +31,7 @@ LEAST, MOST = 1e-4, 1e2
 
 
 @dataclass(frozen=True)
-class SweepOptions:
+class PenaltySweepOptions:
     """Which penalties, and what is made of each.
 
     Args:
@@ -90,14 +90,14 @@ class GateSweep:
         gates: of every run.
         training: of every run.
         scratch: of the models from random weights.
-        longest: see `Lesson.of_task`.
+        longest: see `TrainingSet.of_task`.
         roles: where roles are looked at; None leaves them out.
     """
 
     run: Run
     loaded: LoadedModel
-    lesson: Lesson
-    options: SweepOptions
+    lesson: TrainingSet
+    options: PenaltySweepOptions
     gates: GateOptions
     training: TrainingOptions
     scratch: TrainingOptions
@@ -109,7 +109,7 @@ class GateSweep:
         """What all trainings share."""
         return Trainings(self.run, self.training, self.longest)
 
-    def outcomes(self) -> list[Outcome]:
+    def outcomes(self) -> list[PenaltyOutcome]:
         """The model as it was, then every run.
 
         Raises:
@@ -122,10 +122,10 @@ class GateSweep:
                 f"--target-heads {target}: of {counted(gated, 'head')} with gates, some have to go.",
                 f"Give a number from 1 to {gated - 1}.",
             )
-        whole = self.trainings.remembered(UNPRUNED, self._unpruned, Outcome)
+        whole = self.trainings.remembered(UNPRUNED, self._unpruned, PenaltyOutcome)
         baseline = Baseline(whole.records, whole.keys)
 
-        def of(strength: float) -> Outcome:
+        def of(strength: float) -> PenaltyOutcome:
             return self._of(strength, baseline)
 
         if target is None:
@@ -138,21 +138,21 @@ class GateSweep:
             return [whole, *found]
         return self._with_scratch([whole, *found], [whole, *wanted], baseline)
 
-    def _of(self, strength: float, baseline: Baseline) -> Outcome:
-        return self.trainings.remembered(run_name(strength), lambda: self._pruned(strength, baseline), Outcome)
+    def _of(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
+        return self.trainings.remembered(run_name(strength), lambda: self._pruned(strength, baseline), PenaltyOutcome)
 
-    def _unpruned(self) -> Outcome:
+    def _unpruned(self) -> PenaltyOutcome:
         model = self.loaded.model
         own = self.trainings.compared(self.loaded, self.lesson, model)
         roles = self._roles(model)
-        return Outcome(UNPRUNED, metrics=own.metrics, roles=roles, notes=own.notes, **vars(own.as_baseline))
+        return PenaltyOutcome(UNPRUNED, metrics=own.metrics, roles=roles, notes=own.notes, **vars(own.as_baseline))
 
-    def _pruned(self, strength: float, baseline: Baseline) -> Outcome:
+    def _pruned(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
         name = run_name(strength)
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as how:
             found = prune(self.loaded, self.lesson, strength, self.gates, self.training, how)
         own = self.trainings.compared(self.loaded, self.lesson, found.model, baseline)
-        return Outcome(
+        return PenaltyOutcome(
             name,
             strength,
             removed=[str(h) for h in found.removed],
@@ -166,11 +166,11 @@ class GateSweep:
         )
 
     def _with_scratch(
-        self, outcomes: Sequence[Outcome], wanted: Sequence[Outcome], baseline: Baseline
-    ) -> list[Outcome]:
+        self, outcomes: Sequence[PenaltyOutcome], wanted: Sequence[PenaltyOutcome], baseline: Baseline
+    ) -> list[PenaltyOutcome]:
         """The outcomes, the wanted ones with a model from random weights; those with the same heads share it."""
         heads = sum(s.n_heads for s in find_sites(self.loaded.model))
-        trained: dict[frozenset[str], Outcome] = {}
+        trained: dict[frozenset[str], PenaltyOutcome] = {}
         found = []
         for outcome in outcomes:
             shape = frozenset(outcome.removed)
@@ -181,17 +181,17 @@ class GateSweep:
                 found.append(outcome)
         return found
 
-    def _scratch(self, outcome: Outcome, baseline: Baseline) -> Outcome:
+    def _scratch(self, outcome: PenaltyOutcome, baseline: Baseline) -> PenaltyOutcome:
         name = f"{outcome.run}-scratch"
 
-        def make() -> Outcome:
+        def make() -> PenaltyOutcome:
             text = f"{outcome.run} from random weights"
             with self.trainings.followed(name, text, self.lesson.data, self.scratch) as how:
                 model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, how)
             own = self.trainings.compared(self.loaded, self.lesson, model, baseline)
             return outcome.with_scratch(own.metrics, self.trainings.saved(self.loaded, model, name), own.notes)
 
-        return self.trainings.remembered(name, make, Outcome)
+        return self.trainings.remembered(name, make, PenaltyOutcome)
 
     def _roles(self, model: PreTrainedModel) -> dict[str, list[str]]:
         if not self.run.writes or self.roles is None:
@@ -216,7 +216,9 @@ def forget_models(folder: Path) -> None:
                 shutil.rmtree(place)
 
 
-def search(of: Callable[[float], Outcome], left: Callable[[Outcome], int], target: int, most: int) -> list[Outcome]:
+def search(
+    of: Callable[[float], PenaltyOutcome], left: Callable[[PenaltyOutcome], int], target: int, most: int
+) -> list[PenaltyOutcome]:
     """Bisect log λ until a run leaves as many heads as wanted, enough runs were made, or no other λ is left.
 
     Args:
@@ -228,7 +230,7 @@ def search(of: Callable[[float], Outcome], left: Callable[[Outcome], int], targe
     Returns:
         The runs, by λ.
     """
-    low, high, found = math.log(LEAST), math.log(MOST), list[Outcome]()
+    low, high, found = math.log(LEAST), math.log(MOST), list[PenaltyOutcome]()
     tried = set[float]()
     for _ in range(most):
         middle = (low + high) / 2
@@ -244,6 +246,6 @@ def search(of: Callable[[float], Outcome], left: Callable[[Outcome], int], targe
     return sorted(found, key=lambda o: o.penalty or 0.0)
 
 
-def nearest(found: Sequence[Outcome], left: Callable[[Outcome], int], target: int) -> Outcome:
+def nearest(found: Sequence[PenaltyOutcome], left: Callable[[PenaltyOutcome], int], target: int) -> PenaltyOutcome:
     """The run whose number of heads is nearest to what is wanted; of two, the one with more."""
     return min(found, key=lambda o: (abs(left(o) - target), -left(o)))

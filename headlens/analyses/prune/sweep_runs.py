@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.heads import STACKS
-from headlens.plots.head_grid import Grid, numbers
+from headlens.plots.head_grid import Grid, float_column
 
 PENALTY_LETTERS = 8
 _LETTERS = 24  # of the name of a run or model
@@ -65,7 +65,7 @@ class GatedRun(NamedTuple):
 
 def gated_runs(gates: pd.DataFrame) -> list[GatedRun]:
     """Split `gates.csv` by run: models in order of appearance, runs of each by λ from weak to strong."""
-    rows = gates.assign(model=_words(gates, "model"), run=_words(gates, "run"), step=numbers(gates, "step"))
+    rows = gates.assign(model=_words(gates, "model"), run=_words(gates, "run"), step=float_column(gates, "step"))
     found = [
         (str(model), str(run), _penalty(own), own)
         for (model, run), own in rows[rows["step"].notna()].groupby(["model", "run"], sort=False)
@@ -74,12 +74,14 @@ def gated_runs(gates: pd.DataFrame) -> list[GatedRun]:
     found.sort(key=lambda own: (models.index(own[0]), np.isnan(own[2]), own[2]))
     several = len(models) > 1
     return [
-        GatedRun(model, run, penalty, run_label(run, penalty, [p for m, _, p, _ in found if m == model]), own, several)
+        GatedRun(
+            model, run, penalty, penalty_label(run, penalty, [p for m, _, p, _ in found if m == model]), own, several
+        )
         for model, run, penalty, own in found
     ]
 
 
-def run_label(run: str, penalty: float, others: Sequence[float]) -> str:
+def penalty_label(run: str, penalty: float, others: Sequence[float]) -> str:
     """The λ of a run, with its name where others of the model have the same λ, or its name alone where it has none."""
     if np.isnan(penalty):
         return shortened(run)
@@ -99,7 +101,7 @@ def shortened(name: str) -> str:
 
 def open_heads(rows: pd.DataFrame) -> int:
     """How many heads are left: their gate is not 0."""
-    return int((numbers(rows, "gate") > 0).sum())
+    return int((float_column(rows, "gate") > 0).sum())
 
 
 def snapshots(runs: Sequence[GatedRun], most: int = 5) -> list[int]:
@@ -118,7 +120,7 @@ def snapshots(runs: Sequence[GatedRun], most: int = 5) -> list[int]:
 
 def _moved(run: GatedRun) -> Grid:
     """By how much gates moved until each logged update, in all."""
-    table = run.rows.assign(gate=numbers(run.rows, "gate")).pivot_table(
+    table = run.rows.assign(gate=float_column(run.rows, "gate")).pivot_table(
         index="step", columns=["stack", "layer", "head"], values="gate", dropna=False
     )
     sizes = np.nan_to_num(np.abs(np.diff(table.reindex(run.steps).to_numpy(np.float64), axis=0)))
@@ -131,6 +133,6 @@ def _words(frame: pd.DataFrame, column: str) -> pd.Series:
 
 
 def _penalty(rows: pd.DataFrame) -> float:
-    known = numbers(rows, "penalty")
+    known = float_column(rows, "penalty")
     known = known[np.isfinite(known)]
     return float(known[0]) if known.size else float("nan")

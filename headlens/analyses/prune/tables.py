@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from headlens.analyses.prune.outcome import UNPRUNED, Outcome
+from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
 from headlens.analyses.training.sweep import Record
 from headlens.attention.sites import Site
 from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
@@ -42,7 +42,7 @@ class GateTables:
     kind: str
     sites: Sequence[Site]
     gated: Sequence[Stack]
-    outcomes: Sequence[Outcome]
+    outcomes: Sequence[PenaltyOutcome]
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """`gates`, `sweep`, `log`, and `roles` where they were asked for."""
@@ -72,7 +72,7 @@ class GateTables:
         heads = [h for h in self._heads() if str(h) in whole]
         return pd.DataFrame([self._role(o, h, whole[str(h)]) for o in runs for h in heads], columns=ROLE_COLUMNS)
 
-    def _measured(self, outcome: Outcome) -> Iterator[Record]:
+    def _measured(self, outcome: PenaltyOutcome) -> Iterator[Record]:
         heads = self._heads()
         total = Counter(h.stack for h in heads)
         left = Counter(h.stack for h in heads if str(h) not in outcome.removed)
@@ -96,7 +96,7 @@ class GateTables:
                 found |= {k: row[k] for k in DIFFERENCE if k in row}
                 yield common | found | {"init": init, "checkpoint": checkpoint}
 
-    def _role(self, outcome: Outcome, head: Head, before: list[str]) -> Record:
+    def _role(self, outcome: PenaltyOutcome, head: Head, before: list[str]) -> Record:
         kept, after = str(head) not in outcome.removed, outcome.roles.get(str(head))
         return {
             "run": outcome.run,

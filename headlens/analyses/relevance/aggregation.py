@@ -14,7 +14,7 @@ from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.heads import Head, HeadTable
-from headlens.metrics.accumulator import Array, Totals
+from headlens.metrics.accumulator import Accumulator, Array
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 
 # Where the heads of a layer cancel to less than this share of their magnitudes, their sum is no unit to measure in.
@@ -63,7 +63,7 @@ class RelevanceSums:
         self.sites = tuple(sites)
         self.replicates = replicates
         self.seed = seed
-        self.totals = Totals()
+        self.totals = Accumulator()
 
     def add(self, found: HeadRelevance, keys: Sequence[str]) -> None:
         """Count a batch, as a whole or not at all.

@@ -8,41 +8,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy.stats import rankdata
 
 from headlens.attention.sites import Site
 from headlens.statistics.bootstrap import percentile_interval
+from headlens.statistics.rank_correlation import spearman_by_row
 
 Floats = npt.NDArray[np.float64]
 Means = Mapping[Site, Floats]
 COLUMNS = ("stack", "rule", "other_rule", "of", "scope", "n", "spearman", "ci_low", "ci_high")
 ALL = "all"
-# Two heads are always in the same order or in the opposite one.
-_FEWEST = 3
 
 
-def spearman(first: Floats, second: Floats) -> Floats:
-    """Spearman's rank correlation, row by row; ties share the mean of their ranks.
-
-    Args:
-        first: (rows, heads).
-        second: (rows, heads).
-
-    Returns:
-        (rows,); NaN where a row has a missing value, fewer than 3 heads, or all heads equal on one side.
-    """
-    if first.shape[1] < _FEWEST:
-        return np.full(len(first), np.nan)
-    missing = np.isnan(first).any(axis=1) | np.isnan(second).any(axis=1)
-    sides = [rankdata(np.nan_to_num(side), axis=1) for side in (first, second)]
-    one, two = (ranks - ranks.mean(axis=1, keepdims=True) for ranks in sides)
-    lengths = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
-    found = np.full(len(first), np.nan)
-    np.divide((one * two).sum(axis=1), lengths, out=found, where=(lengths > 0) & ~missing)
-    return found
-
-
-def agreement(rule: str, means: Means, other_rule: str, others: Means) -> pd.DataFrame:
+def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -> pd.DataFrame:
     """Rank correlations between two rules over one corpus, with 95 % bootstrap intervals.
 
     Args:
@@ -70,8 +47,8 @@ def _rows(means: Means, others: Means) -> Iterator[dict[str, Any]]:
             if of == "magnitude":
                 pairs = [(np.abs(first), np.abs(second)) for first, second in pairs]
             pairs = [_known(*pair) for pair in pairs]
-            whole = spearman(*(np.concatenate(side, axis=1) for side in zip(*pairs, strict=True)))
-            by_layer = np.stack([spearman(*pair) for pair in pairs])
+            whole = spearman_by_row(*(np.concatenate(side, axis=1) for side in zip(*pairs, strict=True)))
+            by_layer = np.stack([spearman_by_row(*pair) for pair in pairs])
             heads = sum(first.shape[1] for first, _ in pairs)
             place = {"stack": stack, "of": of, "n": heads}
             yield {**place, "scope": "heads", **_summary(whole)}

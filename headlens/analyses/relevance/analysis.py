@@ -9,10 +9,10 @@ import pandas as pd
 
 from headlens.analyses.notes import reading_notes, were
 from headlens.analyses.relevance.aggregation import Conservation, RelevanceSums
-from headlens.analyses.relevance.agreement import agreement
+from headlens.analyses.relevance.agreement import rule_correlations
 from headlens.analyses.relevance.lrp.relevance_session import CONSERVING, RULES, RelevanceSession, Rule
-from headlens.analyses.relevance.lrp.targets import MaskedTokens
-from headlens.analyses.relevance.relevance_inputs import RelevanceFeed
+from headlens.analyses.relevance.lrp.targets import MaskedTokenLogits
+from headlens.analyses.relevance.relevance_inputs import RelevanceReader
 from headlens.analyses.relevance.target_option import choose_target
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.batches import Batch
@@ -23,7 +23,7 @@ from headlens.errors import CorpusError, OptionError, counted
 from headlens.heads import HeadTable
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_pass import CorpusPass
-from headlens.runs.pass_state import Tally
+from headlens.runs.pass_state import PassState
 from headlens.statistics.bootstrap import FEWEST
 
 
@@ -134,15 +134,15 @@ def head_relevance(
     check_rules("--compare", rules)
     first = _first(corpus)
     target = choose_target(options.relevance_target, loaded, paired=first.target is not None)
-    if options.mask_share != RelevanceOptions.mask_share and not isinstance(target, MaskedTokens):
+    if options.mask_share != RelevanceOptions.mask_share and not isinstance(target, MaskedTokenLogits):
         raise OptionError(
             f"--mask-share: nothing is masked for the target {target.label}.", "Leave it out, or use masked."
         )
     masking = options.mask_share, reading.seed
-    feed = RelevanceFeed.starting_at(target, loaded, first, masking, reading.long_sentences)
+    feed = RelevanceReader.starting_at(target, loaded, first, masking, reading.long_sentences)
     sessions = {rule: RelevanceSession(feed.model, target, rule) for rule in rules}
     sums = {r: RelevanceSums(feed.sites, replicates=options.replicates, seed=reading.seed) for r in rules}
-    tally = Tally({rule: own.totals for rule, own in sums.items()})
+    tally = PassState({rule: own.totals for rule, own in sums.items()})
 
     def step(batch: Batch) -> AnnotationCounts:
         _add(batch, feed, sessions, sums)
@@ -167,7 +167,7 @@ def check_rules(option: str, rules: tuple[str, ...]) -> None:
 
 def _add(
     batch: Batch,
-    feed: RelevanceFeed,
+    feed: RelevanceReader,
     sessions: Mapping[Rule, RelevanceSession],
     sums: Mapping[Rule, RelevanceSums],
 ) -> None:
@@ -188,12 +188,12 @@ def _add(
 
 
 def _found(
-    feed: RelevanceFeed, target: str, sums: Mapping[Rule, RelevanceSums], encoding: EncodingCounts
+    feed: RelevanceReader, target: str, sums: Mapping[Rule, RelevanceSums], encoding: EncodingCounts
 ) -> HeadRelevances:
     rules = list(sums)
     tables = [sums[rule].table(rule, target) for rule in rules]
     means = {rule: sums[rule].means() for rule in rules}
-    correlations = [agreement(rules[0], means[rules[0]], rule, means[rule]) for rule in rules[1:]]
+    correlations = [rule_correlations(rules[0], means[rules[0]], rule, means[rule]) for rule in rules[1:]]
     conservation = {rule: sums[rule].conservation for rule in rules if rule in CONSERVING}
     notes = reading_notes(feed, encoding) + relevance_notes(feed, encoding, tables[0], conservation)
     return HeadRelevances(
@@ -212,7 +212,7 @@ def _first(corpus: Corpus) -> Example:
     raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)
 
 
-def _nothing_read(corpus: Corpus, feed: RelevanceFeed, counts: EncodingCounts) -> CorpusError:
+def _nothing_read(corpus: Corpus, feed: RelevanceReader, counts: EncodingCounts) -> CorpusError:
     return CorpusError(
         f"the model can read no sentence: {counts.too_long} longer than its {feed.encoder.limit} tokens, "
         f"{counts.empty} empty, {counts.unmaskable} without a token to mask.",
@@ -222,7 +222,7 @@ def _nothing_read(corpus: Corpus, feed: RelevanceFeed, counts: EncodingCounts) -
 
 
 def relevance_notes(
-    feed: RelevanceFeed, encoding: EncodingCounts, table: HeadTable, conservation: Mapping[Rule, Conservation]
+    feed: RelevanceReader, encoding: EncodingCounts, table: HeadTable, conservation: Mapping[Rule, Conservation]
 ) -> list[str]:
     """Where relevance started and went, and in which layers it cancels.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.relevance.shares import asked, even_shares, of_rule, rules
+from headlens.analyses.relevance.shares import even_shares, of_rule, requested_rule, rules_of_table
 from headlens.heads import Head
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import number_text
-from headlens.plots.head_grid import numbers, parts
+from headlens.plots.head_grid import by_model_and_stack, float_column
 from headlens.runs.reading import RecordedRun
 
 
@@ -26,7 +26,7 @@ def relevance_series(relevance: pd.DataFrame) -> list[HeadSeries]:
             ("ci_low", "ci_high"),
             diverging=True,
         )
-        for rule in rules(relevance)
+        for rule in rules_of_table(relevance)
     ]
 
 
@@ -39,10 +39,10 @@ def relevance_findings(run: RecordedRun) -> list[str]:
     """The head with the largest share of its layer."""
     if "relevance" not in run.tables:
         return []
-    rule, rows = asked(run.tables["relevance"])
+    rule, rows = requested_rule(run.tables["relevance"])
     found = []
-    for part in parts(rows):
-        values = numbers(part.rows, "relevance")
+    for part in by_model_and_stack(rows):
+        values = float_column(part.rows, "relevance")
         if not np.isfinite(values).any():
             continue
         place = int(np.nanargmax(values))

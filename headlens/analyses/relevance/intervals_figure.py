@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.relevance.shares import asked, described, even_shares, holds_zero, span
-from headlens.plots.head_grid import GAP, TOP, Grid, Part, has_numbers, numbers, parts
+from headlens.analyses.relevance.shares import described, even_shares, holds_zero, requested_rule, span
+from headlens.plots.head_grid import GAP, TOP, Grid, StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.interval_heatmap import short_number
 from headlens.plots.style import (
     BLUE,
@@ -49,7 +49,7 @@ class _Block:
         size: width and height of a panel with what is around it, inches.
     """
 
-    part: Part
+    part: StackRows
     abreast: int
     size: tuple[float, float]
 
@@ -78,8 +78,8 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when no head has a relevance.
     """
-    _, rows = asked(relevance)
-    pieces = [p for p in parts(rows) if has_numbers(p.rows, "relevance")]
+    _, rows = requested_rule(relevance)
+    pieces = [p for p in by_model_and_stack(rows) if has_numbers(p.rows, "relevance")]
     if not pieces:
         return None
     blocks = _blocks(pieces)
@@ -95,7 +95,7 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def _blocks(pieces: Sequence[Part]) -> list[_Block]:
+def _blocks(pieces: Sequence[StackRows]) -> list[_Block]:
     """Panels as wide as their heads need, as many abreast as there is room for, and as high as fits a page."""
     heads = max(int(p.rows["head"].max()) + 1 for p in pieces)
     layers = max(p.rows["layer"].nunique() for p in pieces)
@@ -114,7 +114,7 @@ def _draw_block(figure: Figure, block: _Block, top: float) -> None:
     width, height = figure.get_size_inches()
     name = fold(block.part.name, width - 0.2, HEADING_SIZE).split("\n")[0]
     figure.text(0.08 / width, (top - 0.03) / height, name, fontsize=HEADING_SIZE, color=INK, va="top")
-    limits = span(*(numbers(block.part.rows, column) for column in ("relevance", "ci_low", "ci_high")))
+    limits = span(*(float_column(block.part.rows, column) for column in ("relevance", "ci_low", "ci_high")))
     for number, layer in enumerate(block.layers):
         line, column = divmod(number, block.abreast)
         low = top - _NAME - (line + 1) * block.size[1]
@@ -140,13 +140,13 @@ def _number(axes: Axes, block: _Block, limits: tuple[float, float]) -> None:
 def _draw_layer(axes: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
     axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
     axes.axhline(even_shares(rows)[0], color=FAINT, linewidth=0.7, linestyle=(0, (3, 2)), zorder=1)
-    values, heads = numbers(rows, "relevance"), rows["head"].to_numpy(np.float64)
+    values, heads = float_column(rows, "relevance"), rows["head"].to_numpy(np.float64)
     if not np.isfinite(values).any():
         axes.text(0.5, 0.62, "no value", transform=axes.transAxes, fontsize=TICK_SIZE, color=FAINT, ha="center")
         return
     colours = np.where(values < 0, BLUE, VERMILION)
     known, inside = np.isfinite(values), (values >= limits[0]) & (values <= limits[1])
-    low, high = numbers(rows, "ci_low"), numbers(rows, "ci_high")
+    low, high = float_column(rows, "ci_low"), float_column(rows, "ci_high")
     bounded = known & np.isfinite(low) & np.isfinite(high)
     axes.vlines(heads[bounded], low[bounded], high[bounded], colors=list(colours[bounded]), linewidth=0.9, zorder=2)
     faces = np.where(holds_zero(rows), "white", colours)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.analyses.relevance.shares import asked, described, holds_zero
+from headlens.analyses.relevance.shares import described, holds_zero, requested_rule
 from headlens.plots.cell_drawing import Scale
-from headlens.plots.head_grid import Grid, has_numbers, numbers
+from headlens.plots.head_grid import Grid, float_column, has_numbers
 from headlens.plots.interval_heatmap import Cells, centred_scale, interval_map
 from headlens.plots.style import DIVERGING
 
@@ -24,11 +24,11 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when no head has a relevance.
     """
-    _, rows = asked(relevance)
+    _, rows = requested_rule(relevance)
     if not has_numbers(rows, "relevance"):
         return None
     cells = Cells("relevance", holds_zero, "Dot: the interval holds 0.")
-    scale = relevance_scale(numbers(rows, "relevance"))
+    scale = relevance_scale(float_column(rows, "relevance"))
     return interval_map(rows, cells, scale, f"Relevance of attention heads ({described(rows)})")
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.relevance.shares import asked, even_shares
+from headlens.analyses.relevance.shares import even_shares, requested_rule
 from headlens.heads import Head
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, named, number_text, page_table, tables_of
-from headlens.plots.head_grid import numbers, parts
+from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table, run_label, tables_of
+from headlens.plots.head_grid import by_model_and_stack, float_column
 from headlens.plots.interval_heatmap import limit
 from headlens.runs.reading import RecordedRun
 
@@ -24,14 +24,14 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
     found = [
         (run, rule, _first(part.rows))
         for run, relevance in tables_of(runs, "relevance")
-        for rule, rows in [asked(relevance)]
-        for part in parts(rows)
+        for rule, rows in [requested_rule(relevance)]
+        for part in by_model_and_stack(rows)
     ]
-    bounds = [numbers(rows, name) for *_, rows in found for name in ("relevance", "ci_low", "ci_high")]
+    bounds = [float_column(rows, name) for *_, rows in found for name in ("relevance", "ci_low", "ci_high")]
     end = limit(*bounds) if bounds else 1.0
     low = min(0.0, max(-end, min((float(np.nanmin(b, initial=0.0)) for b in bounds), default=0.0)))
     records = [
-        named(run, runs) | _record(row, rule, (low, end))
+        run_label(run, runs) | _record(row, rule, (low, end))
         for run, rule, rows in found
         for row in rows.to_dict("records")
     ]
@@ -42,10 +42,10 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table("Most relevant heads", records, about)
 
 
-def agreement(runs: Sequence[RecordedRun]) -> PageTable:
+def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
     """Rank correlations between the relevance of heads under different rules."""
     records = [
-        named(run, runs) | _correlation({str(k): v for k, v in row.items()})
+        run_label(run, runs) | _correlation({str(k): v for k, v in row.items()})
         for run, correlations in tables_of(runs, "correlations")
         for row in correlations.to_dict("records")
     ]
@@ -58,7 +58,7 @@ def agreement(runs: Sequence[RecordedRun]) -> PageTable:
 
 
 def _first(rows: pd.DataFrame) -> pd.DataFrame:
-    values = numbers(rows, "relevance")
+    values = float_column(rows, "relevance")
     order = np.argsort(-values, kind="stable")[: min(MOST, int(np.isfinite(values).sum()))]
     return rows.assign(even=even_shares(rows)).iloc[order]
 

@@ -16,12 +16,12 @@ from headlens.analyses.relevance.analysis import (
 )
 from headlens.analyses.relevance.lrp.relevance_session import Rule
 from headlens.analyses.relevance.report import write_relevance
+from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
-from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.models.loading import DEMO, ModelOptions
 from headlens.runs.mask_option import MaskOptions
-from headlens.runs.model_record import model_facts
-from headlens.runs.output_options import Place
+from headlens.runs.model_record import model_record
+from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import open_run
 
@@ -51,7 +51,7 @@ class RelevanceRequest:
     mask: MaskOptions = field(default_factory=MaskOptions)
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
 
 
 @dataclass(frozen=True)
@@ -103,7 +103,7 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_relevance(run.folder, tables, figures=request.figures)
-            facts = model_facts(loaded, loaded.short_name) | {
+            facts = model_record(loaded, loaded.short_name) | {
                 "encoding": asdict(result.encoding),
                 "target": result.target,
                 "conservation": _flows(result),

@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.relevance.lrp.targets import EveryPosition, MaskedTokens, Target, generated
+from headlens.analyses.relevance.lrp.targets import EveryPosition, MaskedTokenLogits, Target, generated
 from headlens.attention.sites import find_sites
 from headlens.corpora.batches import Batch, collate, token_budget_batches
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
@@ -18,13 +18,13 @@ from headlens.corpora.masking import Masking, mask_examples
 from headlens.corpora.sentence import Example
 from headlens.corpora.windows import LongSentences
 from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 LONGEST = 256  # tokens of a translation that the model writes itself
 
 
 @dataclass(frozen=True)
-class RelevanceFeed(Feed):
+class RelevanceReader(CorpusReader):
     """A model as relevance needs it, and the way of a corpus into it.
 
     Args:
@@ -38,7 +38,7 @@ class RelevanceFeed(Feed):
     @classmethod
     def starting_at(
         cls, target: Target, loaded: LoadedModel, example: Example, masking: tuple[float, int], long: LongSentences
-    ) -> RelevanceFeed:
+    ) -> RelevanceReader:
         """How to feed examples like this one.
 
         Args:
@@ -68,7 +68,7 @@ class RelevanceFeed(Feed):
             decoder_only=decodes and not two_sided,
             encoder_alone=False,
             arguments={},
-            masking=Masking(target.mask_id, *masking) if isinstance(target, MaskedTokens) else None,
+            masking=Masking(target.mask_id, *masking) if isinstance(target, MaskedTokenLogits) else None,
             generates=two_sided and not paired,
         )
 

@@ -9,11 +9,11 @@ import pandas as pd
 from headlens.analyses.relevance.head_cards import relevance_findings, relevance_heads
 from headlens.analyses.relevance.intervals_figure import relevance_intervals
 from headlens.analyses.relevance.map_figure import relevance_map
-from headlens.analyses.relevance.overviews import agreement, top_heads
+from headlens.analyses.relevance.overviews import rule_agreement_table, top_heads
 from headlens.analyses.relevance.scatter_figure import rule_agreement
-from headlens.analyses.relevance.shares import rules
+from headlens.analyses.relevance.shares import rules_of_table
 from headlens.heads import STACKS
-from headlens.pages.command_report import Caption, Figures, Kind
+from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
@@ -33,7 +33,7 @@ def relevance_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
     relevance = tables["relevance"]
     yield "relevance", relevance_map(relevance)
     yield "relevance_intervals", relevance_intervals(relevance)
-    if len(rules(relevance)) > 1:
+    if len(rules_of_table(relevance)) > 1:
         yield "rule_agreement", rule_agreement(relevance)
 
 
@@ -56,7 +56,7 @@ def _draw(run: RecordedRun) -> Figures:
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    return [table for table in (top_heads(runs), agreement(runs)) if table.rows]
+    return [table for table in (top_heads(runs), rule_agreement_table(runs)) if table.rows]
 
 
 CAPTIONS = {
@@ -89,7 +89,7 @@ RELEVANCE_COLUMNS = Columns(
     identity=("model", "stack", "layer", "head", "rule"),
 )
 
-RELEVANCE = Kind(
+RELEVANCE = CommandReport(
     tables={
         "relevance": RELEVANCE_COLUMNS,
         "correlations": Columns(

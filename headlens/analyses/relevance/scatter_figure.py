@@ -12,8 +12,15 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.relevance.shares import Marks, asked, even_shares, of_rule, rules, span, spearman
-from headlens.plots.head_grid import LINE, TOP, Grid, Part, numbers, parts
+from headlens.analyses.relevance.shares import (
+    Marks,
+    even_shares,
+    of_rule,
+    requested_rule,
+    rules_of_table,
+    span,
+)
+from headlens.plots.head_grid import LINE, TOP, Grid, StackRows, by_model_and_stack, float_column
 from headlens.plots.label_placement import name_points
 from headlens.plots.role_colours import COLOURS, families, legend_handles
 from headlens.plots.style import (
@@ -32,6 +39,7 @@ from headlens.plots.style import (
     new_figure,
     page_width,
 )
+from headlens.statistics.rank_correlation import spearman_of_known
 
 # inches
 _LEFT, _RIGHT, _BOTTOM, _LEGEND = 0.58, 0.10, 0.42, 0.16
@@ -55,7 +63,7 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when no head has both.
     """
-    pieces = [found for part in parts(heads) if len((found := _of_known(part)).rows)]
+    pieces = [found for part in by_model_and_stack(heads) if len((found := _of_known(part)).rows)]
     if not pieces:
         return None
     plan = dict(zip(_on_page(_places(pieces)), pieces, strict=True))
@@ -82,15 +90,15 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None where there is one rule only.
     """
-    rule, rows = asked(relevance)
-    others = rules(relevance)[1:]
-    pairs = [[_both(part, of_rule(relevance, other)) for other in others] for part in parts(rows)]
+    rule, rows = requested_rule(relevance)
+    others = rules_of_table(relevance)[1:]
+    pairs = [[_both(part, of_rule(relevance, other)) for other in others] for part in by_model_and_stack(rows)]
     found = {(i, j): pair for i, row in enumerate(pairs) for j, pair in enumerate(row) if _known(*pair).any()}
     if not found:
         return None
     # parts without another rule leave no gap
     lines = sorted({line for line, _ in found})
-    names = [part.name for part in parts(rows)]
+    names = [part.name for part in by_model_and_stack(rows)]
     places = _on_page([(lines.index(line), column) for line, column in found])
     plan = dict(zip(places, found.items(), strict=True))
     titles = {place: f"{names[line]}\n{_correlation(*pair)}" for place, ((line, _), pair) in plan.items()}
@@ -106,7 +114,7 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def _confidence_panel(axes: Axes, part: Part) -> None:
+def _confidence_panel(axes: Axes, part: StackRows) -> None:
     x, y = _pair(part)
     axes.set_xlim(-0.02, 1.02)
     axes.set_ylim(*span(y))
@@ -117,39 +125,41 @@ def _confidence_panel(axes: Axes, part: Part) -> None:
     _name_first(axes, part.rows, x, y)
 
 
-def _of_known(part: Part) -> Part:
+def _of_known(part: StackRows) -> StackRows:
     """The heads that have both, with the even share of all the heads of their layer."""
     return part._replace(rows=part.rows.assign(even=even_shares(part.rows))[_known(*_pair(part))])
 
 
-def _pair(part: Part) -> tuple[Grid, Grid]:
-    return numbers(part.rows, "confidence"), numbers(part.rows, "relevance")
+def _pair(part: StackRows) -> tuple[Grid, Grid]:
+    return float_column(part.rows, "confidence"), float_column(part.rows, "relevance")
 
 
-def _both(part: Part, other: pd.DataFrame) -> tuple[Grid, Grid]:
+def _both(part: StackRows, other: pd.DataFrame) -> tuple[Grid, Grid]:
     """Relevance of a part's heads, and of the same heads in a table of another rule."""
-    own = next((p.rows for p in parts(other) if (p.model, p.stack) == (part.model, part.stack)), other.iloc[:0])
+    own = next(
+        (p.rows for p in by_model_and_stack(other) if (p.model, p.stack) == (part.model, part.stack)), other.iloc[:0]
+    )
     found = part.rows[[*_JOINED, "relevance"]].merge(own[[*_JOINED, "relevance"]], on=_JOINED, suffixes=("", "_other"))
-    return numbers(found, "relevance"), numbers(found, "relevance_other")
+    return float_column(found, "relevance"), float_column(found, "relevance_other")
 
 
 def _known(first: Grid, second: Grid) -> Marks:
     return np.isfinite(first) & np.isfinite(second)
 
 
-def _families(part: Part) -> list[str]:
+def _families(part: StackRows) -> list[str]:
     return families(part.rows["role"] if "role" in part.rows else pd.Series("", index=part.rows.index))
 
 
 def _correlation(first: Grid, second: Grid) -> str:
-    value, size = spearman(first, second), int(_known(first, second).sum())
+    value, size = spearman_of_known(first, second), int(_known(first, second).sum())
     # a rounded 0 has no sign
     return (
         f"Spearman {round(value, 2) + 0.0:.2f} (n = {size})".replace("-", "−") if np.isfinite(value) else f"n = {size}"
     )
 
 
-def _places(pieces: Sequence[Part]) -> list[Place]:
+def _places(pieces: Sequence[StackRows]) -> list[Place]:
     """A line per model where one has several stacks; else models side by side."""
     models = list(dict.fromkeys(p.model for p in pieces))
     if len(models) == len(pieces):

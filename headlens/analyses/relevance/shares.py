@@ -5,15 +5,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from scipy import stats
 
-from headlens.plots.head_grid import Grid, numbers
+from headlens.plots.head_grid import Grid, float_column
 from headlens.plots.interval_heatmap import limit
 
 Marks = npt.NDArray[np.bool_]
 
 
-def rules(relevance: pd.DataFrame) -> list[str]:
+def rules_of_table(relevance: pd.DataFrame) -> list[str]:
     """The rules of a table in order of appearance: the first is the one that was asked for."""
     return [str(rule) for rule in relevance["rule"].dropna().drop_duplicates()] if "rule" in relevance else []
 
@@ -23,9 +22,9 @@ def of_rule(relevance: pd.DataFrame, rule: str) -> pd.DataFrame:
     return relevance[relevance["rule"].astype(str) == rule]
 
 
-def asked(relevance: pd.DataFrame) -> tuple[str, pd.DataFrame]:
+def requested_rule(relevance: pd.DataFrame) -> tuple[str, pd.DataFrame]:
     """The rule that was asked for, and its rows."""
-    found = rules(relevance)
+    found = rules_of_table(relevance)
     return (found[0], of_rule(relevance, found[0])) if found else ("", relevance.iloc[:0])
 
 
@@ -44,7 +43,7 @@ def even_shares(rows: pd.DataFrame) -> Grid:
 
 def holds_zero(rows: pd.DataFrame) -> Marks:
     """Heads whose interval holds 0, so that not even the sign of their relevance is known."""
-    return (numbers(rows, "ci_low") <= 0) & (numbers(rows, "ci_high") >= 0)
+    return (float_column(rows, "ci_low") <= 0) & (float_column(rows, "ci_high") >= 0)
 
 
 def span(values: Grid, *others: Grid) -> tuple[float, float]:
@@ -55,12 +54,3 @@ def span(values: Grid, *others: Grid) -> tuple[float, float]:
     low, high = float(min(known.min(initial=0.0), 0.0)), float(max(known.max(initial=0.0), 0.0))
     margin = 0.07 * ((high - low) or 1.0)
     return low - margin, high + margin
-
-
-def spearman(first: Grid, second: Grid) -> float:
-    """Spearman's correlation of pairs that are known; NaN for fewer than three or where one side is constant."""
-    known = np.isfinite(first) & np.isfinite(second)
-    a, b = first[known], second[known]
-    if len(a) < 3 or np.ptp(a) == 0 or np.ptp(b) == 0:
-        return float("nan")
-    return float(stats.spearmanr(a, b).statistic)

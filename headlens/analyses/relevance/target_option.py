@@ -5,10 +5,10 @@ from __future__ import annotations
 from headlens.analyses.relevance.lrp.targets import (
     EveryPosition,
     GivenClass,
-    MaskedTokens,
+    MaskedTokenLogits,
     OwnEmbedding,
     PredictedClass,
-    Similarity,
+    SimilarityTarget,
     Target,
 )
 from headlens.errors import OptionError
@@ -50,10 +50,10 @@ def choose_target(asked: str, loaded: LoadedModel, *, paired: bool) -> Target:
         _class_names(loaded)
         return PredictedClass()
     if name == "masked":
-        return MaskedTokens(_mask_id(loaded))
+        return MaskedTokenLogits(_mask_id(loaded))
     plain: dict[str, Target] = {
         "positions": EveryPosition(),
-        "similarity": Similarity(),
+        "similarity": SimilarityTarget(),
         "embedding": OwnEmbedding(),
     }
     if name not in plain:

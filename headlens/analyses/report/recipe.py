@@ -18,8 +18,8 @@ from headlens.pages.latex import latex_table, slug
 from headlens.plots.export import check_formats
 from headlens.plots.style import COLUMN_WIDTH, WIDTHS, drawn_for
 from headlens.runs.folder import PAGE, RUN_FILE, RunFolder, read_run
-from headlens.runs.output_options import Place, arguments
-from headlens.runs.progress import Reporter, Silent
+from headlens.runs.output_options import OutputOptions, arguments
+from headlens.runs.progress import Reporter, SilentReporter
 from headlens.runs.reading import RecordedRun, read_recorded
 
 MOST_PICTURES = 24_000_000  # bytes of pictures on a page
@@ -48,7 +48,7 @@ class ReportRequest:
     """
 
     runs: tuple[Path, ...]
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
     format: tuple[str, ...] = ("png", "svg")
     latex: bool = False
     width: str = "full"
@@ -104,7 +104,7 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         InputError: if a run cannot be read or drawn, or the place cannot be written; nothing is written before all
             runs were read.
     """
-    reporter = reporter or Silent()
+    reporter = reporter or SilentReporter()
     with reporter.status("reading"):
         runs = _read(request.runs)
     with _opened(request, runs) as folder, drawn_for(request.width):

@@ -12,7 +12,7 @@ from headlens.analyses.prune.report import GATES
 from headlens.analyses.relevance.report import RELEVANCE
 from headlens.analyses.sparsefinder.report import SPARSEFINDER
 from headlens.analyses.training.figures import TRAIN
-from headlens.pages.command_report import Kind
+from headlens.pages.command_report import CommandReport
 
 KINDS = {
     "ablate": ABLATE,
@@ -28,6 +28,6 @@ KINDS = {
 }
 
 
-def kind_of(command: str) -> Kind:
+def kind_of(command: str) -> CommandReport:
     """How runs of a command are shown."""
-    return KINDS.get(command, Kind())
+    return KINDS.get(command, CommandReport())

@@ -23,9 +23,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headlens.analyses.sparsefinder.predictors import Predictor, Vectors
-from headlens.analyses.sparsefinder.query_key_projection import Projections
-from headlens.attention.kernels.block_sparse import attend
+from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
+from headlens.attention.kernels.block_sparse import block_sparse_attention
 
 Version = Literal[1, 2]
 
@@ -100,14 +100,14 @@ class Blocked(Predictor):
         window: blocks on each side that are added; -1 for none.
     """
 
-    projections: Projections
+    projections: QueryKeyProjections
     centroids: Tensor
     size: int = 64
     top: int = 2
     version: Version = 2
     window: int = 1
 
-    def blocks(self, vectors: Vectors) -> Tensor:
+    def blocks(self, vectors: QueryKeyVectors) -> Tensor:
         """Which blocks meet: (batch, heads, query blocks, key blocks)."""
         # Distances have no kernel for half precision on the processor.
         projected = (x.float() for x in self.projections(vectors.queries, vectors.keys))
@@ -122,7 +122,7 @@ class Blocked(Predictor):
         near = neighbours(found.shape[2], found.shape[3], self.window).to(found.device)
         return (found | near) & ours[:, None, :, None] & theirs[:, None, None, :]
 
-    def graph(self, vectors: Vectors) -> Tensor:
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """All pairs of tokens of these blocks."""
         found = self.blocks(vectors).repeat_interleave(self.size, 2).repeat_interleave(self.size, 3)
         return found[:, :, : vectors.queries.shape[2], : vectors.keys.shape[2]]
@@ -153,4 +153,4 @@ def block_attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: Tenso
     lengths = queries.shape[2], keys.shape[2]
     none = torch.zeros_like(counts)
     mask = BlockMask.from_kv_blocks(none, order, counts, order, BLOCK_SIZE=size, mask_mod=meet, seq_lengths=lengths)
-    return attend(queries, keys, values, mask)
+    return block_sparse_attention(queries, keys, values, mask)

@@ -10,14 +10,14 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.analyses.sparsefinder.candidate_pairs import clusters_of
-from headlens.analyses.sparsefinder.pareto_points import Fitted
-from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, Store
+from headlens.analyses.sparsefinder.pareto_points import FittedSite
+from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, QueryKeyStore
 
 CONTENT_COLUMNS = ["head", "cluster", "side", "tag", "count", "share"]
 Integers = npt.NDArray[np.int64]
 
 
-def cluster_contents(store: Store, site: str, fitted: Fitted, clusters: int) -> pd.DataFrame:
+def cluster_contents(store: QueryKeyStore, site: str, fitted: FittedSite, clusters: int) -> pd.DataFrame:
     """How many queries and keys of every tag are nearest to each centroid.
 
     Args:
@@ -40,7 +40,9 @@ def cluster_contents(store: Store, site: str, fitted: Fitted, clusters: int) -> 
     return found
 
 
-def _tokens(store: Store, site: str, fitted: Fitted, clusters: int) -> Iterator[tuple[str, list[str], Integers]]:
+def _tokens(
+    store: QueryKeyStore, site: str, fitted: FittedSite, clusters: int
+) -> Iterator[tuple[str, list[str], Integers]]:
     """Of every sentence and side the tags of its tokens and their clusters, (heads, tokens)."""
     tags = store.tags(site)
     for pairs in store.batches(site):

@@ -7,7 +7,14 @@ from pathlib import Path
 import torch
 
 from headlens.analyses.notes import reading_notes
-from headlens.analyses.sparsefinder.query_key_store import RECORD, SPECIAL, UNKNOWN, Collector, Store, write_tags
+from headlens.analyses.sparsefinder.query_key_store import (
+    RECORD,
+    SPECIAL,
+    UNKNOWN,
+    QueryKeyCollector,
+    QueryKeyStore,
+    write_tags,
+)
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
@@ -18,8 +25,8 @@ from headlens.errors import CorpusError
 from headlens.files import write_json
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_pass import CorpusPass
-from headlens.runs.corpus_reader import Feed
-from headlens.runs.pass_state import Tally
+from headlens.runs.corpus_reader import CorpusReader
+from headlens.runs.pass_state import PassState
 
 
 def collect(
@@ -30,7 +37,7 @@ def collect(
     batch_tokens: int = 2048,
     long_sentences: LongSentences = "skip",
     how: CorpusPass | None = None,
-) -> Store:
+) -> QueryKeyStore:
     """Run a model over a corpus and keep queries, keys and the pairs that have weight, of every site, in a folder.
 
     So are parts of speech, where the corpus has any. Memory does not grow with the corpus.
@@ -51,8 +58,8 @@ def collect(
     first = next(iter(corpus), None)
     if first is None:
         raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)
-    feed = Feed.of(loaded, first, long_sentences)
-    annotator, collector, tally = Annotator(()), Collector(folder), Tally({})
+    feed = CorpusReader.of(loaded, first, long_sentences)
+    annotator, collector, tally = Annotator(()), QueryKeyCollector(folder), PassState({})
     session = AttentionSession(feed.model, observers=[collector])
 
     def step(batch: Batch) -> AnnotationCounts:
@@ -72,7 +79,7 @@ def collect(
         raise CorpusError("the model can read no sentence.", "Give shorter ones.", path=corpus.name)
     record = {"sentences": tally.encoding.sentences, "notes": reading_notes(feed, tally.encoding)}
     write_json(record, folder / RECORD)
-    return Store(folder)
+    return QueryKeyStore(folder)
 
 
 def token_tags(row: EncodedSequence) -> list[str]:

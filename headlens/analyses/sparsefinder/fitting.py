@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headlens.analyses.sparsefinder.query_key_projection import Projections, margin_losses
-from headlens.analyses.sparsefinder.query_key_store import Pairs
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections, margin_losses
+from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.errors import OptionError
 
 _POINTS = 8_000  # vectors of a head that clusters are fitted to
@@ -52,10 +52,10 @@ class FitOptions:
 
 
 def fit_projections(
-    batches: Callable[[], Iterable[Pairs]],
+    batches: Callable[[], Iterable[StoredBatch]],
     options: FitOptions | None = None,
     advance: Callable[[int], None] = lambda _: None,
-) -> tuple[Projections, list[float]]:
+) -> tuple[QueryKeyProjections, list[float]]:
     """Learn the projections of all heads of a site at once.
 
     Args:
@@ -71,7 +71,7 @@ def fit_projections(
     """
     options = options or FitOptions()
     generator = torch.Generator().manual_seed(options.seed)
-    projections: Projections | None = None
+    projections: QueryKeyProjections | None = None
     optimiser: torch.optim.Optimizer | None = None
     losses = []
     for _ in range(options.epochs):
@@ -97,11 +97,11 @@ def fit_projections(
     return projections.requires_grad_(requires_grad=False), losses
 
 
-def _first(pairs: Pairs, options: FitOptions) -> Projections:
+def _first(pairs: StoredBatch, options: FitOptions) -> QueryKeyProjections:
     heads, size = pairs.queries.shape[1], pairs.queries.shape[3]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(options.seed)
-        return Projections(heads, size, options.dimensions, shared=options.shared)
+        return QueryKeyProjections(heads, size, options.dimensions, shared=options.shared)
 
 
 def fit_centroids(vectors: Tensor, clusters: int, seed: int = 0) -> Tensor:
@@ -128,7 +128,7 @@ def fit_centroids(vectors: Tensor, clusters: int, seed: int = 0) -> Tensor:
     return torch.from_numpy(np.stack(found)).float()
 
 
-def points_of(batches: Iterable[tuple[Tensor, Tensor, Pairs]], most: int = _POINTS, seed: int = 0) -> Tensor:
+def points_of(batches: Iterable[tuple[Tensor, Tensor, StoredBatch]], most: int = _POINTS, seed: int = 0) -> Tensor:
     """Queries and keys of every head without padding, a random part of them where there are many: (heads, points, r).
 
     Memory is bounded: while more come, those that are kept are a uniform sample of all so far (reservoir sampling), the
@@ -155,7 +155,7 @@ def points_of(batches: Iterable[tuple[Tensor, Tensor, Pairs]], most: int = _POIN
     return kept
 
 
-def _flattened(batches: Iterable[tuple[Tensor, Tensor, Pairs]]) -> Iterator[Tensor]:
+def _flattened(batches: Iterable[tuple[Tensor, Tensor, StoredBatch]]) -> Iterator[Tensor]:
     for queries, keys, pairs in batches:
         for vectors, real in ((queries, pairs.real_queries), (keys, pairs.real_keys)):
             yield vectors.transpose(0, 1)[:, real]

@@ -10,8 +10,8 @@ import torch
 
 from headlens.analyses.attend.analysis import batch_of_one, examples_of
 from headlens.analyses.compact.head_lists import parse_heads
-from headlens.analyses.sparsefinder.predicted_graph_edit import Restricted
-from headlens.analyses.sparsefinder.predictors import Predictor, Vectors
+from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit
+from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors
 from headlens.attention.capture import Capture
 from headlens.attention.contract import AttentionCall, Edit, Observer
 from headlens.attention.session import AttentionSession
@@ -21,7 +21,7 @@ from headlens.corpora.sentence import Example
 from headlens.errors import OptionError
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 EXAMPLE_COLUMNS = [
     *KEY_COLUMNS,
@@ -70,7 +70,7 @@ class ShownOptions:
             OptionError: if the model has no such head, or that reads translations and there is none.
             CorpusError: if it cannot read the sentence.
         """
-        feed, heads = Feed.of(loaded, self.example or other), parse_heads(self.heads)
+        feed, heads = CorpusReader.of(loaded, self.example or other), parse_heads(self.heads)
         if self.example is not None:
             batch_of_one(feed, self.example)
         check_heads(heads, find_sites(loaded.model))
@@ -84,7 +84,7 @@ class _Vectors(Observer):
     """Keeps queries and keys of one sentence, by site."""
 
     def __init__(self) -> None:
-        self.vectors: dict[str, Vectors] = {}
+        self.vectors: dict[str, QueryKeyVectors] = {}
 
     def observe(self, call: AttentionCall) -> None:
         """Keep one call."""
@@ -92,7 +92,7 @@ class _Vectors(Observer):
         assert call.keys is not None
         real = call.queries.real.bool().cpu(), call.keys.real.bool().cpu()
         own = call.query.float().cpu(), call.key_of_heads.float().cpu()
-        self.vectors[str(call.site)] = Vectors(*own, *real, causal=call.site.stack == "decoder")
+        self.vectors[str(call.site)] = QueryKeyVectors(*own, *real, causal=call.site.stack == "decoder")
 
 
 def example_heads(
@@ -109,11 +109,11 @@ def example_heads(
     Returns:
         Columns `EXAMPLE_COLUMNS`, a row for each pair of a head; `predicted` is 0 or 1, `restricted` the weight then.
     """
-    feed = Feed.of(loaded, example)
+    feed = CorpusReader.of(loaded, example)
     batch = next(feed.batches([example]))
     tokens = Annotator(()).annotate(batch, AnnotationCounts(), decoder_only=feed.decoder_only)
 
-    def watched(edits: Sequence[Edit]) -> tuple[dict[str, torch.Tensor], dict[str, Vectors]]:
+    def watched(edits: Sequence[Edit]) -> tuple[dict[str, torch.Tensor], dict[str, QueryKeyVectors]]:
         seen, vectors = Capture(), _Vectors()
         session = AttentionSession(feed.model, observers=[seen, vectors], edits=edits)
         with torch.inference_mode(), session, session.batch(tokens):
@@ -126,7 +126,7 @@ def example_heads(
     rows = []
     for head in heads:
         site = f"{head.stack}.{head.layer}"
-        then, _ = watched([Restricted({site: predictors[site]})])
+        then, _ = watched([PredictedGraphEdit({site: predictors[site]})])
         graph = predictors[site].graph(vectors[site])
         own = graph[0, head.head if graph.shape[1] > 1 else 0]
         # what a decoder may not look at is not predicted either

@@ -8,13 +8,13 @@ import pandas as pd
 
 from headlens.analyses.sparsefinder.cluster_pos import CONTENT_COLUMNS, cluster_contents, information
 from headlens.analyses.sparsefinder.pareto_curves import areas
-from headlens.analyses.sparsefinder.pareto_points import GOLD, Fitted
-from headlens.analyses.sparsefinder.query_key_store import Store
+from headlens.analyses.sparsefinder.pareto_points import GOLD, FittedSite
+from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
 from headlens.analyses.sparsefinder.sweep import SITE_COLUMNS
 from headlens.heads import KEY_COLUMNS
 
 
-def all_contents(store: Store, fitted: Mapping[str, Fitted], clusters: int) -> pd.DataFrame:
+def all_contents(store: QueryKeyStore, fitted: Mapping[str, FittedSite], clusters: int) -> pd.DataFrame:
     """What the clusters of all heads hold, see `cluster_contents`.
 
     Args:

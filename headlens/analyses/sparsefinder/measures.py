@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# What `Means` tells of every head, in this order.
+# What `GraphMeans` tells of every head, in this order.
 MEASURES = ("recall", "sparsity", "exact", "mass")
 
 
@@ -76,7 +76,7 @@ class GraphCounts:
         return self.kept / self.weight
 
 
-class Means:
+class GraphMeans:
     """Recall, sparsity, exact share and mass at some points, as sentences come; counts are not kept.
 
     As in the authors' code: pairs are counted together within an example and head, and examples have equal weight.

@@ -11,20 +11,20 @@ import pandas as pd
 import torch
 
 from headlens.analyses.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
-from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, Means, counts_by_window
+from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, GraphMeans, counts_by_window
 from headlens.analyses.sparsefinder.predictors import (
-    Bucketed,
-    Clustered,
-    Drawn,
-    Fixed,
-    Hashed,
-    Near,
-    Nowhere,
+    BucketPredictor,
+    ClusterPredictor,
+    DistancePredictor,
+    EmptyPredictor,
+    FixedGraph,
+    HashPredictor,
     Predictor,
+    RandomPredictor,
     directions,
 )
-from headlens.analyses.sparsefinder.query_key_projection import Projections
-from headlens.analyses.sparsefinder.query_key_store import Pairs
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
+from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.errors import OptionError
 from headlens.interventions.patterns import Global, Window
 from headlens.statistics.bootstrap import FEWEST, Draws
@@ -35,11 +35,11 @@ PARETO_COLUMNS = [
 ]
 OWN = ("distance", "bucket", "cluster")  # methods of Sparsefinder; the others it is compared with
 GOLD = "entmax"  # what attention itself leaves, as if it were a method
-Batches = Callable[[], Iterable[Pairs]]
+Batches = Callable[[], Iterable[StoredBatch]]
 
 
 @dataclass(frozen=True)
-class Grid:
+class ParameterGrid:
     """Which parameters are tried (Treviso et al. 2022, section 5), each once however often it is named.
 
     Args:
@@ -91,7 +91,7 @@ class Grid:
 
 
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FittedSite:
     """What was learned for a site.
 
     Args:
@@ -102,7 +102,7 @@ class Fitted:
         seed: of what is drawn at random where nothing is learned: hashes, random keys.
     """
 
-    projections: Projections
+    projections: QueryKeyProjections
     losses: list[float]
     centroids: Mapping[int, torch.Tensor] = field(default_factory=dict)
     routing: Mapping[int, torch.Tensor] = field(default_factory=dict)
@@ -110,8 +110,11 @@ class Fitted:
 
 
 def fit_site(
-    batches: Batches, grid: Grid, options: FitOptions | None = None, advance: Callable[[int], None] = lambda _: None
-) -> Fitted:
+    batches: Batches,
+    grid: ParameterGrid,
+    options: FitOptions | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> FittedSite:
     """Learn projections, then clusters of every number of the grid.
 
     Args:
@@ -130,33 +133,35 @@ def fit_site(
     centroids, routing = (
         {count: fit_centroids(points, count, options.seed) for count in grid.groups} for points in (near, raw)
     )
-    return Fitted(projections, losses, centroids, routing, options.seed)
+    return FittedSite(projections, losses, centroids, routing, options.seed)
 
 
-def predictors(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, int, Predictor | None]]:
+def predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[str, str, float, int, Predictor | None]]:
     """Method, name and value of its parameter, global tokens, and what predicts; None for no graph but a window."""
     for tokens in dict.fromkeys(grid.global_tokens):
         for method, parameter, value, predictor in _by_content(grid, fitted):
-            yield method, parameter, value, tokens, predictor | Fixed(Global(tokens)) if tokens else predictor
+            yield method, parameter, value, tokens, predictor | FixedGraph(Global(tokens)) if tokens else predictor
     for count in dict.fromkeys(grid.groups):
-        yield "longformer", "global_tokens", count, count, Fixed(Global(count))
-        yield "random", "keys", count, 0, Drawn(count, fitted.seed)
-        yield "bigbird", "keys", count, count, Fixed(Global(count)) | Drawn(count, fitted.seed)
+        yield "longformer", "global_tokens", count, count, FixedGraph(Global(count))
+        yield "random", "keys", count, 0, RandomPredictor(count, fitted.seed)
+        yield "bigbird", "keys", count, count, FixedGraph(Global(count)) | RandomPredictor(count, fitted.seed)
     yield "window", "window", np.nan, 0, None
 
 
-def _by_content(grid: Grid, fitted: Fitted) -> Iterator[tuple[str, str, float, Predictor]]:
+def _by_content(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[str, str, float, Predictor]]:
     """What looks at queries and keys."""
     for threshold in dict.fromkeys(grid.thresholds):
-        yield "distance", "threshold", threshold, Near(fitted.projections, threshold)
+        yield "distance", "threshold", threshold, DistancePredictor(fitted.projections, threshold)
     for count in dict.fromkeys(grid.groups):
-        yield "bucket", "buckets", count, Bucketed(fitted.projections, count)
-        yield "cluster", "clusters", count, Clustered(fitted.centroids[count], fitted.projections, grid.top)
-        yield "routing", "clusters", count, Clustered(fitted.routing[count], None, grid.top)
-        yield "lsh", "hashes", count, Hashed(count, grid.rounds, fitted.seed)
+        yield "bucket", "buckets", count, BucketPredictor(fitted.projections, count)
+        yield "cluster", "clusters", count, ClusterPredictor(fitted.centroids[count], fitted.projections, grid.top)
+        yield "routing", "clusters", count, ClusterPredictor(fitted.routing[count], None, grid.top)
+        yield "lsh", "hashes", count, HashPredictor(count, grid.rounds, fitted.seed)
 
 
-def predictor_of(method: str, value: float, window: int, tokens: int, grid: Grid, fitted: Fitted) -> Predictor:
+def predictor_of(
+    method: str, value: float, window: int, tokens: int, grid: ParameterGrid, fitted: FittedSite
+) -> Predictor:
     """What predicts at one point of the grid.
 
     Args:
@@ -172,9 +177,9 @@ def predictor_of(method: str, value: float, window: int, tokens: int, grid: Grid
     """
     for name, _, own, ours, predictor in predictors(grid, fitted):
         if name == method and (method == "window" or (own == value and ours == tokens)):
-            width = Fixed(Window(radius(window))) if window else None
+            width = FixedGraph(Window(radius(window))) if window else None
             if predictor is None:
-                return width or Nowhere()
+                return width or EmptyPredictor()
             return predictor if width is None else predictor | width
     raise KeyError(f"the grid has no {method} of {value:g}")
 
@@ -198,7 +203,7 @@ class SitePoints:
     samples: np.ndarray[Any, Any]
 
 
-def pareto(batches: Batches, grid: Grid, fitted: Fitted, replicates: int = 0) -> SitePoints:
+def pareto(batches: Batches, grid: ParameterGrid, fitted: FittedSite, replicates: int = 0) -> SitePoints:
     """Every method with every parameter and window, on held-out sentences of a site.
 
     Args:
@@ -207,7 +212,7 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted, replicates: int = 0) ->
         fitted: what was learned on other sentences.
         replicates: bootstrap samples, the same sentences at every site with as many; none for few sentences.
     """
-    gold = Means()
+    gold = GraphMeans()
     for own in batches():
         gold.add([GraphCounts.of(own.weights, own.gold, own.allowed)])
     sentences = len(gold.examples)
@@ -218,7 +223,7 @@ def pareto(batches: Batches, grid: Grid, fitted: Fitted, replicates: int = 0) ->
     windows = list(dict.fromkeys(grid.windows))
     widths = [radius(window) for window in windows]
     for method, parameter, value, tokens, predictor in predictors(grid, fitted):
-        means = Means()
+        means = GraphMeans()
         for own in batches():
             base = torch.zeros_like(own.weights, dtype=torch.bool)
             if predictor is not None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from headlens.analyses.sparsefinder.predictors import Predictor, Vectors
+from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors
 from headlens.attention.contract import AttentionCall, CallContext, Edit, Observer
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
@@ -44,7 +44,7 @@ class Sparsity:
         return float(torch.cat(found).nanmean()) if found else float("nan")
 
 
-class Restricted(Edit):
+class PredictedGraphEdit(Edit):
     """Lets queries look only where their site's predictor says, within what the model's own mask allows.
 
     A query of which no pair is predicted looks at its own place (in cross attention: the source token in its place,
@@ -98,7 +98,7 @@ class Restricted(Edit):
             )
         queries, others = tokens_of(context, mask, written=self.written)
         vectors = context.query.float(), context.key_of_heads.float(), queries, others
-        found = predictor.graph(Vectors(*vectors, before, causal=context.site.stack == "decoder"))
+        found = predictor.graph(QueryKeyVectors(*vectors, before, causal=context.site.stack == "decoder"))
         own = torch.zeros((), dtype=context.query.dtype, device=queries.device) if mask is None else mask
         lowest = torch.finfo(own.dtype).min
         within = queries[:, None, :, None] & others[:, None, None, :]
@@ -112,7 +112,7 @@ class Restricted(Edit):
         return torch.where(kept, own, lowest)
 
 
-class Allowed(Edit):
+class AllowedPairs(Edit):
     """Changes nothing, but remembers which pairs each site may look at, for an observer that comes after.
 
     Args:
@@ -135,7 +135,7 @@ class Allowed(Edit):
 
 
 class WeightSparsity(Observer):
-    """Counts the pairs that attention itself gives weight, among those of an `Allowed` of the same model.
+    """Counts the pairs that attention itself gives weight, among those of an `AllowedPairs` of the same model.
 
     Passes that fail and are repeated in parts, for want of memory, count as often as they were begun.
 
@@ -144,7 +144,7 @@ class WeightSparsity(Observer):
         sparsity: where they are counted.
     """
 
-    def __init__(self, allowed: Allowed, sparsity: Sparsity) -> None:
+    def __init__(self, allowed: AllowedPairs, sparsity: Sparsity) -> None:
         self.allowed = allowed
         self.sparsity = sparsity
 
@@ -162,7 +162,7 @@ def tokens_of(context: CallContext, mask: Tensor | None, *, written: bool) -> tu
     Args:
         context: the call.
         mask: its additive mask.
-        written: whether texts are written, so that nobody knows the tokens, see `Restricted`.
+        written: whether texts are written, so that nobody knows the tokens, see `PredictedGraphEdit`.
 
     Raises:
         OptionError: where nobody declared which tokens are padding, and the mask does not tell.

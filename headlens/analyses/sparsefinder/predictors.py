@@ -19,12 +19,12 @@ from headlens.analyses.sparsefinder.candidate_pairs import (
     random_rotations,
     within,
 )
-from headlens.analyses.sparsefinder.query_key_projection import Projections
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 from headlens.interventions.patterns import Global, Pattern, Window, made, parts_of
 
 
 @dataclass(frozen=True, eq=False)
-class Vectors:
+class QueryKeyVectors:
     """Queries and keys of some sentences at one site, padded at their ends.
 
     Args:
@@ -54,16 +54,16 @@ class Predictor(ABC):
     pairwise: bool = False
 
     @abstractmethod
-    def graph(self, vectors: Vectors) -> Tensor:
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """True where a query is predicted to look: (batch, heads or 1, query, key)."""
 
     def __or__(self, other: Predictor) -> Predictor:
         """What either of two predicts."""
-        return Either(self, other)
+        return UnionPredictor(self, other)
 
 
 @dataclass(frozen=True, eq=False)
-class Either(Predictor):
+class UnionPredictor(Predictor):
     """What any of two predictors predicts."""
 
     first: Predictor
@@ -74,40 +74,40 @@ class Either(Predictor):
         """Whether it holds of both."""
         return self.first.pairwise and self.second.pairwise
 
-    def graph(self, vectors: Vectors) -> Tensor:
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Pairs of either."""
         return self.first.graph(vectors) | self.second.graph(vectors)
 
 
 @dataclass(frozen=True, eq=False)
-class Near(Predictor):
+class DistancePredictor(Predictor):
     """Sparsefinder by distance: ‖q' - k'‖ ≤ t."""
 
-    projections: Projections
+    projections: QueryKeyProjections
     threshold: float
     pairwise = True
 
-    def graph(self, vectors: Vectors) -> Tensor:
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Pairs that are near."""
         queries, keys = self.projections(vectors.queries, vectors.keys)
         return within(queries, keys, self.threshold)
 
 
 @dataclass(frozen=True, eq=False)
-class Bucketed(Predictor):
+class BucketPredictor(Predictor):
     """Sparsefinder by buckets: any of r dimensions, each cut into β buckets of equal count, has both in one."""
 
-    projections: Projections
+    projections: QueryKeyProjections
     buckets: int
 
-    def graph(self, vectors: Vectors) -> Tensor:
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Pairs in one bucket."""
         queries, keys = self.projections(vectors.queries, vectors.keys)
         return in_one_bucket(queries, keys, self.buckets, vectors.real_queries, vectors.real_keys)
 
 
 @dataclass(frozen=True, eq=False)
-class Clustered(Predictor):
+class ClusterPredictor(Predictor):
     """By clusters: a query and a key have one of their nearest centroids in common.
 
     With projections Sparsefinder's, without them those of the Routing Transformer (Roy et al. 2021), which clusters
@@ -120,11 +120,11 @@ class Clustered(Predictor):
     """
 
     centroids: Tensor
-    projections: Projections | None = None
+    projections: QueryKeyProjections | None = None
     top: int = 1
     pairwise = True
 
-    def graph(self, vectors: Vectors) -> Tensor:
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Pairs in one cluster."""
         if self.projections is None:
             queries, keys = directions(vectors.queries), directions(vectors.keys)
@@ -134,7 +134,7 @@ class Clustered(Predictor):
 
 
 @dataclass(frozen=True, eq=False)
-class Hashed(Predictor):
+class HashPredictor(Predictor):
     """Reformer's locality-sensitive hashing (Kitaev et al. 2020): alike in any of some rounds.
 
     Args:
@@ -148,7 +148,7 @@ class Hashed(Predictor):
     seed: int = 0
     pairwise = True
 
-    def graph(self, vectors: Vectors) -> Tensor:
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Pairs that are hashed alike."""
         _, heads, _, size = vectors.queries.shape
         rotations = random_rotations(heads, size, self.hashes, self.rounds, self.seed)
@@ -156,7 +156,7 @@ class Hashed(Predictor):
 
 
 @dataclass(frozen=True)
-class Fixed(Predictor):
+class FixedGraph(Predictor):
     """A fixed pattern, whatever queries and keys are like: window, Longformer.
 
     Each sentence has the pattern of its own length, the longer of its two sides where these differ.
@@ -169,7 +169,7 @@ class Fixed(Predictor):
         """Whether rows of the pattern are the same at every length: random ones are drawn anew."""
         return all(isinstance(part, Window | Global) for part in parts_of(self.pattern))
 
-    def graph(self, vectors: Vectors) -> Tensor:
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Pairs of the pattern."""
         n, m = vectors.real_queries.shape[1], vectors.real_keys.shape[1]
         found = torch.zeros(len(vectors.real_queries), 1, n, m, dtype=torch.bool)
@@ -184,7 +184,7 @@ class Fixed(Predictor):
 
 
 @dataclass(frozen=True)
-class Drawn(Predictor):
+class RandomPredictor(Predictor):
     """Random keys: every query looks at r of those that it may look at, that in its own place not among them.
 
     Every head has its own. A query's keys are the same in every text of as many keys, in a decoder whatever comes
@@ -199,7 +199,7 @@ class Drawn(Predictor):
     seed: int = 0
     pairwise = True
 
-    def graph(self, vectors: Vectors) -> Tensor:
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Pairs that are drawn."""
         (_, heads, n, _), m = vectors.queries.shape, vectors.keys.shape[2]
         ends, device = vectors.before + n, vectors.real_keys.device
@@ -227,21 +227,21 @@ def _rounded(count: int) -> int:
 
 
 @dataclass(frozen=True)
-class Nowhere(Predictor):
+class EmptyPredictor(Predictor):
     """No pair at all."""
 
     pairwise = True
 
-    def graph(self, vectors: Vectors) -> Tensor:
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Nothing."""
         n, m = vectors.real_queries.shape[1], vectors.real_keys.shape[1]
         device = vectors.queries.device
         return torch.zeros(len(vectors.real_queries), 1, n, m, dtype=torch.bool, device=device)
 
 
-def windowed(width: int) -> Fixed:
+def windowed(width: int) -> FixedGraph:
     """|i - j| ≤ w."""
-    return Fixed(Window(width))
+    return FixedGraph(Window(width))
 
 
 def directions(vectors: Tensor) -> Tensor:

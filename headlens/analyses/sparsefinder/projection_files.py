@@ -10,15 +10,15 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from headlens.analyses.sparsefinder.pareto_points import Fitted
-from headlens.analyses.sparsefinder.query_key_projection import Projections
+from headlens.analyses.sparsefinder.pareto_points import FittedSite
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 from headlens.errors import OptionError
 from headlens.files import atomic_path, output_errors
 
 _FORMAT = "headlens sparsefinder 1"
 
 
-def save_fitted(path: Path, fitted: Mapping[str, Fitted]) -> None:
+def save_fitted(path: Path, fitted: Mapping[str, FittedSite]) -> None:
     """Write projections and centroids.
 
     Args:
@@ -39,7 +39,7 @@ def save_fitted(path: Path, fitted: Mapping[str, Fitted]) -> None:
         save_file({name: t.detach().contiguous() for name, t in parts.items()}, temporary, {"format": _FORMAT})
 
 
-def load_fitted(path: Path) -> dict[str, Fitted]:
+def load_fitted(path: Path) -> dict[str, FittedSite]:
     """Read what `save_fitted` wrote.
 
     Raises:
@@ -56,10 +56,10 @@ def load_fitted(path: Path) -> dict[str, Fitted]:
         raise OptionError(f"{path} cannot be read as projections: {error}.", "Learn them again.") from error
 
 
-def _fitted(site: str, parts: Mapping[str, Tensor]) -> Fitted:
+def _fitted(site: str, parts: Mapping[str, Tensor]) -> FittedSite:
     weight, bias = parts[f"{site}/weight"], parts[f"{site}/bias"]
     maps, heads, size, dimensions = weight.shape
-    projections = Projections(heads, size, dimensions, shared=maps == 1)
+    projections = QueryKeyProjections(heads, size, dimensions, shared=maps == 1)
     with torch.no_grad():
         projections.weight.copy_(weight)
         projections.bias.copy_(bias)
@@ -68,4 +68,6 @@ def _fitted(site: str, parts: Mapping[str, Tensor]) -> Fitted:
         {int(name.split("/")[2]): t for name, t in parts.items() if name.startswith(f"{site}/{kind}/")}
         for kind in ("centroids", "routing")
     )
-    return Fitted(projections, parts[f"{site}/losses"].tolist(), centroids, routing, int(parts.get(f"{site}/seed", 0)))
+    return FittedSite(
+        projections, parts[f"{site}/losses"].tolist(), centroids, routing, int(parts.get(f"{site}/seed", 0))
+    )

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 
-class Projections(nn.Module):
+class QueryKeyProjections(nn.Module):
     """A linear map to r dimensions for each head: q' = q W + b, k' = k V + c.
 
     Args:

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from headlens.analyses.sparsefinder.measures import allowed_pairs
-from headlens.analyses.sparsefinder.predictors import Vectors
+from headlens.analyses.sparsefinder.predictors import QueryKeyVectors
 from headlens.attention.contract import AttentionCall, Observer
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError
@@ -31,7 +31,7 @@ Bits = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True, eq=False)
-class Pairs:
+class StoredBatch:
     """Some sentences at one site, padded at their ends, on the processor.
 
     Args:
@@ -56,9 +56,9 @@ class Pairs:
         return self.weights > 0
 
     @property
-    def vectors(self) -> Vectors:
+    def vectors(self) -> QueryKeyVectors:
         """What graphs are predicted from."""
-        return Vectors(self.queries, self.keys, self.real_queries, self.real_keys, causal=self.causal)
+        return QueryKeyVectors(self.queries, self.keys, self.real_queries, self.real_keys, causal=self.causal)
 
     @property
     def allowed(self) -> Tensor:
@@ -88,7 +88,7 @@ class _Sentence:
 
 
 @dataclass
-class Collector(Observer):
+class QueryKeyCollector(Observer):
     """Writes what attention has to do with queries and keys into a folder while a model runs.
 
     Sentences stand without padding, vectors and weights in half precision, which pairs have weight as bits; what is not
@@ -185,8 +185,8 @@ def write_tags(folder: Path, side: str, sentences: Iterable[Sequence[str]]) -> N
 
 
 @dataclass(frozen=True)
-class Store:
-    """What a `Collector` wrote.
+class QueryKeyStore:
+    """What a `QueryKeyCollector` wrote.
 
     Args:
         folder: of the store.
@@ -237,7 +237,7 @@ class Store:
             for queries, keys in zip(first, second, strict=True):
                 yield queries.split(), keys.split()
 
-    def batches(self, site: str, sentences: int = 16) -> Iterator[Pairs]:
+    def batches(self, site: str, sentences: int = 16) -> Iterator[StoredBatch]:
         """The sentences of a site, so many at a time, in the order in which they were collected.
 
         Raises:
@@ -274,7 +274,7 @@ def _read(path: Path) -> Iterator[_Sentence]:
         starts = [a + size for a, size in zip(starts, sizes, strict=True)]
 
 
-def _padded(sentences: list[_Sentence], *, causal: bool) -> Pairs:
+def _padded(sentences: list[_Sentence], *, causal: bool) -> StoredBatch:
     batch, heads, size = len(sentences), sentences[0].queries.shape[1], sentences[0].queries.shape[2]
     n, m = max(len(s.queries) for s in sentences), max(len(s.keys) for s in sentences)
     queries, keys = torch.zeros(batch, heads, n, size), torch.zeros(batch, heads, m, size)
@@ -287,4 +287,4 @@ def _padded(sentences: list[_Sentence], *, causal: bool) -> Pairs:
         gold = torch.from_numpy(bits.astype(bool))
         weights[row, :, :i, :j] = torch.zeros(gold.shape).masked_scatter(gold, own.weights.float())
         real_queries[row, :i], real_keys[row, :j] = True, True
-    return Pairs(queries, keys, weights, real_queries, real_keys, causal)
+    return StoredBatch(queries, keys, weights, real_queries, real_keys, causal)

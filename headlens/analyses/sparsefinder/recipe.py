@@ -16,32 +16,32 @@ from headlens.analyses.sparsefinder.fitting import FitOptions
 from headlens.analyses.sparsefinder.head_examples import ShownOptions
 from headlens.analyses.sparsefinder.head_table import all_contents
 from headlens.analyses.sparsefinder.pareto_curves import EVERY, curve, of_stacks, spread_out
-from headlens.analyses.sparsefinder.pareto_points import GOLD, Fitted, Grid
+from headlens.analyses.sparsefinder.pareto_points import GOLD, FittedSite, ParameterGrid
 from headlens.analyses.sparsefinder.projection_files import save_fitted
-from headlens.analyses.sparsefinder.query_key_store import Store
+from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
 from headlens.analyses.sparsefinder.report import write_sparsefinder
-from headlens.analyses.sparsefinder.restricted_task import MetricOptions, RestrictedTask, Tried, opened_task
+from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, MetricOptions, RestrictedTask, opened_task
 from headlens.analyses.sparsefinder.sweep import SparsitySweep
-from headlens.analyses.sparsefinder.tables import NOTHING, Findings, Measured, key_of
+from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedTaskResult, key_of
 from headlens.analyses.training.sweep import SweepRun
 from headlens.attention.model_normalizer import attention_name, attention_notes, attention_of, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
+from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
-from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.files import atomic_path
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
 from headlens.runs.corpus_pass import CorpusPass
-from headlens.runs.model_record import model_facts
-from headlens.runs.output_options import Place
+from headlens.runs.model_record import model_record
+from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.tasks.base import Task
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.sources import GivenExamples
+from headlens.tasks.example_sources import GivenExamples
+from headlens.tasks.task import Task
 from headlens.tasks.task_heads import check_head
 
 _CLUSTERS = 8
@@ -82,14 +82,14 @@ class SparsefinderRequest:
     dev_share: float = 0.2
     long_sentences: LongSentences = "skip"
     attention: str | None = None
-    grid: Grid = field(default_factory=Grid)
+    grid: ParameterGrid = field(default_factory=ParameterGrid)
     fit: FitOptions = field(default_factory=FitOptions)
     clusters: int | None = None
     metric: MetricOptions = field(default_factory=MetricOptions)
     batch_tokens: int = 2048
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
     shown: ShownOptions = field(default_factory=ShownOptions)
 
     def __post_init__(self) -> None:
@@ -162,7 +162,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
             write_sparsefinder(run.folder, tables, figures=request.figures)
         facts = {
-            "models": [model_facts(loaded, loaded.short_name)],
+            "models": [model_record(loaded, loaded.short_name)],
             "corpus": asdict(parts.summary),
             "held_out": sweep.held.sentences,
             "store_bytes": {"train": sweep.train.size, "held": sweep.held.size},
@@ -222,10 +222,10 @@ def _parts(request: SparsefinderRequest, run: Run) -> _Parts:
 
 def _collected(
     request: SparsefinderRequest, run: Run, loaded: LoadedModel, corpus: Corpus, name: str, total: int
-) -> Store:
+) -> QueryKeyStore:
     """Queries and keys of a corpus; what an interrupted pass left is thrown away."""
     folder = run.kept(name)
-    if not Store(folder).whole:
+    if not QueryKeyStore(folder).whole:
         shutil.rmtree(folder, ignore_errors=True)
         with run.reporter.progress(f"queries and keys ({name})", total) as advance:
             collect(
@@ -236,7 +236,7 @@ def _collected(
                 long_sentences=request.long_sentences,
                 how=CorpusPass(advance, run.warn),
             )
-    return Store(folder)
+    return QueryKeyStore(folder)
 
 
 def _opened(
@@ -259,11 +259,11 @@ def _measured(
     loaded: LoadedModel,
     opened: tuple[Task, GivenExamples] | None,
     points: pd.DataFrame,
-    fitted: Mapping[str, Fitted],
-) -> Measured:
+    fitted: Mapping[str, FittedSite],
+) -> RestrictedTaskResult:
     if opened is None:
         asked = "" if request.metric.task == "none" else "No task is known that this model could be asked: see --task."
-        return Measured(notes=(asked,) if asked else ())
+        return RestrictedTaskResult(notes=(asked,) if asked else ())
     task, source = opened
     stacks = tuple(dict.fromkeys(site.partition(".")[0] for site in fitted))
     level = stacks[0] if len(stacks) == 1 else EVERY
@@ -273,7 +273,7 @@ def _measured(
     tried = pd.concat([own[own["method"] == GOLD], tried, pd.DataFrame([NOTHING])], ignore_index=True)
     options = EvaluationOptions(request.batch_tokens, seed=request.fit.seed, warn=run.warn_once)
     restricted = RestrictedTask(loaded, task, source, request.grid, fitted, stacks, options)
-    found: dict[tuple[Any, ...], Tried] = {}
+    found: dict[tuple[Any, ...], CurvePointResult] = {}
     with run.reporter.progress(f"{task.name} over predicted graphs (points)", len(tried)) as advance:
         for number, point in enumerate(tried.to_dict("records")):
             path = run.kept(f"tried-{number}.json")
@@ -281,9 +281,9 @@ def _measured(
                 if not path.is_file():
                     with atomic_path(path) as temporary:
                         temporary.write_text(json.dumps(asdict(restricted.measured(point))), encoding="utf-8")
-                found[level, *key_of(point)] = Tried.of(json.loads(path.read_text(encoding="utf-8")))
+                found[level, *key_of(point)] = CurvePointResult.of(json.loads(path.read_text(encoding="utf-8")))
             advance(1)
-    return Measured(task.name, restricted.metric, found, stacks)
+    return RestrictedTaskResult(task.name, restricted.metric, found, stacks)
 
 
 def _notes(tables: Mapping[str, pd.DataFrame], sentences: int, dev: str | None) -> list[str]:

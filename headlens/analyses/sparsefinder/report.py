@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from headlens.analyses.attend.figures import attention_maps
 from headlens.analyses.sparsefinder.cluster_figure import cluster_pictures
 from headlens.heads import KEY_COLUMNS, STACKS, Head
-from headlens.pages.command_report import Caption, Figures, Kind
+from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.formatting import value_text
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, number_text, page_table
@@ -369,7 +369,7 @@ CAPTIONS = {
 
 _SITE = {"model": (), "stack": STACKS}
 _METHODS = (GOLD, *LOOKS)
-SPARSEFINDER = Kind(
+SPARSEFINDER = CommandReport(
     tables={
         "pareto": Columns(
             numbers=("recall", "sparsity", "exact", "mass", "value", "ci_low", "ci_high", "task_sparsity"),

@@ -12,20 +12,25 @@ import torch
 from torch import Tensor
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
-from headlens.analyses.sparsefinder.pareto_points import GOLD, Fitted, Grid, predictor_of
-from headlens.analyses.sparsefinder.predicted_graph_edit import Allowed, Restricted, Sparsity, WeightSparsity
+from headlens.analyses.sparsefinder.pareto_points import GOLD, FittedSite, ParameterGrid, predictor_of
+from headlens.analyses.sparsefinder.predicted_graph_edit import (
+    AllowedPairs,
+    PredictedGraphEdit,
+    Sparsity,
+    WeightSparsity,
+)
 from headlens.analyses.training.training_set import given_pairs, given_texts
-from headlens.attention.attach_edit import keeping
+from headlens.attention.attach_edit import attach_edit
 from headlens.attention.session import AttentionSession
 from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.corpora.sentence import Corpus
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import Task, TaskBatch
 from headlens.tasks.catalogue import DEFAULT_TASK, find_task
 from headlens.tasks.data_option import TaskData
 from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
-from headlens.tasks.sources import GivenExamples, TaskSource, gather
+from headlens.tasks.example_sources import GivenExamples, TaskSource, gather
+from headlens.tasks.task import Task, TaskBatch
 from headlens.tasks.translation import read_while_writing
 
 _TEXT = ("mlm", "translation", "translation-loss")
@@ -123,13 +128,13 @@ def _writing(model: PreTrainedModel, *, cached: bool) -> Iterator[None]:
 @contextmanager
 def _weights_counted(model: PreTrainedModel, sites: Sequence[str], counted: Sparsity) -> Iterator[None]:
     """Inside, the pairs that attention gives weight are counted."""
-    allowed = Allowed(sites)
-    with keeping(model, allowed), AttentionSession(model, observers=[WeightSparsity(allowed, counted)]):
+    allowed = AllowedPairs(sites)
+    with attach_edit(model, allowed), AttentionSession(model, observers=[WeightSparsity(allowed, counted)]):
         yield
 
 
 @dataclass(frozen=True)
-class Tried:
+class CurvePointResult:
     """A task at a point of a curve.
 
     Args:
@@ -145,7 +150,7 @@ class Tried:
     samples: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, record: Mapping[str, Any]) -> Tried:
+    def of(cls, record: Mapping[str, Any]) -> CurvePointResult:
         """From what `asdict` makes of one."""
         return cls(
             {name: Estimate(**own) for name, own in record["metrics"].items()}, record["sparsity"], record["samples"]
@@ -169,8 +174,8 @@ class RestrictedTask:
     loaded: LoadedModel
     task: Task
     source: TaskSource
-    grid: Grid
-    fitted: Mapping[str, Fitted]
+    grid: ParameterGrid
+    fitted: Mapping[str, FittedSite]
     stacks: tuple[str, ...]
     options: EvaluationOptions
 
@@ -179,7 +184,7 @@ class RestrictedTask:
         """Which is drawn: the first of the task's metrics of which more is better."""
         return next(name for name in self.task.metrics if name not in LOWER_IS_BETTER)
 
-    def measured(self, point: Mapping[Any, Any]) -> Tried:
+    def measured(self, point: Mapping[Any, Any]) -> CurvePointResult:
         """The task at a point of a curve, and how sparse attention was.
 
         Points are those of `headlens.analyses.sparsefinder.pareto_curves.POINT`.
@@ -198,8 +203,8 @@ class RestrictedTask:
                 where = method, value, int(point["window"]), int(point["global_tokens"])
                 predictors = {site: predictor_of(*where, self.grid, fitted) for site, fitted in own.items()}
                 held.enter_context(_writing(model, cached=all(p.pairwise for p in predictors.values())))
-                restricted = Restricted(predictors, written=True)
-                held.enter_context(keeping(model, restricted))
+                restricted = PredictedGraphEdit(predictors, written=True)
+                held.enter_context(attach_edit(model, restricted))
                 counting = partial(restricted.counting, counted)
             options = self.options
             if self.task.generates:
@@ -208,7 +213,7 @@ class RestrictedTask:
             else:
                 held.enter_context(counting())
             found = evaluate(self.task, self.loaded, self.source, options)
-        return Tried(found.metrics, counted.mean, found.samples(self.metric, options).tolist())
+        return CurvePointResult(found.metrics, counted.mean, found.samples(self.metric, options).tolist())
 
     def _read_again(self, ids: Tensor, batch: TaskBatch, counting: Callable[[], AbstractContextManager[None]]) -> None:
         """Read what was written once more, as the model read it while writing, and count that."""

@@ -12,9 +12,9 @@ import pandas as pd
 
 from headlens.analyses.sparsefinder.fitting import FitOptions
 from headlens.analyses.sparsefinder.pareto_curves import EVERY
-from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, Fitted, Grid, fit_site, pareto
+from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, FittedSite, ParameterGrid, fit_site, pareto
 from headlens.analyses.sparsefinder.projection_files import load_fitted, save_fitted
-from headlens.analyses.sparsefinder.query_key_store import Store
+from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
 from headlens.files import atomic_path, output_errors, read_csv, write_csv
 
 SITE_COLUMNS = ["stack", "layer"]
@@ -23,7 +23,7 @@ Advance = Callable[[int], None]
 
 
 @dataclass(frozen=True, eq=False)
-class Swept:
+class SparsitySweepResult:
     """Every method at every site.
 
     Args:
@@ -34,7 +34,7 @@ class Swept:
     """
 
     heads: pd.DataFrame
-    fitted: dict[str, Fitted]
+    fitted: dict[str, FittedSite]
     samples: dict[str, np.ndarray[Any, Any]]
 
 
@@ -50,13 +50,13 @@ class SparsitySweep:
         fit: how projections are learned.
     """
 
-    train: Store
-    held: Store
+    train: QueryKeyStore
+    held: QueryKeyStore
     kept: Path
-    grid: Grid = field(default_factory=Grid)
+    grid: ParameterGrid = field(default_factory=ParameterGrid)
     fit: FitOptions = field(default_factory=FitOptions)
 
-    def run(self, advance: Advance = lambda _: None) -> Swept:
+    def run(self, advance: Advance = lambda _: None) -> SparsitySweepResult:
         """All sites, one after the other.
 
         Args:
@@ -81,9 +81,9 @@ class SparsitySweep:
             tables.append(table)
             advance(1)
         means = {level: own / heads[level] for level, own in sums.items()}
-        return Swept(pd.concat(tables, ignore_index=True), fitted, means)
+        return SparsitySweepResult(pd.concat(tables, ignore_index=True), fitted, means)
 
-    def _site(self, site: str) -> tuple[pd.DataFrame, Fitted, np.ndarray[Any, Any]]:
+    def _site(self, site: str) -> tuple[pd.DataFrame, FittedSite, np.ndarray[Any, Any]]:
         table, learned, drawn = (self.kept / f"{site}{end}" for end in (".csv", ".safetensors", ".samples.npy"))
         if not table.is_file():  # written last
             found = fit_site(lambda: self.train.batches(site), self.grid, self.fit)

@@ -15,14 +15,14 @@ from headlens.analyses.sparsefinder.head_examples import ShownOptions, example_h
 from headlens.analyses.sparsefinder.head_table import head_table
 from headlens.analyses.sparsefinder.measures import MEASURES
 from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS, POINT, areas, with_curves
-from headlens.analyses.sparsefinder.pareto_points import GOLD, Grid, predictor_of
+from headlens.analyses.sparsefinder.pareto_points import GOLD, ParameterGrid, predictor_of
 from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN
-from headlens.analyses.sparsefinder.restricted_task import Tried
-from headlens.analyses.sparsefinder.sweep import Swept
+from headlens.analyses.sparsefinder.restricted_task import CurvePointResult
+from headlens.analyses.sparsefinder.sweep import SparsitySweepResult
 from headlens.corpora.sentence import Corpus, Example
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.models.loading import LoadedModel
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 PARETO_COLUMNS = [
     *("model", *KEY_COLUMNS, "method", "parameter", "value_of_parameter", "window", "global_tokens"),
@@ -41,7 +41,7 @@ _SPARSE = 0.5  # as sparse as a graph has to be to be an example
 
 
 @dataclass(frozen=True)
-class Measured:
+class RestrictedTaskResult:
     """What a task was like over predicted graphs.
 
     Args:
@@ -54,7 +54,7 @@ class Measured:
 
     task: str = ""
     metric: str = ""
-    tried: Mapping[tuple[Any, ...], Tried] = field(default_factory=dict)
+    tried: Mapping[tuple[Any, ...], CurvePointResult] = field(default_factory=dict)
     stacks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -84,11 +84,11 @@ class Findings:
 
     loaded: LoadedModel
     held: Corpus
-    grid: Grid
+    grid: ParameterGrid
     clusters: int
-    swept: Swept
+    swept: SparsitySweepResult
     points: pd.DataFrame
-    measured: Measured
+    measured: RestrictedTaskResult
     contents: pd.DataFrame
     shown: ShownOptions = field(default_factory=ShownOptions)
 
@@ -169,7 +169,7 @@ class Findings:
 
         What looks at neighbours or at the first token alone needs no predicting.
         """
-        there = {str(site) for site in Feed.of(self.loaded, example).sites}
+        there = {str(site) for site in CorpusReader.of(self.loaded, example).sites}
         heads = heads[(heads["stack"] + "." + heads["layer"].astype(str)).isin(there)]
         ahead = heads["area_distance"] - heads[[f"area_{name}" for name in _FIXED]].max(axis=1)
         best = heads.assign(ahead=ahead).sort_values("ahead", ascending=False, kind="stable")

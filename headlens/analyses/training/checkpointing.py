@@ -10,12 +10,12 @@ from pathlib import Path
 
 from headlens.files import output_errors
 from headlens.runs.processes import ALONE, Processes
-from headlens.runs.signals import Deferred
+from headlens.runs.signals import DeferredSignals
 
 EVERY = 60.0  # seconds; more where saving takes more than a twentieth of that
 
 
-class TrainingKeeper:
+class CheckpointFolder:
     """A folder per state: the newest that is whole counts, older ones go.
 
     Args:
@@ -26,7 +26,7 @@ class TrainingKeeper:
     """
 
     def __init__(
-        self, path: Path, signals: Deferred, processes: Processes = ALONE, *, every: float | None = None
+        self, path: Path, signals: DeferredSignals, processes: Processes = ALONE, *, every: float | None = None
     ) -> None:
         self.path, self.signals, self.processes = path, signals, processes
         self._every = EVERY if every is None else every

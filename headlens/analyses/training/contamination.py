@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headlens.tasks.example_sources import GivenExamples
 from headlens.tasks.examples import texts_of
-from headlens.tasks.sources import GivenExamples
 
 # So many examples are looked for, of at least so many words; fewer words stand everywhere.
 _MOST, _FEWEST_WORDS = 200, 4

@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.errors import counted
-from headlens.pages.command_report import Caption, Drawings, Kind
-from headlens.pages.page_tables import PageTable, interval_cell, named, number_text, page_table, tables_of
-from headlens.plots.head_grid import numbers
+from headlens.pages.command_report import Caption, CommandReport, Drawings
+from headlens.pages.page_tables import PageTable, interval_cell, number_text, page_table, run_label, tables_of
+from headlens.plots.head_grid import float_column
 from headlens.plots.style import BLUE, FULL_WIDTH, TICK_SIZE, VERMILION, dress, headline, new_figure, page_width
 from headlens.runs.reading import Columns, RecordedRun
 
@@ -33,10 +33,10 @@ def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame) -> Figure | Non
     dress(axes, "update", "loss")
     # A line of a single point would not be seen.
     marker = "o" if len(log) == 1 else ""
-    steps, losses = numbers(log, "step"), numbers(log, "loss")
+    steps, losses = float_column(log, "step"), float_column(log, "loss")
     axes.plot(steps, losses, marker=marker, markersize=3, color=BLUE, linewidth=1, label="training")
     if "loss" in evaluations:
-        steps, losses = numbers(evaluations, "step"), numbers(evaluations, "loss")
+        steps, losses = float_column(evaluations, "step"), float_column(evaluations, "loss")
         axes.plot(steps, losses, "o-", color=VERMILION, linewidth=1, markersize=3, label="held out")
     axes.legend(fontsize=TICK_SIZE, frameon=False)
     return figure
@@ -50,7 +50,7 @@ def _draw(run: RecordedRun) -> Drawings:
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     """What the trained models achieve on what was held out."""
     records = [
-        named(run, runs)
+        run_label(run, runs)
         | {k: row[k] for k in ("model", "task", "data", "metric", "n", "value")}
         | {"95 % interval": interval_cell((row["ci_low"], row["value"], row["ci_high"], row["value"]), (0.0, 1.0))}
         for run, metrics in tables_of(runs, "metrics")
@@ -69,7 +69,7 @@ def _findings(run: RecordedRun) -> list[str]:
     ]
 
 
-TRAIN = Kind(
+TRAIN = CommandReport(
     tables={
         "log": Columns(numbers=("step", "loss"), identity=("step",)),
         "evaluations": Columns(numbers=("step",), identity=("step",)),

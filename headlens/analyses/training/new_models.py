@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from headlens.analyses.training.text import TextOptions, Trainable, new_model
+from headlens.analyses.training.text_training import TextOptions, Trainable, new_model
 from headlens.corpora.sentence import Corpus
 from headlens.files import output_errors
 from headlens.models.loading import Device, choose_device

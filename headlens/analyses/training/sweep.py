@@ -14,23 +14,23 @@ import numpy as np
 import pandas as pd
 from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.single_heads import comparison
+from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.notes import left_out_notes
-from headlens.analyses.training.checkpointing import TrainingKeeper
-from headlens.analyses.training.training_callbacks import How
+from headlens.analyses.training.checkpointing import CheckpointFolder
+from headlens.analyses.training.training_callbacks import TrainingCallbacks
 from headlens.analyses.training.training_run import measure, save_checkpoint
-from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.training.training_set import TrainingSet
 from headlens.errors import ResumeError
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
-from headlens.runs.signals import Deferred
+from headlens.runs.signals import DeferredSignals
 from headlens.statistics.bootstrap import FEWEST, Draws
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.reader import Reader
-from headlens.training.loop import Data
-from headlens.training.options import TrainingOptions
+from headlens.training.hyperparameters import TrainingOptions
+from headlens.training.loop import TrainingData
 
 Record = dict[str, Any]
 Kept = TypeVar("Kept")
@@ -51,7 +51,7 @@ class Baseline:
 
 
 @dataclass(frozen=True)
-class Compared:
+class TrainedResult:
     """A model that was measured.
 
     Args:
@@ -106,7 +106,9 @@ class Trainings:
         return found
 
     @contextmanager
-    def followed(self, name: str, text: str, data: Data, training: TrainingOptions | None = None) -> Iterator[How]:
+    def followed(
+        self, name: str, text: str, data: TrainingData, training: TrainingOptions | None = None
+    ) -> Iterator[TrainingCallbacks]:
         """Progress of a training, and where its state is kept until it is remembered as a whole.
 
         Args:
@@ -116,11 +118,13 @@ class Trainings:
             training: that of this one, where it differs.
         """
         processes = self.run.processes
-        total = How(processes=processes.count).updates(data, training or self.training)
-        with Deferred() as signals, self.run.reporter.progress(f"{text} (updates)", total) as advance:
-            yield How(TrainingKeeper(self._state(name), signals, processes), advance, processes.count)
+        total = TrainingCallbacks(processes=processes.count).updates(data, training or self.training)
+        with DeferredSignals() as signals, self.run.reporter.progress(f"{text} (updates)", total) as advance:
+            yield TrainingCallbacks(CheckpointFolder(self._state(name), signals, processes), advance, processes.count)
 
-    def measured(self, loaded: LoadedModel, lesson: Lesson, model: PreTrainedModel) -> tuple[list[Record], list[str]]:
+    def measured(
+        self, loaded: LoadedModel, lesson: TrainingSet, model: PreTrainedModel
+    ) -> tuple[list[Record], list[str]]:
         """The metrics that are reported, and what to know about them; in the first process, which speaks for all.
 
         Args:
@@ -132,8 +136,8 @@ class Trainings:
         return found.metrics, found.notes
 
     def compared(
-        self, loaded: LoadedModel, lesson: Lesson, model: PreTrainedModel, baseline: Baseline | None = None
-    ) -> Compared:
+        self, loaded: LoadedModel, lesson: TrainingSet, model: PreTrainedModel, baseline: Baseline | None = None
+    ) -> TrainedResult:
         """The same, each metric also less that of a baseline on the same examples, with a paired interval and p-value.
 
         Args:
@@ -143,7 +147,7 @@ class Trainings:
             baseline: what it is compared with; None leaves differences out.
         """
         if not self.run.writes or lesson.held is None:
-            return Compared()
+            return TrainedResult()
         options = EvaluationOptions(self.training.batch_tokens, self.longest, seed=self.training.seed)
         found = measure(self.run, replace(loaded, model=model), lesson.task, lesson.held, options)
         assert found.evaluation is not None
@@ -154,12 +158,12 @@ class Trainings:
             draws = Draws.of(keys, options.replicates if len(keys) >= FEWEST else 0, options.seed)
             theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
             for row in rows:
-                own = comparison(lesson.task, row["metric"], theirs, draws).of(records)
+                own = paired_comparison(lesson.task, row["metric"], theirs, draws).of(records)
                 values = (own.delta, own.low, own.high, own.p_value)
                 row |= dict(zip(DIFFERENCE, values, strict=True))
         limit = Reader.of(loaded, lesson.task.labels, self.longest).limit
         left_out = left_out_notes(found.evaluation.counts.too_long, lesson.held.name, limit)
-        return Compared(rows, [*left_out, *found.notes], Baseline(records.tolist(), list(keys)))
+        return TrainedResult(rows, [*left_out, *found.notes], Baseline(records.tolist(), list(keys)))
 
     def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
         """Save a model with the tokenizer of the one that it came from; its folder, below that of the run."""

@@ -8,15 +8,22 @@ from typing import Any
 
 from headlens.analyses.notes import left_out_notes
 from headlens.analyses.training.contamination import seen_notes
-from headlens.analyses.training.task import Asker, TaskLoss, TaskRows, freeze_unused, hold_out, task_evaluation
+from headlens.analyses.training.task_training import (
+    TaskForward,
+    TaskLoss,
+    TaskRows,
+    freeze_unused,
+    hold_out,
+    task_evaluation,
+)
 from headlens.analyses.training.training_run import (
-    Measured,
-    Recipe,
+    TaskResult,
+    TrainingRecipe,
     TrainRun,
     fit,
     measure,
-    model_facts,
     save_checkpoint,
+    trained_model_record,
     write_training,
 )
 from headlens.attention.model_normalizer import attention_notes, switch_as_asked
@@ -24,18 +31,18 @@ from headlens.attention.normalizers import parse_normalizer
 from headlens.errors import OptionError
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions, choose_device
 from headlens.runs.mask_option import MaskOptions
-from headlens.runs.output_options import Place
+from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.tasks.base import Task
 from headlens.tasks.data_option import TaskData
+from headlens.tasks.data_summary import fingerprint
 from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.example_sources import GivenExamples, SourceCounts, gather
 from headlens.tasks.examples import TaskExample, texts_of
-from headlens.tasks.sources import GivenExamples, SourceCounts, gather
-from headlens.tasks.summary import fingerprint
-from headlens.tasks.task_heads import Headed, with_task_head
+from headlens.tasks.task import Task
+from headlens.tasks.task_heads import ModelWithHead, with_task_head
 from headlens.training.architectures import PREFIX, masked_model
-from headlens.training.options import TrainingOptions
+from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.state import TrainingState
 from headlens.training.vocabularies import wordpiece_tokenizer
 
@@ -76,7 +83,7 @@ class FineTuneRequest:
     attention: str | None = None
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
         if self.data.task in _TEXT:
@@ -114,7 +121,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         headed = with_task_head(loaded, task, request.training.seed)
         loaded = replace(loaded, model=headed.model)
         switch_as_asked(loaded.model, request.attention)
-        asker = Asker.of(task, loaded, request.longest)
+        asker = TaskForward.of(task, loaded, request.longest)
         with run.reporter.status("tokenizing"):
             rows = TaskRows.of(asker, parts.train, parts.counts[0])
             held = None if parts.dev is None else TaskRows.of(asker, parts.dev, parts.counts[1])
@@ -123,7 +130,7 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
             notes = [*_notes(headed, rows, held), *seen_notes(parts.train, parts.dev), *notes]
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
-            measured = Measured() if held is None else _measured(request, run, loaded, held)
+            measured = TaskResult() if held is None else _measured(request, run, loaded, held)
         notes += [*measured.notes, *attention_notes(loaded.model)]
         _write(request, run, loaded, state, measured)
         facts = _facts(request, loaded, state, rows, held)
@@ -157,11 +164,11 @@ def _texts(examples: Sequence[TaskExample]) -> Iterator[str]:
         yield from texts_of(example)
 
 
-def _recipe(request: FineTuneRequest, loaded: LoadedModel, rows: TaskRows, held: TaskRows | None) -> Recipe:
+def _recipe(request: FineTuneRequest, loaded: LoadedModel, rows: TaskRows, held: TaskRows | None) -> TrainingRecipe:
     task, objective = rows.asker.task, TaskLoss(rows.asker)
     network = task.network(loaded.model)
     freeze_unused(network, objective, rows.batch((0,), 0))
-    return Recipe(
+    return TrainingRecipe(
         network,
         rows,
         objective,
@@ -171,7 +178,7 @@ def _recipe(request: FineTuneRequest, loaded: LoadedModel, rows: TaskRows, held:
     )
 
 
-def _notes(headed: Headed, rows: TaskRows, held: TaskRows | None) -> list[str]:
+def _notes(headed: ModelWithHead, rows: TaskRows, held: TaskRows | None) -> list[str]:
     notes = []
     if headed.fresh:
         notes.append(f"New weights, random before training: {', '.join(headed.fresh)}.")
@@ -183,14 +190,14 @@ def _notes(headed: Headed, rows: TaskRows, held: TaskRows | None) -> list[str]:
     return notes
 
 
-def _measured(request: FineTuneRequest, run: Run, loaded: LoadedModel, held: TaskRows) -> Measured:
+def _measured(request: FineTuneRequest, run: Run, loaded: LoadedModel, held: TaskRows) -> TaskResult:
     """The final model on what was held out, as if it was loaded again."""
     training = request.training
     options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
     return measure(run, loaded, held.asker.task, held.examples, options)
 
 
-def _write(request: FineTuneRequest, run: Run, loaded: LoadedModel, state: TrainingState, measured: Measured) -> None:
+def _write(request: FineTuneRequest, run: Run, loaded: LoadedModel, state: TrainingState, measured: TaskResult) -> None:
     assert run.folder is not None
     assert loaded.tokenizer is not None
     write_training(run, state, measured, figures=request.figures)
@@ -205,7 +212,7 @@ def _facts(
     order = rows.asker.reader.classes or range(len(task.labels))
     names = dict(zip(order, task.labels, strict=True)) if task.head == "sequence-classification" else {}
     return {
-        "models": [model_facts(request.model, loaded.model, state)],
+        "models": [trained_model_record(request.model, loaded.model, state)],
         "task": vars(rows.asker.task),
         "data": asdict(rows.summary),
         "dev_data": None if held is None else asdict(held.summary),

@@ -8,7 +8,7 @@ from itertools import islice
 
 from headlens.analyses.notes import embedded_notes
 from headlens.analyses.training.new_models import is_new, made_new
-from headlens.analyses.training.text import (
+from headlens.analyses.training.text_training import (
     TextOptions,
     Trainable,
     evaluation,
@@ -17,33 +17,33 @@ from headlens.analyses.training.text import (
     read_data,
 )
 from headlens.analyses.training.training_run import (
-    Measured,
-    Recipe,
+    TaskResult,
+    TrainingRecipe,
     TrainRun,
     fit,
     measure,
-    model_facts,
     save_checkpoint,
+    trained_model_record,
     write_training,
 )
 from headlens.attention.model_normalizer import attention_notes, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
+from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
-from headlens.corpora.summary import CorpusSummary, summarise
 from headlens.errors import OptionError
 from headlens.models.loading import DEMO, LoadedModel, ModelOptions
-from headlens.runs.mask_option import MaskOptions, masked
-from headlens.runs.output_options import Place
+from headlens.runs.mask_option import MaskOptions, under_mask
+from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.example_sources import GivenExamples
 from headlens.tasks.examples import TextExample
-from headlens.tasks.sources import GivenExamples
 from headlens.tasks.translation import Translation
 from headlens.training.architectures import PREFIX
-from headlens.training.options import TrainingOptions
+from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.parallel_text import ParallelText
 from headlens.training.state import TrainingState
 
@@ -80,7 +80,7 @@ class TrainRequest:
     attention: str | None = None
     model_options: ModelOptions = field(default_factory=ModelOptions)
     figures: bool = True
-    place: Place = field(default_factory=Place)
+    place: OutputOptions = field(default_factory=OutputOptions)
 
 
 def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainRun:
@@ -104,16 +104,16 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         held = {} if dev is None else {"what is held out": summarise(dev).sha256}
         trainable = _trainable(request, run, corpus, {"the corpus": summary.sha256, **held})
         switch_as_asked(trainable.model, request.attention)
-        with masked(trainable.model, request.mask, run.tell):
+        with under_mask(trainable.model, request.mask, run.tell):
             state, notes = _train(request, run, trainable, corpus, dev)
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
-            measured = _translated(request, run, trainable, dev) if request.bleu and dev is not None else Measured()
+            measured = _translated(request, run, trainable, dev) if request.bleu and dev is not None else TaskResult()
         notes = embedded_notes(request.corpus, summary.sentences) + notes
         notes += [*measured.notes, *attention_notes(trainable.model)]
         write_training(run, state, measured, figures=request.figures)
         save_checkpoint(run, trainable.model, trainable.tokenizer)
-        facts = [model_facts(request.model, trainable.model, state)]
+        facts = [trained_model_record(request.model, trainable.model, state)]
         task = {"task": vars(Translation())} if request.bleu else {}
         run.folder.finish({"models": facts, "corpus": asdict(summary), **task, "notes": notes + run.warnings})
         return TrainRun(run.path, run.files, state, notes, measured.metrics)
@@ -141,7 +141,7 @@ def _train(
     with run.reporter.status("tokenizing"):
         data = read_data(trainable, corpus, text, seed)
         held = None if dev is None else read_data(trainable, dev, text, seed)
-    recipe = Recipe(
+    recipe = TrainingRecipe(
         trainable.model,
         data,
         objective_of(text),
@@ -154,7 +154,7 @@ def _train(
     return state, notes
 
 
-def _translated(request: TrainRequest, run: Run, trainable: Trainable, dev: Corpus) -> Measured:
+def _translated(request: TrainRequest, run: Run, trainable: Trainable, dev: Corpus) -> TaskResult:
     """What the model's own translations of held-out sentences are worth."""
     pairs = ((e.source.text, e.target.text) for e in islice(dev, request.bleu) if e.target is not None)
     examples = tuple(TextExample(str(number), pair) for number, pair in enumerate(pairs, 1))

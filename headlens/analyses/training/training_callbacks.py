@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headlens.errors import OptionError
-from headlens.training.batch_sampler import Updates
-from headlens.training.loop import Data, Keeper, total_updates
-from headlens.training.options import TrainingOptions
+from headlens.training.batch_sampler import BatchSampler
+from headlens.training.hyperparameters import TrainingOptions
+from headlens.training.loop import TrainingCheckpoint, TrainingData, total_updates
 
 
 @dataclass(frozen=True)
-class How:
+class TrainingCallbacks:
     """How a training is followed.
 
     Args:
@@ -21,13 +21,13 @@ class How:
         processes: how many train together.
     """
 
-    keeper: Keeper | None = None
+    keeper: TrainingCheckpoint | None = None
     progress: Callable[[int], None] = lambda _: None
     processes: int = 1
 
-    def updates(self, data: Data, training: TrainingOptions) -> int:
+    def updates(self, data: TrainingData, training: TrainingOptions) -> int:
         """How many there will be."""
-        order = Updates(
+        order = BatchSampler(
             tuple(data.lengths), training.batch_tokens, training.accumulate, training.seed, 0, self.processes
         )
         return total_updates(training, order)

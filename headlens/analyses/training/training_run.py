@@ -16,20 +16,20 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.example_records import record_table
 from headlens.analyses.notes import record_notes
-from headlens.analyses.training.checkpointing import TrainingKeeper
+from headlens.analyses.training.checkpointing import CheckpointFolder
 from headlens.analyses.training.figures import training_curve
 from headlens.attention.model_normalizer import attention_name
 from headlens.files import output_errors
 from headlens.interventions.compacting import save_compacted
 from headlens.models.loading import LoadedModel, quiet
 from headlens.runs.run import Run
-from headlens.runs.signals import Deferred
-from headlens.tasks.base import Task
+from headlens.runs.signals import DeferredSignals
 from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
-from headlens.tasks.sources import GivenExamples
-from headlens.training.loop import Data, Evaluate, Trainer
+from headlens.tasks.example_sources import GivenExamples
+from headlens.tasks.task import Task
+from headlens.training.hyperparameters import TrainingOptions
+from headlens.training.loop import Evaluate, Trainer, TrainingData
 from headlens.training.objectives import Objective
-from headlens.training.options import TrainingOptions
 from headlens.training.state import TrainingState
 
 MODEL = "model"  # the folder of the checkpoint
@@ -37,7 +37,7 @@ _BEST = "model.safetensors"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingRecipe:
     """What is trained, on what, and how it is judged.
 
     Args:
@@ -50,7 +50,7 @@ class Recipe:
     """
 
     network: nn.Module
-    data: Data
+    data: TrainingData
     objective: Objective
     evaluate: Evaluate | None = None
     main: str = "loss"
@@ -93,17 +93,17 @@ class TrainRun:
         }
 
 
-def fit(run: Run, recipe: Recipe, options: TrainingOptions) -> tuple[TrainingState, list[str]]:
+def fit(run: Run, recipe: TrainingRecipe, options: TrainingOptions) -> tuple[TrainingState, list[str]]:
     """Train, or go on with it; afterwards the network has the weights of the best evaluation, if there was any."""
     best = run.kept("best")
-    with Deferred() as signals, run.reporter.progress("training (updates)", None) as advance:
+    with DeferredSignals() as signals, run.reporter.progress("training (updates)", None) as advance:
         trainer = Trainer(
             options,
             recipe.objective,
             evaluate=recipe.evaluate,
             better=recipe.better,
             on_best=lambda model: _keep_best(run, model, best),
-            keeper=TrainingKeeper(run.kept("training"), signals, run.processes),
+            keeper=CheckpointFolder(run.kept("training"), signals, run.processes),
             progress=advance,
             logged=lambda state: write_log(run, state),
         )
@@ -126,7 +126,7 @@ def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
         fresh.replace(folder / _BEST)
 
 
-def write_training(run: Run, state: TrainingState, measured: Measured, *, figures: bool) -> None:
+def write_training(run: Run, state: TrainingState, measured: TaskResult, *, figures: bool) -> None:
     """Write log, evaluations, metrics, records of examples and curve; for the process that writes."""
     assert run.folder is not None
     for name, table in (("metrics", measured.metrics), ("examples", measured.examples)):
@@ -145,7 +145,7 @@ def write_log(run: Run, state: TrainingState) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class TaskResult:
     """A model on a task.
 
     Args:
@@ -161,7 +161,7 @@ class Measured:
     evaluation: Evaluation | None = None
 
 
-def measure(run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, options: EvaluationOptions) -> Measured:
+def measure(run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, options: EvaluationOptions) -> TaskResult:
     """Run a model over a task's examples."""
     with run.reporter.progress(f"evaluating {task.name}", len(source.examples)) as advance:
         done = 0
@@ -176,7 +176,7 @@ def measure(run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, op
     rows = [{**own, "metric": name, "n": len(found.records), **asdict(e)} for name, e in found.metrics.items()]
     examples = record_table(task, found.ids, found.records)
     examples.insert(0, "model", loaded.short_name)
-    return Measured(pd.DataFrame(rows), examples, record_notes(task, found.records), found)
+    return TaskResult(pd.DataFrame(rows), examples, record_notes(task, found.records), found)
 
 
 def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str = MODEL) -> None:
@@ -192,7 +192,7 @@ def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedToken
         fresh.rename(place)
 
 
-def model_facts(name: str, model: PreTrainedModel, state: TrainingState) -> dict[str, Any]:
+def trained_model_record(name: str, model: PreTrainedModel, state: TrainingState) -> dict[str, Any]:
     """What run.json says of a trained model."""
     return {
         "model": Path(name).name,

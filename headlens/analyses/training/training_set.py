@@ -9,31 +9,31 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from headlens.analyses.training.task import Asker, TaskLoss, TaskRows, freeze_unused, hold_out
-from headlens.analyses.training.text import TextOptions, Trainable, objective_of, read_data
-from headlens.analyses.training.training_callbacks import How
+from headlens.analyses.training.task_training import TaskForward, TaskLoss, TaskRows, freeze_unused, hold_out
+from headlens.analyses.training.text_training import TextOptions, Trainable, objective_of, read_data
+from headlens.analyses.training.training_callbacks import TrainingCallbacks
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError
 from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.tasks.base import Prepared, Task
+from headlens.tasks.example_sources import GivenExamples, SourceCounts, TaskSource, gather
 from headlens.tasks.examples import TextExample
 from headlens.tasks.feeding import prepare_all
 from headlens.tasks.masked import MaskedLM
 from headlens.tasks.reader import Reader
-from headlens.tasks.sources import GivenExamples, SourceCounts, TaskSource, gather
+from headlens.tasks.task import PreparedExample, Task
 from headlens.tasks.translation import Translation
-from headlens.training.loop import Data, Trainer
+from headlens.training.hyperparameters import TrainingOptions
+from headlens.training.loop import Trainer, TrainingData
 from headlens.training.objectives import Objective, moved
-from headlens.training.options import TrainingOptions
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TrainingSet:
     """Examples to learn from and others to be measured on, as one model reads them.
 
         task, source = headlens.open_task("sst2", "train.tsv")
-        lesson = headlens.Lesson.of_task(loaded, task, source)
+        lesson = headlens.TrainingSet.of_task(loaded, task, source)
 
     Args:
         task: says which part of a model runs, and what is measured.
@@ -44,7 +44,7 @@ class Lesson:
     """
 
     task: Task
-    data: Data
+    data: TrainingData
     objective: Objective
     held: GivenExamples | None
     facts: dict[str, Any]
@@ -58,7 +58,7 @@ class Lesson:
         held: TaskSource | float | None = 0.5,
         longest: int | None = None,
         counts: SourceCounts | None = None,
-    ) -> Lesson:
+    ) -> TrainingSet:
         """Of labelled examples.
 
         Args:
@@ -79,14 +79,14 @@ class Lesson:
             given, kept = hold_out(given, held)
         else:
             kept = None if held is None else gather(held)
-        asker = Asker.of(task, loaded, longest)
+        asker = TaskForward.of(task, loaded, longest)
         rows = TaskRows.of(asker, given, counts)
         return cls(task, rows, TaskLoss(asker), kept, {"data": asdict(rows.summary)})
 
     @classmethod
     def of_text(
         cls, loaded: LoadedModel, corpus: Corpus, held: Corpus | None, options: TextOptions, seed: int = 0
-    ) -> Lesson:
+    ) -> TrainingSet:
         """Of text: masked tokens, or translations.
 
         Args:
@@ -109,7 +109,7 @@ class Lesson:
             examples = given_pairs(held) if two_sided else given_texts(held, loaded, options.longest)
         return cls(task, data, objective_of(options), examples, {"corpus": corpus.name, "examples": len(data.lengths)})
 
-    def prepared(self) -> Iterator[Prepared]:
+    def prepared(self) -> Iterator[PreparedExample]:
         """The examples that are learned, then those that are measured on, as the model reads them; none of text."""
         if isinstance(self.data, TaskRows):
             yield from self.data.prepared
@@ -126,7 +126,7 @@ class Lesson:
         texts = {row.ids for own in self.prepared() for row in own.rows}
         return Counter(map(len, texts)) or Counter(self.data.lengths)
 
-    def teach(self, model: PreTrainedModel, training: TrainingOptions, how: How | None = None) -> None:
+    def teach(self, model: PreTrainedModel, training: TrainingOptions, how: TrainingCallbacks | None = None) -> None:
         """Train a model itself, what of it is not frozen and the loss depends on; its last state counts.
 
         Args:
@@ -134,7 +134,7 @@ class Lesson:
             training: length, step size, rhythm.
             how: progress, and what is kept for going on after an interruption.
         """
-        how, before = how or How(), [p.requires_grad for p in model.parameters()]
+        how, before = how or TrainingCallbacks(), [p.requires_grad for p in model.parameters()]
         network = self.task.network(model)
         self.freeze_unused(model)
         Trainer(training, self.objective, keeper=how.keeper, progress=how.progress).fit(network, self.data)
@@ -143,7 +143,7 @@ class Lesson:
         model.eval()
 
     def freeze_unused(self, model: PreTrainedModel) -> None:
-        """Leave what the loss does not depend on as it is, see `headlens.analyses.training.task.freeze_unused`."""
+        """Leave what the loss does not depend on as it is, see `freeze_unused` of `task_training`."""
         inputs = moved(self.data.batch((0,), 0), model.device)
         freeze_unused(self.task.network(model).eval(), self.objective, inputs)
 

@@ -8,28 +8,28 @@ from typing import Literal
 
 from headlens.analyses.notes import embedded_notes, left_out_notes
 from headlens.analyses.training.contamination import seen_notes
-from headlens.analyses.training.task import TaskRows, hold_out
-from headlens.analyses.training.text import TextOptions, loaded_model
-from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.training.task_training import TaskRows, hold_out
+from headlens.analyses.training.text_training import TextOptions, loaded_model
+from headlens.analyses.training.training_set import TrainingSet
+from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import DEMO as DEMO_CORPUS
 from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
-from headlens.corpora.summary import summarise
 from headlens.errors import CorpusError, OptionError
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
 from headlens.tasks.catalogue import DEFAULT_TASK
 from headlens.tasks.data_option import TaskData
-from headlens.tasks.sources import SourceCounts, gather
-from headlens.tasks.summary import fingerprint
+from headlens.tasks.data_summary import fingerprint
+from headlens.tasks.example_sources import SourceCounts, gather
 from headlens.tasks.task_heads import with_task_head
 
 TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedTraining:
     """A model and what it is taught.
 
     Args:
@@ -41,7 +41,7 @@ class Opened:
     """
 
     loaded: LoadedModel
-    lesson: Lesson
+    lesson: TrainingSet
     notes: list[str] = field(default_factory=list)
     sha256: str = ""
     fresh: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class LessonData:
+class TrainingSetOptions:
     """A task and where its data comes from; fields are called as the options are.
 
     Args:
@@ -126,7 +126,7 @@ class LessonData:
         own = self.data
         return CorpusOptions(own.target, self.column, self.target_column, self.split, own.limit, offline)
 
-    def open(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> Opened:
+    def open(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> OpenedTraining:
         """The model with the head that the task needs, what it is taught, and what to know about both.
 
         Raises:
@@ -146,7 +146,7 @@ class LessonData:
     def _source(self) -> str:
         return self.corpus if self.data.task in TEXT else "+".join(self.data.data) or self.data.task
 
-    def _examples(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> Opened:
+    def _examples(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> OpenedTraining:
         with run.reporter.status("reading data"):
             task, source = self.taught.open(offline=offline)
             counts = SourceCounts()
@@ -158,14 +158,14 @@ class LessonData:
                 train, held = given, gather(other.open(offline=offline)[1])
             headed = with_task_head(loaded, task, seed)
             loaded = replace(loaded, model=headed.model)
-            lesson = Lesson.of_task(loaded, task, train, held, self.longest, counts)
+            lesson = TrainingSet.of_task(loaded, task, train, held, self.longest, counts)
         assert isinstance(lesson.data, TaskRows)
         summary = lesson.data.summary
         notes = left_out_notes(summary.too_long, summary.name, lesson.data.asker.reader.limit)
         notes += seen_notes(train, held)
-        return Opened(loaded, lesson, notes, summary.sha256, tuple(headed.fresh))
+        return OpenedTraining(loaded, lesson, notes, summary.sha256, tuple(headed.fresh))
 
-    def _text(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> Opened:
+    def _text(self, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> OpenedTraining:
         kind = next(name for name in TEXT if name == self.data.task)
         text = TextOptions(
             kind,
@@ -187,7 +187,7 @@ class LessonData:
             held = open_corpus(self.dev, options.held_out(self.dev_target))
         notes = embedded_notes(self.corpus, whole.sentences)
         with run.reporter.status("tokenizing"):
-            return Opened(loaded, Lesson.of_text(loaded, corpus, held, text, seed), notes, whole.sha256)
+            return OpenedTraining(loaded, TrainingSet.of_text(loaded, corpus, held, text, seed), notes, whole.sha256)
 
 
 def _refuse(task: str, given: Mapping[str, object], instead: str) -> None:

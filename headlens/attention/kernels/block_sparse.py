@@ -34,7 +34,7 @@ LARGEST_SHARE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
-class Blocks:
+class BlockMap:
     """Which blocks of positions a mask opens.
 
     Args:
@@ -46,7 +46,7 @@ class Blocks:
     share: float
 
 
-def blocks_of(allowed: Tensor, size: int = SIZE) -> Blocks:
+def blocks_of(allowed: Tensor, size: int = SIZE) -> BlockMap:
     """The blocks that a mask opens wholly or in part.
 
     Args:
@@ -70,7 +70,7 @@ def blocks_of(allowed: Tensor, size: int = SIZE) -> Blocks:
     mask = BlockMask.from_kv_blocks(
         *_listed(part), *_listed(full), BLOCK_SIZE=size, mask_mod=opened, seq_lengths=lengths
     )
-    return Blocks(mask, float((counts > 0).float().mean()))
+    return BlockMap(mask, float((counts > 0).float().mean()))
 
 
 def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
@@ -79,7 +79,9 @@ def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
     return blocks.sum(dim=-1).int(), order.int()
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scaling: float | None = None) -> Tensor:
+def block_sparse_attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scaling: float | None = None
+) -> Tensor:
     """Softmax attention of what a mask opens: (batch, heads, query, d). A query without any key gets zeros.
 
     Args:
@@ -108,20 +110,22 @@ class BlockSparse:
 
     def __init__(self) -> None:
         self._mask: Tensor | None = None
-        self._blocks: Blocks | None = None
+        self._blocks: BlockMap | None = None
         self._broken = False
 
     def output(
         self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]
     ) -> Tensor | None:
         """Head outputs (batch, query, heads, d); None if the call is better left to sdpa."""
-        if mask is None or self._broken or not serves(module, context, mask, kwargs):
+        if mask is None or self._broken or not supports_block_sparse(module, context, mask, kwargs):
             return None
         blocks = self._of(mask)
         if blocks is None or blocks.share > LARGEST_SHARE:
             return None
         try:
-            found = attend(context.query, context.key, context.value, blocks.mask, kwargs.get("scaling"))
+            found = block_sparse_attention(
+                context.query, context.key, context.value, blocks.mask, kwargs.get("scaling")
+            )
         except torch.OutOfMemoryError:
             raise
         except Exception as problem:
@@ -134,7 +138,7 @@ class BlockSparse:
         """Let go of the last mask."""
         self._mask = self._blocks = None
 
-    def _of(self, mask: Tensor) -> Blocks | None:
+    def _of(self, mask: Tensor) -> BlockMap | None:
         """The blocks of an additive mask; None for one that does more than close positions."""
         if mask is not self._mask:
             closed = mask <= torch.finfo(mask.dtype).min / 2
@@ -148,7 +152,7 @@ def wanted(query: Tensor) -> bool:
     return query.is_cuda and query.shape[2] >= SHORTEST
 
 
-def serves(module: nn.Module, context: CallContext, mask: Tensor, kwargs: Mapping[str, Any]) -> bool:
+def supports_block_sparse(module: nn.Module, context: CallContext, mask: Tensor, kwargs: Mapping[str, Any]) -> bool:
     """Whether FlexAttention computes the same as sdpa does: a softmax, a mask that is not learned, no dropout."""
     if mask.requires_grad or not wanted(context.query) or context.query.shape[2] != context.key.shape[2]:
         return False

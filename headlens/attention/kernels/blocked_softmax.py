@@ -24,7 +24,7 @@ BLOCK = {"cpu": 2**22, "other": 2**25}
 CHECKED = 32
 
 
-class Core:
+class BlockedSoftmax:
     """Decides for every call whether this core computes what the model does, and computes it.
 
     A module is trusted when, at its first call, two sentences come out as from the model's own eager attention.
@@ -101,7 +101,7 @@ def part_of(context: CallContext, rows: slice) -> CallContext:
     )
 
 
-def attend(
+def blocked_softmax_attention(
     context: CallContext, terms: tuple[Tensor | None, ...], scaling: float | None, room: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
     """Scaled dot-product attention without dropout.
@@ -147,7 +147,7 @@ def agrees(module: nn.Module, context: CallContext, mask: Tensor | None, kwargs:
     # T5 wants its bias as an argument, others do not know one.
     own = {**kwargs, "dropout": 0.0} | ({} if bias is None else {"position_bias": bias})
     with torch.no_grad():
-        ours = attend(part, (bias, mask), kwargs.get("scaling"))
+        ours = blocked_softmax_attention(part, (bias, mask), kwargs.get("scaling"))
         theirs = eager_function(module)(module, part.query, part.key, part.value, mask, **own)
     return all(t is not None and _close(o, t) for o, t in zip(ours, theirs, strict=True))
 

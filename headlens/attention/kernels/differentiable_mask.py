@@ -23,7 +23,9 @@ from headlens.attention.normalizers import unknown_arguments
 BLOCK = 2**18
 
 
-def serves(module: nn.Module, context: CallContext, mask: Tensor, kwargs: Mapping[str, Any]) -> bool:
+def supports_differentiable_mask(
+    module: nn.Module, context: CallContext, mask: Tensor, kwargs: Mapping[str, Any]
+) -> bool:
     """Whether a call of sdpa attention can be computed here: gradients of the mask wanted, nothing but a softmax."""
     if not mask.requires_grad or not torch.is_grad_enabled() or mask.device.type != "cpu":
         return False
@@ -35,7 +37,7 @@ def serves(module: nn.Module, context: CallContext, mask: Tensor, kwargs: Mappin
     return not extra and uses_sdpa(module)
 
 
-def attend(context: CallContext, mask: Tensor, scaling: float | None) -> Tensor:
+def differentiable_mask_attention(context: CallContext, mask: Tensor, scaling: float | None) -> Tensor:
     """Scaled dot-product attention.
 
     Args:
@@ -60,7 +62,10 @@ class MaskedAttention(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, factor: float) -> Tensor:
-        """Head outputs (batch, heads, query, d) of query, key, value (batch, heads, ..., d) and mask, see `attend`."""
+        """Head outputs (batch, heads, query, d) of query, key, value (batch, heads, ..., d) and mask.
+
+        See `differentiable_mask_attention`.
+        """
         calls = _Calls.of(query, key, value, mask, factor)
         output = torch.empty_like(calls.query)
         # of every row: (batch * heads, query, 1)

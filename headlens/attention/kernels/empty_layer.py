@@ -25,7 +25,7 @@ def sdpa_or_nothing(
     return output
 
 
-def register() -> None:
+def register_empty_layer_kernel() -> None:
     """Compute `sdpa` so in every model, if this torch needs it; doing it twice changes nothing."""
     if torch.__version__ < FIXED_IN:
         AttentionInterface.register("sdpa", sdpa_or_nothing)

@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens import memory
 from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.pruning_options import STRATEGIES, ImportanceOf, PruneOptions
+from headlens.analyses.ablate.pruning_options import STRATEGIES, ImportanceEstimator, PruneOptions
 from headlens.analyses.ablate.recipe import AblateRequest, run_ablate
 from headlens.analyses.ablate.replay.replacement import Mode
 from headlens.analyses.ablate.single_heads import AblationOptions
@@ -28,7 +28,7 @@ from headlens.analyses.ablate.task_examples import Examples
 from headlens.errors import ModelError
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
-from headlens.runs.output_options import Place
+from headlens.runs.output_options import OutputOptions
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.data_option import TaskData
 from headlens.tasks.task_heads import with_task_head
@@ -113,15 +113,15 @@ def test_no_memory_for_a_single_example(loaded: LoadedModel, examples: Examples,
 
 def test_importances_in_parts(loaded: LoadedModel, examples: Examples) -> None:
     removed = frozenset([Head("encoder", 0, 1)])
-    expected = ImportanceOf(loaded.model, examples, TOKENS, pytest.fail)(removed)
+    expected = ImportanceEstimator(loaded.model, examples, TOKENS, pytest.fail)(removed)
     warnings: list[str] = []
     with scarce(20) as refused:
-        found = ImportanceOf(loaded.model, examples, TOKENS, warnings.append)(removed)
+        found = ImportanceEstimator(loaded.model, examples, TOKENS, warnings.append)(removed)
     assert refused
     assert len(warnings) == 1
     assert found == pytest.approx(expected, rel=1e-10)
     with scarce(0), pytest.raises(ModelError, match="no memory for a single example"):
-        ImportanceOf(loaded.model, examples, TOKENS, lambda _: None)(removed)
+        ImportanceEstimator(loaded.model, examples, TOKENS, lambda _: None)(removed)
 
 
 @pytest.mark.slow
@@ -156,7 +156,7 @@ def ask(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path_factory: pytest.T
     options = AblationOptions("mean", keep_only=True, replicates=100, batch_tokens=200)
     pruning = PruneOptions((1, 2), STRATEGIES, beam=2, orders=1)
     return lambda out: AblateRequest(
-        (name,), TaskData("sst2", (str(data),)), options, pruning, figures=False, place=Place(out)
+        (name,), TaskData("sst2", (str(data),)), options, pruning, figures=False, place=OutputOptions(out)
     )
 
 

@@ -21,7 +21,7 @@ from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
 from headlens.interventions.compacting import compact
 from headlens.interventions.gates import HeadGates
-from headlens.metrics.accumulator import Totals
+from headlens.metrics.accumulator import Accumulator
 
 Inputs = Mapping[str, Any]
 # A classifier, a text model, shared weights, three stacks, heads that share keys.
@@ -61,7 +61,7 @@ def choices() -> dict[str, Tensor]:
 def estimate(
     model: PreTrainedModel, batches: Sequence[Inputs], removed: Sequence[Head] = (), per: Per = "example"
 ) -> dict[Head, float]:
-    totals = Totals()
+    totals = Accumulator()
     with ImportanceSession(model, removed, per) as session:
         for inputs in batches:
             add(totals, session.derivatives(inputs, loss))
@@ -195,12 +195,12 @@ def test_batches_and_their_order_do_not_matter(per: Per) -> None:
 
 def test_sums_can_be_saved_and_gone_on_with() -> None:
     model, (one, two, three) = model_of("bert-mlm"), singles("bert-mlm")
-    totals, before, after = Totals(), Totals(), Totals()
+    totals, before, after = Accumulator(), Accumulator(), Accumulator()
     with ImportanceSession(model) as session:
         for total, batches in ((totals, (one, two, three)), (before, (one,)), (after, (two, three))):
             for inputs in batches:
                 add(total, session.derivatives(inputs, loss))
-    resumed = Totals()
+    resumed = Accumulator()
     resumed.add_arrays({k: v.copy() for k, v in after.arrays().items()})
     resumed.add_arrays(before.arrays())
     close(importances(resumed, session.sites), importances(totals, session.sites))

@@ -31,10 +31,10 @@ from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import LoadedModel, load
-from headlens.runs.output_options import Place
-from headlens.tasks.base import Floats
+from headlens.runs.output_options import OutputOptions
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.data_option import TaskData
+from headlens.tasks.task import Floats
 from headlens.tasks.task_heads import with_task_head
 
 COUNTS = (1, 3)
@@ -68,7 +68,7 @@ def ask(model: str, data: str, folder: Path, **settings: Any) -> AblateRequest:
         TaskData("sst2", (data,)),
         **{"options": options, "pruning": pruning, **settings},
         figures=False,
-        place=Place(folder, resume=resume),
+        place=OutputOptions(folder, resume=resume),
     )
 
 
@@ -188,7 +188,7 @@ class Killed(BaseException):
 def killed_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[list[int]]:
     """Every batch is kept; after some of them the process is gone."""
     from headlens.analyses.ablate.head_records import HeadRecords
-    from headlens.runs.checkpoint import Keeper
+    from headlens.runs.checkpoint import Checkpoint
 
     done, put = [0], HeadRecords.put
 
@@ -200,7 +200,7 @@ def killed_after(monkeypatch: pytest.MonkeyPatch, batches: int) -> Iterator[list
 
     with monkeypatch.context() as patch:
         patch.setattr(HeadRecords, "put", counted)
-        patch.setattr(Keeper, "due", True)
+        patch.setattr(Checkpoint, "due", True)
         yield done
 
 

@@ -10,7 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.analyses.ablate.scorers import Answer, ByImportance, Remembered, Score, asked, in_order, per_layer
+from headlens.analyses.ablate.scorers import (
+    CachedScore,
+    CachedScorer,
+    ImportanceScorer,
+    Score,
+    in_order,
+    per_layer,
+    scores_of,
+)
 from headlens.errors import SelfCheckError
 from headlens.heads import Head
 
@@ -40,11 +48,11 @@ def test_importance_is_a_score_with_the_other_sign() -> None:
         seen.append(removed)
         return {A: 3.0, B: 4.0, C: 5.0, D: 100.0}
 
-    found = ByImportance(importance).without(frozenset({D}), [A, B])
+    found = ImportanceScorer(importance).without(frozenset({D}), [A, B])
     assert found == pytest.approx({A: -3 / 5, B: -4 / 5})
     # D is gone, C may not go, but counts in its layer.
-    assert ByImportance(importance).without(frozenset({B}), [A, C]) == {A: -1.0, C: -1.0}
-    assert ByImportance(importance, normalize=False).without(frozenset(), [A, C]) == {A: -3.0, C: -5.0}
+    assert ImportanceScorer(importance).without(frozenset({B}), [A, C]) == {A: -1.0, C: -1.0}
+    assert ImportanceScorer(importance, normalize=False).without(frozenset(), [A, C]) == {A: -3.0, C: -5.0}
     assert seen == [{D}, {B}, set()]
 
 
@@ -67,9 +75,9 @@ def test_nan_counts_as_worst_and_silence_is_an_error() -> None:
         def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
             return {A: float("nan"), B: -1e300}
 
-    assert asked(Undefined(), frozenset(), [A, B]) == {A: Score(-np.inf), B: Score(-1e300)}
+    assert scores_of(Undefined(), frozenset(), [A, B]) == {A: Score(-np.inf), B: Score(-1e300)}
     with pytest.raises(SelfCheckError, match=r"Nothing is known about the head encoder\.1\.0 with 1 others gone"):
-        asked(Undefined(), frozenset({D}), [A, C])
+        scores_of(Undefined(), frozenset({D}), [A, C])
 
 
 def test_what_is_finer_decides_between_equal_values_alone() -> None:
@@ -79,16 +87,16 @@ def test_what_is_finer_decides_between_equal_values_alone() -> None:
 
 def test_what_is_known_is_not_asked_again() -> None:
     scorer, kept = Counting(), []
-    memory = Remembered(scorer, keep=kept.append)
+    memory = CachedScorer(scorer, keep=kept.append)
     tenth, more, third = Score(0.1), Score(0.1 + 1 / 3), Score(1 / 3)
     assert memory.without(frozenset({D}), [A]) == {A: tenth}
     assert memory.without(frozenset({D}), [A, B, C]) == {A: tenth, B: more, C: tenth}
     assert memory.without(frozenset({D}), [B, A]) == {B: more, A: tenth}
     assert memory.without(frozenset(), [B]) == {B: third}
     assert scorer.questions == [({D}, [A]), ({D}, [B, C]), (set(), [B])]
-    assert kept == [Answer((D,), {A: tenth}), Answer((D,), {B: more, C: tenth}), Answer((), {B: third})]
-    assert memory.answers == [Answer((D,), {A: tenth, B: more, C: tenth}), Answer((), {B: third})]
-    assert list(Remembered(scorer, kept).without(frozenset({D}), [C, A])) == [C, A]
+    assert kept == [CachedScore((D,), {A: tenth}), CachedScore((D,), {B: more, C: tenth}), CachedScore((), {B: third})]
+    assert memory.answers == [CachedScore((D,), {A: tenth, B: more, C: tenth}), CachedScore((), {B: third})]
+    assert list(CachedScorer(scorer, kept).without(frozenset({D}), [C, A])) == [C, A]
     assert len(scorer.questions) == 3
 
 
@@ -97,5 +105,5 @@ NUMBERS = st.floats(allow_nan=False, max_value=1e308)
 
 @given(st.dictionaries(st.sampled_from([A, B, C]), st.builds(Score, NUMBERS, NUMBERS)))
 def test_answers_survive_json_to_the_last_bit(scores: dict[Head, Score]) -> None:
-    answer = Answer((D,), scores)
-    assert Answer.from_json(json.loads(json.dumps(answer.as_json(), allow_nan=False))) == answer
+    answer = CachedScore((D,), scores)
+    assert CachedScore.from_json(json.loads(json.dumps(answer.as_json(), allow_nan=False))) == answer

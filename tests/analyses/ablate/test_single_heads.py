@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.replay.head_sweep import Swept
+from headlens.analyses.ablate.replay.head_sweep import SweepRecords
 from headlens.analyses.ablate.single_heads import (
     ABLATION_COLUMNS,
     AblationOptions,
     ablation_table,
     chosen_metric,
-    comparison,
+    paired_comparison,
 )
 from headlens.analyses.ablate.task_examples import ranking_part
 from headlens.errors import OptionError
@@ -46,7 +46,7 @@ def records() -> HeadRecords:
         own = base.copy()
         own[list(places)] = 1 - own[list(places)]
         without[head] = classified(own, labels)
-    found.put(range(40), Swept(classified(base, labels), without))
+    found.put(range(40), SweepRecords(classified(base, labels), without))
     return found
 
 
@@ -69,7 +69,7 @@ def test_a_row_for_every_head(records: HeadRecords) -> None:
 
 def test_mcnemar_where_examples_are_right_or_wrong_else_the_bootstrap(records: HeadRecords) -> None:
     draws = Draws.of(KEYS, 400)
-    found = comparison(COLA, "matthews", records.intact, draws).of(records.without(HEADS[1]))
+    found = paired_comparison(COLA, "matthews", records.intact, draws).of(records.without(HEADS[1]))
     replicates = []
     for weights in draws.counts.astype(int):
         values = [np.repeat(r, weights, axis=0) for r in (records.intact, records.without(HEADS[1]))]
@@ -78,7 +78,7 @@ def test_mcnemar_where_examples_are_right_or_wrong_else_the_bootstrap(records: H
     assert (found.low, found.high) == pytest.approx(np.quantile(replicates, [0.025, 0.975]).tolist(), abs=1e-9)
     far = sum(abs(r - found.delta) >= abs(found.delta) for r in replicates)
     assert found.p_value == pytest.approx((1 + far) / 401)
-    exact = comparison(COLA, "accuracy", records.intact, draws).of(records.without(HEADS[3]))
+    exact = paired_comparison(COLA, "accuracy", records.intact, draws).of(records.without(HEADS[3]))
     assert exact.p_value == pytest.approx(min(1.0, 2 * sum(comb(6, i) for i in range(4)) / 64))
 
 
@@ -87,7 +87,7 @@ def test_correlations(records: HeadRecords) -> None:
     found = HeadRecords(HEADS[:1], 40, 2)
     gold = rng.normal(size=(40, 1))
     base, worse = (np.hstack([gold, gold + rng.normal(scale=s, size=(40, 1))]) for s in (0.1, 2.0))
-    found.put(range(40), Swept(base, {HEADS[0]: worse}))
+    found.put(range(40), SweepRecords(base, {HEADS[0]: worse}))
     table = ablation_table(STSB, "pearson", "mean", found, Draws.of(KEYS, 300))
     expected = [np.corrcoef(r.T)[0, 1] for r in (base, worse)]
     assert table.loc[0, ["baseline", "value"]].tolist() == pytest.approx(expected)

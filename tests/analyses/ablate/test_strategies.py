@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headlens.analyses.ablate.scorers import Answer, ByImportance, Remembered, Score, Scorer, in_order
-from headlens.analyses.ablate.strategies import Beam, Choice, Cost, InSteps, Shuffled, Strategy, pruning_counts
+from headlens.analyses.ablate.scorers import CachedScore, CachedScorer, ImportanceScorer, Score, Scorer, in_order
+from headlens.analyses.ablate.strategies import BeamSearch, Choice, Cost, Greedy, RandomOrder, Strategy, pruning_counts
 from headlens.errors import OptionError
 from headlens.heads import Head
 
@@ -74,12 +74,12 @@ def best(toy: Toy, size: int) -> float:
 def every(scorer: Scorer) -> dict[str, Strategy]:
     """All strategies that ask this scorer, and the one that asks none."""
     return {
-        "ranked": InSteps(scorer),
-        "in twos": InSteps(scorer, 2),
-        "stepwise": InSteps(scorer, 1),
-        "greedy": Beam(scorer),
-        "beam": Beam(scorer, 3),
-        "random": Shuffled(4),
+        "ranked": Greedy(scorer),
+        "in twos": Greedy(scorer, 2),
+        "stepwise": Greedy(scorer, 1),
+        "greedy": BeamSearch(scorer),
+        "beam": BeamSearch(scorer, 3),
+        "random": RandomOrder(4),
     }
 
 
@@ -98,28 +98,28 @@ def test_heads_of_independent_worth_go_by_worth(name: str) -> None:
 def test_ranked_asks_once_and_takes_no_notice_of_what_heads_do_together() -> None:
     # A and B stand in for each other: one can go, not both.
     toy = table({"A": 0, "B": -1, "C": -2, "D": -3, "E": -4, "F": -5, "AB": -90, "AC": -2})
-    assert sets(InSteps(toy), 2) == [{A}, {A, B}]
+    assert sets(Greedy(toy), 2) == [{A}, {A, B}]
     assert toy.asked == [6]
-    assert sets(Beam(toy), 2) == [{A}, {A, C}]
+    assert sets(BeamSearch(toy), 2) == [{A}, {A, C}]
 
 
 def test_a_step_of_two_scores_again_after_two() -> None:
     toy = table({"A": 0, "B": -1, "ABC": -50, "ABD": -40, "ABE": -60, "ABF": -70})
-    assert sets(InSteps(toy, 2), 3) == [{A}, {A, B}, {A, B, D}]
+    assert sets(Greedy(toy, 2), 3) == [{A}, {A, B}, {A, B, D}]
     assert toy.asked == [6, 4]
 
 
 def test_a_beam_of_two_finds_what_greedy_misses() -> None:
     toy = table({"A": 0, "B": -1, "AC": -5, "AD": -5, "BC": -2})
-    assert [(c.removed, value(c)) for c in Beam(toy).choices(HEADS, 2)] == [((A,), 0), ((A, C), -5)]
-    assert [(c.removed, value(c)) for c in Beam(toy, 2).choices(HEADS, 2)] == [((A,), 0), ((B, C), -2)]
+    assert [(c.removed, value(c)) for c in BeamSearch(toy).choices(HEADS, 2)] == [((A,), 0), ((A, C), -5)]
+    assert [(c.removed, value(c)) for c in BeamSearch(toy, 2).choices(HEADS, 2)] == [((A,), 0), ((B, C), -2)]
     assert best(toy, 2) == -2
 
 
 def test_a_wider_beam_can_do_worse_from_three_heads_on() -> None:
     """As its documentation says: better pairs crowd out the one with the good extension."""
     toy = table({"A": 0, "B": -1, "AC": -3, "BD": -2, "BE": -2, "ACF": -4}, -50)
-    greedy, beam = (list(Beam(toy, width).choices(HEADS, 3)) for width in (1, 2))
+    greedy, beam = (list(BeamSearch(toy, width).choices(HEADS, 3)) for width in (1, 2))
     assert greedy[2] == Choice((A, C, F), Score(-4))
     assert value(beam[1]) == -2
     assert value(beam[2]) == -50
@@ -135,14 +135,14 @@ def test_a_set_counts_once_by_its_best_way(late: float, expected: tuple[Head, ..
             pair = {frozenset({A}): {B: -3.0}, frozenset({B}): {A: late, C: -5.0}}
             return {h: pair.get(removed, first).get(h, -100.0) for h in candidates}
 
-    *_, found = Beam(Unsure(), 2).choices(HEADS, 2)
+    *_, found = BeamSearch(Unsure(), 2).choices(HEADS, 2)
     assert found == Choice(expected, Score(max(late, -3)))
 
 
 @given(SEEDS)
 def test_a_wider_beam_is_no_worse_for_two_heads(seed: int) -> None:
     toy = random_sets(seed)
-    scores = [[value(c) for c in Beam(toy, width).choices(HEADS, 2)] for width in range(1, 8)]
+    scores = [[value(c) for c in BeamSearch(toy, width).choices(HEADS, 2)] for width in range(1, 8)]
     assert len({first for first, _ in scores}) == 1
     assert [second for _, second in scores] == sorted(second for _, second in scores)
 
@@ -150,7 +150,7 @@ def test_a_wider_beam_is_no_worse_for_two_heads(seed: int) -> None:
 @given(SEEDS)
 def test_a_beam_of_everything_is_brute_force(seed: int) -> None:
     toy = random_sets(seed)
-    assert [value(c) for c in Beam(toy, 20).choices(HEADS, 6)] == [best(toy, n) for n in range(1, 7)]
+    assert [value(c) for c in BeamSearch(toy, 20).choices(HEADS, 6)] == [best(toy, n) for n in range(1, 7)]
 
 
 @given(SEEDS)
@@ -161,10 +161,10 @@ def test_greedy_is_written_down_twice(seed: int) -> None:
         # The first of the best ones.
         gone |= {max((h for h in HEADS if h not in gone), key=lambda h: toy.value(gone | {h}))}
         expected.append(gone)
-    assert sets(Beam(toy, 1)) == sets(InSteps(toy, 1)) == expected
+    assert sets(BeamSearch(toy, 1)) == sets(Greedy(toy, 1)) == expected
 
 
-@pytest.mark.parametrize("strategy", [InSteps, Beam])
+@pytest.mark.parametrize("strategy", [Greedy, BeamSearch])
 def test_heads_whose_loss_leaves_the_metric_as_it_is_go_by_what_is_finer(strategy: type[Any]) -> None:
     class Equal:
         def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, Score]:
@@ -178,7 +178,7 @@ def test_heads_whose_loss_leaves_the_metric_as_it_is_go_by_what_is_finer(strateg
 @given(SEEDS, st.integers(1, 4))
 def test_a_beam_is_its_definition(seed: int, width: int) -> None:
     toy, kept = random_sets(seed), [frozenset[Head]()]
-    for choice in Beam(toy, width).choices(HEADS, 6):
+    for choice in BeamSearch(toy, width).choices(HEADS, 6):
         grown = {s | {h} for s in kept for h in HEADS if h not in s}
         kept = sorted(grown, key=lambda s: (-toy.value(s), sorted(s)))[:width]
         assert frozenset(choice.removed) == kept[0]
@@ -208,8 +208,8 @@ def test_stopped_anywhere_it_goes_on_to_the_same_end(name: str, seed: int, patie
     lines: list[str] = []
     pairs: list[tuple[frozenset[Head], Head]] = []
     for toy in (Toy(random_sets(seed).value, patience), random_sets(seed)):
-        answers = [Answer.from_json(json.loads(line)) for line in lines]
-        memory = Remembered(toy, answers, lambda a: lines.append(json.dumps(a.as_json())))
+        answers = [CachedScore.from_json(json.loads(line)) for line in lines]
+        memory = CachedScorer(toy, answers, lambda a: lines.append(json.dumps(a.as_json())))
         found: list[Choice] = []
         try:
             found += every(memory)[name].choices(HEADS, 5)
@@ -222,10 +222,10 @@ def test_stopped_anywhere_it_goes_on_to_the_same_end(name: str, seed: int, patie
 
 def test_strategies_with_one_memory_share_the_first_sweep() -> None:
     toy = table({"A": 0, "B": -1, "AC": -5, "BC": -2})
-    memory = Remembered(toy)
-    assert sets(InSteps(memory), 2) == [{A}, {A, B}]
-    assert sets(Beam(memory), 2) == [{A}, {A, C}]
-    assert sets(Beam(memory, 2), 2) == [{A}, {B, C}]
+    memory = CachedScorer(toy)
+    assert sets(Greedy(memory), 2) == [{A}, {A, B}]
+    assert sets(BeamSearch(memory), 2) == [{A}, {A, C}]
+    assert sets(BeamSearch(memory, 2), 2) == [{A}, {B, C}]
     # All heads alone, then what follows the best head and the second best.
     assert toy.asked == [6, 5, 5]
 
@@ -239,12 +239,12 @@ def importance(removed: frozenset[Head]) -> dict[Head, float]:
 
 
 def test_importance_once_and_anew() -> None:
-    raw = ByImportance(importance, normalize=False)
-    assert [c.removed[-1] for c in InSteps(raw).choices(HEADS, 6)] == [D, E, F, A, B, C]
-    assert [c.removed[-1] for c in InSteps(raw, 1).choices(HEADS, 6)] == [D, E, F, A, C, B]
+    raw = ImportanceScorer(importance, normalize=False)
+    assert [c.removed[-1] for c in Greedy(raw).choices(HEADS, 6)] == [D, E, F, A, B, C]
+    assert [c.removed[-1] for c in Greedy(raw, 1).choices(HEADS, 6)] == [D, E, F, A, C, B]
     # Shares of the norm of a layer: equal in both, so that the first goes first.
-    assert [c.removed[-1] for c in InSteps(ByImportance(importance)).choices(HEADS, 6)] == [A, D, B, E, C, F]
-    assert [c.removed[-1] for c in InSteps(ByImportance(importance), 1).choices(HEADS, 3)] == [A, C, D]
+    assert [c.removed[-1] for c in Greedy(ImportanceScorer(importance)).choices(HEADS, 6)] == [A, D, B, E, C, F]
+    assert [c.removed[-1] for c in Greedy(ImportanceScorer(importance), 1).choices(HEADS, 3)] == [A, C, D]
 
 
 @given(st.lists(st.floats(0.01, 100), min_size=6, max_size=6))
@@ -252,29 +252,29 @@ def test_normalised_importance_empties_no_layer_while_another_has_two_heads(valu
     def constant(removed: frozenset[Head]) -> dict[Head, float]:
         return {h: v for h, v in zip(HEADS, values, strict=True) if h not in removed}
 
-    removed = next(c.removed for c in InSteps(ByImportance(constant), 1).choices(HEADS, 6) if len(c.removed) == 4)
+    removed = next(c.removed for c in Greedy(ImportanceScorer(constant), 1).choices(HEADS, 6) if len(c.removed) == 4)
     assert {h.layer for h in HEADS if h not in removed} == {0, 1}
 
 
 def test_random_orders_are_those_of_their_seed() -> None:
-    orders = {next(c.removed for c in Shuffled(s).choices(HEADS, 6) if len(c.removed) == 6) for s in range(40)}
+    orders = {next(c.removed for c in RandomOrder(s).choices(HEADS, 6) if len(c.removed) == 6) for s in range(40)}
     assert len(orders) > 30
     assert {order[0] for order in orders} == set(HEADS)
-    *_, pinned = Shuffled(0).choices(HEADS, 6)
+    *_, pinned = RandomOrder(0).choices(HEADS, 6)
     # A change here makes curves of before and after incomparable.
     assert pinned.removed == (D, C, B, E, F, A)
 
 
 @given(SEEDS)
 def test_random_orders_of_some_heads_are_those_among_all(seed: int) -> None:
-    *_, whole = Shuffled(seed).choices(HEADS, 6)
-    *_, some = Shuffled(seed).choices([F, B, C], 3)
+    *_, whole = RandomOrder(seed).choices(HEADS, 6)
+    *_, some = RandomOrder(seed).choices([F, B, C], 3)
     assert list(some.removed) == [h for h in whole.removed if h in (B, C, F)]
 
 
 def test_choices_come_one_by_one() -> None:
     toy = additive([1, 2, 3, 4, 5, 6])
-    choices = Beam(toy).choices(HEADS, 6)
+    choices = BeamSearch(toy).choices(HEADS, 6)
     assert toy.asked == []
     next(choices)
     assert toy.asked == [6]
@@ -307,15 +307,15 @@ def test_more_than_all_heads_cannot_go(name: str) -> None:
 
 def test_widths_and_steps_are_at_least_1() -> None:
     with pytest.raises(OptionError, match="A beam of 0 keeps nothing"):
-        Beam(additive([0] * 6), 0)
+        BeamSearch(additive([0] * 6), 0)
     with pytest.raises(OptionError, match="0 heads cannot go at once"):
-        InSteps(additive([0] * 6), 0)
+        Greedy(additive([0] * 6), 0)
 
 
 def test_costs_of_a_large_model() -> None:
     toy = additive([0] * 6)
-    assert InSteps(toy).cost(144, 30) == Cost(1, 144)
-    assert InSteps(toy, 10).cost(144, 30) == Cost(3, 144 + 134 + 124)
-    assert Beam(toy).cost(144, 3) == Cost(3, 144 + 143 + 142)
-    assert Beam(toy, 5).cost(144, 3) == Cost(11, 144 + 5 * 143 + 5 * 142)
-    assert Shuffled().cost(144, 30) == Cost(0, 0)
+    assert Greedy(toy).cost(144, 30) == Cost(1, 144)
+    assert Greedy(toy, 10).cost(144, 30) == Cost(3, 144 + 134 + 124)
+    assert BeamSearch(toy).cost(144, 3) == Cost(3, 144 + 143 + 142)
+    assert BeamSearch(toy, 5).cost(144, 3) == Cost(11, 144 + 5 * 143 + 5 * 142)
+    assert RandomOrder().cost(144, 30) == Cost(0, 0)

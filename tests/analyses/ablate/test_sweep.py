@@ -18,7 +18,7 @@ from tiers import rest_slow
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.replay.head_sweep import Swept
+from headlens.analyses.ablate.replay.head_sweep import SweepRecords
 from headlens.analyses.ablate.replay.replacement import Mode
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
 from headlens.analyses.ablate.task_examples import Examples
@@ -26,10 +26,10 @@ from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, ResumeError, SelfCheckError
 from headlens.heads import Head
 from headlens.models.loading import LoadedModel
-from headlens.runs.checkpoint import Keeper
+from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.processes import Processes
-from headlens.tasks.base import Floats, Task
 from headlens.tasks.catalogue import CATALOGUE
+from headlens.tasks.task import Floats, Task
 from headlens.tasks.task_heads import with_task_head
 
 TASKS = [entry.task for entry in CATALOGUE.values() if entry.task.head != "seq2seq-lm"]
@@ -212,13 +212,13 @@ def test_embeddings_come_by_the_encoder_alone(marian_tokenizer: PreTrainedTokeni
 
 
 @dataclass
-class Often(Keeper):
+class Often(Checkpoint):
     """Saves after every batch."""
 
     due = True
 
     def __init__(self, path: Path, **identity: str) -> None:
-        Keeper.__init__(self, path, identity)
+        Checkpoint.__init__(self, path, identity)
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
@@ -274,11 +274,11 @@ def test_records_are_where_their_examples_are() -> None:
     found = HeadRecords(heads, 4, 2)
     assert not found.complete
     part = np.arange(4.0).reshape(2, 2)
-    found.put([3, 0], Swept(part, {h: part + 10 * i for i, h in enumerate(heads)}))
+    found.put([3, 0], SweepRecords(part, {h: part + 10 * i for i, h in enumerate(heads)}))
     assert found.has([0, 3])
     assert not found.has([0, 1])
     other = HeadRecords(heads, 4, 2)
-    other.put([1, 2], Swept(part, dict.fromkeys(heads, part)))
+    other.put([1, 2], SweepRecords(part, dict.fromkeys(heads, part)))
     other.take(found.dump())
     assert other.complete
     assert other.intact.tolist() == [[2, 3], [0, 1], [2, 3], [0, 1]]
@@ -288,9 +288,9 @@ def test_records_are_where_their_examples_are() -> None:
 def test_heads_that_change_nothing_are_told() -> None:
     heads = [Head("encoder", 0, 0), Head("encoder", 0, 1)]
     found, part = HeadRecords(heads, 2, 1), np.ones((2, 1))
-    found.put([0, 1], Swept(part, {heads[0]: part, heads[1]: part * 2}))
+    found.put([0, 1], SweepRecords(part, {heads[0]: part, heads[1]: part * 2}))
     assert check_effect(found) == [heads[0]]
-    found.put([0, 1], Swept(part, dict.fromkeys(heads, part)))
+    found.put([0, 1], SweepRecords(part, dict.fromkeys(heads, part)))
     with pytest.raises(SelfCheckError, match="changed nothing for any example"):
         check_effect(found)
     assert check_effect(found, counts=True) == heads, "a poor model may write nothing right with any heads"

@@ -11,7 +11,7 @@ from headlens.analyses.classify.overviews import best_rows, role_counts, roles_h
 from headlens.analyses.classify.report import CLASSIFY, classify_figures
 from headlens.analyses.report.registry import KINDS, kind_of
 from headlens.errors import InputError
-from headlens.pages.command_report import Caption, Kind
+from headlens.pages.command_report import Caption, CommandReport
 from headlens.pages.page_tables import PageTable
 from headlens.runs.reading import RecordedRun
 
@@ -128,7 +128,7 @@ def test_every_column_that_is_asked_for_is_written() -> None:
 
 def test_other_commands_are_shown_with_the_pictures_they_have() -> None:
     assert "classify" in KINDS
-    assert kind_of("models") == Kind()
+    assert kind_of("models") == CommandReport()
     kind = kind_of("attend")
     assert not kind.draws
     assert kind.caption("sentence1_encoder") == Caption(

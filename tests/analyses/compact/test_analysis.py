@@ -16,9 +16,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.analyses.compact.analysis import (
     Difference,
     Size,
-    comparison,
+    compact_table,
     difference_to_masked,
-    mean_interval,
     model_inputs,
     seconds_per_forward,
 )
@@ -29,6 +28,7 @@ from headlens.errors import CorpusError, SelfCheckError
 from headlens.heads import Head
 from headlens.interventions.compacting import compact
 from headlens.models.loading import LoadedModel
+from headlens.statistics.means import geometric_mean_interval
 from headlens.weights.projections import projections
 
 HEADS = [Head("encoder", 0, 1), *(Head("encoder", 1, h) for h in range(4))]
@@ -110,11 +110,11 @@ def test_times_are_means_over_the_batches(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_intervals_against_a_hand_computation() -> None:
-    mean, low, high = mean_interval(np.array([1.0, 2.0, 4.0]))
+    mean, low, high = geometric_mean_interval(np.array([1.0, 2.0, 4.0]))
     # t of 2 degrees of freedom: 4.30265; standard error of the logarithms ln 2 / sqrt(3)
     factor = 2 ** (4.30265 / 3**0.5)
     assert (mean, low, high) == pytest.approx((2.0, 2 / factor, 2 * factor), abs=1e-4)
-    assert np.isnan(mean_interval(np.array([1.0]))[1:]).all()
+    assert np.isnan(geometric_mean_interval(np.array([1.0]))[1:]).all()
 
 
 def test_sizes_count_shared_weights_once() -> None:
@@ -128,7 +128,7 @@ def test_sizes_count_shared_weights_once() -> None:
 
 def test_comparison_has_a_row_for_each_state() -> None:
     seconds = np.array([[0.4, 0.2], [0.6, 0.3], [0.2, 0.1]])
-    table = comparison("m", ["original", "compacted"], [Size(8, 0, 100, 400), Size(4, 1, 60, 240)], seconds)
+    table = compact_table("m", ["original", "compacted"], [Size(8, 0, 100, 400), Size(4, 1, 60, 240)], seconds)
     assert list(table["state"]) == ["original", "compacted"]
     assert list(table["heads"]) == [8, 4]
     assert np.allclose(table["seconds_per_forward"], [0.048 ** (1 / 3), 0.006 ** (1 / 3)])

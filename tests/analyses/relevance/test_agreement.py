@@ -14,10 +14,11 @@ from hypothesis.extra.numpy import arrays
 from scipy import stats
 
 from headlens.analyses.relevance.aggregation import RelevanceSums
-from headlens.analyses.relevance.agreement import COLUMNS, agreement, spearman
+from headlens.analyses.relevance.agreement import COLUMNS, rule_correlations
 from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance
 from headlens.attention.sites import Site
 from headlens.heads import Stack
+from headlens.statistics.rank_correlation import spearman_by_row
 
 Floats = npt.NDArray[np.float64]
 values = st.integers(-4, 4).map(float)
@@ -25,7 +26,7 @@ values = st.integers(-4, 4).map(float)
 
 @given(st.integers(3, 8).flatmap(lambda n: st.tuples(*[arrays(np.float64, (4, n), elements=values)] * 2)))
 def test_spearman_is_that_of_scipy(pair: tuple[Floats, Floats]) -> None:
-    found = spearman(*pair)
+    found = spearman_by_row(*pair)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = [stats.spearmanr(a, b).statistic for a, b in zip(*pair, strict=True)]
@@ -34,8 +35,8 @@ def test_spearman_is_that_of_scipy(pair: tuple[Floats, Floats]) -> None:
 
 def test_what_has_no_rank_correlation() -> None:
     one, two = np.array([[1.0, 2, 3], [1, np.nan, 2]]), np.array([[5.0, 5, 5], [1, 2, 3]])
-    assert np.isnan(spearman(one, two)).all()
-    assert np.isnan(spearman(one[:, :2], one[:, :2])).all()
+    assert np.isnan(spearman_by_row(one, two)).all()
+    assert np.isnan(spearman_by_row(one[:, :2], one[:, :2])).all()
 
 
 def site(stack: Stack, layer: int, heads: int) -> Site:
@@ -51,7 +52,7 @@ def test_scopes_stacks_and_magnitudes(sites: list[Site]) -> None:
     generator = np.random.default_rng(0)
     one = {s: generator.normal(size=(50, s.n_heads)) for s in sites}
     two = {s: v + generator.normal(size=v.shape) for s, v in one.items()}
-    rows = agreement("epsilon", one, "taylor", two)
+    rows = rule_correlations("epsilon", one, "taylor", two)
     assert tuple(rows.columns) == COLUMNS
     assert rows.groupby(["stack", "of", "scope"]).size().eq(1).all()
     assert set(rows["stack"]) == {"encoder", "cross", "all"}
@@ -78,7 +79,7 @@ def test_a_rule_agrees_with_itself_and_replicates_are_paired() -> None:
         keys = [f"{number}.{i}" for i in range(3)]
         for own, factor in zip(sums, (1.0, 7.0), strict=True):
             own.add(HeadRelevance({place: raw * factor}, raw.sum(dim=1), 0.0, 0.0), keys)
-    rows = agreement("epsilon", sums[0].means(), "taylor", sums[1].means())
+    rows = rule_correlations("epsilon", sums[0].means(), "taylor", sums[1].means())
     # Shares do not know the factor: replicate by replicate the order is the same, whatever was drawn.
     assert rows[["spearman", "ci_low", "ci_high"]].to_numpy() == pytest.approx(1.0)
 
@@ -87,7 +88,7 @@ def test_layers_without_a_correlation_are_left_out_of_the_mean() -> None:
     layers = [site("encoder", 0, 3), site("encoder", 1, 3)]
     one = {layers[0]: np.array([[1.0, 2, 3]]), layers[1]: np.full((1, 3), np.nan)}
     two = {layers[0]: np.array([[1.0, 3, 2]]), layers[1]: np.array([[1.0, 2, 3]])}
-    rows = agreement("epsilon", one, "taylor", two).set_index(["of", "scope"])
+    rows = rule_correlations("epsilon", one, "taylor", two).set_index(["of", "scope"])
     assert rows.loc[("relevance", "layers"), "spearman"] == pytest.approx(0.5)
     # The heads that have shares are compared, and counted.
     assert rows.loc[("relevance", "heads"), "spearman"] == pytest.approx(0.5)

@@ -22,17 +22,17 @@ from headlens.analyses.relevance.analysis import HeadRelevances, ReadingOptions,
 from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
 from headlens.analyses.relevance.lrp.targets import (
     EveryPosition,
-    MaskedTokens,
+    MaskedTokenLogits,
     OwnEmbedding,
     PredictedClass,
-    Similarity,
+    SimilarityTarget,
     Target,
     generated,
 )
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, Interrupted, OptionError
 from headlens.models.loading import LoadedModel, load
-from headlens.runs.checkpoint import Keeper
+from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.processes import Processes
 
@@ -117,7 +117,7 @@ CASES = {
     "distilbert, class": Case("DistilBertForSequenceClassification", SINGLE, PredictedClass(), alone),
     "electra, class": Case("ElectraForSequenceClassification", SINGLE, PredictedClass(), alone),
     "bert, embedding": Case("BertModel", SINGLE, OwnEmbedding(), alone),
-    "bert, similarity": Case("BertModel", PAIRS, Similarity(), apart),
+    "bert, similarity": Case("BertModel", PAIRS, SimilarityTarget(), apart),
     "marian, forced": Case("MarianMTModel", PAIRS, EveryPosition(), forced),
     "bart, forced": Case("BartForConditionalGeneration", PAIRS, EveryPosition(), forced),
     "marian, written": Case("MarianMTModel", SINGLE, EveryPosition(), written),
@@ -175,7 +175,7 @@ def test_masked_tokens(loaded: Loaded) -> None:
     assert isinstance(mask, int)
     texts = ["the [MASK] teachers see mice", "dogs chase [MASK] [MASK] in the house"]
     corpus = Memory([Example(sentence(t)) for t in texts])
-    expected = one_by_one(Case("", corpus, MaskedTokens(mask), alone), model)
+    expected = one_by_one(Case("", corpus, MaskedTokenLogits(mask), alone), model)
     rows = head_relevance(model, corpus, FAST).table.rows.set_index(["stack", "layer", "head"])
     np.testing.assert_allclose(rows["relevance"], expected["share"], atol=2e-4)
     assert set(rows["target"]) == {"masked"}
@@ -304,11 +304,11 @@ def test_interrupted_and_resumed(bert: LoadedModel, expected: dict[str, pd.DataF
     signal.signal(signal.SIGINT, _raise)
     try:
         with hooked(bert, interrupt), pytest.raises(Interrupted):
-            run(bert, CorpusPass(keeper=Keeper(tmp_path / "k.npz", {"a": "b"})))
+            run(bert, CorpusPass(keeper=Checkpoint(tmp_path / "k.npz", {"a": "b"})))
     finally:
         signal.signal(signal.SIGINT, previous)
     assert (tmp_path / "k.npz").exists()
-    assert_same(run(bert, CorpusPass(keeper=Keeper(tmp_path / "k.npz", {"a": "b"}))), expected)
+    assert_same(run(bert, CorpusPass(keeper=Checkpoint(tmp_path / "k.npz", {"a": "b"}))), expected)
 
 
 def _raise(number: int, frame: object) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 from made_runs import relevance_tables
 
-from headlens.analyses.relevance.overviews import agreement, top_heads
+from headlens.analyses.relevance.overviews import rule_agreement_table, top_heads
 from headlens.pages.page_tables import Interval, PageTable
 from headlens.runs.reading import RecordedRun
 
@@ -70,11 +70,11 @@ def test_an_outlier_has_numbers_but_no_picture() -> None:
 def test_runs_stand_below_each_other() -> None:
     runs = [run(relevance_tables("one"), "first"), run({}, "second"), run(relevance_tables("two"), "third")]
     assert column(top_heads(runs), "run") == ["first"] * 6 + ["third"] * 6
-    assert column(agreement(runs), "run") == ["first"] * 2 + ["third"] * 2
+    assert column(rule_agreement_table(runs), "run") == ["first"] * 2 + ["third"] * 2
 
 
 def test_rules_and_what_they_agree_in() -> None:
-    table = agreement([run(relevance_tables())])
+    table = rule_agreement_table([run(relevance_tables())])
     names = ["model", "stack", "rule", "other rule", "of", "over", "heads", "Spearman", "95 % CI"]
     assert [c.name for c in table.columns] == names
     first, second = ([cell.text for cell in row] for row in table.rows)
@@ -86,7 +86,7 @@ def test_rules_and_what_they_agree_in() -> None:
 
 @pytest.mark.parametrize("tables", [{}, {"relevance": relevance_tables()["relevance"].iloc[:0]}])
 def test_nothing_to_tell(tables: dict[str, pd.DataFrame]) -> None:
-    assert top_heads([run(tables)]).rows == agreement([run(tables)]).rows == ()
+    assert top_heads([run(tables)]).rows == rule_agreement_table([run(tables)]).rows == ()
 
 
 def test_no_head_has_a_share() -> None:

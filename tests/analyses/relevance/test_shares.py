@@ -6,23 +6,31 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.analyses.relevance.shares import asked, even_shares, holds_zero, of_rule, rules, span, spearman
+from headlens.analyses.relevance.shares import (
+    even_shares,
+    holds_zero,
+    of_rule,
+    requested_rule,
+    rules_of_table,
+    span,
+)
 from headlens.plots.interval_heatmap import limit
+from headlens.statistics.rank_correlation import spearman_of_known
 
 numbers = st.lists(st.floats(-1e6, 1e6, allow_subnormal=False), min_size=1, max_size=40).map(np.array)
 
 
 def test_the_first_rule_is_the_one_that_was_asked_for() -> None:
     table = pd.DataFrame({"rule": ["taylor", "epsilon", "taylor", None, "12"], "x": range(5)})
-    assert rules(table) == ["taylor", "epsilon", "12"]
-    rule, rows = asked(table)
+    assert rules_of_table(table) == ["taylor", "epsilon", "12"]
+    rule, rows = requested_rule(table)
     assert rule == "taylor"
     assert rows["x"].tolist() == [0, 2]
     assert of_rule(table, "12")["x"].tolist() == [4]
 
 
 def test_a_table_without_rules_has_nothing_that_was_asked_for() -> None:
-    rule, rows = asked(pd.DataFrame({"relevance": [1.0]}))
+    rule, rows = requested_rule(pd.DataFrame({"relevance": [1.0]}))
     assert (rule, len(rows)) == ("", 0)
 
 
@@ -71,9 +79,9 @@ def test_axes_hold_zero_and_what_is_within_the_limit(values: np.ndarray) -> None
 
 def test_ranks_are_correlated_as_by_hand() -> None:
     # ranks 1 2 3 4 and 2 1 4 3: 1 - 6 · (1 + 1 + 1 + 1) / (4 · 15)
-    assert spearman(np.array([1.0, 2, 3, 4, np.nan]), np.array([20.0, 10, 4e9, 30, 1])) == pytest.approx(0.6)
+    assert spearman_of_known(np.array([1.0, 2, 3, 4, np.nan]), np.array([20.0, 10, 4e9, 30, 1])) == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("second", [[1.0, 1, 1], [1.0, 2, np.nan], [np.nan] * 3])
 def test_without_ranks_there_is_no_correlation(second: list[float]) -> None:
-    assert np.isnan(spearman(np.array([1.0, 2, 3]), np.array(second)))
+    assert np.isnan(spearman_of_known(np.array([1.0, 2, 3]), np.array(second)))

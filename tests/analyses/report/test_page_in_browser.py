@@ -28,7 +28,7 @@ from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.report.page import visible
 from headlens.analyses.report.recipe import ReportRequest, run_report
 from headlens.runs.folder import RunFolder
-from headlens.runs.output_options import Place
+from headlens.runs.output_options import OutputOptions
 
 playwright = pytest.importorskip("playwright.sync_api", reason="needs playwright, of the extra `dev`")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -238,7 +238,7 @@ def test_hostile_words_stay_words(visit: Callable[..., Opened], tmp_path: Path, 
     change_record(first, {"command": words})  # an unknown command has nothing drawn, and its tables shown
     name = "".join(c for c in words if c not in "/\0") + "x"
     second = write_other(tmp_path / "second", name, notes=[words], model_name=words)
-    found = visit(run_report(ReportRequest((first, second), Place(tmp_path / "out"))).page)
+    found = visit(run_report(ReportRequest((first, second), OutputOptions(tmp_path / "out"))).page)
     assert_harmless(found)
     shown = visible(words)
     assert shown in found.page.evaluate("() => [...document.querySelectorAll('td')].map((c) => c.textContent)")
@@ -262,7 +262,7 @@ def test_hostile_words_in_everything_that_is_drawn(visit: Callable[..., Opened],
 def ablations(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ablations")
     runs = (write_ablation(folder / "bert"), write_ablation(folder / "albert", seed=1))
-    return run_report(ReportRequest(runs, Place(folder / "both"))).page
+    return run_report(ReportRequest(runs, OutputOptions(folder / "both"))).page
 
 
 def test_two_ablations_on_one_page(visit: Callable[..., Opened], ablations: Path) -> None:
@@ -403,7 +403,7 @@ def test_heads_by_keyboard(visit: Callable[..., Opened], report: Path) -> None:
 
 def test_one_run_minus_another(visit: Callable[..., Opened], tmp_path: Path) -> None:
     runs = write_classification(tmp_path / "a"), write_classification(tmp_path / "b", seed=1)
-    heads = Heads(visit(run_report(ReportRequest(runs, Place(tmp_path / "both"))).page))
+    heads = Heads(visit(run_report(ReportRequest(runs, OutputOptions(tmp_path / "both"))).page))
     heads.choose("series", "entropy · b")
     assert heads.options("minus") == ["nothing", "a"]
     heads.choose("minus", "a")
@@ -420,7 +420,7 @@ def test_a_pruned_model_beside_the_whole_one(visit: Callable[..., Opened], tmp_p
         write_classification(tmp_path / "a"),
         write_classification(tmp_path / "b", "small", 1, removed=[(0, 0), (1, 2)]),
     )
-    heads = Heads(visit(run_report(ReportRequest(runs, Place(tmp_path / "both"))).page))
+    heads = Heads(visit(run_report(ReportRequest(runs, OutputOptions(tmp_path / "both"))).page))
     chosen = heads.page.locator("#heads-model option:checked")
     assert chosen.text_content() == "small"
     gone, left = heads.cell("encoder.0.0"), heads.cell("encoder.0.1")
@@ -454,7 +454,7 @@ def test_maps_and_other_runs_of_the_model_are_on_its_card(visit: Callable[..., O
             run, {"demo.encoder": weights}, {"demo": {"encoder": {"queries": ["a", "b"], "keys": ["a", "<b>", "c"]}}}
         )
     runs = folder, write_ablation(tmp_path / "b"), write_relevance(tmp_path / "c")
-    heads = Heads(visit(run_report(ReportRequest(runs, Place(tmp_path / "all"))).page))
+    heads = Heads(visit(run_report(ReportRequest(runs, OutputOptions(tmp_path / "all"))).page))
     assert heads.options("model") == ["demo"]
     heads.cell("encoder.1.2").click()
     assert "Most: a → <b> 0.75" in heads.card

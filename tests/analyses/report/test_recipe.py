@@ -18,15 +18,15 @@ from headlens.analyses.report.recipe import ReportRequest, run_report
 from headlens.errors import InputError, OptionError, OutputError
 from headlens.runs.folder import RunFolder
 from headlens.runs.lock import LOCK_NAME
-from headlens.runs.output_options import Place
-from headlens.runs.progress import Silent
+from headlens.runs.output_options import OutputOptions
+from headlens.runs.progress import SilentReporter
 
 FIGURES = ["functions", "confidence", "positions", "offsets", "best_heads"]
 FIGURES += ["syntax", "rare", "mass", "entropy", "similarity"]
 
 
 def report(*runs: Path, **place: Any) -> recipe.ReportRun:
-    return run_report(ReportRequest(runs, Place(**place)))
+    return run_report(ReportRequest(runs, OutputOptions(**place)))
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -116,7 +116,7 @@ def test_figures_for_a_column_and_those_that_keep_their_width(classified: Path, 
     figure.subplots().plot([1, 2])
     with RunFolder.reopen(other) as folder:
         folder.figure("large", figure)
-    made = run_report(ReportRequest((classified, other), Place(out=tmp_path / "out"), width="column"))
+    made = run_report(ReportRequest((classified, other), OutputOptions(out=tmp_path / "out"), width="column"))
     widths = {picture.name: picture.inches for own in made.shown for picture in own.pictures}
     assert {name for name, inches in widths.items() if inches > 3.31} == {"large"}
     assert made.notes == ["Wider than the 3.3 inches of a column: large (other)."]
@@ -267,7 +267,7 @@ def test_a_run_that_is_being_written_is_not_touched(other: Path, place: dict[str
 def test_what_breaks_off_leaves_the_lock_and_lists_what_it_wrote(
     classified: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Impatient(Silent):
+    class Impatient(SilentReporter):
         @contextmanager
         def progress(self, text: str, total: int | None) -> Iterator[Any]:
             def advance(_: int) -> None:

@@ -12,18 +12,18 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headlens.analyses.sparsefinder.block_masks import Blocked, block_attention, block_means, by_cluster, by_query
-from headlens.analyses.sparsefinder.predictors import Vectors
-from headlens.analyses.sparsefinder.query_key_projection import Projections
+from headlens.analyses.sparsefinder.predictors import QueryKeyVectors
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
 
 
-def drawn(n: int, m: int, seed: int = 0) -> tuple[Vectors, Projections]:
+def drawn(n: int, m: int, seed: int = 0) -> tuple[QueryKeyVectors, QueryKeyProjections]:
     generator = torch.Generator().manual_seed(seed)
     queries, keys = (torch.randn(2, 2, length, 6, generator=generator) for length in (n, m))
     real = [torch.arange(length) < torch.tensor([[length], [max(1, length - 2)]]) for length in (n, m)]
     torch.manual_seed(seed)
-    return Vectors(queries, keys, *real), Projections(2, 6, 3).requires_grad_(requires_grad=False)
+    return QueryKeyVectors(queries, keys, *real), QueryKeyProjections(2, 6, 3).requires_grad_(requires_grad=False)
 
 
 def nearest(blocks: list[Tensor], centroid: Tensor, top: int) -> list[int]:
@@ -31,7 +31,7 @@ def nearest(blocks: list[Tensor], centroid: Tensor, top: int) -> list[int]:
     return sorted(range(len(blocks)), key=apart.__getitem__)[:top]
 
 
-def naive(vectors: Vectors, own: Blocked) -> list[list[set[tuple[int, int]]]]:
+def naive(vectors: QueryKeyVectors, own: Blocked) -> list[list[set[tuple[int, int]]]]:
     """Pairs of blocks of every sentence and head, one centroid after the other."""
     queries, keys = own.projections(vectors.queries, vectors.keys)
     found = []
@@ -77,8 +77,10 @@ def test_blocks_by_loops(version: int, sizes: tuple[int, ...], window: int, seed
 def test_blocks_of_half_precision() -> None:
     vectors, projections = drawn(12, 12)
     own = Blocked(projections, torch.randn(2, 3, 3, generator=torch.Generator().manual_seed(1)), 4, 1, 1)
-    coarse = Vectors(vectors.queries.bfloat16(), vectors.keys.bfloat16(), vectors.real_queries, vectors.real_keys)
-    exact = Vectors(coarse.queries.float(), coarse.keys.float(), vectors.real_queries, vectors.real_keys)
+    coarse = QueryKeyVectors(
+        vectors.queries.bfloat16(), vectors.keys.bfloat16(), vectors.real_queries, vectors.real_keys
+    )
+    exact = QueryKeyVectors(coarse.queries.float(), coarse.keys.float(), vectors.real_queries, vectors.real_keys)
     half = Blocked(copy.deepcopy(projections).bfloat16(), own.centroids, 4, 1, 1)
     assert half.blocks(coarse).shape == own.blocks(exact).shape
     assert half.blocks(coarse).any(dim=-1).equal(own.blocks(exact).any(dim=-1))

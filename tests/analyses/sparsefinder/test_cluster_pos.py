@@ -15,25 +15,25 @@ from watching import run
 
 from headlens.analyses.sparsefinder.cluster_pos import CONTENT_COLUMNS, cluster_contents, information
 from headlens.analyses.sparsefinder.fitting import FitOptions
-from headlens.analyses.sparsefinder.pareto_points import Fitted, Grid, fit_site
-from headlens.analyses.sparsefinder.query_key_store import Collector, Store, write_tags
+from headlens.analyses.sparsefinder.pareto_points import FittedSite, ParameterGrid, fit_site
+from headlens.analyses.sparsefinder.query_key_store import QueryKeyCollector, QueryKeyStore, write_tags
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 
-GRID = Grid(windows=(0,), thresholds=(1.0,), groups=(2, 4))
+GRID = ParameterGrid(windows=(0,), thresholds=(1.0,), groups=(2, 4))
 WORDS = ("NOUN", "VERB", "DET", "special")
 
 
-def collected(folder: Path, *, tags: bool = True) -> Store:
+def collected(folder: Path, *, tags: bool = True) -> QueryKeyStore:
     entry = zoo.ZOO["marian"]
-    model, collector = entry.build(), Collector(folder)
+    model, collector = entry.build(), QueryKeyCollector(folder)
     switch(model, Entmax())
     with AttentionSession(model, observers=[collector]) as session, session.batch(zoo.batch_tokens(entry)):
         for _ in range(3):
             run(model, zoo.padded(entry))
     collector.flush()
-    store = Store(folder)
+    store = QueryKeyStore(folder)
     if tags:
         for side, site in (("source", "encoder.0"), ("target", "decoder.0")):
             real = [row for own in store.batches(site) for row in own.real_queries]
@@ -43,7 +43,7 @@ def collected(folder: Path, *, tags: bool = True) -> Store:
     return store
 
 
-def fitted(store: Store, site: str) -> Fitted:
+def fitted(store: QueryKeyStore, site: str) -> FittedSite:
     return fit_site(lambda: store.batches(site), GRID, FitOptions(2, epochs=1))
 
 

@@ -10,13 +10,13 @@ import torch
 from headlens.analyses.sparsefinder.candidate_pairs import in_one_cluster, within
 from headlens.analyses.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
 from headlens.analyses.sparsefinder.measures import GraphCounts, allowed_pairs
-from headlens.analyses.sparsefinder.query_key_store import Pairs
+from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.errors import OptionError
 
 HEADS, SIZE, GROUPS = 2, 16, 4
 
 
-def sentence(seed: int, hidden: torch.Tensor, *, causal: bool = False) -> Pairs:
+def sentence(seed: int, hidden: torch.Tensor, *, causal: bool = False) -> StoredBatch:
     """Queries look at keys of their own group, which two of sixteen directions tell, other ones for each head."""
     generator = torch.Generator().manual_seed(seed)
     real = torch.arange(20) < torch.tensor([[20], [5 + seed % 15]])
@@ -29,7 +29,7 @@ def sentence(seed: int, hidden: torch.Tensor, *, causal: bool = False) -> Pairs:
         vectors.append(torch.cat([told, noise], dim=-1) @ hidden)
     allowed = allowed_pairs(real, real, causal=causal)
     gold = (kinds[:, None, :, None] == kinds[:, None, None, :]).expand(2, HEADS, 20, 20) & allowed
-    return Pairs(vectors[0], vectors[1], gold, real, real, causal)
+    return StoredBatch(vectors[0], vectors[1], gold, real, real, causal)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def hidden() -> torch.Tensor:
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("shared", [False, True])
 def test_groups_are_found(hidden: torch.Tensor, *, shared: bool, causal: bool) -> None:
-    def batches() -> Iterator[Pairs]:
+    def batches() -> Iterator[StoredBatch]:
         return (sentence(seed, hidden, causal=causal) for seed in range(60))
 
     seen = 0

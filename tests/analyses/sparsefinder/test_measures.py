@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headlens.analyses.sparsefinder.measures import GraphCounts, Means, allowed_pairs, counts_by_window
+from headlens.analyses.sparsefinder.measures import GraphCounts, GraphMeans, allowed_pairs, counts_by_window
 from headlens.attention.normalizers import Entmax
 
 seeds = st.integers(0, 10_000)
@@ -63,7 +63,7 @@ def test_examples_have_equal_weight_and_empty_heads_do_not_count() -> None:
     predicted = torch.zeros_like(gold)
     predicted[0, 0, 0, 0] = True
     predicted[1, 0] = True
-    means = Means()
+    means = GraphMeans()
     means.add([GraphCounts.of(gold, predicted, torch.ones(2, 1, 2, 2, dtype=torch.bool))])
     ((recall, sparsity, exact, mass),) = means.heads
     assert torch.equal(mass.nan_to_num(-1), recall.nan_to_num(-1)), "pairs without weights count alike"
@@ -95,7 +95,7 @@ def test_windows_are_counted_as_if_each_had_been_added(seed: int, queries: int, 
 def test_batches_add_up() -> None:
     gold, predicted = graphs(1, 5, 6)
     allowed = allowed_pairs(lengths(1, 5), lengths(2, 6))
-    whole, parts = Means(), Means()
+    whole, parts = GraphMeans(), GraphMeans()
     for means, slices in ((whole, [slice(0, 3)]), (parts, [slice(0, 1), slice(1, 3)])):
         for s in slices:
             means.add(counts_by_window(gold[s], predicted[s], allowed[s], [-1, 1]))

@@ -17,30 +17,30 @@ from headlens.analyses.sparsefinder.pareto_points import (
     GOLD,
     OWN,
     PARETO_COLUMNS,
-    Fitted,
-    Grid,
+    FittedSite,
+    ParameterGrid,
     fit_site,
     pareto,
     predictor_of,
     predictors,
 )
-from headlens.analyses.sparsefinder.predictors import Fixed, Near
-from headlens.analyses.sparsefinder.query_key_store import Pairs
+from headlens.analyses.sparsefinder.predictors import DistancePredictor, FixedGraph
+from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.interventions.patterns import Global, Window
 from headlens.statistics.bootstrap import Draws
 
-SMALL = Grid(windows=(0, 1, 5), thresholds=(0.3, 1.0, 1e9), groups=(2, 4))
+SMALL = ParameterGrid(windows=(0, 1, 5), thresholds=(0.3, 1.0, 1e9), groups=(2, 4))
 
 
-def sentences(*seeds: int) -> Iterator[Pairs]:
+def sentences(*seeds: int) -> Iterator[StoredBatch]:
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
         real = torch.arange(10) < torch.tensor([[10], [3 + seed % 7]])
         q, k = (torch.randn(2, 3, 10, 8, generator=generator) for _ in range(2))
-        own = Pairs(q, k, torch.zeros(2, 3, 10, 10), real, real, causal=False)
+        own = StoredBatch(q, k, torch.zeros(2, 3, 10, 10), real, real, causal=False)
         scores = (q @ k.transpose(-1, -2)).masked_fill(~own.allowed, -1e9)
         gold = (scores > scores.amax(dim=-1, keepdim=True) - 1.0) & own.allowed
-        yield Pairs(q, k, gold * scores.softmax(dim=-1), real, real, causal=False)
+        yield StoredBatch(q, k, gold * scores.softmax(dim=-1), real, real, causal=False)
 
 
 def averages(parts: Sequence[GraphCounts]) -> dict[str, torch.Tensor]:
@@ -50,14 +50,14 @@ def averages(parts: Sequence[GraphCounts]) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def fitted() -> Fitted:
+def fitted() -> FittedSite:
     return fit_site(lambda: sentences(*range(12)), SMALL, FitOptions(3, epochs=2))
 
 
 def test_samples_of_sentences() -> None:
     """Against drawing sentences one by one; the same whatever the batches are."""
     held = list(sentences(100, 101, 102))
-    small = Grid(windows=(0, 3), thresholds=(1.0,), groups=(2,))
+    small = ParameterGrid(windows=(0, 3), thresholds=(1.0,), groups=(2,))
     one_more = fit_site(lambda: sentences(*range(4)), small, FitOptions(3, epochs=1, seed=5))
     swept = pareto(lambda: held, small, one_more, replicates=30)
     draws = Draws.of([str(place) for place in range(6)], 30, seed=5).counts
@@ -84,7 +84,7 @@ def test_samples_of_sentences() -> None:
     assert few.samples.shape == (0, len(points), 2), "two sentences tell nothing about others"
 
 
-def test_every_combination_is_what_a_single_graph_gives(fitted: Fitted) -> None:
+def test_every_combination_is_what_a_single_graph_gives(fitted: FittedSite) -> None:
     table = pareto(lambda: sentences(100, 101), SMALL, fitted).table
     assert table.columns.tolist() == PARETO_COLUMNS
     assert len(table) == (3 + 2 * 7 + 1) * 3 * 3 + 3
@@ -95,10 +95,10 @@ def test_every_combination_is_what_a_single_graph_gives(fitted: Fitted) -> None:
     density = torch.cat([(own.gold & own.allowed).sum((2, 3)) / own.allowed.sum((2, 3)) for own in held])
     assert gold["sparsity"].to_numpy() == pytest.approx(1 - density.double().mean(0).numpy(), abs=1e-6)
     for method, value, tokens, window, predictor in (
-        ("distance", 1.0, 0, 0, Near(fitted.projections, 1.0)),
-        ("distance", 0.3, 0, 5, Near(fitted.projections, 0.3) | Fixed(Window(2))),
-        ("longformer", 4, 4, 1, Fixed(Global(4) | Window(0))),
-        ("window", 5, 0, 5, Fixed(Window(2))),
+        ("distance", 1.0, 0, 0, DistancePredictor(fitted.projections, 1.0)),
+        ("distance", 0.3, 0, 5, DistancePredictor(fitted.projections, 0.3) | FixedGraph(Window(2))),
+        ("longformer", 4, 4, 1, FixedGraph(Global(4) | Window(0))),
+        ("window", 5, 0, 5, FixedGraph(Window(2))),
     ):
         parts = [
             GraphCounts.of(
@@ -120,7 +120,7 @@ def test_every_combination_is_what_a_single_graph_gives(fitted: Fitted) -> None:
             assert rows[name].to_numpy() == pytest.approx(values.numpy()), (method, name)
 
 
-def test_ends_of_the_grid(fitted: Fitted) -> None:
+def test_ends_of_the_grid(fitted: FittedSite) -> None:
     table = pareto(lambda: sentences(100), SMALL, fitted).table
     whole = table[(table["method"] == "distance") & (table["value_of_parameter"] == 1e9)]
     assert (whole["recall"] == 1).all()
@@ -135,14 +135,14 @@ def test_ends_of_the_grid(fitted: Fitted) -> None:
             assert wider["sparsity"].is_monotonic_decreasing
 
 
-def test_all_methods_of_the_grid(fitted: Fitted) -> None:
+def test_all_methods_of_the_grid(fitted: FittedSite) -> None:
     found = [(method, parameter, value) for method, parameter, value, _, _ in predictors(SMALL, fitted)]
     assert len(found) == len({(m, p, -1 if math.isnan(v) else v) for m, p, v in found})
     names = {"distance", "bucket", "cluster", "routing", "lsh", "longformer", "random", "bigbird", "window"}
     assert {method for method, _, _ in found} == names
 
 
-def test_global_tokens_are_added_to_methods_by_content(fitted: Fitted) -> None:
+def test_global_tokens_are_added_to_methods_by_content(fitted: FittedSite) -> None:
     """By union: each predicts what it did, and the pairs of the first tokens."""
     both = replace(SMALL, global_tokens=(0, 2))
     (held,) = sentences(100)
@@ -161,7 +161,7 @@ def test_global_tokens_are_added_to_methods_by_content(fitted: Fitted) -> None:
     pd.testing.assert_frame_equal(without.reset_index(drop=True), plain)
 
 
-def test_a_point_of_the_grid_by_name(fitted: Fitted) -> None:
+def test_a_point_of_the_grid_by_name(fitted: FittedSite) -> None:
     """Every row of the table again, from the predictor of its point."""
     table = pareto(lambda: sentences(100), SMALL, fitted).table
     (held,) = sentences(100)

@@ -14,22 +14,22 @@ from watching import Watch, run
 
 from headlens.analyses.sparsefinder.block_masks import Blocked
 from headlens.analyses.sparsefinder.fitting import fit_centroids
-from headlens.analyses.sparsefinder.predicted_graph_edit import Restricted
+from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit
 from headlens.analyses.sparsefinder.predictors import (
-    Bucketed,
-    Clustered,
-    Drawn,
-    Fixed,
-    Hashed,
-    Near,
-    Nowhere,
+    BucketPredictor,
+    ClusterPredictor,
+    DistancePredictor,
+    EmptyPredictor,
+    FixedGraph,
+    HashPredictor,
     Predictor,
-    Vectors,
+    QueryKeyVectors,
+    RandomPredictor,
     directions,
     windowed,
 )
-from headlens.analyses.sparsefinder.query_key_projection import Projections
-from headlens.attention.attach_edit import keeping
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
+from headlens.attention.attach_edit import attach_edit
 from headlens.attention.contract import BatchTokens, Tokens
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
@@ -38,16 +38,16 @@ from headlens.errors import OptionError
 from headlens.interventions.patterns import BigBird, Global, Longformer, Random, Window
 
 # Graphs of which a query needs nothing but its keys; the first has all pairs.
-PAIRWISE: tuple[Callable[[Projections], Predictor], ...] = (
-    lambda own: Near(own, math.inf),
-    lambda own: Near(own, 0.5),
-    lambda own: Near(own, 0.5) | windowed(1),
-    lambda own: Clustered(torch.randn(own.weight.shape[1], 3, own.weight.shape[3]), own),
-    lambda own: Hashed(4, seed=1),
-    lambda own: Fixed(Window(1) | Global(1)),
-    lambda own: Drawn(1, seed=3),
-    lambda own: Fixed(Global(1)) | Drawn(2),
-    lambda own: Nowhere(),
+PAIRWISE: tuple[Callable[[QueryKeyProjections], Predictor], ...] = (
+    lambda own: DistancePredictor(own, math.inf),
+    lambda own: DistancePredictor(own, 0.5),
+    lambda own: DistancePredictor(own, 0.5) | windowed(1),
+    lambda own: ClusterPredictor(torch.randn(own.weight.shape[1], 3, own.weight.shape[3]), own),
+    lambda own: HashPredictor(4, seed=1),
+    lambda own: FixedGraph(Window(1) | Global(1)),
+    lambda own: RandomPredictor(1, seed=3),
+    lambda own: FixedGraph(Global(1)) | RandomPredictor(2),
+    lambda own: EmptyPredictor(),
 )
 NAMES = [name for name in ("bert", "albert", "marian", "gpt2", "llama") if name in zoo.ZOO]
 
@@ -58,7 +58,7 @@ class Told(Predictor):
     def __init__(self, graphs: list[Tensor]) -> None:
         self.graphs = graphs
 
-    def graph(self, vectors: Vectors) -> Tensor:
+    def graph(self, vectors: QueryKeyVectors) -> Tensor:
         return self.graphs.pop(0)
 
 
@@ -68,7 +68,7 @@ def switched(name: str) -> Any:
     return model
 
 
-def watched(model: Any, name: str, *edits: Restricted) -> tuple[Tensor, Watch]:
+def watched(model: Any, name: str, *edits: PredictedGraphEdit) -> tuple[Tensor, Watch]:
     entry, watch = zoo.ZOO[name], Watch()
     with AttentionSession(model, observers=[watch], edits=edits) as session, session.batch(zoo.batch_tokens(entry)):
         return run(model, zoo.padded(entry)), watch
@@ -89,12 +89,12 @@ def test_over_graphs_that_hold_the_gold_ones_nothing_changes(name: str) -> None:
     generator = torch.Generator().manual_seed(0)
     drawn = {site: [torch.rand(g.shape, generator=generator) < 0.3 for g in own] for site, own in golds(watch).items()}
     more = {site: Told([a | b for a, b in zip(own, drawn[site], strict=True)]) for site, own in golds(watch).items()}
-    restricted, _ = watched(model, name, Restricted(more))
+    restricted, _ = watched(model, name, PredictedGraphEdit(more))
     real = zoo.batch_tokens(zoo.ZOO[name])
     tokens = (real.decoder or real.encoder).real.bool()
     assert torch.allclose(restricted[tokens], full[tokens], atol=1e-6)
     none = {site: Told([torch.zeros_like(g) for g in own]) for site, own in golds(watch).items()}
-    alone, seen = watched(model, name, Restricted(none))
+    alone, seen = watched(model, name, PredictedGraphEdit(none))
     assert not torch.allclose(alone[tokens], full[tokens], atol=1e-3)
     for call in seen.calls:
         # Every query has one key: its own place, or the last.
@@ -107,7 +107,7 @@ def test_weights_are_zero_where_nothing_was_predicted(name: str) -> None:
     model = switched(name)
     _, watch = watched(model, name)
     sites = list(golds(watch))
-    _, seen = watched(model, name, Restricted({sites[0]: windowed(1)}))
+    _, seen = watched(model, name, PredictedGraphEdit({sites[0]: windowed(1)}))
     for call in seen.calls:
         places = torch.arange(call.weights.shape[2])[:, None] - torch.arange(call.weights.shape[3])
         far = (places.abs() > 1) & call.queries.real.bool()[:, None, :, None]
@@ -117,27 +117,27 @@ def test_weights_are_zero_where_nothing_was_predicted(name: str) -> None:
             assert not call.weights[far.expand_as(call.weights)].any()
 
 
-def vectors(seed: int = 0) -> Vectors:
+def vectors(seed: int = 0) -> QueryKeyVectors:
     generator = torch.Generator().manual_seed(seed)
     queries, keys = (torch.randn(2, 3, n, 8, generator=generator) for n in (9, 7))
-    return Vectors(
+    return QueryKeyVectors(
         queries, keys, torch.arange(9) < torch.tensor([[9], [4]]), torch.arange(7) < torch.tensor([[7], [6]])
     )
 
 
 def test_every_method_gives_a_graph_and_windows_are_added() -> None:
     torch.manual_seed(0)
-    projections = Projections(3, 8, 4)
+    projections = QueryKeyProjections(3, 8, 4)
     own = vectors()
     points = torch.cat([directions(own.queries), directions(own.keys)], dim=2).transpose(0, 1).flatten(1, 2)
     methods: dict[str, Predictor] = {
-        "distance": Near(projections, 1.0),
-        "bucket": Bucketed(projections, 3),
-        "cluster": Clustered(torch.randn(3, 4, 4), projections),
-        "routing": Clustered(fit_centroids(points, 4), top=1),
-        "lsh": Hashed(4, rounds=2),
-        "longformer": Fixed(Longformer(1, 2)),
-        "bigbird": Fixed(BigBird(1, 1, 1)),
+        "distance": DistancePredictor(projections, 1.0),
+        "bucket": BucketPredictor(projections, 3),
+        "cluster": ClusterPredictor(torch.randn(3, 4, 4), projections),
+        "routing": ClusterPredictor(fit_centroids(points, 4), top=1),
+        "lsh": HashPredictor(4, rounds=2),
+        "longformer": FixedGraph(Longformer(1, 2)),
+        "bigbird": FixedGraph(BigBird(1, 1, 1)),
         "window": windowed(2),
     }
     inside = own.real_queries[:, None, :, None] & own.real_keys[:, None, None, :]
@@ -146,12 +146,16 @@ def test_every_method_gives_a_graph_and_windows_are_added() -> None:
         assert graph.dtype is torch.bool
         assert graph.any(), name
         assert not (graph & ~wider).any()
-        assert torch.equal(wider, (graph | Fixed(Window(3)).graph(own)) & inside)
+        assert torch.equal(wider, (graph | FixedGraph(Window(3)).graph(own)) & inside)
 
 
 def test_no_threshold_and_one_cluster_are_everything() -> None:
-    projections = Projections(3, 8, 4)
-    for method in (Near(projections, math.inf), Bucketed(projections, 1), Clustered(torch.zeros(3, 1, 4), projections)):
+    projections = QueryKeyProjections(3, 8, 4)
+    for method in (
+        DistancePredictor(projections, math.inf),
+        BucketPredictor(projections, 1),
+        ClusterPredictor(torch.zeros(3, 1, 4), projections),
+    ):
         own = vectors()
         inside = own.real_queries[:, None, :, None] & own.real_keys[:, None, None, :]
         assert (method.graph(own) | ~inside).all()
@@ -159,7 +163,7 @@ def test_no_threshold_and_one_cluster_are_everything() -> None:
 
 def test_patterns_have_the_length_of_each_sentence() -> None:
     own = vectors()
-    found = Fixed(Longformer(0, 1)).graph(own)
+    found = FixedGraph(Longformer(0, 1)).graph(own)
     for row, (n, m) in enumerate(((9, 7), (4, 6))):
         allowed = torch.from_numpy(Longformer(0, 1).allowed(max(n, m)))[:n, :m]
         assert torch.equal(found[row, 0, :n, :m], allowed)
@@ -169,8 +173,8 @@ def test_patterns_have_the_length_of_each_sentence() -> None:
 def test_what_is_refused() -> None:
     model = switched("bert")
     with pytest.raises(OptionError, match=r"There is no decoder\.7 in this model"):
-        AttentionSession(model, edits=[Restricted({"decoder.7": windowed(1)})])
-    session = AttentionSession(model, edits=[Restricted({"encoder.0": windowed(1)})])
+        AttentionSession(model, edits=[PredictedGraphEdit({"decoder.7": windowed(1)})])
+    session = AttentionSession(model, edits=[PredictedGraphEdit({"encoder.0": windowed(1)})])
     with session, pytest.raises(OptionError, match="nobody said which tokens are padding"):
         run(model, zoo.padded(zoo.ZOO["bert"]))
 
@@ -183,7 +187,7 @@ def greedy(model: Any, entry: Any, predictors: dict[str, Predictor], steps: int)
     for _ in range(steps):
         real = torch.ones_like(written, dtype=torch.bool)
         tokens = BatchTokens(Tokens.only_real(source["attention_mask"]), Tokens.only_real(real))
-        with AttentionSession(model, edits=[Restricted(predictors)]) as session, session.batch(tokens):
+        with AttentionSession(model, edits=[PredictedGraphEdit(predictors)]) as session, session.batch(tokens):
             logits = model(**source, decoder_input_ids=written, use_cache=False).logits
         written = torch.cat([written, logits[:, -1].argmax(dim=-1, keepdim=True)], dim=1)
     return written
@@ -200,17 +204,17 @@ def test_texts_that_are_written_over_predicted_graphs() -> None:
     width = model.config.d_model
     options: dict[str, Any] = {"max_new_tokens": 6, "min_new_tokens": 6, "do_sample": False, "num_beams": 1}
     options |= {"forced_eos_token_id": None, "bad_words_ids": None, "eos_token_id": 10**6}
-    projections = {str(s): Projections(s.n_heads, width // s.n_heads, 3) for s in sites}
+    projections = {str(s): QueryKeyProjections(s.n_heads, width // s.n_heads, 3) for s in sites}
     texts = []
     others = (
-        lambda own: Bucketed(own, 2),
-        lambda own: Near(own, 0.5) | Fixed(Random(1)),  # drawn anew for every length
+        lambda own: BucketPredictor(own, 2),
+        lambda own: DistancePredictor(own, 0.5) | FixedGraph(Random(1)),  # drawn anew for every length
         lambda own: Blocked(own, torch.randn(own.weight.shape[1], 2, own.weight.shape[3]), 2, 1),
     )
     for made in (*PAIRWISE, *others):
         predictors = {site: made(own) for site, own in projections.items()}
         expected = greedy(model, entry, predictors, 6)
-        with torch.inference_mode(), keeping(model, Restricted(predictors, written=True)):
+        with torch.inference_mode(), attach_edit(model, PredictedGraphEdit(predictors, written=True)):
             texts.append(model.generate(**source, **options, use_cache=False))
             assert torch.equal(texts[-1], expected)
             if made in PAIRWISE:
@@ -222,5 +226,5 @@ def test_texts_that_are_written_over_predicted_graphs() -> None:
         assert torch.equal(texts[0], model.generate(**source, **options))
         assert len({tuple(text.flatten().tolist()) for text in texts}) > 3, "graphs do not matter"
         told = pytest.raises(OptionError, match=r"decoder\.0: nobody said which tokens are padding")
-        with keeping(model, Restricted(predictors)), told:
+        with attach_edit(model, PredictedGraphEdit(predictors)), told:
             model.generate(**source, **options)

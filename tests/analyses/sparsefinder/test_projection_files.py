@@ -8,16 +8,16 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from headlens.analyses.sparsefinder.pareto_points import Fitted
+from headlens.analyses.sparsefinder.pareto_points import FittedSite
 from headlens.analyses.sparsefinder.projection_files import load_fitted, save_fitted
-from headlens.analyses.sparsefinder.query_key_projection import Projections
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 from headlens.errors import OptionError, OutputError
 
 
-def made(seed: int, *, shared: bool) -> Fitted:
+def made(seed: int, *, shared: bool) -> FittedSite:
     torch.manual_seed(seed)
     centroids, routing = ({count: torch.randn(3, count, d) for count in (2, 10)} for d in (4, 8))
-    return Fitted(Projections(3, 8, 4, shared=shared), [0.5, 0.1 + seed], centroids, routing)
+    return FittedSite(QueryKeyProjections(3, 8, 4, shared=shared), [0.5, 0.1 + seed], centroids, routing)
 
 
 def test_what_was_learned_comes_back(tmp_path: Path) -> None:

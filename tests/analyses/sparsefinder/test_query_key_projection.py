@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headlens.analyses.sparsefinder.measures import allowed_pairs
-from headlens.analyses.sparsefinder.query_key_projection import Projections, drawn, margin_losses
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections, drawn, margin_losses
 
 seeds = st.integers(0, 10_000)
 
@@ -54,7 +54,7 @@ def test_negatives_are_drawn_evenly() -> None:
 
 def test_gradients_by_finite_differences() -> None:
     q, k, gold, allowed = made(3)
-    projections = Projections(3, 4, 2, shared=False).double()
+    projections = QueryKeyProjections(3, 4, 2, shared=False).double()
 
     def loss(weight: torch.Tensor) -> torch.Tensor:
         ours, theirs = q @ weight[0], k @ weight[1]
@@ -66,7 +66,7 @@ def test_gradients_by_finite_differences() -> None:
 @pytest.mark.parametrize("shared", [True, False])
 def test_heads_have_maps_of_their_own(shared: bool) -> None:
     torch.manual_seed(0)
-    projections = Projections(3, 4, 2, shared=shared).double()
+    projections = QueryKeyProjections(3, 4, 2, shared=shared).double()
     q, k = torch.randn(2, 3, 5, 4).double(), torch.randn(2, 3, 6, 4).double()
     ours, theirs = projections(q, k)
     assert (ours.shape, theirs.shape) == ((2, 3, 5, 2), (2, 3, 6, 2))
@@ -91,7 +91,7 @@ def test_training_brings_queries_near_their_keys() -> None:
     gold = kinds_q[..., :, None] == kinds_k[..., None, :]
     allowed = torch.ones(20, 1, 30, 30, dtype=torch.bool)
     torch.manual_seed(0)
-    projections = Projections(1, 16, 2)
+    projections = QueryKeyProjections(1, 16, 2)
     optimiser = torch.optim.Adam(projections.parameters(), lr=0.02)
     losses = []
     for _ in range(150):

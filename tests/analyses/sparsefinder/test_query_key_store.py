@@ -12,7 +12,7 @@ from watching import Watch, run
 
 from headlens.analyses.sparsefinder import query_key_store as module
 from headlens.analyses.sparsefinder.measures import GraphCounts
-from headlens.analyses.sparsefinder.query_key_store import Collector, Store
+from headlens.analyses.sparsefinder.query_key_store import QueryKeyCollector, QueryKeyStore
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
@@ -26,7 +26,7 @@ def collected(name: str, folder: Path, passes: int = 2) -> tuple[Any, Watch]:
     entry = zoo.ZOO[name]
     model = entry.build()
     switch(model, Entmax())
-    watch, collector = Watch(), Collector(folder)
+    watch, collector = Watch(), QueryKeyCollector(folder)
     with AttentionSession(model, observers=[watch, collector]) as session, session.batch(zoo.batch_tokens(entry)):
         for _ in range(passes):
             run(model, zoo.padded(entry))
@@ -41,7 +41,7 @@ def test_sentences_come_back_without_their_padding(
 ) -> None:
     monkeypatch.setattr(module, "_ROOM", room)
     _, watch = collected(name, tmp_path)
-    store = Store(tmp_path)
+    store = QueryKeyStore(tmp_path)
     by_site: dict[str, list[Any]] = {}
     for call in watch.calls:
         by_site.setdefault(str(call.site), []).append(call)
@@ -69,7 +69,7 @@ def test_sentences_come_back_without_their_padding(
 
 def test_batches_are_the_sentences_padded(tmp_path: Path) -> None:
     collected("marian", tmp_path, passes=3)
-    store = Store(tmp_path)
+    store = QueryKeyStore(tmp_path)
     for site in store.sites():
         single, many = list(store.batches(site, 1)), list(store.batches(site, 4))
         assert [len(pairs.queries) for pairs in many][:-1] == [4] * (len(many) - 1)
@@ -91,7 +91,7 @@ def test_the_least_weight_is_one(tmp_path: Path) -> None:
     real = torch.ones(2, dtype=torch.bool)
     sentences = [module._sentence(torch.ones(1, 2, 3), torch.ones(1, 2, 3), weights, real, real)] * 2
     module._write(tmp_path / "encoder.0" / "00000.safetensors", sentences)
-    (pairs,) = Store(tmp_path).batches("encoder.0")
+    (pairs,) = QueryKeyStore(tmp_path).batches("encoder.0")
     assert pairs.gold[:, 0].tolist() == [[[True, True], [False, True]]] * 2
     assert pairs.weights[:, 0].numpy() == pytest.approx(weights.expand(2, 2, 2).numpy(), abs=1e-7)
 
@@ -99,7 +99,7 @@ def test_the_least_weight_is_one(tmp_path: Path) -> None:
 def test_what_is_held_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_ROOM", 20_000)
     entry = zoo.ZOO["bert"]
-    model, collector = entry.build(), Collector(tmp_path)
+    model, collector = entry.build(), QueryKeyCollector(tmp_path)
     held = []
     with AttentionSession(model, observers=[collector]) as session, session.batch(zoo.batch_tokens(entry)):
         for _ in range(30):
@@ -111,18 +111,18 @@ def test_what_is_held_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_pass_that_failed_is_not_collected(tmp_path: Path) -> None:
     entry = zoo.ZOO["bert"]
-    model, collector = entry.build(), Collector(tmp_path)
+    model, collector = entry.build(), QueryKeyCollector(tmp_path)
     with AttentionSession(model, observers=[collector]) as session:
         with session.batch(zoo.batch_tokens(entry)):
             run(model, zoo.padded(entry))
         with pytest.raises(SelfCheckError, match="of declared tokens"):
             run(model, zoo.padded(entry))
     collector.flush()
-    assert len(list(Store(tmp_path).batches("encoder.0", 1))) == len(zoo.padded(entry)["input_ids"])
+    assert len(list(QueryKeyStore(tmp_path).batches("encoder.0", 1))) == len(zoo.padded(entry)["input_ids"])
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "encoder.0").mkdir()
     (tmp_path / "encoder.0" / "00000.safetensors").write_bytes(b"nothing")
     with pytest.raises(OptionError, match="cannot be read as queries and keys"):
-        list(Store(tmp_path).batches("encoder.0"))
+        list(QueryKeyStore(tmp_path).batches("encoder.0"))

@@ -11,8 +11,8 @@ import torch
 
 from headlens.analyses.sparsefinder.cluster_figure import cluster_pictures
 from headlens.analyses.sparsefinder.fitting import FitOptions
-from headlens.analyses.sparsefinder.pareto_points import Grid, fit_site, pareto
-from headlens.analyses.sparsefinder.query_key_store import Pairs
+from headlens.analyses.sparsefinder.pareto_points import ParameterGrid, fit_site, pareto
+from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.analyses.sparsefinder.report import (
     GOLD,
     LOOKS,
@@ -30,7 +30,7 @@ def test_names_are_those_of_the_tables() -> None:
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 1, 4, 8, generator=generator) for _ in range(2))
     gold, real = torch.eye(4, dtype=torch.bool)[None, None], torch.ones(1, 4, dtype=torch.bool)
-    one, grid = Pairs(q, k, gold, real, real, causal=False), Grid((0, 3), (1.0,), (2,))
+    one, grid = StoredBatch(q, k, gold, real, real, causal=False), ParameterGrid((0, 3), (1.0,), (2,))
     found = pareto(lambda: [one], grid, fit_site(lambda: [one], grid, FitOptions(epochs=1))).table
     assert set(found["method"]) == {GOLD, *LOOKS}
 

@@ -13,18 +13,18 @@ from saved import build
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.sparsefinder.pareto_points import GOLD, Fitted, Grid
-from headlens.analyses.sparsefinder.query_key_projection import Projections
+from headlens.analyses.sparsefinder.pareto_points import GOLD, FittedSite, ParameterGrid
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 from headlens.analyses.sparsefinder.restricted_task import RestrictedTask
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import TaskBatch
 from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.example_sources import GivenExamples
 from headlens.tasks.examples import TextExample
 from headlens.tasks.reader import Reader
-from headlens.tasks.sources import GivenExamples
+from headlens.tasks.task import TaskBatch
 from headlens.tasks.translation import Translation, read_while_writing
 
 EXAMPLES = [
@@ -50,9 +50,9 @@ def translator(tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
     return LoadedModel("tiny", model, tokenizer, None)
 
 
-def learned(heads: int, size: int) -> Fitted:
+def learned(heads: int, size: int) -> FittedSite:
     points = {4: torch.randn(heads, 4, 3)}, {4: torch.randn(heads, 4, size)}
-    return Fitted(Projections(heads, size, 3), [], *points)
+    return FittedSite(QueryKeyProjections(heads, size, 3), [], *points)
 
 
 def restricted(loaded: LoadedModel, task: Translation, stacks: tuple[str, ...], tokens: int = 4096) -> RestrictedTask:
@@ -60,7 +60,7 @@ def restricted(loaded: LoadedModel, task: Translation, stacks: tuple[str, ...], 
     width = loaded.model.config.d_model
     fitted = {str(s): learned(s.n_heads, width // s.n_heads) for s in sites}
     options = EvaluationOptions(replicates=0, batch_tokens=tokens)
-    return RestrictedTask(loaded, task, GivenExamples(EXAMPLES), Grid(groups=(4,)), fitted, stacks, options)
+    return RestrictedTask(loaded, task, GivenExamples(EXAMPLES), ParameterGrid(groups=(4,)), fitted, stacks, options)
 
 
 LENGTHS = {"1": 3, "2": 9, "3": 6}  # tokens of a translation before its end; the second has none

@@ -14,29 +14,29 @@ from watching import run
 from headlens.analyses.sparsefinder import sweep as module
 from headlens.analyses.sparsefinder.fitting import FitOptions
 from headlens.analyses.sparsefinder.pareto_curves import EVERY, areas, of_model, of_stacks
-from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, Grid, pareto
-from headlens.analyses.sparsefinder.query_key_store import Collector, Store
+from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, ParameterGrid, pareto
+from headlens.analyses.sparsefinder.query_key_store import QueryKeyCollector, QueryKeyStore
 from headlens.analyses.sparsefinder.sweep import SparsitySweep
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 
-GRID = Grid(windows=(0, 3), thresholds=(0.5, 2.0), groups=(2, 4))
+GRID = ParameterGrid(windows=(0, 3), thresholds=(0.5, 2.0), groups=(2, 4))
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
+def store(tmp_path: Path) -> QueryKeyStore:
     entry = zoo.ZOO["marian"]
-    model, collector = entry.build(), Collector(tmp_path / "store")
+    model, collector = entry.build(), QueryKeyCollector(tmp_path / "store")
     switch(model, Entmax())
     with AttentionSession(model, observers=[collector]) as session, session.batch(zoo.batch_tokens(entry)):
         for _ in range(4):
             run(model, zoo.padded(entry))
     collector.flush()
-    return Store(tmp_path / "store")
+    return QueryKeyStore(tmp_path / "store")
 
 
-def test_every_site_has_its_heads_and_points(store: Store, tmp_path: Path) -> None:
+def test_every_site_has_its_heads_and_points(store: QueryKeyStore, tmp_path: Path) -> None:
     seen: list[int] = []
     samples: dict[str, list[np.ndarray]] = {}
     sweep = SparsitySweep(store, store, tmp_path / "kept", GRID, FitOptions(2, epochs=1))
@@ -64,7 +64,7 @@ def test_every_site_has_its_heads_and_points(store: Store, tmp_path: Path) -> No
     assert swept.samples[EVERY] == pytest.approx(expected, abs=1e-6)
 
 
-def test_what_was_done_is_not_done_again(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_done_is_not_done_again(store: QueryKeyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     options = FitOptions(2, epochs=1)
     whole = SparsitySweep(store, store, tmp_path / "whole", GRID, options).run()
     sweep, count, fit = SparsitySweep(store, store, tmp_path / "kept", GRID, options), 0, module.fit_site

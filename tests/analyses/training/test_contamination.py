@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headlens.analyses.training.contamination import seen_notes
+from headlens.tasks.example_sources import GivenExamples
 from headlens.tasks.examples import Question, TaskExample, TextExample
-from headlens.tasks.sources import GivenExamples
 
 LEARNED = GivenExamples(
     (

@@ -7,8 +7,8 @@ from pathlib import Path
 from saved import build
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.training.text import TextOptions
-from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.training.text_training import TextOptions
+from headlens.analyses.training.training_set import TrainingSet
 from headlens.corpora.sources import open_corpus
 from headlens.models.loading import LoadedModel
 from headlens.tasks.examples import TextExample
@@ -21,7 +21,7 @@ def test_long_texts_are_measured_on_in_parts(wordpiece_tokenizer: PreTrainedToke
     (tmp_path / "text.txt").write_text(f"she sees it\n{long}\nthe dog\n", encoding="utf-8")
     loaded = LoadedModel("tiny", build("BertForMaskedLM", len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
     corpus = open_corpus(str(tmp_path / "text.txt"))
-    lesson = Lesson.of_text(loaded, corpus, corpus, TextOptions(longest=12))
+    lesson = TrainingSet.of_text(loaded, corpus, corpus, TextOptions(longest=12))
     assert lesson.task.reported == ("accuracy", "loss")
     assert lesson.held is not None
     texts = [example.texts[0] for example in lesson.held.examples if isinstance(example, TextExample)]

@@ -16,9 +16,9 @@ from saved import build
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.attention.attach_edit import keeping
+from headlens.attention.attach_edit import attach_edit
 from headlens.attention.kernels import block_sparse
-from headlens.attention.kernels.block_sparse import attend, blocks_of
+from headlens.attention.kernels.block_sparse import block_sparse_attention, blocks_of
 from headlens.interventions.attention_mask import AttentionMask, PatternMask
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.pattern_parser import parse_pattern
@@ -68,14 +68,16 @@ def test_blocks_by_loops_and_their_attention(
     assert blocks.share == pytest.approx(computed / total)
     query, key, value = (torch.randn(rows, heads, length, 16, generator=generator) for length in (n, m, m))
     expected_output = dense(query, key, value, allowed)
-    torch.testing.assert_close(attend(query, key, value, blocks.mask), expected_output, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        block_sparse_attention(query, key, value, blocks.mask), expected_output, rtol=1e-4, atol=1e-5
+    )
 
 
 def test_scaling() -> None:
     generator = torch.Generator().manual_seed(0)
     query, key, value = (torch.randn(2, 2, 12, 16, generator=generator) for _ in range(3))
     allowed = (torch.arange(12)[:, None] - torch.arange(12)).abs()[None, None] <= 2
-    scaled = attend(query, key, value, blocks_of(allowed, 4).mask, 0.5)
+    scaled = block_sparse_attention(query, key, value, blocks_of(allowed, 4).mask, 0.5)
     torch.testing.assert_close(scaled, dense(query * 0.5 * 4, key, value, allowed), rtol=1e-4, atol=1e-5)
 
 
@@ -86,11 +88,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     def counted(query: Tensor, key: Tensor, value: Tensor, mask: Any, scaling: float | None = None) -> Tensor:
         seen.append(1 - mask.sparsity() / 100)
-        return attend(query, key, value, mask, scaling)
+        return block_sparse_attention(query, key, value, mask, scaling)
 
     monkeypatch.setattr(block_sparse, "wanted", lambda _: True)
     monkeypatch.setattr(block_sparse, "blocks_of", partial(blocks_of, size=4))
-    monkeypatch.setattr(block_sparse, "attend", counted)
+    monkeypatch.setattr(block_sparse, "block_sparse_attention", counted)
     return seen
 
 
@@ -111,7 +113,7 @@ HEADS = AttentionMask(
 def test_models_under_masks(name: str, source: Any, calls: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     model = model_of(name, num_attention_heads=2)
     real = PADDED.bool()
-    with torch.no_grad(), keeping(model, MaskEdit(source)):
+    with torch.no_grad(), attach_edit(model, MaskEdit(source)):
         found = model(IDS, attention_mask=PADDED).last_hidden_state
         layers = model.config.num_hidden_layers
         assert len(calls) == layers
@@ -125,7 +127,7 @@ def test_models_under_masks(name: str, source: Any, calls: list[float], monkeypa
 def test_masks_that_save_too_little_are_left_to_sdpa(calls: list[float]) -> None:
     model = model_of()
     for source in (PatternMask(parse_pattern("window:30")), PatternMask(parse_pattern("strided:stride=4"))):
-        with torch.no_grad(), keeping(model, MaskEdit(source)):
+        with torch.no_grad(), attach_edit(model, MaskEdit(source)):
             model(IDS, attention_mask=PADDED)
     assert not calls
 
@@ -137,7 +139,7 @@ def test_calls_that_are_left_alone(case: str, calls: list[float]) -> None:
         model.set_attn_implementation("eager")
     model.train(case == "dropout")
     precision = torch.autocast("cpu", torch.bfloat16) if case == "autocast" else nullcontext()
-    held = nullcontext() if case == "plain" else keeping(model, MaskEdit(WINDOW))
+    held = nullcontext() if case == "plain" else attach_edit(model, MaskEdit(WINDOW))
     with held, precision, torch.no_grad():
         model(IDS, attention_mask=PADDED)
     assert not calls
@@ -150,9 +152,9 @@ def test_a_kernel_that_fails_is_said_once_and_sdpa_computes(
         raise RuntimeError("no compiler")
 
     model = model_of()
-    with torch.no_grad(), keeping(model, MaskEdit(WINDOW)):
+    with torch.no_grad(), attach_edit(model, MaskEdit(WINDOW)):
         expected = model(IDS, attention_mask=PADDED).last_hidden_state
-        monkeypatch.setattr(block_sparse, "attend", broken)
+        monkeypatch.setattr(block_sparse, "block_sparse_attention", broken)
         with caplog.at_level(logging.WARNING):
             found = [model(IDS, attention_mask=PADDED).last_hidden_state for _ in range(2)]
     assert caplog.text.count("no compiler") == 1
@@ -162,8 +164,8 @@ def test_a_kernel_that_fails_is_said_once_and_sdpa_computes(
     def full(*_: object, **__: object) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
-    monkeypatch.setattr(block_sparse, "attend", full)
-    with torch.no_grad(), keeping(model, MaskEdit(WINDOW)), pytest.raises(torch.OutOfMemoryError):
+    monkeypatch.setattr(block_sparse, "block_sparse_attention", full)
+    with torch.no_grad(), attach_edit(model, MaskEdit(WINDOW)), pytest.raises(torch.OutOfMemoryError):
         model(IDS, attention_mask=PADDED)
 
 
@@ -177,7 +179,10 @@ def test_on_a_gpu(length: int) -> None:
     real = (torch.arange(length) < torch.tensor([[length], [length - 150]])).long().cuda()
     found = []
     for shortest in (block_sparse.SHORTEST, 10**6):
-        with pytest.MonkeyPatch.context() as patch, keeping(model, MaskEdit(PatternMask(parse_pattern("longformer")))):
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            attach_edit(model, MaskEdit(PatternMask(parse_pattern("longformer")))),
+        ):
             patch.setattr(block_sparse, "SHORTEST", shortest)
             model.zero_grad()
             states = model(ids, attention_mask=real).last_hidden_state[real.bool()]

@@ -124,7 +124,7 @@ def test_mask_edits_and_rows_masked_throughout(name: str) -> None:
 
 
 def test_a_mask_that_hides_nothing_is_left_out_and_any_other_kept() -> None:
-    kept = core.Core()
+    kept = core.BlockedSoftmax()
     nothing, some = torch.zeros(1, 1, 2, 2), torch.tensor([[0.0, LOWEST]])
     assert kept.needed(None) is None
     assert kept.needed(nothing) is None
@@ -177,14 +177,14 @@ def test_gradients_training_and_autocast_are_left_to_eager() -> None:
 
 def test_a_module_whose_numbers_differ_is_left_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = of_three("bert")
-    attend, module = core.attend, []
+    attend, module = core.blocked_softmax_attention, []
 
     def wrong(context: CallContext, *rest: Any) -> tuple[torch.Tensor, torch.Tensor]:
         output, weights = attend(context, *rest)
         module.append(context.site.layer)
         return output * (1.01 if context.site.layer == 1 else 1), weights
 
-    monkeypatch.setattr(core, "attend", wrong)
+    monkeypatch.setattr(core, "blocked_softmax_attention", wrong)
     with AttentionSession(model, observers=[eager := Watch()]):
         expected = run(model, inputs)
     with AttentionSession(model, observers=[fast := Watch()], kernel="fast") as session:
@@ -198,8 +198,8 @@ def test_a_module_whose_numbers_differ_is_left_to_eager(monkeypatch: pytest.Monk
 
 def test_a_module_whose_weights_differ_is_left_to_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     model, inputs = of_three("bert")
-    attend = core.attend
-    monkeypatch.setattr(core, "attend", lambda *args: (attend(*args)[0], attend(*args)[1] * 1.01))
+    attend = core.blocked_softmax_attention
+    monkeypatch.setattr(core, "blocked_softmax_attention", lambda *args: (attend(*args)[0], attend(*args)[1] * 1.01))
     with torch.no_grad():
         assert left_to_eager(model, inputs)
 
@@ -324,7 +324,7 @@ def test_attention_in_blocks_of_any_size_against_one_number_at_a_time(
         parts = list(core.blocks(context, divisible=True))
         each = core.blocks(context, divisible=False)
         assert [rows for rows, _ in each] == [slice(0, len(context.query))]
-    found = [core.attend(p, core.terms_of(r, mask, {"position_bias": bias}), None) for r, p in parts]
+    found = [core.blocked_softmax_attention(p, core.terms_of(r, mask, {"position_bias": bias}), None) for r, p in parts]
     expected = naive(context, (mask, bias))
     for ours, theirs in zip((torch.cat(t) for t in zip(*found, strict=True)), expected, strict=True):
         assert torch.allclose(ours.double(), theirs, atol=1e-5)
@@ -334,7 +334,7 @@ def test_attention_in_blocks_of_any_size_against_one_number_at_a_time(
 
 def test_the_scaling_a_model_asks_for() -> None:
     context = random_context(1, 1, (2, 3), 0)
-    _, weights = core.attend(context, (), 0.3)
+    _, weights = core.blocked_softmax_attention(context, (), 0.3)
     scores = torch.matmul(context.query, context.key.transpose(2, 3)) * 0.3
     assert torch.allclose(weights, torch.softmax(scores, -1), atol=1e-6)
 

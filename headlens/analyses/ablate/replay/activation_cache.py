@@ -17,7 +17,7 @@ Keywords = Mapping[str, Any]
 
 
 @dataclass(eq=False)
-class Record:
+class ModuleCall:
     """One call of a module, or of the attention function of one.
 
     Args:
@@ -54,7 +54,7 @@ class Call:
     even: Tensor | None
 
 
-class Recording:
+class ActivationCache:
     """The calls of one pass in the order they began, with the outputs that a later pass can take instead.
 
     Of a call only what a later site needs is kept: the input of the layers above is, what is inside a layer after its
@@ -66,7 +66,7 @@ class Recording:
     """
 
     def __init__(self, chain: set[nn.Module], inputs: Mapping[str, Any]) -> None:
-        self.records: list[Record] = []
+        self.records: list[ModuleCall] = []
         self.calls: list[tuple[nn.Module, Call]] = []
         # Where keys and values of the last attention call lay.
         self.made_of: tuple[int, ...] = ()
@@ -81,7 +81,7 @@ class Recording:
     def call(self, module: nn.Module, forward: Forward, args: Arguments, kwargs: Keywords) -> Any:
         """Run a module, and write it down."""
         given = self._first_tensor(args, kwargs)
-        record = Record(module, given=0 if given is None else given.data_ptr())
+        record = ModuleCall(module, given=0 if given is None else given.data_ptr())
         first = len(self.records)
         self.records.append(record)
         output = forward(*args, **kwargs)
@@ -98,7 +98,7 @@ class Recording:
         number = len(self.records)
         self.made_of = tuple(t.data_ptr() for t in made_of)
         self.calls.append((module, Call(number, output, even)))
-        self.records.append(Record(module, number + 1, attends=True))
+        self.records.append(ModuleCall(module, number + 1, attends=True))
 
     def finish(self, sites: Sequence[Site], modules: Mapping[Site, nn.Module]) -> dict[Site, Call]:
         """The calls by site, in the order of the sites, once the pass is over.
@@ -129,7 +129,7 @@ class Recording:
             if record.stop > last:
                 record.output, record.kept = None, False
 
-    def _siblings(self, first: int, stop: int) -> Iterator[Record]:
+    def _siblings(self, first: int, stop: int) -> Iterator[ModuleCall]:
         while first < stop:
             yield self.records[first]
             first = self.records[first].stop

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from headlens.analyses.ablate.replay.activation_cache import Recording
-from headlens.analyses.ablate.replay.cls_only import FirstPosition
+from headlens.analyses.ablate.replay.activation_cache import ActivationCache
+from headlens.analyses.ablate.replay.cls_only import ClsOnlyLayer
 from headlens.analyses.ablate.replay.nested_tensors import part, repeated, repeated_later, rows_of, tensors
-from headlens.analyses.ablate.replay.partial_forward import Playing, Start
+from headlens.analyses.ablate.replay.partial_forward import PartialForward, RestartPoint
 from headlens.analyses.ablate.replay.replacement import check_removed
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError
@@ -37,7 +37,7 @@ class Variant:
     outputs: Any
 
 
-class Intact:
+class BaselinePass:
     """A batch after its intact pass; what it holds goes with it.
 
     Args:
@@ -47,14 +47,14 @@ class Intact:
         outputs: of the model.
     """
 
-    def __init__(self, replay: Replay, inputs: Mapping[str, Any], recording: Recording, outputs: Any) -> None:
+    def __init__(self, replay: Replay, inputs: Mapping[str, Any], recording: ActivationCache, outputs: Any) -> None:
         self.outputs = outputs
         self._replay = replay
         self._inputs = inputs
         self._recording = recording
         self._rows = rows_of(inputs)
         self._calls = recording.finish(replay.sites, replay.modules)
-        self.shortcut: FirstPosition | None = None
+        self.shortcut: ClsOnlyLayer | None = None
 
     @property
     def sites(self) -> list[Site]:
@@ -82,7 +82,7 @@ class Intact:
         Asked of the model, by running the last layer for its first position alone: if the outputs are the same, in
         shape and in number, the others do not matter.
         """
-        if {s.stack for s in self.sites} != {"encoder"} or not (shortcut := FirstPosition.of(self._recording)):
+        if {s.stack for s in self.sites} != {"encoder"} or not (shortcut := ClsOnlyLayer.of(self._recording)):
             return False
         if self._calls[self.sites[-1]].output.shape[1] < 2:
             return None
@@ -99,7 +99,7 @@ class Intact:
 
     def use_shortcut(self) -> None:
         """From now on, run the last layer for its first position alone."""
-        self.shortcut = FirstPosition.of(self._recording)
+        self.shortcut = ClsOnlyLayer.of(self._recording)
 
     def check(self, site: Site, examples: int = 1) -> None:
         """Raise SelfCheckError if a replay from a site, with nothing taken out, does not give the intact outputs.
@@ -116,7 +116,7 @@ class Intact:
         fit = partial(part, first=0, stop=examples * ratio, rows=self._recording.rows)
         inputs, expected = (part(v, 0, examples, self._rows) for v in (self._inputs, self.outputs))
         call = self._calls[site]
-        start = Start(call.record, fit(call.output), _nothing, fit, partial(self._replay.arriving, site))
+        start = RestartPoint(call.record, fit(call.output), _nothing, fit, partial(self._replay.arriving, site))
         outputs = self._play(start, inputs)
         for ours, theirs, largest in zip(tensors(outputs), tensors(expected), self._replay.largest, strict=True):
             if ours.shape != theirs.shape or not close(ours, theirs, largest):
@@ -137,7 +137,7 @@ class Intact:
 
     def _without(self, site: Site, heads: Sequence[int]) -> Any:
         call, times = self._calls[site], len(heads)
-        start = Start(
+        start = RestartPoint(
             record=call.record,
             outputs=self._replay.changed(site, call, heads),
             check=partial(check_removed, heads=heads, mode=self._replay.mode),
@@ -146,8 +146,8 @@ class Intact:
         )
         return self._play(start, repeated(self._inputs, times, self._rows))
 
-    def _play(self, start: Start, inputs: Mapping[str, Any]) -> Any:
-        playing = Playing(self._recording, start, self.shortcut)
+    def _play(self, start: RestartPoint, inputs: Mapping[str, Any]) -> Any:
+        playing = PartialForward(self._recording, start, self.shortcut)
         result = self._replay.run_with(playing, inputs)
         playing.finish()
         return result

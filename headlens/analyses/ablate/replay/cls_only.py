@@ -9,14 +9,14 @@ from typing import Any, TypeGuard
 import torch
 from torch import Tensor, nn
 
-from headlens.analyses.ablate.replay.activation_cache import Record, Recording
+from headlens.analyses.ablate.replay.activation_cache import ActivationCache, ModuleCall
 from headlens.attention.interface import additive
 from headlens.attention.normalizers import unknown_arguments
 from headlens.errors import SelfCheckError
 
 
 @dataclass(frozen=True, eq=False)
-class FirstPosition:
+class ClsOnlyLayer:
     """How the last layer can be run for its first position alone: that one looks at the keys and values of all.
 
     Args:
@@ -24,7 +24,7 @@ class FirstPosition:
         key, value: the modules that make them.
     """
 
-    layer: Record
+    layer: ModuleCall
     key: nn.Linear
     value: nn.Linear
 
@@ -63,7 +63,7 @@ class FirstPosition:
         return output[:, None]
 
     @classmethod
-    def of(cls, recording: Recording) -> FirstPosition | None:
+    def of(cls, recording: ActivationCache) -> ClsOnlyLayer | None:
         """Whether the last layer has that shape, as BERT's has; None if not.
 
         Layers that normalise their input first, and positions that turn queries and keys, are left to full passes. It

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.replay.activation_cache import Call, Forward, Recording
-from headlens.analyses.ablate.replay.baseline_pass import Intact
+from headlens.analyses.ablate.replay.activation_cache import ActivationCache, Call, Forward
+from headlens.analyses.ablate.replay.baseline_pass import BaselinePass
 from headlens.analyses.ablate.replay.nested_tensors import rows_of, tensors
-from headlens.analyses.ablate.replay.partial_forward import Playing
+from headlens.analyses.ablate.replay.partial_forward import PartialForward
 from headlens.analyses.ablate.replay.replacement import Mode, alone, check_means, evenly, replaced
 from headlens.attention.contract import CallContext
 from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
-from headlens.attention.forward_tracker import Link, Passes
+from headlens.attention.forward_tracker import ForwardTracker, SessionLink
 from headlens.attention.install import install, is_eager, put
 from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
 from headlens.attention.persistent_edit import set_aside, standing_edits
@@ -91,7 +91,7 @@ class Replay:
         sites = set(self.modules.values())
         self._silent = depth_mask(model)
         self._chain = {m for m in model.modules() if m is not model and not sites.isdisjoint(m.modules())}
-        self._tape: Recording | Playing | None = None
+        self._tape: ActivationCache | PartialForward | None = None
         self._undo: ExitStack | None = None
         self._checked: set[Site] = set()
         self._batches = 0
@@ -109,7 +109,7 @@ class Replay:
         with ExitStack() as undo:
             # No hooks of the passes are set: a replay leaves sites out on purpose.
             undo.enter_context(set_aside(self.model))
-            link = Link(self._attend, Passes(self.model, self.sites, _nothing))
+            link = SessionLink(self._attend, ForwardTracker(self.model, self.sites, _nothing))
             install(self.model, SDPA if self.kernel == "sdpa" else EAGER, link, undo)
             for module in self._followed():
                 put(module, "forward", partial(self._call, module, module.forward), undo)
@@ -121,7 +121,7 @@ class Replay:
             undo, self._undo = self._undo, None
             undo.close()
 
-    def run(self, inputs: Mapping[str, Any]) -> Intact:
+    def run(self, inputs: Mapping[str, Any]) -> BaselinePass:
         """The intact pass over a batch.
 
         Args:
@@ -137,15 +137,15 @@ class Replay:
             # A cache would hold what replays leave out.
             inputs = {**inputs, "use_cache": False}
         rows_of(inputs)
-        recording = Recording(self._chain, inputs)
+        recording = ActivationCache(self._chain, inputs)
         outputs = self.run_with(recording, inputs)
-        intact = Intact(self, inputs, recording, outputs)
+        intact = BaselinePass(self, inputs, recording, outputs)
         sizes = [float(t.abs().max()) if t.numel() else 0.0 for t in tensors(outputs)]
         self.largest = [max(pair) for pair in zip_longest(sizes, self.largest, fillvalue=0.0)]
         self._check(intact)
         return intact
 
-    def run_with(self, tape: Recording | Playing, inputs: Mapping[str, Any]) -> Any:
+    def run_with(self, tape: ActivationCache | PartialForward, inputs: Mapping[str, Any]) -> Any:
         """The model's outputs from a pass that is written down, or that starts in the middle.
 
         Raises:
@@ -155,7 +155,7 @@ class Replay:
             raise RuntimeError("a replay runs inside `with` only")
         self._tape = tape
         # The number of the next attention call among those of a whole pass.
-        self._turn = tape.depth if isinstance(tape, Playing) else 0
+        self._turn = tape.depth if isinstance(tape, PartialForward) else 0
         try:
             with torch.no_grad():
                 return self.model(**inputs)
@@ -193,7 +193,7 @@ class Replay:
     ) -> tuple[Tensor, Tensor | None]:
         tape, turn = self._tape, self._turn
         self._turn += 1
-        if isinstance(tape, Playing):
+        if isinstance(tape, PartialForward):
             given = tape.attend(module)
             if given is not None and self._silent is not None:
                 self._silent.skip_to(tape.depth)
@@ -212,7 +212,7 @@ class Replay:
             output = edited_output(self.edits, context, output)
         if tape is None:
             return output, weights
-        if isinstance(tape, Recording):
+        if isinstance(tape, ActivationCache):
             even = None
             if self.mode == "uniform":
                 even = evenly(self.kernel, module, (query, key, value), mask, kwargs.get("is_causal"))
@@ -226,7 +226,7 @@ class Replay:
         site = own[0] if len(own) == 1 else self.sites[turn]
         return CallContext(site, *tensors, queries=None, keys=None, causal=site.stack == "decoder")
 
-    def _check(self, intact: Intact) -> None:
+    def _check(self, intact: BaselinePass) -> None:
         """Every layer once, then one in every batch, in turn."""
         sites = intact.sites
         if self._only_first is None:

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.replay.baseline_pass import Intact
+from headlens.analyses.ablate.replay.baseline_pass import BaselinePass
 from headlens.analyses.ablate.replay.head_ablation import Replay
 from headlens.analyses.ablate.replay.nested_tensors import part, rows_of
 from headlens.analyses.ablate.replay.replacement import Mode
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.heads import Head
-from headlens.memory import InParts, attempt
+from headlens.memory import SplitWhenOutOfMemory, attempt
 
 Inputs = Mapping[str, Any]
 # The model's outputs for a batch, and the batch, to numbers about each example: (rows, k).
@@ -29,7 +29,7 @@ Records = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class SweepOptions:
+class HeadSweepOptions:
     """How heads are taken out.
 
     Args:
@@ -46,7 +46,7 @@ class SweepOptions:
 
 
 @dataclass(frozen=True)
-class Swept:
+class SweepRecords:
     """Numbers about the same examples in the same order, with all heads and without each.
 
     Args:
@@ -62,9 +62,9 @@ def sweep(
     model: PreTrainedModel,
     batches: Iterable[Inputs],
     read: Read,
-    options: SweepOptions | None = None,
+    options: HeadSweepOptions | None = None,
     progress: Callable[[int], None] | None = None,
-) -> Swept:
+) -> SweepRecords:
     """Run batches with all heads and without each; what is held grows with the records alone.
 
     Args:
@@ -78,31 +78,33 @@ def sweep(
         ModelError: if memory does not suffice for a single example.
         SelfCheckError: if a replay goes wrong, or `read` gives something else than a row for each example.
     """
-    options = options or SweepOptions()
+    options = options or HeadSweepOptions()
     parts = []
     with Replay(model, options.mode, options.means, tokens=options.tokens) as replay:
         for inputs in batches:
             parts.append(_in_parts(replay, inputs, read, options.heads))
             if progress is not None:
                 progress(len(parts[-1].intact))
-    return joined(parts)
+    return concatenate_records(parts)
 
 
-def _in_parts(replay: Replay, inputs: Inputs, read: Read, heads: Sequence[Head] | None) -> Swept:
+def _in_parts(replay: Replay, inputs: Inputs, read: Read, heads: Sequence[Head] | None) -> SweepRecords:
     rows = rows_of(inputs)
 
-    def run(numbers: Sequence[int]) -> Swept:
+    def run(numbers: Sequence[int]) -> SweepRecords:
         own = part(inputs, numbers[0], numbers[-1] + 1, rows)
         return sweep_batch(replay, own, lambda outputs: _checked(read(outputs, own), len(numbers)), heads)
 
     tokens = max((v.numel() // rows for v in inputs.values() if isinstance(v, Tensor)), default=1)
-    run_in_parts = InParts(replay.model.device, run, _joined, lambda numbers: len(numbers) * tokens, _say_nothing)
+    run_in_parts = SplitWhenOutOfMemory(
+        replay.model.device, run, _joined, lambda numbers: len(numbers) * tokens, _say_nothing
+    )
     return run_in_parts(range(rows))
 
 
 def sweep_batch(
     replay: Replay, inputs: Inputs, read: Callable[[Any], Records], heads: Sequence[Head] | None = None
-) -> Swept:
+) -> SweepRecords:
     """One batch of a sweep, for callers that keep what is done so far.
 
     Where memory does not suffice, fewer heads are run together.
@@ -124,25 +126,27 @@ def sweep_batch(
         left = [h for h in wanted if h not in without]
         if attempt(replay.model.device, partial(_add, intact, left, read, without)) is None:
             _halve(replay, rows_of(inputs))
-    return Swept(first, without)
+    return SweepRecords(first, without)
 
 
-def joined(parts: Sequence[Swept]) -> Swept:
+def concatenate_records(parts: Sequence[SweepRecords]) -> SweepRecords:
     """The batches of a corpus one after another.
 
     Raises:
         SelfCheckError: if they do not have the same heads.
     """
     if not parts:
-        return Swept(np.zeros((0, 0)), {})
+        return SweepRecords(np.zeros((0, 0)), {})
     heads = set(parts[0].without)
     if any(set(p.without) != heads for p in parts):
         raise SelfCheckError("The batches of a sweep came by different layers.")
     without = {h: np.concatenate([p.without[h] for p in parts]) for h in parts[0].without}
-    return Swept(np.concatenate([p.intact for p in parts]), without)
+    return SweepRecords(np.concatenate([p.intact for p in parts]), without)
 
 
-def _add(intact: Intact, heads: Sequence[Head], read: Callable[[Any], Records], without: dict[Head, Records]) -> bool:
+def _add(
+    intact: BaselinePass, heads: Sequence[Head], read: Callable[[Any], Records], without: dict[Head, Records]
+) -> bool:
     for variant in intact.variants(heads):
         without[variant.head] = read(variant.outputs)
     return True
@@ -158,8 +162,8 @@ def _checked(found: Tensor, examples: int) -> Records:
     return array
 
 
-def _joined(first: Swept, second: Swept) -> Swept:
-    return joined([first, second])
+def _joined(first: SweepRecords, second: SweepRecords) -> SweepRecords:
+    return concatenate_records([first, second])
 
 
 def _halve(replay: Replay, rows: int) -> None:

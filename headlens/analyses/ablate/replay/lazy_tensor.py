@@ -17,7 +17,7 @@ _VIEWS = frozenset(
 )
 
 
-class Later(Tensor):
+class LazyTensor(Tensor):
     """Stands for a tensor that is made at the first operation on it, and then kept.
 
     Views of it are made later, too. A replay hands out the intact outputs of many modules in as many rows as it has,
@@ -30,16 +30,18 @@ class Later(Tensor):
     _made: Tensor | None
 
     @staticmethod
-    def __new__(cls: type[Later], shape_only: Tensor, make: Callable[[], Tensor], device: torch.device) -> Later:
+    def __new__(
+        cls: type[LazyTensor], shape_only: Tensor, make: Callable[[], Tensor], device: torch.device
+    ) -> LazyTensor:
         """Args are a tensor of the same shape on the device `meta`, what makes the real one, and where that will be."""
-        later: Later = Tensor._make_wrapper_subclass(
+        later: LazyTensor = Tensor._make_wrapper_subclass(
             cls, shape_only.shape, shape_only.stride(), dtype=shape_only.dtype, device=device
         )
         later._shape_only, later._make, later._made = shape_only, make, None
         return later
 
     @classmethod
-    def repeat_of(cls, tensor: Tensor, times: int) -> Later:
+    def repeat_of(cls, tensor: Tensor, times: int) -> LazyTensor:
         """A tensor repeated along its first axis: (times x rows, ...)."""
         shape = tensor.shape[0] * times, *tensor.shape[1:]
         return cls(
@@ -51,7 +53,7 @@ class Later(Tensor):
         cls, func: Any, types: Sequence[type], args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
     ) -> Any:
         """Every operation comes by here."""
-        if func in _VIEWS and isinstance(args[0], Later) and args[0]._made is None:
+        if func in _VIEWS and isinstance(args[0], LazyTensor) and args[0]._made is None:
             later, *rest = args
             return cls(func(later._shape_only, *rest), lambda: func(now(later), *rest), later.device)
         return func(*tree_map(now, args), **tree_map(now, dict(kwargs or {})))
@@ -59,7 +61,7 @@ class Later(Tensor):
 
 def now(value: Any) -> Any:
     """The tensor that something stands for; anything else as it is."""
-    if not isinstance(value, Later):
+    if not isinstance(value, LazyTensor):
         return value
     if value._make is not None:
         value._made, value._make = value._make(), None

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from transformers.utils.generic import ModelOutput
 
-from headlens.analyses.ablate.replay.lazy_tensor import Later
+from headlens.analyses.ablate.replay.lazy_tensor import LazyTensor
 from headlens.errors import OptionError
 
 
@@ -23,7 +23,7 @@ def repeated_later(value: Any, times: int, rows: int) -> Any:
     """The same for tensors of which most are never read: copied when they are."""
     if times == 1:
         return value
-    return _mapped(value, lambda t: Later.repeat_of(t, times) if _has(t, rows) else t)
+    return _mapped(value, lambda t: LazyTensor.repeat_of(t, times) if _has(t, rows) else t)
 
 
 def part(value: Any, first: int, stop: int, rows: int) -> Any:

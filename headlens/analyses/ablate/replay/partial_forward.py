@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlens.analyses.ablate.replay.activation_cache import Arguments, Forward, Keywords, Recording
-from headlens.analyses.ablate.replay.cls_only import FirstPosition
+from headlens.analyses.ablate.replay.activation_cache import ActivationCache, Arguments, Forward, Keywords
+from headlens.analyses.ablate.replay.cls_only import ClsOnlyLayer
 from headlens.errors import SelfCheckError
 
 
 @dataclass(frozen=True, eq=False)
-class Start:
+class RestartPoint:
     """Where a pass goes on, and with what.
 
     Args:
@@ -33,7 +33,7 @@ class Start:
     arrives: Callable[[Tensor], Tensor] = lambda outputs: outputs
 
 
-class Playing:
+class PartialForward:
     """Follows a pass over repeated inputs up to one attention call, and leaves the model alone after it.
 
     Args:
@@ -45,7 +45,7 @@ class Playing:
         depth: how many attention calls are left out.
     """
 
-    def __init__(self, recording: Recording, start: Start, shortcut: FirstPosition | None = None) -> None:
+    def __init__(self, recording: ActivationCache, start: RestartPoint, shortcut: ClsOnlyLayer | None = None) -> None:
         self._records = recording.records
         self._shortcut = shortcut
         # Attention calls to come, and all positions of the last layer's input once it runs for the first alone.

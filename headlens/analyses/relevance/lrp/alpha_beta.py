@@ -32,39 +32,39 @@ from headlens.analyses.relevance.lrp.alpha_beta_ops import (
     HalfRelevance,
     SameRelevance,
 )
-from headlens.analyses.relevance.lrp.conservation import Ledger, on_gradient
+from headlens.analyses.relevance.lrp.conservation import ConservationLedger, on_gradient
 from headlens.analyses.relevance.lrp.gradient_rules import Arguments, Function, Keywords, is_active, run
-from headlens.analyses.relevance.lrp.op_rules import Kind
+from headlens.analyses.relevance.lrp.op_rules import OpKind
 
 
-class Shares:
+class AlphaBetaRules:
     """The rules of `alpha-beta`, by kind of operation.
 
     Args:
         ledger: told of leaves; biases keep nothing here.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ConservationLedger) -> None:
         self.ledger = ledger
         # By identity; the tensor is held so that the identity stays its own.
         self._read: dict[int, tuple[Tensor, _Meter]] = {}
 
-    def apply(self, kind: Kind, function: Function, args: Arguments, kwargs: Keywords) -> Any:
+    def apply(self, kind: OpKind, function: Function, args: Arguments, kwargs: Keywords) -> Any:
         """Run an operation on something active so that its backward follows the rule of its kind.
 
         Raises:
             LookupError: if there is no rule for it.
         """
         args = [self._metered(a) for a in args]
-        if kind is Kind.LINEAR:
+        if kind is OpKind.LINEAR:
             return self._linear(function, args, kwargs)
-        if kind is Kind.NORM:
+        if kind is OpKind.NORM:
             return run(ExplicitNorm, *_norm_arguments(*args, **kwargs))
-        if kind is Kind.KEEP:
+        if kind is OpKind.KEEP:
             return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
-        if kind in (Kind.ADD, Kind.MULTIPLY, Kind.DIVIDE):
+        if kind in (OpKind.ADD, OpKind.MULTIPLY, OpKind.DIVIDE):
             return self._by_number(kind, function, args)
-        if kind is Kind.MOVE:
+        if kind is OpKind.MOVE:
             return function(*args, **kwargs)
         raise LookupError(f"{kind.value} under alpha-beta")
 
@@ -80,16 +80,16 @@ class Shares:
             bias, x, weight = args[0], args[1], args[2].T
         return run(ExplicitLinear, x, weight, bias)
 
-    def _by_number(self, kind: Kind, function: Function, args: Arguments) -> Tensor:
+    def _by_number(self, kind: OpKind, function: Function, args: Arguments) -> Tensor:
         """Sums and products number by number."""
         left, right = args
-        if kind is Kind.DIVIDE and is_active(right):
+        if kind is OpKind.DIVIDE and is_active(right):
             raise LookupError("division by an activation")
         if not is_active(right):
             return run(SameRelevance, left, lambda x: function(x, right))
         if not is_active(left):
             return run(SameRelevance, right, lambda x: function(left, x))
-        return run(ExplicitSum if kind is Kind.ADD else HalfRelevance, left, right, function)
+        return run(ExplicitSum if kind is OpKind.ADD else HalfRelevance, left, right, function)
 
     def _metered(self, value: Any) -> Any:
         """What is read once more: its relevance comes back together with that of its other readers."""

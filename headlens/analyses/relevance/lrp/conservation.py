@@ -12,7 +12,7 @@ from torch import Tensor
 Read = Callable[[Tensor, Tensor], Tensor]
 
 
-class Ledger:
+class ConservationLedger:
     """The leaves of one pass, and the relevance that biases kept.
 
     Args:

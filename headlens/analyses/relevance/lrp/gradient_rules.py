@@ -13,41 +13,41 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from headlens.analyses.relevance.lrp.conservation import Ledger
-from headlens.analyses.relevance.lrp.op_rules import Kind
+from headlens.analyses.relevance.lrp.conservation import ConservationLedger
+from headlens.analyses.relevance.lrp.op_rules import OpKind
 
 Arguments = Sequence[Any]
 Keywords = Mapping[str, Any]
 Function = Callable[..., Any]
 
 
-class Ratios:
+class GradientRules:
     """The rules of `epsilon` and `attnlrp`, by kind of operation.
 
     Args:
         ledger: told of leaves and biases.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ConservationLedger) -> None:
         self.ledger = ledger
 
-    def apply(self, kind: Kind, function: Function, args: Arguments, kwargs: Keywords) -> Any:
+    def apply(self, kind: OpKind, function: Function, args: Arguments, kwargs: Keywords) -> Any:
         """Run an operation on something active so that its backward follows the rule of its kind.
 
         Raises:
             LookupError: if there is no rule for it after all.
         """
-        if kind is Kind.LINEAR:
+        if kind is OpKind.LINEAR:
             return self._linear(function, args, kwargs)
-        if kind is Kind.ADD:
+        if kind is OpKind.ADD:
             return self._add(function, args, kwargs)
-        if kind is Kind.NORM:
+        if kind is OpKind.NORM:
             return self._norm(*args, **kwargs)
-        if kind is Kind.KEEP:
+        if kind is OpKind.KEEP:
             return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
-        if kind is Kind.MULTIPLY and all(map(is_active, args)):
+        if kind is OpKind.MULTIPLY and all(map(is_active, args)):
             return run(HalfEach, *args)
-        if kind is Kind.DIVIDE and is_active(args[1]):
+        if kind is OpKind.DIVIDE and is_active(args[1]):
             raise LookupError("division by an activation")
         return function(*args, **kwargs)
 

@@ -41,7 +41,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 
-class Kind(Enum):
+class OpKind(Enum):
     """What an operation is to relevance; the rows of the table."""
 
     MOVE = "move"
@@ -55,8 +55,8 @@ class Kind(Enum):
     LOOK_UP = "look up"
 
 
-_ROWS: dict[Kind, tuple[Callable[..., Any], ...]] = {
-    Kind.MOVE: (
+_ROWS: dict[OpKind, tuple[Callable[..., Any], ...]] = {
+    OpKind.MOVE: (
         *(Tensor.view, Tensor.reshape, Tensor.flatten, Tensor.squeeze, Tensor.unsqueeze),
         *(Tensor.transpose, Tensor.permute, Tensor.expand, Tensor.contiguous, Tensor.clone, Tensor.__getitem__),
         *(
@@ -75,19 +75,19 @@ _ROWS: dict[Kind, tuple[Callable[..., Any], ...]] = {
         # The session refuses models in training, so that nothing is dropped.
         functional.dropout,
     ),
-    Kind.LINEAR: (functional.linear, torch.addmm),
-    Kind.ADD: (Tensor.add, Tensor.add_, Tensor.sub, torch.add, torch.sub),
-    Kind.MULTIPLY: (Tensor.mul, Tensor.mul_, torch.mul),
-    Kind.DIVIDE: (Tensor.div, torch.div),
-    Kind.REDUCE: (Tensor.sum, Tensor.mean, torch.sum, torch.mean),
-    Kind.NORM: (functional.layer_norm,),
-    Kind.KEEP: (
+    OpKind.LINEAR: (functional.linear, torch.addmm),
+    OpKind.ADD: (Tensor.add, Tensor.add_, Tensor.sub, torch.add, torch.sub),
+    OpKind.MULTIPLY: (Tensor.mul, Tensor.mul_, torch.mul),
+    OpKind.DIVIDE: (Tensor.div, torch.div),
+    OpKind.REDUCE: (Tensor.sum, Tensor.mean, torch.sum, torch.mean),
+    OpKind.NORM: (functional.layer_norm,),
+    OpKind.KEEP: (
         *(functional.gelu, functional.silu, functional.mish, functional.relu, functional.relu6, functional.leaky_relu),
         *(torch.tanh, torch.relu, Tensor.tanh, Tensor.relu, functional.rms_norm),
     ),
-    Kind.LOOK_UP: (functional.embedding,),
+    OpKind.LOOK_UP: (functional.embedding,),
 }
-FUNCTIONS: dict[Callable[..., Any], Kind] = {f: kind for kind, functions in _ROWS.items() for f in functions}
+FUNCTIONS: dict[Callable[..., Any], OpKind] = {f: kind for kind, functions in _ROWS.items() for f in functions}
 
 # Modules that put one function of their input together from several operations; all are rows of KEEP.
 ACTIVATIONS = re.compile(
@@ -96,7 +96,7 @@ ACTIVATIONS = re.compile(
 SCALES = re.compile(r"\w*RMSNorm|T5LayerNorm")
 
 
-def is_kept(module: nn.Module) -> bool:
+def is_identity_op(module: nn.Module) -> bool:
     """Whether a module as a whole is a row of KEEP."""
     name = type(module).__name__
     return bool(ACTIVATIONS.fullmatch(name) or SCALES.fullmatch(name))

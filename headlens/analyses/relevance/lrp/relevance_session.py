@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.relevance.lrp.alpha_beta import Shares
+from headlens.analyses.relevance.lrp.alpha_beta import AlphaBetaRules
 from headlens.analyses.relevance.lrp.attention_rules import (
     AttentionRule,
     HeadOutputs,
@@ -21,10 +21,10 @@ from headlens.analyses.relevance.lrp.attention_rules import (
     magnitudes,
     normalizer_of,
 )
-from headlens.analyses.relevance.lrp.conservation import Ledger, Read
-from headlens.analyses.relevance.lrp.gradient_rules import Ratios
+from headlens.analyses.relevance.lrp.conservation import ConservationLedger, Read
+from headlens.analyses.relevance.lrp.gradient_rules import GradientRules
 from headlens.analyses.relevance.lrp.targets import Target
-from headlens.analyses.relevance.lrp.tracing import Gradient, Rules, Tracer, kept_as_a_whole
+from headlens.analyses.relevance.lrp.tracing import PlainGradient, PropagationRules, Tracer, kept_as_a_whole
 from headlens.analyses.relevance.lrp.weights_gradient import explicit_attention
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
@@ -66,7 +66,7 @@ class _Plan:
 
     attention: AttentionRule
     reading: Reading
-    rules: Callable[[Ledger], Rules | Gradient]
+    rules: Callable[[ConservationLedger], PropagationRules | PlainGradient]
     read: Read
     conserves: bool = False
 
@@ -82,11 +82,11 @@ def _itself(relevance: Tensor, number: Tensor) -> Tensor:
 
 
 _PLANS: dict[Rule, _Plan] = {
-    "epsilon": _Plan("constant", contributions, Ratios, _times, conserves=True),
-    "attnlrp": _Plan("halves", contributions, Ratios, _times),
-    "alpha-beta": _Plan("explicit", arrived, Shares, _itself),
-    "gradxact": _Plan("gradient", contributions, Gradient, _times),
-    "taylor": _Plan("gradient", magnitudes, Gradient, _times),
+    "epsilon": _Plan("constant", contributions, GradientRules, _times, conserves=True),
+    "attnlrp": _Plan("halves", contributions, GradientRules, _times),
+    "alpha-beta": _Plan("explicit", arrived, AlphaBetaRules, _itself),
+    "gradxact": _Plan("gradient", contributions, PlainGradient, _times),
+    "taylor": _Plan("gradient", magnitudes, PlainGradient, _times),
 }
 
 
@@ -122,7 +122,7 @@ class RelevanceSession:
         plan = _PLANS[rule]
         self.model, self.target, self.rule = model, target, rule
         self._plan = plan
-        self._idle = plan.rules(Ledger(plan.read))
+        self._idle = plan.rules(ConservationLedger(plan.read))
         self._tracer = Tracer(model, self._idle)
         explicit = explicit_attention if plan.attention == "explicit" else None
         self._outputs = HeadOutputs(plan.attention, plan.reading, self._tracer, explicit)
@@ -142,7 +142,7 @@ class RelevanceSession:
         with ExitStack() as undo:
             undo.enter_context(frozen(self.model))
             undo.enter_context(self._attention)
-            if not isinstance(self._tracer.rules, Gradient):
+            if not isinstance(self._tracer.rules, PlainGradient):
                 undo.enter_context(kept_as_a_whole(self.model, self._tracer))
             self._undo = undo.pop_all()
         return self
@@ -172,7 +172,7 @@ class RelevanceSession:
             return self._checked(_joined([self._run(part) for part in _examples(inputs, self.target.rows)]))
 
     def _run(self, inputs: Mapping[str, Any]) -> HeadRelevance:
-        ledger = Ledger(self._plan.read)
+        ledger = ConservationLedger(self._plan.read)
         self._tracer.start(self._plan.rules(ledger))
         given = {k: _entered(k, v, ledger) for k, v in inputs.items()}
         cache = {"use_cache": False} if any(s.stack == "decoder" for s in self.sites) else {}
@@ -216,7 +216,7 @@ class RelevanceSession:
             )
 
 
-def _entered(name: str, value: Any, ledger: Ledger) -> Any:
+def _entered(name: str, value: Any, ledger: ConservationLedger) -> Any:
     """Inputs that are embeddings already are where relevance arrives."""
     if not isinstance(value, Tensor) or not value.is_floating_point() or name.endswith("mask"):
         return value

@@ -84,7 +84,7 @@ class GivenClass(Target):
 
 
 @dataclass(frozen=True)
-class MaskedTokens(Target):
+class MaskedTokenLogits(Target):
     """The largest logit at every masked position of a masked language model.
 
     Args:
@@ -118,7 +118,7 @@ class EveryPosition(Target):
 
 
 @dataclass(frozen=True)
-class Similarity(Target):
+class SimilarityTarget(Target):
     """The cosine of the mean-pooled embeddings of a pair of sentences, which are rows 2i and 2i + 1.
 
     cos = sum_i u_i v_i / (|u| |v|). The lengths are held constant, as LayerNorm's deviation is, and of each product

@@ -11,18 +11,18 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, resolve_name
 
-from headlens.analyses.relevance.lrp.conservation import Ledger
+from headlens.analyses.relevance.lrp.conservation import ConservationLedger
 from headlens.analyses.relevance.lrp.gradient_rules import Arguments, Function, Keywords, is_active
-from headlens.analyses.relevance.lrp.op_rules import FUNCTIONS, Kind, is_kept
+from headlens.analyses.relevance.lrp.op_rules import FUNCTIONS, OpKind, is_identity_op
 from headlens.errors import UnsupportedModelError
 
 
-class Rules(Protocol):
+class PropagationRules(Protocol):
     """How the kinds of operations pass relevance on."""
 
-    ledger: Ledger
+    ledger: ConservationLedger
 
-    def apply(self, kind: Kind, function: Function, args: Arguments, kwargs: Keywords) -> Any:
+    def apply(self, kind: OpKind, function: Function, args: Arguments, kwargs: Keywords) -> Any:
         """Run an operation on something active so that its backward follows the rule of its kind."""
 
     @staticmethod
@@ -30,14 +30,14 @@ class Rules(Protocol):
         """One function of x, number by number, that hands relevance on unchanged."""
 
 
-class Gradient:
+class PlainGradient:
     """No rules: the gradient as it is.
 
     Args:
         ledger: told of leaves.
     """
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: ConservationLedger) -> None:
         self.ledger = ledger
 
 
@@ -49,17 +49,17 @@ class Tracer(TorchFunctionMode):
 
     Args:
         model: for the names of modules in messages.
-        rules: what to do, or `Gradient` for nothing.
+        rules: what to do, or `PlainGradient` for nothing.
     """
 
-    def __init__(self, model: nn.Module, rules: Rules | Gradient) -> None:
+    def __init__(self, model: nn.Module, rules: PropagationRules | PlainGradient) -> None:
         super().__init__()
         self.model = model
         self.rules = rules
         # Inside an attention function, and inside modules that have a rule as a whole, nothing is looked up.
         self.paused = False
 
-    def start(self, rules: Rules | Gradient) -> None:
+    def start(self, rules: PropagationRules | PlainGradient) -> None:
         """Begin a pass with rules of its own."""
         self.rules, self.paused = rules, False
 
@@ -70,9 +70,9 @@ class Tracer(TorchFunctionMode):
         del types
         kwargs = kwargs or {}
         kind = FUNCTIONS.get(func)
-        if kind is Kind.LOOK_UP:
+        if kind is OpKind.LOOK_UP:
             return self.rules.ledger.enter(func(*args, **kwargs))
-        if self.paused or isinstance(self.rules, Gradient):
+        if self.paused or isinstance(self.rules, PlainGradient):
             return func(*args, **kwargs)
         if kind is None:
             return self._without_rule(func, args, kwargs)
@@ -126,7 +126,7 @@ def kept_as_a_whole(model: nn.Module, tracer: Tracer) -> Iterator[None]:
     """Inside, modules that are one function made of several operations hand relevance on unchanged."""
     with ExitStack() as undo:
         for module in model.modules():
-            if is_kept(module):
+            if is_identity_op(module):
                 _wrap(module, tracer, undo)
         yield
 
@@ -138,7 +138,7 @@ def _wrap(module: nn.Module, tracer: Tracer, undo: ExitStack) -> None:
         before, tracer.paused = tracer.paused, True
         try:
             rules = tracer.rules
-            return original(x) if isinstance(rules, Gradient) or not is_active(x) else rules.keep(x, original)
+            return original(x) if isinstance(rules, PlainGradient) or not is_active(x) else rules.keep(x, original)
         finally:
             tracer.paused = before
 

@@ -13,7 +13,7 @@ from tiers import rest_slow
 from torch import Tensor, nn
 
 from headlens.analyses.ablate.replay.head_ablation import Replay
-from headlens.analyses.ablate.replay.head_sweep import SweepOptions, Swept, joined, sweep
+from headlens.analyses.ablate.replay.head_sweep import HeadSweepOptions, SweepRecords, concatenate_records, sweep
 from headlens.analyses.ablate.replay.replacement import Mode
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -36,7 +36,7 @@ def batches(name: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("name", ["bert-classifier", "albert", "gpt2", "marian"])
 def test_records_are_those_of_full_passes(name: str) -> None:
     model, seen = zoo.ZOO[name].build().double(), []
-    found = sweep(model, batches(name), read, SweepOptions(tokens=40), seen.append)
+    found = sweep(model, batches(name), read, HeadSweepOptions(tokens=40), seen.append)
     assert seen == [3, 1, 1]
     heads = [h for s in find_sites(model) for h in s.heads]
     assert list(found.without) == heads
@@ -51,7 +51,7 @@ def test_records_are_those_of_full_passes(name: str) -> None:
 def test_some_heads_alone() -> None:
     model, wanted = zoo.ZOO["bert"].build(), (Head("encoder", 2, 1), Head("encoder", 0, 3))
     every = sweep(model, batches("bert"), read)
-    found = sweep(model, batches("bert"), read, SweepOptions(heads=wanted))
+    found = sweep(model, batches("bert"), read, HeadSweepOptions(heads=wanted))
     assert set(found.without) == set(wanted)
     for head in wanted:
         assert np.allclose(found.without[head], every.without[head], atol=1e-6)
@@ -70,7 +70,7 @@ def test_heads_of_a_compacted_model_are_known_by_their_original_numbers(name: st
     whole, removed = zoo.ZOO[name].build().double(), [Head.parse(h) for h in gone]
     model = deepcopy(whole)
     compact(model, removed)
-    found = sweep(model, batches(name), read, SweepOptions(mode=mode))
+    found = sweep(model, batches(name), read, HeadSweepOptions(mode=mode))
     for head, records in found.without.items():
         others = [h for s in find_sites(whole) for h in s.heads if h[:2] == head[:2] and h != head]
         gates = dict.fromkeys([*removed, *(others if mode == "keep-only" else [head])], 0.0)
@@ -138,6 +138,6 @@ def test_what_is_read_must_be_a_row_for_each_example() -> None:
 
 def test_no_batches_give_no_records_and_batches_must_have_the_same_heads() -> None:
     assert sweep(zoo.ZOO["bert"].build(), [], read).without == {}
-    one = Swept(np.ones((1, 1)), {Head("encoder", 0, 0): np.ones((1, 1))})
+    one = SweepRecords(np.ones((1, 1)), {Head("encoder", 0, 0): np.ones((1, 1))})
     with pytest.raises(SelfCheckError, match="different layers"):
-        joined([one, Swept(np.ones((1, 1)), {})])
+        concatenate_records([one, SweepRecords(np.ones((1, 1)), {})])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from headlens.analyses.ablate.replay.lazy_tensor import Later, now
+from headlens.analyses.ablate.replay.lazy_tensor import LazyTensor, now
 
 VIEWS: list[Callable[[Tensor], Tensor]] = [
     lambda t: t.reshape(t.shape[0], -1, 2),
@@ -50,12 +50,12 @@ def test_what_is_read_is_what_copies_give(
 ) -> None:
     tensor = torch.arange(float(rows * 32)).view(rows, 4, 8)
     with mode():
-        later, copied = Later.repeat_of(tensor, times), copies(tensor, times)
+        later, copied = LazyTensor.repeat_of(tensor, times), copies(tensor, times)
         for view in views:
             later, copied = view(later), view(copied)
             assert later.shape == copied.shape
         found = read(later)
-        assert not isinstance(found, Later)
+        assert not isinstance(found, LazyTensor)
         assert torch.equal(found, read(copied))
 
 
@@ -66,7 +66,7 @@ def test_views_copy_nothing_and_share_one_copy() -> None:
         made.append(torch.ones(6, 4, 8))
         return made[-1]
 
-    later = Later(torch.empty(6, 4, 8, device="meta"), make, torch.device("cpu"))
+    later = LazyTensor(torch.empty(6, 4, 8, device="meta"), make, torch.device("cpu"))
     heads = later.view(6, 4, 2, 4).transpose(1, 2)
     assert heads.shape == (6, 2, 4, 4)
     assert heads.device.type == "cpu"

@@ -9,9 +9,9 @@ from relevance_neurons import FirstNeurons
 from torch import nn
 from torch.nn import functional
 
-from headlens.analyses.relevance.lrp.alpha_beta import Shares
+from headlens.analyses.relevance.lrp.alpha_beta import AlphaBetaRules
 from headlens.analyses.relevance.lrp.alpha_beta_ops import distribute, rescale
-from headlens.analyses.relevance.lrp.conservation import Ledger
+from headlens.analyses.relevance.lrp.conservation import ConservationLedger
 from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
 from headlens.analyses.relevance.lrp.tracing import Tracer
 from headlens.errors import UnsupportedModelError
@@ -24,7 +24,7 @@ def test_two_neurons_by_hand() -> None:
     0.5·8·1/4 = 1 and 0.5·8·3/4 = 3. Together (4, 6), scaled to the 14 that there were: (5.6, 8.4).
     """
     weight = torch.tensor([[2.0, -1.0], [1.0, 1.0]], dtype=torch.float64)
-    tracer = Tracer(nn.Identity(), Shares(Ledger(lambda r, _: r)))
+    tracer = Tracer(nn.Identity(), AlphaBetaRules(ConservationLedger(lambda r, _: r)))
     u = torch.tensor([[1.0, 3.0]], dtype=torch.float64, requires_grad=True)
     with tracer:
         v = functional.linear(u, weight, torch.tensor([4.0, 0.0], dtype=torch.float64))
@@ -45,7 +45,7 @@ def test_magnitudes_are_kept() -> None:
 
 def test_readers_of_one_number_are_added_at_their_joint_magnitude() -> None:
     """u goes unchanged into a branch that brings (3, -1) back, and into one that brings (-1, 1): sum (2, 0), mass 6."""
-    tracer = Tracer(nn.Identity(), Shares(Ledger(lambda r, _: r)))
+    tracer = Tracer(nn.Identity(), AlphaBetaRules(ConservationLedger(lambda r, _: r)))
     u = torch.ones(2, requires_grad=True)
     with tracer:
         a, b = u * 2, functional.relu(u)
@@ -57,7 +57,7 @@ def test_readers_of_one_number_are_added_at_their_joint_magnitude() -> None:
     "operation", [lambda x: x.sum(0), lambda x: 2 / x, lambda x: x / x, lambda x: x + torch.ones(2, 2)]
 )
 def test_what_has_no_rule_is_refused(operation: object) -> None:
-    tracer = Tracer(nn.Identity(), Shares(Ledger(lambda r, _: r)))
+    tracer = Tracer(nn.Identity(), AlphaBetaRules(ConservationLedger(lambda r, _: r)))
     x = torch.ones(2, requires_grad=True)
     with tracer, pytest.raises(UnsupportedModelError, match="no rule of relevance"):
         operation(x)  # type: ignore[operator]

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headlens.analyses.relevance.lrp.conservation import Ledger
-from headlens.analyses.relevance.lrp.gradient_rules import ConstantDeviation, Ratios, Unchanged, run
+from headlens.analyses.relevance.lrp.conservation import ConservationLedger
+from headlens.analyses.relevance.lrp.gradient_rules import ConstantDeviation, GradientRules, Unchanged, run
 from headlens.analyses.relevance.lrp.tracing import Tracer
 from headlens.errors import UnsupportedModelError
 
@@ -17,9 +17,9 @@ def times(ratio: Tensor, number: Tensor) -> Tensor:
     return ratio * number
 
 
-def traced() -> tuple[Ledger, Tracer]:
-    ledger = Ledger(times)
-    return ledger, Tracer(nn.Identity(), Ratios(ledger))
+def traced() -> tuple[ConservationLedger, Tracer]:
+    ledger = ConservationLedger(times)
+    return ledger, Tracer(nn.Identity(), GradientRules(ledger))
 
 
 def test_two_neurons_by_hand() -> None:

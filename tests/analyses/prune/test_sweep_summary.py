@@ -4,10 +4,10 @@ import numpy as np
 import pandas as pd
 from made_gates import Made, gate_tables
 
-from headlens.analyses.prune.summary import (
+from headlens.analyses.prune.sweep_summary import (
     architectures,
+    count_heads_left,
     gated_stacks,
-    heads_left,
     is_unpruned,
     main_rows,
     sweep_stacks,
@@ -20,8 +20,8 @@ def test_a_model_without_a_stack_has_none_to_count() -> None:
     sweep = gate_tables(ENCODER)["sweep"]
     assert sweep_stacks(sweep) == ["encoder"]
     assert sweep_stacks(sweep.drop(columns="heads_cross")) == ["encoder"]
-    np.testing.assert_array_equal(heads_left(sweep), sweep["heads_encoder"])
-    np.testing.assert_array_equal(heads_left(sweep, ["decoder"]), 0)
+    np.testing.assert_array_equal(count_heads_left(sweep), sweep["heads_encoder"])
+    np.testing.assert_array_equal(count_heads_left(sweep, ["decoder"]), 0)
 
 
 def test_the_first_metric_is_the_main_one() -> None:

@@ -12,19 +12,19 @@ from torch import Tensor, nn
 
 from headlens.corpora.held_out import held_out_of, is_held_out
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import Prepared, Task, TaskBatch
+from headlens.tasks.data_summary import DataSummary, fingerprint
 from headlens.tasks.evaluation import nothing_left
+from headlens.tasks.example_sources import GivenExamples, SourceCounts, split
 from headlens.tasks.feeding import budget_batches, prepare_all
 from headlens.tasks.reader import Reader
-from headlens.tasks.sources import GivenExamples, SourceCounts, split
-from headlens.tasks.summary import DataSummary, fingerprint
+from headlens.tasks.task import PreparedExample, Task, TaskBatch
 from headlens.training.batch_sampler import Indices
 from headlens.training.loop import Evaluate
 from headlens.training.objectives import Inputs, Objective
 
 
 @dataclass(frozen=True)
-class Asker:
+class TaskForward:
     """How a model is asked a task.
 
     Args:
@@ -40,7 +40,7 @@ class Asker:
     arguments: dict[str, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, task: Task, loaded: LoadedModel, longest: int | None = None) -> Asker:
+    def of(cls, task: Task, loaded: LoadedModel, longest: int | None = None) -> TaskForward:
         """How a loaded model is asked.
 
         Args:
@@ -51,7 +51,7 @@ class Asker:
         reader = Reader.of(loaded, task.labels, longest)
         return cls(task, reader, loaded.device, task.arguments(loaded.model))
 
-    def batch(self, prepared: Sequence[Prepared]) -> TaskBatch:
+    def batch(self, prepared: Sequence[PreparedExample]) -> TaskBatch:
         """Examples on the model's device."""
         return self.task.collate(prepared, self.reader, self.device)
 
@@ -75,13 +75,13 @@ class TaskRows:
         examples: all of the source, read or not.
     """
 
-    asker: Asker
-    prepared: Sequence[Prepared]
+    asker: TaskForward
+    prepared: Sequence[PreparedExample]
     summary: DataSummary
     examples: GivenExamples
 
     @classmethod
-    def of(cls, asker: Asker, source: GivenExamples, before: SourceCounts | None = None) -> TaskRows:
+    def of(cls, asker: TaskForward, source: GivenExamples, before: SourceCounts | None = None) -> TaskRows:
         """Examples as a model reads them.
 
         Args:
@@ -116,7 +116,7 @@ class TaskRows:
 class TaskLoss:
     """The loss of a task."""
 
-    asker: Asker
+    asker: TaskForward
 
     def units(self, inputs: Inputs) -> int:
         """What the task's loss is a mean of."""

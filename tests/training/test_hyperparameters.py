@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.errors import OptionError
-from headlens.training.options import TrainingOptions, learning_rate
+from headlens.training.hyperparameters import TrainingOptions, learning_rate
 
 
 @pytest.mark.parametrize(

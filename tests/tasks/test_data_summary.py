@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from headlens.tasks.examples import Answer, Question, TextExample
-from headlens.tasks.sources import SourceCounts
-from headlens.tasks.summary import DataSummary, fingerprint
+from headlens.tasks.data_summary import DataSummary, fingerprint
+from headlens.tasks.example_sources import SourceCounts
+from headlens.tasks.examples import AnswerSpan, Question, TextExample
 
 TEXT = TextExample("1", ("A cat.", "No."), 1.0)
-ASKED = Question("q", "Who?", "A cat.", (Answer("cat", 2),))
+ASKED = Question("q", "Who?", "A cat.", (AnswerSpan("cat", 2),))
 
 
 def test_content_counts_and_names_do_not() -> None:

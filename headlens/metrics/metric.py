@@ -12,7 +12,7 @@ from torch import Tensor
 from headlens.attention.contract import AttentionCall, Observer
 from headlens.attention.sites import Site
 from headlens.heads import STACKS, Head, HeadTable, Stack
-from headlens.metrics.accumulator import Array, Totals
+from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.attention_view import CallView, Level
 
 # One site's sums over a corpus: name -> array whose first axis is the head.
@@ -66,7 +66,7 @@ class Statistics(Observer):
         self.metrics = tuple(metrics)
         self.sites = tuple(sites)
         self.level = level
-        self.totals = Totals()
+        self.totals = Accumulator()
 
     def observe(self, call: AttentionCall) -> None:
         """Measure one call."""

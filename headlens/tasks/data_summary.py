@@ -7,8 +7,8 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.examples import TaskExample, TextExample
-from headlens.tasks.sources import SourceCounts
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import Literal
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.corpora.padding import IGNORED
+from headlens.corpora.collate import IGNORED
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, OptionError
 from headlens.models.language_outputs import next_logits, token_logits
@@ -19,12 +19,12 @@ from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.tasks.task_heads import with_masked_head
 from headlens.training.architectures import masked_model, translation_model
 from headlens.training.batch_sampler import epoch_batches
-from headlens.training.loop import Data, Evaluate
+from headlens.training.loop import Evaluate, TrainingData
 from headlens.training.masked_text import MaskedText, read_blocks
 from headlens.training.next_sentence import TextHalves, order_of, read_halves
 from headlens.training.objectives import (
     NEXT,
-    MaskedTokens,
+    MaskedTokenLoss,
     MaskedTokensAndNext,
     Objective,
     SmoothedTokens,
@@ -149,10 +149,10 @@ def objective_of(options: TextOptions) -> Objective:
     """What is made smaller."""
     if options.task == "translation":
         return SmoothedTokens(options.label_smoothing)
-    return MaskedTokensAndNext() if options.next_sentence else MaskedTokens()
+    return MaskedTokensAndNext() if options.next_sentence else MaskedTokenLoss()
 
 
-def evaluation(data: Data, batch_tokens: int) -> Evaluate:
+def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
     """Mean loss in nats per token without label smoothing, its perplexity, and the share of tokens guessed right.
 
     With next sentences, these are still those of tokens, and `next_sentence` is the share of rows told right.

@@ -18,20 +18,27 @@ from saved import build
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.training.task import Asker, TaskLoss, TaskRows, freeze_unused, hold_out, task_evaluation
 from headlens.analyses.training.task_recipe import FineTuneRequest
-from headlens.analyses.training.training_run import Recipe
+from headlens.analyses.training.task_training import (
+    TaskForward,
+    TaskLoss,
+    TaskRows,
+    freeze_unused,
+    hold_out,
+    task_evaluation,
+)
+from headlens.analyses.training.training_run import TrainingRecipe
 from headlens.errors import CorpusError, OptionError
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.data_option import TaskData
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
+from headlens.tasks.example_sources import GivenExamples, SourceCounts
 from headlens.tasks.examples import TextExample
-from headlens.tasks.sources import GivenExamples, SourceCounts
+from headlens.tasks.task import Task
 from headlens.tasks.task_heads import with_task_head
+from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import Trainer
-from headlens.training.options import TrainingOptions
 
 
 def rows_of(task: Task, tokenizer: PreTrainedTokenizerBase, count: int = 12, name: str = "BertModel") -> Any:
@@ -40,7 +47,7 @@ def rows_of(task: Task, tokenizer: PreTrainedTokenizerBase, count: int = 12, nam
     loaded = LoadedModel("tiny", model, tokenizer, None)
     loaded = LoadedModel("tiny", with_task_head(loaded, task, 0).model.double(), tokenizer, None)
     source = GivenExamples(tuple(example(task, n) for n in range(count)), "made")
-    return loaded, TaskRows.of(Asker.of(task, loaded, 30), source)
+    return loaded, TaskRows.of(TaskForward.of(task, loaded, 30), source)
 
 
 TASKS = [entry.task for entry in CATALOGUE.values() if entry.task.head != "seq2seq-lm"]
@@ -160,11 +167,11 @@ def test_counts_of_what_was_left_out(wordpiece_tokenizer: PreTrainedTokenizerBas
     loaded, _ = rows_of(task, wordpiece_tokenizer)
     texts = ["a cat", "the cat " * 20, "no"]
     source = GivenExamples(tuple(TextExample(str(i), (t,), 1.0) for i, t in enumerate(texts)), "made")
-    summary = TaskRows.of(Asker.of(task, loaded), source, SourceCounts(unlabelled=4, too_short=2)).summary
+    summary = TaskRows.of(TaskForward.of(task, loaded), source, SourceCounts(unlabelled=4, too_short=2)).summary
     counts = summary.rows, summary.unlabelled, summary.too_short, summary.too_long, summary.examples
     assert counts == (9, 4, 2, 1, 2)
     with pytest.raises(CorpusError, match=r"made: none of its 3 examples can be asked: .* 2 tokens"):
-        TaskRows.of(Asker.of(task, loaded, 2), source)
+        TaskRows.of(TaskForward.of(task, loaded, 2), source)
 
 
 class _Nothing(nn.Module):
@@ -174,8 +181,8 @@ class _Nothing(nn.Module):
 
 def test_better_by_the_main_metric() -> None:
     rows: Any = None
-    up = Recipe(_Nothing(), rows, rows, None, "accuracy", higher_is_better=True)
-    down = Recipe(_Nothing(), rows, rows)
+    up = TrainingRecipe(_Nothing(), rows, rows, None, "accuracy", higher_is_better=True)
+    down = TrainingRecipe(_Nothing(), rows, rows)
     assert up.better({"loss": 1.0, "accuracy": 0.5}) > up.better({"loss": 0.1, "accuracy": 0.4})
     assert down.better({"loss": 0.1, "accuracy": 0.4}) > down.better({"loss": 1.0, "accuracy": 0.5})
     assert up.better({"accuracy": math.nan}) == -math.inf < up.better({"accuracy": -1.0})

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.corpora.padding import attention_mask, padded
+from headlens.corpora.collate import attention_mask, padded
 
 
 @given(st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=6), st.booleans())

@@ -25,11 +25,11 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import STACKS, HeadTable, Stack
 from headlens.metrics import TOKEN_METRICS
-from headlens.metrics.accumulator import Totals
+from headlens.metrics.accumulator import Accumulator
 from headlens.metrics.attention_view import Level
-from headlens.metrics.base import Metric, Statistics
+from headlens.metrics.metric import Metric, Statistics
 from headlens.metrics.rare import RareWords
-from headlens.metrics.similarity import Similarity
+from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax
 
 RELATIONS = ("amod", "nsubj")
@@ -77,7 +77,7 @@ def corpus_of(stack: Stack, n: int, seed: int) -> tuple[Stack, list[Row]]:
 corpora = st.builds(corpus_of, st.sampled_from(STACKS), st.integers(2, 5), st.integers(0, 10**6))
 
 
-def flat(statistics: Statistics | Similarity) -> dict[Any, Any]:
+def flat(statistics: Statistics | HeadSimilarity) -> dict[Any, Any]:
     totals = statistics.totals
     return {k: totals.of(k[0])[k[1]][k[2]] for k in totals}
 
@@ -97,7 +97,7 @@ def test_batches_and_shards_of_any_size_and_order_add_up(
     calls = [call(shuffled[a:b], Setting(stack)) for a, b in pairwise(cuts)]
     in_turn = flat(observed(METRICS, calls, level=level))
     assert_same_sums(flat(observed(METRICS, [call(rows, Setting(stack))], level=level)), in_turn, within=ROUNDING)
-    merged = Totals()
+    merged = Accumulator()
     for shard in data.draw(st.permutations(calls)):
         merged.add_arrays(observed(METRICS, [shard], level=level).totals.arrays())
     assert_same_sums(in_turn, {k: merged.of(k[0])[k[1]][k[2]] for k in merged}, within=1e-12)
@@ -122,7 +122,7 @@ def test_padding_never_matters(corpus: tuple[Stack, list[Row]], padding: Padding
         flat(observed(METRICS, plain, level=level)), flat(observed(METRICS, [padded], level=level)), within=ROUNDING
     )
     sites = [padded.site]
-    distances = [Similarity(sites), Similarity(sites)]
+    distances = [HeadSimilarity(sites), HeadSimilarity(sites)]
     for similarity, calls in zip(distances, (plain, [padded]), strict=True):
         for one in calls:
             similarity.observe(one)
@@ -211,7 +211,7 @@ def test_what_is_discarded_never_counts() -> None:
     rng = np.random.default_rng(2)
     seq = make_seq([-1, 0, 1, 2, 2, -1], cls=[0], sep=[5])
     one, other = (call([Row(random_maps(rng, N_HEADS, 6), seq, None, [(0, 1, 0)], [2, 1, 0], 3)]) for _ in range(2))
-    for kind in (lambda: Statistics(METRICS, [one.site]), lambda: Similarity([one.site])):
+    for kind in (lambda: Statistics(METRICS, [one.site]), lambda: HeadSimilarity([one.site])):
         clean, disturbed = kind(), kind()
         clean.observe(one)
         clean.commit()
@@ -232,7 +232,7 @@ def out_of_memory(rows: torch.Tensor) -> Never:
 def test_a_pass_whose_comparison_runs_out_of_memory_is_counted_by_no_observer(monkeypatch: pytest.MonkeyPatch) -> None:
     model = zoo.ZOO["bert"].build()
     sites = find_sites(model)
-    observers = [Statistics(TOKEN_METRICS, sites), Similarity(sites)]
+    observers = [Statistics(TOKEN_METRICS, sites), HeadSimilarity(sites)]
     with AttentionSession(model, observers=observers) as session, session.batch(zoo.batch_tokens(zoo.ZOO["bert"])):
         with monkeypatch.context() as full:
             full.setattr("headlens.metrics.similarity._divergence", out_of_memory)
@@ -263,7 +263,7 @@ def test_the_fast_kernel_in_parts_gives_the_same_sums(name: str, monkeypatch: py
     found = []
     for kernel, most in (("eager", 1), ("fast", 10**6), ("fast", 1)):
         monkeypatch.setattr(core, "BLOCK", {"cpu": most, "other": most})
-        observers = [Statistics(METRICS, find_sites(model)), Similarity(find_sites(model))]
+        observers = [Statistics(METRICS, find_sites(model)), HeadSimilarity(find_sites(model))]
         with AttentionSession(model, observers=observers, kernel=kernel) as session, session.batch(tokens):
             run(model, zoo.padded(entry))
         found.append([flat(o) for o in observers])

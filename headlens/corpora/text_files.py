@@ -48,7 +48,7 @@ def open_text(path: str | Path) -> Iterator[Line]:
         raise CorpusError(f"cannot be read: {error.strerror or error}", "Check who may read it.", path=path) from error
 
 
-def short_name(path: str | Path) -> str:
+def file_stem(path: str | Path) -> str:
     """The file's name without `.gz` and without one further ending: `train.en.gz` is `train.en`, `a.txt` is `a`."""
     name = Path(path).name
     known = (".conllu", ".conll", ".txt", ".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")

@@ -26,7 +26,7 @@ from headlens.analyses.relevance.recipe import RelevanceRequest
 from headlens.analyses.sparsefinder.recipe import SparsefinderRequest
 from headlens.analyses.training.task_recipe import FineTuneRequest
 from headlens.analyses.training.text_recipe import TrainRequest
-from headlens.runs.progress import Reporter, Silent
+from headlens.runs.progress import Reporter, SilentReporter
 
 _PLANS: dict[type, Callable[[Any, Reporter], Plan]] = {
     AblateRequest: ablate_plan,
@@ -53,4 +53,4 @@ def plan_of(request: Any, reporter: Reporter | None = None) -> Plan:
     Raises:
         InputError: whatever is wrong with models, files and options that can be seen before the work begins.
     """
-    return _PLANS[type(request)](request, reporter or Silent())
+    return _PLANS[type(request)](request, reporter or SilentReporter())

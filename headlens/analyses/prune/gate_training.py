@@ -11,22 +11,22 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.training.task import freeze_unused
-from headlens.analyses.training.training_callbacks import How, check_strength
-from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.training.task_training import freeze_unused
+from headlens.analyses.training.training_callbacks import TrainingCallbacks, check_strength
+from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.model_normalizer import restore_attention
 from headlens.errors import OptionError
 from headlens.heads import STACKS, Head, Stack
-from headlens.interventions.compacting import head_map
+from headlens.interventions.compacting import heads_of_model
 from headlens.interventions.fold_gates import check_folds, with_folded_gates
 from headlens.interventions.hard_concrete import HardConcrete
 from headlens.interventions.stochastic_gates import START, GatedModel, PenaltyKind, StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel
 from headlens.training.frozen_parts import freeze, weights_of
-from headlens.training.l0_objective import GATES, Penalised, log_columns, logged
+from headlens.training.hyperparameters import TrainingOptions
+from headlens.training.l0_objective import GATES, L0Objective, gate_log_columns, logged
 from headlens.training.loop import Trainer
 from headlens.training.objectives import moved
-from headlens.training.options import TrainingOptions
 from headlens.training.state import TrainingState
 
 # Log α has to move by 5 to close a gate: with the rates of fine-tuning it hardly moves at all. With this much for all
@@ -105,17 +105,17 @@ class Pruned:
 
 def prune(
     loaded: LoadedModel,
-    lesson: Lesson,
+    lesson: TrainingSet,
     strength: float,
     options: GateOptions | None = None,
     training: TrainingOptions | None = None,
-    how: How | None = None,
+    how: TrainingCallbacks | None = None,
 ) -> Pruned:
     """Train a model with gates on its heads, and take away those that close (Voita et al. 2019).
 
         loaded = headlens.load("demo")
         task, source = headlens.open_task()
-        found = headlens.prune(loaded, headlens.Lesson.of_task(loaded, task, source), 1.0)
+        found = headlens.prune(loaded, headlens.TrainingSet.of_task(loaded, task, source), 1.0)
         found.removed
 
     The last state of the training counts, not the one that was best by some metric: that would be the one with most
@@ -133,7 +133,7 @@ def prune(
         OptionError: if λ is negative, or the model lacks the stacks or parts that are named.
         UnsupportedModelError: if gates cannot become part of its weights.
     """
-    options, training, how = options or GateOptions(), training or TrainingOptions(), how or How()
+    options, training, how = options or GateOptions(), training or TrainingOptions(), how or TrainingCallbacks()
     check_strength(strength)
     gated_heads(loaded, lesson, options)
     model = copy.deepcopy(loaded.model)
@@ -152,9 +152,14 @@ def prune(
 
 
 def _fit(
-    gated: GatedModel, lesson: Lesson, strength: float, options: GateOptions, training: TrainingOptions, how: How
+    gated: GatedModel,
+    lesson: TrainingSet,
+    strength: float,
+    options: GateOptions,
+    training: TrainingOptions,
+    how: TrainingCallbacks,
 ) -> TrainingState:
-    objective = Penalised(lesson.objective, gated.gates, strength, options.penalty)
+    objective = L0Objective(lesson.objective, gated.gates, strength, options.penalty)
     rate = options.rate(how.updates(lesson.data, training))
     with gated.eval().opened():
         freeze_unused(gated, objective, moved(lesson.data.batch((0,), 0), gated.module.device))
@@ -164,12 +169,12 @@ def _fit(
             keeper=how.keeper,
             progress=how.progress,
             scales={GATES: rate / training.learning_rate},
-            record=log_columns,
+            record=gate_log_columns,
         )
         return trainer.fit(gated, lesson.data)
 
 
-def gated_heads(loaded: LoadedModel, lesson: Lesson, options: GateOptions) -> list[Head]:
+def gated_heads(loaded: LoadedModel, lesson: TrainingSet, options: GateOptions) -> list[Head]:
     """The heads that get gates; errors as in `prune`, before anything takes long."""
     check_folds(loaded.model)
     for part in options.freeze or ():
@@ -201,7 +206,11 @@ def _seen(law: HardConcrete, log_alpha: torch.Tensor) -> tuple[torch.Tensor, ...
 
 
 def from_scratch(
-    loaded: LoadedModel, lesson: Lesson, removed: list[Head], training: TrainingOptions, how: How | None = None
+    loaded: LoadedModel,
+    lesson: TrainingSet,
+    removed: list[Head],
+    training: TrainingOptions,
+    how: TrainingCallbacks | None = None,
 ) -> PreTrainedModel:
     """A model of the same shape trained from random weights, without some of its heads from the start.
 
@@ -219,7 +228,7 @@ def from_scratch(
     model: PreTrainedModel = type(loaded.model)(copy.deepcopy(loaded.model.config))
     restore_attention(loaded.name, model)
     model.to(device=loaded.device, dtype=loaded.model.dtype)  # type: ignore[call-arg]
-    if gone := {*head_map(loaded.model).removed, *removed}:
-        head_map(model).without(gone).apply(model)
+    if gone := {*heads_of_model(loaded.model).removed, *removed}:
+        heads_of_model(model).without(gone).apply(model)
     lesson.teach(model, training, how)
     return model

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.corpora.files import Line, open_text, short_name
+from headlens.corpora.text_files import Line, file_stem, open_text
 from headlens.errors import CorpusError
 
 
@@ -142,4 +142,4 @@ def test_names_that_cannot_be_opened(tmp_path: Path, name: str) -> None:
     ],
 )
 def test_short_name(path: str, name: str) -> None:
-    assert short_name(path) == short_name(Path(path)) == name
+    assert file_stem(path) == file_stem(Path(path)) == name

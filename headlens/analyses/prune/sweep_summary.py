@@ -9,7 +9,7 @@ import pandas as pd
 
 from headlens.analyses.prune.sweep_runs import gated_runs
 from headlens.heads import STACKS
-from headlens.plots.head_grid import Grid, numbers
+from headlens.plots.head_grid import Grid, float_column
 
 UNPRUNED = "unpruned"
 TRAINED, SCRATCH = "trained", "scratch"
@@ -18,12 +18,12 @@ Key = tuple[str, ...]
 
 def sweep_stacks(sweep: pd.DataFrame) -> list[str]:
     """The stacks that the models of a sweep have."""
-    return [stack for stack in STACKS if np.isfinite(numbers(sweep, f"heads_{stack}")).any()]
+    return [stack for stack in STACKS if np.isfinite(float_column(sweep, f"heads_{stack}")).any()]
 
 
-def heads_left(sweep: pd.DataFrame, stacks: Sequence[str] = STACKS) -> Grid:
+def count_heads_left(sweep: pd.DataFrame, stacks: Sequence[str] = STACKS) -> Grid:
     """How many heads each row has left in some stacks together; those that a model lacks count as none."""
-    found: Grid = np.nansum([numbers(sweep, f"heads_{stack}") for stack in stacks], axis=0)
+    found: Grid = np.nansum([float_column(sweep, f"heads_{stack}") for stack in stacks], axis=0)
     return found
 
 
@@ -73,6 +73,6 @@ def _first(*candidates: Key | None) -> Key:
 
 def _lost(rows: pd.DataFrame) -> Key:
     """The stacks in which some run has fewer heads than another; all stacks where there is none."""
-    counts: Mapping[str, Grid] = {stack: numbers(rows, f"heads_{stack}") for stack in sweep_stacks(rows)}
+    counts: Mapping[str, Grid] = {stack: float_column(rows, f"heads_{stack}") for stack in sweep_stacks(rows)}
     found = tuple(stack for stack, own in counts.items() if np.nanmin(own) < np.nanmax(own))
     return found or tuple(counts)

@@ -26,7 +26,7 @@ HeadKind = Literal[
 
 
 @dataclass(frozen=True, slots=True)
-class Prepared:
+class PreparedExample:
     """An example as a model reads it.
 
     Args:
@@ -59,7 +59,7 @@ class TaskBatch:
 
     inputs: dict[str, Tensor]
     labels: dict[str, Tensor]
-    prepared: Sequence[Prepared]
+    prepared: Sequence[PreparedExample]
     reader: Reader
 
     def __len__(self) -> int:
@@ -149,13 +149,13 @@ class Task(ABC):
         del records
         return 0.0
 
-    def collate(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device | str) -> TaskBatch:
+    def collate(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device | str) -> TaskBatch:
         """A batch on a device."""
         place = torch.device(device)
         inputs = inputs_of([row for p in prepared for row in p.rows], reader, place)
         return TaskBatch(inputs, self.targets(prepared, reader, place), prepared, reader)
 
-    def targets(self, prepared: Sequence[Prepared], reader: Reader, device: torch.device) -> dict[str, Tensor]:
+    def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """The arguments with which a model computes its loss."""
         del prepared, reader, device
         return {}

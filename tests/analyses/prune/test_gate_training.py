@@ -12,22 +12,22 @@ from saved import build
 from spread_gates import spread
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.prune.gates import GateOptions, Pruned, from_scratch, gate_table, prune
-from headlens.analyses.training.training_set import Lesson
+from headlens.analyses.prune.gate_training import GateOptions, Pruned, from_scratch, gate_table, prune
+from headlens.analyses.training.training_set import TrainingSet
 from headlens.errors import CorpusError, OptionError, UnsupportedModelError
 from headlens.heads import Head
-from headlens.interventions.compacting import head_map
+from headlens.interventions.compacting import heads_of_model
 from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel
-from headlens.tasks.base import Task
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.sources import GivenExamples, SourceCounts
-from headlens.training.options import TrainingOptions
+from headlens.tasks.example_sources import GivenExamples, SourceCounts
+from headlens.tasks.task import Task
+from headlens.training.hyperparameters import TrainingOptions
 
 SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
 
 
-def outputs(model: Any, lesson: Lesson) -> torch.Tensor:
+def outputs(model: Any, lesson: TrainingSet) -> torch.Tensor:
     data: Any = lesson.data
     batch = data.batch((0, 1, 2), 0)["batch"]
     with torch.no_grad():
@@ -67,7 +67,7 @@ def test_a_very_large_penalty(wordpiece_tokenizer: PreTrainedTokenizerBase) -> N
     found = prune(loaded, lesson, 1e4, training=training)
     assert len(found.removed) == 4
     assert set(found.values.values()) == {0.0}
-    assert head_map(found.model).removed == []
+    assert heads_of_model(found.model).removed == []
     rates = found.log["loss"]
     assert rates.iloc[-1] < 0.1 * rates.iloc[0]
 
@@ -112,14 +112,14 @@ def test_from_random_weights(wordpiece_tokenizer: PreTrainedTokenizerBase) -> No
     loaded, lesson = taught(wordpiece_tokenizer)
     removed = [Head("encoder", 0, 1), Head("encoder", 1, 0)]
     one, two, other = (from_scratch(loaded, lesson, removed, TrainingOptions(steps=3, seed=s)) for s in (0, 0, 1))
-    assert head_map(one).removed == removed
+    assert heads_of_model(one).removed == removed
     assert type(one) is type(loaded.model)
     name = "bert.encoder.layer.0.attention.self.query.weight"
     assert one.state_dict()[name].shape == (8, 16)
     assert torch.equal(one.state_dict()[name], two.state_dict()[name])
     assert not torch.equal(one.state_dict()[name], other.state_dict()[name])
     again = LoadedModel("tiny", one, wordpiece_tokenizer, None)
-    assert head_map(from_scratch(again, lesson, [], TrainingOptions(steps=1))).removed == removed
+    assert heads_of_model(from_scratch(again, lesson, [], TrainingOptions(steps=1))).removed == removed
 
 
 def test_a_compacted_model_can_be_pruned_further(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
@@ -127,7 +127,7 @@ def test_a_compacted_model_can_be_pruned_further(wordpiece_tokenizer: PreTrained
     once = from_scratch(loaded, lesson, [Head("encoder", 0, 1)], TrainingOptions(steps=1))
     found = prune(LoadedModel("tiny", once, wordpiece_tokenizer, None), lesson, 0.0, training=SHORT)
     assert set(found.values) == {Head("encoder", 0, 0), Head("encoder", 1, 0), Head("encoder", 1, 1)}
-    assert head_map(found.model).removed == [Head("encoder", 0, 1)]
+    assert heads_of_model(found.model).removed == [Head("encoder", 0, 1)]
 
 
 @pytest.mark.parametrize(
@@ -177,7 +177,7 @@ def test_a_task_without_a_loss(wordpiece_tokenizer: PreTrainedTokenizerBase) -> 
     task = Lossless("sst2", ("negative", "positive"), ("accuracy",))
     source = GivenExamples(tuple(example(task, n) for n in range(6)), "made")
     with pytest.raises(OptionError, match="The model computed no loss for the task sst2"):
-        prune(loaded, Lesson.of_task(loaded, task, source), 0.1)
+        prune(loaded, TrainingSet.of_task(loaded, task, source), 0.1)
 
 
 def test_what_is_held_out(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
@@ -186,14 +186,14 @@ def test_what_is_held_out(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     assert len(lesson.data.lengths) == 10
     assert lesson.held is not None
     assert len(lesson.held.examples) == 10
-    assert Lesson.of_task(loaded, task, source, None).held is None
-    given = Lesson.of_task(loaded, task, source, lesson.held)
+    assert TrainingSet.of_task(loaded, task, source, None).held is None
+    given = TrainingSet.of_task(loaded, task, source, lesson.held)
     assert given.held == lesson.held
     assert lesson.task.reported == ("accuracy",)
     with pytest.raises(CorpusError, match="none of its 5 examples can be asked"):
-        Lesson.of_task(loaded, task, source, longest=2)
+        TrainingSet.of_task(loaded, task, source, longest=2)
     before = SourceCounts(unlabelled=4, too_short=2)
-    facts = Lesson.of_task(loaded, task, source, lesson.held, counts=before).facts["data"]
+    facts = TrainingSet.of_task(loaded, task, source, lesson.held, counts=before).facts["data"]
     assert (facts["rows"], facts["unlabelled"], facts["too_short"], facts["examples"]) == (15, 4, 2, 9)
 
 
