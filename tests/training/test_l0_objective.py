@@ -208,7 +208,7 @@ sys.path[:0] = {paths!r}
 import torch
 from torch import distributed
 from saved import build
-from test_gates import fitted
+from test_l0_objective import fitted
 from headlens.interventions.hard_concrete import HardConcrete
 distributed.init_process_group("gloo")
 drawn, sample = [], HardConcrete.sample

@@ -109,7 +109,7 @@ warnings.simplefilter("ignore")
 sys.path[:0] = {paths!r}
 import torch
 from torch import distributed
-from test_fine_tune import trained
+from test_task_training import trained
 distributed.init_process_group("gloo")
 state, model = trained({name!r}, {place!r}, 1)
 torch.save([state.log, model.state_dict()], f"{out}/{{distributed.get_rank()}}.pt")
@@ -135,7 +135,7 @@ def test_two_processes_are_one_with_twice_the_batches(
 ) -> None:
     place, here = tmp_path / "tokenizer", Path(__file__).parent
     wordpiece_tokenizer.save_pretrained(place)
-    code = TWO.format(paths=[str(here), str(here.parent)], name=name, place=str(place), out=tmp_path)
+    code = TWO.format(paths=[str(here), str(here.parents[1])], name=name, place=str(place), out=tmp_path)
     (tmp_path / "two.py").write_text(code)
     command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", str(tmp_path / "two.py")]
     done = subprocess.run(
