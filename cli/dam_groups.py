@@ -30,7 +30,7 @@ class MaskTrainingGroup(LoopGroup):
     batch_tokens: o.BatchTokensOption = 512
 
     def options(self) -> LoopOptions:
-        """As the package wants them."""
+        """Returns the options as the `LoopOptions` of the training loop."""
         from headlens.training.hyperparameters import LoopOptions
 
         return LoopOptions(**vars(self))
@@ -55,7 +55,7 @@ class LearnedMaskGroup(OptionGroup):
     freeze: d.MaskFreezeOption = None
 
     def options(self, longest: int) -> DamOptions:
-        """As the package wants them."""
+        """Returns the options as the `DamOptions` of a mask for up to `longest` tokens."""
         from headlens.analyses.dam.learning import DamOptions
         from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
         from headlens.interventions.learned_mask import LearnedMaskOptions

@@ -37,7 +37,7 @@ class LessonGroup(TaskGroup):
     next_sentence: tr.NextSentenceOption = False
 
     def lesson(self, task: str) -> TrainingSetOptions:
-        """As the package wants them."""
+        """Returns the options as the `TrainingSetOptions` of a task, which say what is trained on and measured on."""
         from headlens.analyses.training.training_set_options import TrainingSetOptions
 
         examples = {f.name for f in fields(TaskGroup)}
@@ -68,7 +68,7 @@ class GateGroup(OptionGroup):
         return GateOptions(stacks, frozen, self.penalty, self.gate_start, rate, self.save)
 
     def sweep(self) -> PenaltySweepOptions:
-        """Of the sweep."""
+        """Returns the `PenaltySweepOptions`: penalties λ, target heads, limit of runs, training from scratch."""
         from headlens.analyses.prune.sweep import PenaltySweepOptions
 
         strengths = None if self.lambdas is None else g.split_numbers("--lambdas", self.lambdas)
@@ -84,7 +84,7 @@ class SweepTrainingGroup(LoopGroup):
     scratch_learning_rate: g.ScratchRateOption = 5e-4
 
     def options(self) -> SweepTraining:
-        """As the package wants them."""
+        """Returns the options as the `SweepTraining` of the recipe of `headlens prune`."""
         from headlens.analyses.prune.recipe import SweepTraining
 
         return SweepTraining(**vars(self))
@@ -99,7 +99,7 @@ class RolesGroup(OptionGroup):
     frequency: r.FrequencyOption = "wordfreq:en"
 
     def options(self) -> RoleOptions:
-        """As the package wants them."""
+        """Returns the options as the `RoleOptions` of the recipe of `headlens prune`."""
         from headlens.analyses.prune.recipe import RoleOptions
 
         return RoleOptions(**vars(self))

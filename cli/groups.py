@@ -41,7 +41,7 @@ class OptionGroup:
 
 @dataclass(frozen=True)
 class LoadGroup(OptionGroup):
-    """How a model is loaded."""
+    """Options of model loading: device, dtype, revision, network access, and which files and code are trusted."""
 
     device: o.DeviceOption = o.Device.auto
     dtype: o.DTypeOption = o.DType.auto
@@ -51,7 +51,7 @@ class LoadGroup(OptionGroup):
     trust_remote_code: o.RemoteCodeOption = False
 
     def options(self) -> ModelOptions:
-        """As the package wants them."""
+        """Returns the options as `ModelOptions`, which the model loader takes."""
         from headlens.models.loading import ModelOptions
 
         return ModelOptions(
@@ -66,7 +66,7 @@ class LoadGroup(OptionGroup):
 
 @dataclass(frozen=True)
 class MaskGroup(OptionGroup):
-    """Where queries may look."""
+    """Options of the attention mask: which keys each query may attend to, and in which layers."""
 
     mask: m.MaskOption = None
     layers: m.MaskLayersOption = None
@@ -75,7 +75,7 @@ class MaskGroup(OptionGroup):
     mask_seed: m.MaskSeedOption = 0
 
     def options(self) -> MaskOptions:
-        """As the package wants them."""
+        """Returns the options as `MaskOptions`, which attention masks are made from."""
         from headlens.runs.mask_option import MaskOptions
 
         return MaskOptions(**vars(self))
@@ -95,7 +95,7 @@ class ThresholdsGroup(OptionGroup):
     broad: r.BroadOption = 0.90
 
     def options(self) -> Thresholds:
-        """As the package wants them."""
+        """Returns the options as the `Thresholds` by which heads are classified."""
         from headlens.analyses.classify.roles import Thresholds
 
         return Thresholds(**vars(self))
@@ -103,7 +103,7 @@ class ThresholdsGroup(OptionGroup):
 
 @dataclass(frozen=True)
 class RelevanceGroup(OptionGroup):
-    """What relevance is."""
+    """Options of relevance propagation: the rule, the target it starts from, and the bootstrap samples."""
 
     rule: r.RuleOption = "epsilon"
     relevance_target: r.RelevanceTargetOption = "auto"
@@ -111,7 +111,7 @@ class RelevanceGroup(OptionGroup):
     replicates: r.ReplicatesOption = 1000
 
     def options(self) -> RelevanceOptions:
-        """As the package wants them."""
+        """Returns the options as the `RelevanceOptions` of the relevance analysis."""
         from headlens.analyses.relevance.analysis import RelevanceOptions
 
         return RelevanceOptions(**vars(self))
@@ -129,7 +129,7 @@ class TaskGroup(OptionGroup):
     min_words: o.MinWordsOption = 0
 
     def of(self, task: str) -> TaskData:
-        """As the package wants them."""
+        """Returns the options as the `TaskData` of a task, which name its examples and their columns."""
         from headlens.tasks.data_option import TaskData
 
         data, columns = tuple(self.data or ()), tuple(self.columns or ())
@@ -148,7 +148,7 @@ class AblationGroup(OptionGroup):
     batch_tokens: o.SweepTokensOption = None
 
     def options(self) -> AblationOptions:
-        """As the package wants them."""
+        """Returns the options as the `AblationOptions` of a sweep over single heads."""
         from headlens.analyses.ablate.single_heads import AblationOptions
 
         return AblationOptions(**vars(self))
@@ -165,7 +165,7 @@ class PruningGroup(OptionGroup):
     rank_split: h.RankSplitOption = 0.5
 
     def options(self) -> PruneOptions:
-        """As the package wants them."""
+        """Returns the options as `PruneOptions`, with strategies and numbers of heads parsed from their text."""
         from headlens.analyses.ablate.pruning_options import STRATEGIES, PruneOptions
 
         chosen: Any = STRATEGIES if self.strategies.strip() == "all" else o.names(self.strategies)
@@ -174,7 +174,7 @@ class PruningGroup(OptionGroup):
 
 @dataclass(frozen=True)
 class TextGroup(OptionGroup):
-    """What is learned of a text."""
+    """Options of training on text: vocabulary, sequence length, masked tokens, label smoothing and held-out share."""
 
     vocabulary: tr.VocabularyOption = 8000
     longest: tr.LongestOption = None
@@ -184,7 +184,7 @@ class TextGroup(OptionGroup):
     next_sentence: tr.NextSentenceOption = False
 
     def options(self, task: TextTask) -> TextOptions:
-        """As the package wants them."""
+        """Returns the options as the `TextOptions` of a task; sequences have at most 128 tokens by default."""
         from headlens.analyses.training.text_training import TextOptions
 
         return TextOptions(task, **vars(self) | {"longest": self.longest or 128})
@@ -216,7 +216,7 @@ class TrainingGroup(LoopGroup):
     patience: tr.PatienceOption = 0
 
     def options(self) -> TrainingOptions:
-        """As the package wants them."""
+        """Returns the options as the `TrainingOptions` of a training run."""
         from headlens.training.hyperparameters import TrainingOptions
 
         return TrainingOptions(**vars(self))
@@ -235,7 +235,11 @@ class OutputGroup(OptionGroup):
     debug: o.DebugOption = False
 
     def place(self) -> OutputOptions:
-        """Where the run goes."""
+        """Returns the output folder of the run, and whether it is overwritten or resumed.
+
+        Raises:
+            OptionError: if `--resume` is given with another folder or with `--overwrite`.
+        """
         from headlens.errors import OptionError
         from headlens.runs.output_options import OutputOptions
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StudyGroup(OptionGroup):
-    """What is trained under."""
+    """Options of a mask study: the masks or graphs that models are trained under, their layers, and the seeds."""
 
     mask: m.StudyMaskOption = None
     grid: m.GridOption = None

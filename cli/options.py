@@ -64,7 +64,7 @@ def _number(given: str | float) -> float:
 
 
 class Device(StrEnum):
-    """Where to compute."""
+    """Device that the model runs on; `auto` leaves the choice to headlens."""
 
     auto = "auto"
     cpu = "cpu"
@@ -82,7 +82,7 @@ class DType(StrEnum):
 
 
 class Level(StrEnum):
-    """What attends to what."""
+    """Unit of queries and keys in attention maps: subword tokens, or whole words."""
 
     token = "token"  # noqa: S105 - not a password
     word = "word"

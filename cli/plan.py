@@ -87,5 +87,5 @@ def _total(plan: Plan) -> str:
 
 
 def size_text(size: float) -> str:
-    """Bytes as people say them."""
+    """Formats a number of bytes as decimal megabytes or gigabytes, such as `1.5 GB`; at least `1 MB`."""
     return f"{size / 1e9:.1f} GB" if size >= 1e9 else f"{max(1, round(size / 1e6))} MB"

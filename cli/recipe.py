@@ -37,13 +37,13 @@ class Step:
 
     @classmethod
     def of(cls, spec: Mapping[str, Any]) -> Step:
-        """From a recipe."""
+        """Creates a step from its entry in a recipe file."""
         options = {key: value for key, value in spec.items() if key not in _NOT_OPTIONS}
         small = dict(spec.get("small", {}))
         return cls(spec["name"], spec["command"], spec["why"], options, None if small.pop("skip", False) else small)
 
     def made_small(self) -> Step:
-        """The step as `--small` has it."""
+        """Returns the step with its `small` options in place of the full ones; empty values remove an option."""
         options = {**self.options, **(self.small or {})}
         return replace(self, options={key: value for key, value in options.items() if value != ""}, small={})
 

@@ -191,7 +191,7 @@ def _run(recipe: PaperRecipe, paper: str, output: OutputGroup, screen: Screen, *
 
 
 def _do(step: Step, options: Path, folder: Path, output: OutputGroup) -> None:
-    """Run a step, or what is left of it."""
+    """Runs a step, resumes it if it was interrupted, or skips it if a resumed run has finished it."""
     from headlens.runs.folder import RunFolder, read_run
 
     record = read_run(folder) if folder.is_dir() else None

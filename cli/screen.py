@@ -58,7 +58,7 @@ class Screen:
         self.err.print(f"warning: {text}", markup=False, highlight=False)
 
     def show(self, *tables: RenderableType) -> None:
-        """Print results."""
+        """Prints tables or text to standard output, one after the other."""
         for table in tables:
             self.out.print(table)
 
@@ -85,7 +85,7 @@ class Screen:
 
 
 class _Rate(TextColumn):
-    """Steps per second."""
+    """Column of a progress bar that shows the rate in completed items per second."""
 
     def render(self, task: Any) -> Any:
         from rich.text import Text

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ProjectionGroup(OptionGroup):
-    """How projections are learned."""
+    """Options of the low-dimensional query and key projections: dimensions, margin of the loss, and training."""
 
     dimensions: s.DimensionsOption = 4
     shared: s.SharedOption = True
@@ -31,7 +31,7 @@ class ProjectionGroup(OptionGroup):
     seed: o.SeedOption = 0
 
     def options(self) -> FitOptions:
-        """As the package wants them."""
+        """Returns the options as the `FitOptions` by which projections of queries and keys are trained."""
         from headlens.analyses.sparsefinder.fitting import FitOptions
 
         return FitOptions(**vars(self))
@@ -39,7 +39,7 @@ class ProjectionGroup(OptionGroup):
 
 @dataclass(frozen=True)
 class GraphGroup(OptionGroup):
-    """Which graphs are tried."""
+    """Options of the predicted attention graphs: values of each parameter that the methods are tried with."""
 
     windows: s.WindowsOption = "0,1,3,5,7,9,11,13,15,17,19,21,23,25,27"
     thresholds: s.ThresholdsOption = "0.5,1,1.5,2,2.5,3,3.5,4,4.5,5"
@@ -49,7 +49,7 @@ class GraphGroup(OptionGroup):
     global_tokens: s.GlobalTokensOption = "0"
 
     def options(self) -> ParameterGrid:
-        """As the package wants them."""
+        """Returns the options as the `ParameterGrid` of methods, with lists of numbers parsed from their text."""
         from headlens.analyses.sparsefinder.pareto_points import ParameterGrid
 
         return ParameterGrid(
@@ -73,7 +73,7 @@ class MetricGroup(OptionGroup):
     points: s.PointsOption = 4
 
     def options(self) -> MetricOptions:
-        """As the package wants them."""
+        """Returns the options as the `MetricOptions` of a task that is evaluated under predicted graphs."""
         from headlens.analyses.sparsefinder.restricted_task import MetricOptions
 
         return MetricOptions(self.task, tuple(self.data or ()), tuple(self.columns or ()), self.data_split, self.points)
@@ -88,7 +88,7 @@ class ShownGroup(OptionGroup):
     heads: s.ShownHeadsOption = None
 
     def options(self) -> ShownOptions:
-        """As the package wants them."""
+        """Returns the options as the `ShownOptions`, which select the sentence and the heads to draw."""
         from headlens.analyses.sparsefinder.head_examples import ShownOptions
 
         return ShownOptions(self.text, self.target_text, o.names(self.heads or ""))

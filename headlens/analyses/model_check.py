@@ -36,7 +36,7 @@ class ModelFacts:
     stacks: tuple[StackFacts, ...]
 
     def facts(self) -> dict[str, str]:
-        """Everything but the stacks, in words."""
+        """Returns the model's properties as text by name, without those of its stacks."""
         return {
             "class": self.model_class,
             "parameters": f"{self.parameters:,}",
@@ -48,7 +48,7 @@ class ModelFacts:
         }
 
     def as_json(self) -> dict[str, Any]:
-        """Everything, for `--json`."""
+        """Returns all properties of the model, its stacks included, as JSON values."""
         return asdict(self)
 
 

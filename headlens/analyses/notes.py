@@ -91,7 +91,7 @@ def _column(task: Task, records: Floats, name: str) -> Floats | None:
 
 
 def reading_notes(feed: CorpusReader, counts: EncodingCounts) -> list[str]:
-    """What was left out or cut."""
+    """Returns notes on sentences of a corpus that were left out or cut, with their numbers."""
     notes = _long_sentences(feed, counts)
     for number, lack in ((counts.empty, "words"), (counts.unmaskable, "a token to mask")):
         if number:

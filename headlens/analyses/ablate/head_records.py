@@ -40,7 +40,12 @@ class HeadRecords:
         return bool(self._there[list(places)].all())
 
     def put(self, places: Sequence[int], swept: SweepRecords) -> None:
-        """Add a batch."""
+        """Stores the records of a batch, those of the intact model and those without each head.
+
+        Args:
+            places: indices of the batch's examples.
+            swept: records of these examples, (examples, columns) for the intact model and for each head.
+        """
         at = list(places)
         self.intact[at] = swept.intact
         for number, head in enumerate(self.heads):

@@ -102,7 +102,7 @@ class ImportanceSession:
 
     @property
     def sites(self) -> list[Site]:
-        """Where the heads are."""
+        """Attention sites of the model, one for each attention layer."""
         return self._attention.sites
 
     def __enter__(self) -> Self:

@@ -49,11 +49,11 @@ class ScoreCheckpoint:
         self.found: list[CachedScore] = []
 
     def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
-        """As the content of a file."""
+        """Serializes the scores to the bytes of a checkpoint file, together with the identity of the run."""
         return packed({IDENTITY: dict(identity or {}), "answers": [a.as_json() for a in self.found]}, {})
 
     def take(self, content: bytes) -> None:
-        """The inverse."""
+        """Restores the scores from the bytes of a checkpoint file, as `dump` returns them."""
         self.found = [CachedScore.from_json(a) for a in unpacked(content)[0]["answers"]]
 
 
@@ -219,7 +219,7 @@ class _Results:
         self.compare = paired_comparison(task, metric, self._evaluation(whole), self.draws)
 
     def row(self, named: ChosenHeads, found: PrunedModel) -> dict[str, Any]:
-        """One row of `pruning.csv`."""
+        """Computes a row of `pruning.csv`: metric, paired difference, intervals and size of one pruned model."""
         task, metric = self.bench.examples.task, self.bench.metric
         compared = self.compare.of(self._evaluation(found))
         low, high = interval(task, metric, self._evaluation(found), self.draws)

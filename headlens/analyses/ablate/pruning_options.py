@@ -163,10 +163,10 @@ def scorer_calls(name: StrategyName, beam: int, heads: int, most: int) -> int:
 
 
 class _Nobody:
-    """Is never asked."""
+    """Scorer without any scores, for strategies that are only asked for their cost."""
 
     def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
-        """Nothing to say."""
+        """Raises `LookupError`, because a strategy's cost must be computed without scores."""
         raise LookupError(f"nobody knows about {len(candidates)} heads without {len(removed)}")
 
 
@@ -211,7 +211,7 @@ def operations(model: PreTrainedModel, examples: Examples) -> int:
 
 
 def interval(task: Task, metric: str, records: Floats, draws: Draws) -> tuple[float, float]:
-    """95 % bootstrap interval of a metric."""
+    """Computes the 95 % percentile bootstrap interval of a metric from records (examples, columns)."""
     replicates = np.concatenate([task.replicates(records, weights, metric) for weights in draws.blocks()])
     low, high = percentile_interval(replicates)
     return float(low), float(high)

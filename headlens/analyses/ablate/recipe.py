@@ -85,7 +85,7 @@ class AblateRun:
     models: list[dict[str, Any]]
 
     def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
+        """Returns the run as JSON values: folder, metrics, significant heads, pruned models and notes."""
         pruning = self.tables.get("pruning", pd.DataFrame()).astype(object)
         return {
             "out": str(self.folder),
@@ -143,7 +143,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Ablated:
-    """One model of a run."""
+    """Ablation of one model of a run: sweeps over single heads and, if asked for, pruning of many heads."""
 
     request: AblateRequest
     under_way: Run

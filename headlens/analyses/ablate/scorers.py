@@ -104,7 +104,7 @@ class CachedScore:
 
     @classmethod
     def from_json(cls, found: Mapping[str, Any]) -> CachedScore:
-        """The inverse of `as_json`."""
+        """Creates a cached score from the JSON values of `as_json`; null is read as -inf."""
         scores = {
             Head.parse(h): Score(*(-np.inf if v is None else float(v) for v in score))
             for h, score in found["scores"].items()
@@ -177,5 +177,5 @@ def place(head: Head) -> tuple[int, int, int]:
 
 
 def in_order(heads: Iterable[Head]) -> tuple[Head, ...]:
-    """Heads in the order of `place`."""
+    """Returns the heads sorted by stack (encoder, decoder, cross), then layer, then head, as `place` orders them."""
     return tuple(sorted(heads, key=place))

@@ -60,7 +60,7 @@ class AblationOptions:
 
     @property
     def modes(self) -> list[Mode]:
-        """The sweeps, one after the other."""
+        """Modes of the ablation sweeps, in the order they are run: `mode`, then `keep-only` if it is asked for."""
         return [self.mode, "keep-only"] if self.keep_only else [self.mode]
 
 

@@ -85,7 +85,7 @@ class Greedy(Strategy):
             raise OptionError(f"{self.step} heads cannot go at once.", "Give 1 or more.")
 
     def choices(self, heads: Collection[Head], most: int) -> Iterator[Choice]:
-        """Nested, without scores."""
+        """Yields nested choices without scores, removing the `step` best heads after each call of the scorer."""
         left = _enough(heads, most)
         removed: tuple[Head, ...] = ()
         while len(removed) < most:
@@ -98,7 +98,7 @@ class Greedy(Strategy):
             left = [h for h in left if h not in removed]
 
     def cost(self, heads: int, most: int) -> Cost:
-        """Exactly."""
+        """Computes the exact cost: one call of the scorer for every `step` heads removed, over all heads left."""
         sizes = [heads - gone for gone in range(0, most, self.step or max(most, 1))]
         return Cost(len(sizes), sum(sizes))
 
@@ -173,14 +173,14 @@ class RandomOrder(Strategy):
     seed: int = 0
 
     def choices(self, heads: Collection[Head], most: int) -> Iterator[Choice]:
-        """Nested, without scores."""
+        """Yields prefixes of one random order of the heads, as nested choices without scores."""
         every = _enough(heads, most)
         order = sorted(every, key=lambda h: generator_of(str(h), self.seed).random())
         for size in range(1, most + 1):
             yield Choice(tuple(order[:size]))
 
     def cost(self, heads: int, most: int) -> Cost:
-        """Nothing."""
+        """Returns a cost of zero, because a random order needs no scores."""
         del heads, most
         return Cost(0, 0)
 

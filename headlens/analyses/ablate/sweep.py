@@ -172,7 +172,7 @@ def head_means(
 
 
 def _tokens(network: PreTrainedModel, inputs: Mapping[str, Tensor]) -> BatchTokens:
-    """Which positions are real."""
+    """Finds the real tokens of a batch, (batch, tokens) for each stack, by the attention masks of its inputs."""
     source, target = (
         real_tokens(inputs.get(f"{side}attention_mask"), inputs.get(f"{side}input_ids")) for side in ("", "decoder_")
     )

@@ -77,7 +77,7 @@ class Selection:
                 raise OptionError(f"--{name} {wanted} is out of range.", f"Choose {_span(found)}; both count from 0.")
 
     def takes(self, stack: Stack) -> bool:
-        """Whether a stack is looked at."""
+        """Whether heads of this stack are selected; without a selected stack all are."""
         return self.stack in (None, stack)
 
 

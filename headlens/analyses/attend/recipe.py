@@ -58,14 +58,14 @@ class AttendRequest:
 
 @dataclass(frozen=True)
 class AttendRun:
-    """What a run gave."""
+    """Result of `headlens attend`: the run folder, the files written to it, and notes for the reader."""
 
     folder: Path
     files: list[Path]
     notes: list[str]
 
     def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
+        """Returns the run as JSON values: the folder and the notes."""
         return {"out": str(self.folder), "notes": self.notes}
 
 

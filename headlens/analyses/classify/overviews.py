@@ -18,7 +18,7 @@ from headlens.runs.reading import RecordedRun
 
 
 def fewest(run: RecordedRun) -> int:
-    """The --min-instances of a run."""
+    """Returns the `--min-instances` of a recorded run, or the default if the run has none."""
     found = run.argument("min_instances", FEWEST)
     return found if isinstance(found, int) else FEWEST
 

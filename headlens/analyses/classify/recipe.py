@@ -85,7 +85,7 @@ class ClassifyRun:
     corpus: CorpusSummary
 
     def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
+        """Returns the run as JSON values: folder, corpus, number of heads of each role by model, and notes."""
         heads = self.tables["heads"]
         roles = {str(m): count_families(rows).to_dict() for m, rows in heads.groupby("model", sort=False)}
         return {"out": str(self.folder), "corpus": asdict(self.corpus), "roles": roles, "notes": self.notes}

@@ -187,7 +187,7 @@ class Size:
 
     @classmethod
     def of(cls, model: PreTrainedModel) -> Size:
-        """Count what a model has."""
+        """Counts the heads, masked heads and parameters of a model, and the bytes of its distinct tensors."""
         tensors = {t.data_ptr() or id(t): t for t in model.state_dict().values()}.values()
         return cls(
             sum(s.n_heads for s in find_sites(model)),

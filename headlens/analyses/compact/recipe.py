@@ -101,7 +101,7 @@ class CompactRun:
     notes: list[str]
 
     def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
+        """Returns the run as JSON values: removed and masked heads, differences of outputs, sizes and notes."""
         return {
             "out": str(self.folder),
             "cut": [str(h) for h in self.compaction.cut],

@@ -81,7 +81,7 @@ class DamRequest:
 
     @property
     def resolved_dam(self) -> DamOptions:
-        """With what is frozen."""
+        """Options of the mask with frozen parts filled in: by default all for the embedded task, none for others."""
         if self.dam.freeze is not None:
             return self.dam
         return replace(self.dam, freeze=("all",) if self.lesson.embedded else ())
@@ -172,7 +172,7 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
 
 
 def _facts(request: DamRequest, run: Run, opened: OpenedTraining, outcomes: list[MaskOutcome]) -> dict[str, Any]:
-    """What run.json says."""
+    """Returns the facts for `run.json`: model, task, training data, mask options, and the sparsity of each mask."""
     updates = _updates(request, run, opened)
     return {
         "models": [model_record(opened.loaded, opened.loaded.short_name)],

@@ -33,7 +33,7 @@ class MaskPicture(Protocol):
 
     @property
     def probabilities(self) -> Any:
-        """P."""
+        """Probability P that a position is active, (layers or 1, heads, n, n)."""
 
     @property
     def kept(self) -> Any:
@@ -138,7 +138,7 @@ def _colours(penalties: pd.Series[float]) -> dict[float, Any]:
 
 @dataclass(frozen=True)
 class _Saved:
-    """A mask from the files of a run."""
+    """Learned mask read from the files of a run, P and kept positions, both (layers or 1, heads, n, n)."""
 
     probabilities: Any
     kept: Any

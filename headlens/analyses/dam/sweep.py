@@ -82,7 +82,7 @@ class DamSweep:
 
     @property
     def trainings(self) -> Trainings:
-        """What all trainings share."""
+        """Settings shared by all training runs of the sweep: the run, its training options and the mask's length."""
         return Trainings(self.run, self.training, self.options.mask.longest)
 
     def outcomes(self) -> list[MaskOutcome]:
@@ -97,7 +97,12 @@ class DamSweep:
         return found + [self._of(strength, baseline) for strength in dict.fromkeys(self.lambdas)]
 
     def tables(self, outcomes: list[MaskOutcome], window: int) -> dict[str, pd.DataFrame]:
-        """`sweep`, `sparsity`, `positions` and `log`."""
+        """Builds the tables `sweep`, `sparsity`, `positions` and `log` from the outcomes of all training runs.
+
+        Args:
+            outcomes: of each training run.
+            window: largest offset |i - j| of the class `neighbourhood` in `positions`.
+        """
         masks = [(o, self.learned(o)) for o in outcomes if o.mask]
         lengths = self.lesson.text_lengths()
         of_texts = {o.run: m.sparsity_of(lengths) for o, m in masks}

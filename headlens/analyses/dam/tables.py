@@ -43,7 +43,7 @@ class LearnedMask:
 
     @classmethod
     def of(cls, name: str, mask: LearnedAttentionMask) -> LearnedMask:
-        """What a mask holds now."""
+        """Copies the current probabilities and kept positions of a mask module to the CPU."""
         options = mask.options
         shown = mask.probabilities().cpu(), mask.kept().cpu()
         return cls(name, *shown, options.diagonal, options.structured, mask.layers)
@@ -56,7 +56,7 @@ class LearnedMask:
 
     @property
     def n(self) -> int:
-        """Positions."""
+        """Number n of query and key positions that the mask covers."""
         return self.kept.shape[-1]
 
     @property

@@ -59,7 +59,7 @@ class MaskCase:
 
     @property
     def words(self) -> str:
-        """It, for a reader."""
+        """Description for tables and messages: pattern, treatment of the diagonal, layers and seed."""
         how = {"kept": "no mask", "dropped": "no diagonal", "random": "as many at random as the diagonal"}
         parts = [] if self.pattern == FULL else [self.pattern]
         parts += [how[self.diagonal]] if self.pattern == FULL or self.diagonal != "kept" else []

@@ -114,7 +114,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
 
 
 class _Forms:
-    """How a point looks by its degrees."""
+    """Styles of the points of a figure: colour by neighbour degree, marker by global degree, open with random keys."""
 
     def __init__(self, degrees: pd.DataFrame) -> None:
         self.degrees = degrees

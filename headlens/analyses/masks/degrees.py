@@ -156,6 +156,6 @@ def mean_degree(rows: Sequence[Mapping[str, Any]]) -> float:
 
 
 def degrees_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
-    """`degrees.csv`."""
+    """Builds the table `degrees.csv` from its rows, with nullable integers for layer, head, seed and degree."""
     frame = pd.DataFrame(rows, columns=DEGREES_COLUMNS)
     return frame.astype({name: pd.Int64Dtype() for name in ("layer", "head", "seed", "degree")})

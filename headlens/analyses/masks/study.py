@@ -129,7 +129,7 @@ class MaskStudy:
 
     @property
     def trainings(self) -> Trainings:
-        """What all trainings share."""
+        """Settings shared by all training runs of the study: the run, its training options and the longest input."""
         return Trainings(self.run, self.training, self.longest)
 
     def tables(self, wanted: list[MaskCase]) -> tuple[dict[str, pd.DataFrame], list[str]]:

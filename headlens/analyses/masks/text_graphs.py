@@ -46,17 +46,17 @@ class StudyTexts:
 
     @property
     def count(self) -> int:
-        """Texts."""
+        """Number of different texts of all lengths."""
         return sum(self.lengths.values())
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest one."""
+        """Length of the longest text in tokens."""
         return max(self.lengths)
 
     @property
     def mean_length(self) -> float:
-        """Tokens, on average."""
+        """Mean length of the texts in tokens."""
         return sum(n * own for n, own in self.lengths.items()) / self.count
 
 

@@ -50,11 +50,11 @@ class DataSize:
 
     @property
     def tokens(self) -> float | None:
-        """Of all examples."""
+        """Number of tokens of all examples together; None where the number of examples is not known."""
         return None if self.examples is None else float(self.examples * self.length)
 
     def part(self, share: float) -> DataSize:
-        """A share of the examples."""
+        """Returns the size of a share of the examples, at least one of them."""
         left = None if self.examples is None else max(1, round(self.examples * share))
         return DataSize(self.name, left, self.words, self.pieces, self.source)
 

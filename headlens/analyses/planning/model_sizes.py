@@ -45,12 +45,12 @@ class PlannedModel:
 
     @property
     def parameters(self) -> int:
-        """Shared ones once."""
+        """Number of parameters of the model; shared ones are counted once."""
         return sum(p.numel() for p in self.model.parameters())
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of its parameters."""
+        """Size of the model's parameters in bytes; shared ones are counted once."""
         return sum(p.numel() * p.element_size() for p in self.model.parameters())
 
     @property
@@ -63,12 +63,12 @@ class PlannedModel:
 
     @property
     def heads(self) -> int:
-        """Of all stacks."""
+        """Number of attention heads in all layers of all stacks."""
         return sum(heads for _, heads in self.stacks.values())
 
     @property
     def two_sided(self) -> bool:
-        """Whether it is an encoder-decoder."""
+        """Whether the model is an encoder-decoder, by its configuration."""
         return bool(self.model.config.is_encoder_decoder)
 
 

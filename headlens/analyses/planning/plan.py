@@ -90,7 +90,7 @@ class Plan:
 
     @property
     def seconds(self) -> list[float | None]:
-        """Of each part of the work."""
+        """Estimated seconds of each part of the work, in order; None where the size of its data is not known."""
         return [work.seconds(speed) for work, speed in zip(self.work, self.speeds, strict=True)]
 
     @property
@@ -106,7 +106,7 @@ class Plan:
         return max(found, default=0.0) + (PROCESS if self.device.startswith("cpu") else 0.0)
 
     def summary(self) -> dict[str, Any]:
-        """The plan in short, for `--json`."""
+        """Returns the plan as JSON values: models, data, work with its seconds, and the total of time and memory."""
         models = [
             {"model": m.name, "parameters": m.parameters, "heads": m.heads, "source": m.source} for m in self.models
         ]
@@ -158,7 +158,7 @@ class Planner:
         return self.data[-1]
 
     def add(self, work: Work) -> None:
-        """A part of the work."""
+        """Adds a part of the work, its text length limited by the model's positions and the tokens of a batch."""
         limit = self.models[work.model].model.config.get_text_config()
         longest = int(getattr(limit, "max_position_embeddings", None) or work.length)
         self.work.append(replace(work, length=max(1, min(work.length, longest - 2, work.batch_tokens))))

@@ -48,7 +48,7 @@ class Speed:
     backward_bytes: float = 0.0
 
     def seconds(self, kind: Kind, tokens: float) -> float:
-        """Of a number of tokens."""
+        """Computes the seconds that a number of tokens take in passes of this kind."""
         return tokens * float(getattr(self, kind))
 
 

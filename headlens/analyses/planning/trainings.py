@@ -47,7 +47,7 @@ class _Loop:
         return cls(steps, batch, length or data.length, options)
 
     def work(self, text: str, *, model: int = 0, each: float = 1.0, times: int = 1) -> Work:
-        """All updates, as often as is trained."""
+        """Returns the work of all updates of a training that is run `times` times."""
         steps = None if self.steps is None else self.steps * times
         told = "updates not known" if steps is None else f"{steps:,.0f} updates of {self.batch:,} tokens"
         tokens = None if steps is None else steps * self.batch
@@ -82,7 +82,7 @@ def train_plan(request: TrainRequest, reporter: Reporter) -> Plan:
 
 
 def fine_tune_plan(request: FineTuneRequest, reporter: Reporter) -> Plan:
-    """A task from its examples."""
+    """Plans the fine-tuning of a model on a task with examples: its model, data, training and evaluations."""
     planner = Planner("train", reporter, request.training.precision)
     _switched(planner, request.attention)
     longest = max(request.longest or 0, 512)

@@ -79,7 +79,7 @@ class ActivationCache:
         return self.calls[0][1].output.shape[0]
 
     def call(self, module: nn.Module, forward: Forward, args: Arguments, kwargs: Keywords) -> Any:
-        """Run a module, and write it down."""
+        """Calls a module's forward method and records the call, with its output if a later pass can use it."""
         given = self._first_tensor(args, kwargs)
         record = ModuleCall(module, given=0 if given is None else given.data_ptr())
         first = len(self.records)

@@ -30,7 +30,7 @@ class HeadMeans(Observer):
         self._pending: dict[Site, tuple[Tensor, Tensor]] = {}
 
     def observe(self, call: AttentionCall) -> None:
-        """Add one call."""
+        """Sums head outputs (batch, query, heads, d) of a call over its real tokens to (heads, d), until `commit`."""
         real = (
             torch.ones(call.output.shape[:2], device=call.output.device) if call.queries is None else call.queries.real
         )
@@ -39,7 +39,7 @@ class HeadMeans(Observer):
         self._pending[call.site] = (total, real.sum())
 
     def commit(self) -> None:
-        """What was observed counts."""
+        """Adds the pending sums and token counts of the last pass to the totals of each site."""
         for site, (total, count) in self._pending.items():
             before, counted = self._done.get(site, (0, 0))
             self._done[site] = (before + total, counted + count)
