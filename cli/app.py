@@ -7,26 +7,16 @@ import os
 import signal
 import sys
 import time
+from importlib import import_module
+from pathlib import Path
+from pkgutil import iter_modules
 from types import FrameType
 from typing import Annotated, NoReturn
 
 import typer
 
-from . import (
-    ablate,
-    attend,
-    classify,
-    compact,
-    masks,
-    models,
-    prune,
-    relevance,
-    report,
-    reproduce,
-    sparsefinder,
-    train,
-    train_dam,
-)
+from . import models
+from .command import COMMANDS
 from .lists import ListsOnce
 from .process_rank import rank
 
@@ -34,6 +24,8 @@ _DEBUG = "Run again with --debug for the traceback."
 # What shells say of a program whose reader has left, as in `headlens models | head -1`: 128 + SIGPIPE, like the codes
 # of the signals below. The run itself is complete by then: its folder is written before anything is printed.
 _READER_LEFT = 141
+# What a newcomer is shown first; the others follow by the alphabet.
+_FIRST = ("classify",)
 
 app = typer.Typer(
     name="headlens",
@@ -42,21 +34,12 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for _panel, _command in (
-    ("Analyses", classify.classify),
-    ("Analyses", relevance.relevance),
-    ("Analyses", ablate.ablate),
-    ("Analyses", attend.attend),
-    ("Analyses", masks.masks),
-    ("Analyses", sparsefinder.sparsefinder),
-    ("Models", prune.prune),
-    ("Models", compact.compact),
-    ("Results", report.report),
-    ("Results", reproduce.reproduce),
-    ("Models", train.train),
-    ("Models", train_dam.train_dam),
-):
-    app.command(_command.__name__.replace("_", "-"), cls=ListsOnce, rich_help_panel=_panel)(_command)
+# Every file of this folder is imported: a command is there when its file is.
+for _file in iter_modules([str(Path(__file__).parent)]):
+    if not _file.name.startswith("_") and _file.name != "app":
+        import_module(f".{_file.name}", __package__)
+for _command in sorted(COMMANDS.values(), key=lambda own: (own.name not in _FIRST, own.name)):
+    app.command(_command.name, cls=ListsOnce, rich_help_panel=_command.panel)(_command.function)
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 
 

@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Annotated
 
 import typer
 
-from . import options as o
-from .groups import LoadGroup, grouped
+from headlens.models.model_options import ModelOptions
+from headlens.options import DEMO, MODEL_NAME, option
+
+from .command import with_options
+from .screen import Screen
+
+
+@dataclass(frozen=True)
+class CheckRequest:
+    """What `headlens models check` is asked for."""
+
+    model: str = option(DEMO, MODEL_NAME)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+
 
 app = typer.Typer(help="List the models headlens knows, or check one.", invoke_without_command=True)
 
@@ -25,8 +38,6 @@ def models(
     from headlens.attention.supported_models import FAMILIES, UNSUPPORTED, dispatching_model_types
     from headlens.pages.console import summary_table
 
-    from .screen import Screen
-
     screen = Screen(json=False, quiet=False)
     rows = [{"model": f.title, "stacks": ", ".join(f.stacks), "such as": f.example} for f in FAMILIES]
     screen.show(summary_table("Tested with every release", rows))
@@ -38,22 +49,20 @@ def models(
         screen.show("Many more work (--all lists them); `headlens models check NAME` tries one.")
 
 
-@app.command()
-@grouped
-def check(load: LoadGroup, model: o.ModelArgument = "demo", json: o.JsonOption = False) -> None:
+def check(request: CheckRequest, screen: Screen) -> None:
     """Load a model and say what headlens sees of it: sites per stack, tokenizer, parameters.
 
     Example: headlens models check demo
     """
     from headlens.analyses.model_check import check as run
-    from headlens.models.loading import load as load_model
+    from headlens.models.loading import load
     from headlens.pages.console import summary_table
 
-    from .screen import Screen
-
-    screen = Screen(json=json, quiet=False)
-    with screen.status(f"loading {model}"):
-        found = run(load_model(model, load.options()))
+    with screen.status(f"loading {request.model}"):
+        found = run(load(request.model, request.model_options))
     screen.show(summary_table(f"{found.name}", [{"": key, "value": value} for key, value in found.facts().items()]))
     screen.show(summary_table("Attention", [vars(s) for s in found.stacks]))
-    screen.finish(found.as_json(), [], f"headlens classify {model}")
+    screen.finish(found.as_json(), [], f"headlens classify {request.model}")
+
+
+app.command()(with_options(check, CheckRequest, terminal=["json"]))

@@ -8,73 +8,75 @@ import json
 import shlex
 import subprocess
 import sys
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from .groups import OutputGroup, grouped
-from .options import CORPUS, OUTPUT, DryRunOption
+from headlens.options import CORPUS, OUTPUT, option
+from headlens.runs.output_options import OutputOptions
+
+from .command import command
 from .recipe import PaperRecipe, Step, read_recipe, recipe_names
+from .screen import Screen
 
 if TYPE_CHECKING:
     from headlens.runs.folder import RunFolder
 
-    from .screen import Screen
 
-PaperArgument = Annotated[
-    str | None,
-    typer.Argument(
+@dataclass(frozen=True)
+class ReproduceRequest:
+    """What `headlens reproduce` is asked for."""
+
+    paper: str | None = option(
+        None,
+        "A recipe that comes along, or a TOML file of your own; none lists them.",
+        "",
         metavar="PAPER",
-        help="A recipe that comes along, or a TOML file of your own; none lists them.",
-        show_default=False,
-    ),
-]
-SmallFlag = Annotated[
-    bool,
-    typer.Option(
-        "--small",
-        help="Embedded data and models, in minutes and without a network: the path, not the paper's numbers.",
-        rich_help_panel=CORPUS,
-    ),
-]
-ShowFlag = Annotated[
-    bool, typer.Option("--show", help="Print the recipe, for a file of your own.", rich_help_panel=OUTPUT)
-]
+        shown="",
+        argument=True,
+    )
+    small: bool = option(
+        False, "Embedded data and models, in minutes and without a network: the path, not the paper's numbers.", CORPUS
+    )
+    show: bool = option(False, "Print the recipe, for a file of your own.", OUTPUT)
+    place: OutputOptions = field(default_factory=OutputOptions)
 
 
-@grouped
-def reproduce(
-    output: OutputGroup,
-    paper: PaperArgument = None,
-    small: SmallFlag = False,
-    show: ShowFlag = False,
-    dry_run: DryRunOption = False,
-) -> None:
+def _planned(request: ReproduceRequest, screen: Screen, resumed: Path | None) -> None:
+    del resumed
+    if (recipe := _asked_for(request, screen)) is not None:
+        _plan(recipe, screen)
+
+
+@command("Results", ReproduceRequest, plan=_planned)
+def reproduce(request: ReproduceRequest, screen: Screen) -> None:
     """Run the setting of a paper, command by command, and write its table with our numbers beside the published ones.
 
     Examples: headlens reproduce · headlens reproduce voita2019 --small · headlens reproduce sparsebert2021 --dry-run
     """
-    screen = output.screen()
-    if paper is None and output.resume is not None:
-        raise _refused(f"--resume {output.resume}: no interrupted run is there.", "Give the folder of one.")
-    if paper is None:
+    if (recipe := _asked_for(request, screen)) is not None:
+        _run(recipe, request, screen)
+
+
+def _asked_for(request: ReproduceRequest, screen: Screen) -> PaperRecipe | None:
+    """The recipe to be run; None where recipes are only listed or shown."""
+    if request.paper is None and request.place.resume:
+        raise _refused(f"--resume {request.place.out}: no interrupted run is there.", "Give the folder of one.")
+    if request.paper is None:
         _list(screen)
-        return
-    recipe, text = read_recipe(paper)
-    if show and small:
+        return None
+    recipe, text = read_recipe(request.paper)
+    if request.show and request.small:
         raise _refused("--show prints the whole recipe, --small and all.", "Leave --small out.")
     _check_commands(recipe)
-    if show:
+    if request.show:
         sys.stdout.write(text)
-        return
-    recipe = recipe.small() if small else recipe
-    if dry_run:
-        _plan(recipe, screen)
-        return
-    _run(recipe, paper, output, screen, small=small)
+        return None
+    return recipe.small() if request.small else recipe
 
 
 def _refused(message: str, advice: str) -> Exception:
@@ -165,14 +167,14 @@ def _write_options(file: Path, step: Step, options: dict[str, Any]) -> Path:
     return file
 
 
-def _run(recipe: PaperRecipe, paper: str, output: OutputGroup, screen: Screen, *, small: bool) -> None:
+def _run(recipe: PaperRecipe, request: ReproduceRequest, screen: Screen) -> None:
     from headlens.runs.folder import RunFolder
 
-    place = output.place()
+    place = request.place
     with RunFolder.create(
         place.out, command="reproduce", model=recipe.name, overwrite=place.overwrite, resume=place.resume
     ) as folder:
-        folder.start({"arguments": {"paper": paper, "small": small}})
+        folder.start({"arguments": {"paper": request.paper, "small": request.small}})
         steps = folder.path
         # What an interrupted run goes on from is in the folders of its steps.
         (steps / RunFolder.KEPT).mkdir(exist_ok=True)
@@ -181,34 +183,34 @@ def _run(recipe: PaperRecipe, paper: str, output: OutputGroup, screen: Screen, *
             options = recipe.filled(step, {s.name: str(steps / s.name) for s in recipe.steps})
             screen.show(f"[bold]Step {number} of {len(recipe.steps)}, {step.name}[/bold]: {step.why}")
             file = _write_options(steps / f"{step.name}.json", step, options)
-            _do(step, file, steps / step.name, output)
+            _do(step, file, steps / step.name, screen, resume=place.resume)
         page = ["report", *(str(steps / s.name) for s in recipe.steps), "--out", str(steps / "report"), "--overwrite"]
-        _headlens(page, output)
-        summary, notes = _compare(recipe, folder, screen, small=small)
+        _headlens(page, screen)
+        summary, notes = _compare(recipe, folder, screen, small=request.small)
         folder.finish({"notes": notes})
     screen.notes(notes)
     screen.finish(summary, folder.files, f"open {steps / 'report' / 'report.html'} in a browser")
 
 
-def _do(step: Step, options: Path, folder: Path, output: OutputGroup) -> None:
+def _do(step: Step, options: Path, folder: Path, screen: Screen, *, resume: bool) -> None:
     """Runs a step, resumes it if it was interrupted, or skips it if a resumed run has finished it."""
     from headlens.runs.folder import RunFolder, read_run
 
     record = read_run(folder) if folder.is_dir() else None
-    if record is not None and record.get("status") == "finished" and output.resume is not None:
+    if record is not None and record.get("status") == "finished" and resume:
         return
-    if record is not None and output.resume is not None and (folder / RunFolder.KEPT).is_dir():
-        _headlens([step.command, "--resume", str(folder)], output)
+    if record is not None and resume and (folder / RunFolder.KEPT).is_dir():
+        _headlens([step.command, "--resume", str(folder)], screen)
         return
     again = ["--overwrite"] if record is not None else []
-    _headlens([step.command, "--config", str(options), "--out", str(folder), *again], output)
+    _headlens([step.command, "--config", str(options), "--out", str(folder), *again], screen)
 
 
-def _headlens(words: list[str], output: OutputGroup) -> None:
+def _headlens(words: list[str], screen: Screen) -> None:
     """Run a command in a process of its own, whose memory is given back; its errors end this one, too."""
     from headlens.errors import HeadlensError
 
-    quiet = ["--quiet"] if output.quiet or output.json else []
+    quiet = ["--quiet"] if screen.silent else []
     done = subprocess.run([sys.executable, "-m", "headlens_cli", *words, *quiet], check=False)  # noqa: S603
     if done.returncode:
         error = HeadlensError(f"headlens {words[0]} ended with exit code {done.returncode}; it says why above.")

@@ -32,9 +32,9 @@ class Screen:
 
     def __init__(self, *, json: bool, quiet: bool) -> None:
         self._json = json
-        self._silent = json or quiet
-        self.out = Console(quiet=self._silent, soft_wrap=True, width=_width())
-        self.err = Console(stderr=True, quiet=self._silent)
+        self.silent = json or quiet
+        self.out = Console(quiet=self.silent, soft_wrap=True, width=_width())
+        self.err = Console(stderr=True, quiet=self.silent)
 
     @contextmanager
     def status(self, text: str) -> Iterator[None]:

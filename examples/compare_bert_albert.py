@@ -4,8 +4,7 @@
 
 Compared is the confidence of head h in one layer with that of head h in the next: Pearson's correlation over heads, the
 mean over pairs of layers, with a bootstrap over head numbers. ALBERT's head h has the same weights at every depth, and
-is a head of its own at each; BERT's head numbers mean nothing across layers, so its correlations vary about 0. (Every
-pair of layers, and other columns: neighbouring_layers.py.)
+is a head of its own at each; BERT's head numbers mean nothing across layers, so its correlations vary about 0.
 Without names two small models with random weights are made: their numbers only show the path.
 """
 
@@ -17,7 +16,8 @@ import numpy as np
 import pandas as pd
 
 import headlens
-from headlens.analyses.training.text_training import TextOptions, new_model
+from headlens.analyses.training.options import TextOptions
+from headlens.analyses.training.text_training import new_model
 
 DRAWS, ENDS = 2000, (0.025, 0.975)
 

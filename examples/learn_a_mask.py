@@ -6,7 +6,7 @@ Run: python examples/learn_a_mask.py [FILE]
 import sys
 
 import headlens
-from headlens.analyses.dam.learning import DamOptions, learn_mask
+from headlens.analyses.dam.learning import MaskLearningOptions, learn_mask
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.training.hyperparameters import TrainingOptions
 
@@ -17,7 +17,7 @@ def main() -> None:
     loaded = headlens.load("demo")
     task, source = headlens.open_task()
     training_set = headlens.TrainingSet.of_task(loaded, task, source)
-    options = DamOptions(freeze=("all",))
+    options = MaskLearningOptions(freeze=("all",))
     found = learn_mask(loaded, training_set, 0.01, options, TrainingOptions(epochs=2, batch_tokens=512))
     mask = LearnedMask.of("paraphrases", found.mask)
     mask.file.save(file)

@@ -9,15 +9,18 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
-    from headlens.analyses.ablate.single_heads import Ablation, AblationOptions, ablate
+    from headlens.analyses.ablate.options import AblationOptions
+    from headlens.analyses.ablate.single_heads import Ablation, ablate
     from headlens.analyses.ablate.task_examples import Examples
     from headlens.analyses.attend.analysis import attend
-    from headlens.analyses.classify.analysis import Classification, ClassifyOptions, classify
-    from headlens.analyses.classify.roles import Thresholds
+    from headlens.analyses.classify.analysis import Classification, classify
+    from headlens.analyses.classify.options import ClassifyOptions, Thresholds
     from headlens.analyses.model_check import check
-    from headlens.analyses.prune.gate_training import GateOptions, Pruned, prune
-    from headlens.analyses.relevance.analysis import HeadRelevances, RelevanceOptions, head_relevance
+    from headlens.analyses.prune.gate_training import Pruned, prune
+    from headlens.analyses.prune.options import GateOptions
+    from headlens.analyses.relevance.analysis import HeadRelevances, head_relevance
     from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
+    from headlens.analyses.relevance.options import RelevanceOptions
     from headlens.analyses.training.training_set import TrainingSet
     from headlens.attention.attach_edit import attach_edit
     from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
@@ -33,7 +36,8 @@ if TYPE_CHECKING:
     from headlens.interventions.gates import HeadGates
     from headlens.interventions.stochastic_gates import StochasticGates
     from headlens.metrics.metric import Metric, Statistics
-    from headlens.models.loading import LoadedModel, ModelOptions, load
+    from headlens.models.loading import LoadedModel, load
+    from headlens.models.model_options import ModelOptions
     from headlens.tasks.evaluation import evaluate
     from headlens.tasks.open_task import open_task
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
 from headlens.errors import OptionError
+from headlens.options import StackName
 
-Stack = Literal["encoder", "decoder", "cross"]
+Stack: TypeAlias = StackName
 STACKS: tuple[Stack, ...] = get_args(Stack)
 KEY_COLUMNS = ["stack", "layer", "head"]
 
@@ -108,3 +109,12 @@ class HeadTable:
         frame = self.rows.copy()
         frame.insert(0, "model", model)
         return frame
+
+
+def parse_heads(names: Sequence[str]) -> list[Head]:
+    """Heads by name, each once.
+
+    Raises:
+        OptionError: if a name is none of a head.
+    """
+    return list(dict.fromkeys(Head.parse(name) for name in names))

@@ -15,8 +15,8 @@ from torch import Tensor
 from headlens.attention.contract import AttentionCall, Tokens
 from headlens.attention.sites import Site
 from headlens.heads import Stack
-from headlens.metrics.attention_view import Level
 from headlens.metrics.metric import Metric, Statistics, Sums
+from headlens.options import Level
 
 Matrix = npt.NDArray[np.float64]
 FLAGS = ("special", "cls", "sep", "bos", "eos", "punct")

@@ -34,7 +34,7 @@ def example(task: Task, number: int) -> TaskExample:
     return TextExample(key, tuple(text(number, i) for i in range(texts)), number % labels)
 
 
-def examples_of(task: Task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int = 12) -> Examples:
+def given_examples(task: Task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int = 12) -> Examples:
     """As the model reads them."""
     source = GivenExamples(tuple(example(task, n) for n in range(count)), "made")
     return Examples.of(task, source, LoadedModel("tiny", model, tokenizer, None))

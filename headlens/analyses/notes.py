@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.encoded_corpus import EncodingCounts
-from headlens.corpora.sources import DEMO
 from headlens.errors import counted
+from headlens.options import DEMO
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.tasks.task import Floats, Task
 from headlens.tasks.translation import CUT

@@ -11,10 +11,11 @@ from typing import Literal
 from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.alignment import Alignment, Span, align
+from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.pairs import join_sentences, tokenize_pair
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.token_offsets import Side, TokenOffsets, is_punctuation, tokenize
-from headlens.corpora.windows import LongSentences, cut_windows
+from headlens.corpora.windows import cut_windows
 
 UNLIMITED = 10**9  # transformers writes "no limit" as a model_max_length of 1e30
 NAMED_TOKENS = ("cls", "sep", "bos", "eos", "pad", "mask")

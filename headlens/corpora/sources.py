@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 
 from headlens.corpora.conllu import ConlluCorpus
+from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.demo import demo_corpus
 from headlens.corpora.hub import READERS, HubCorpus
 from headlens.corpora.parallel import ParallelCorpus
@@ -19,43 +20,14 @@ from headlens.corpora.table import JSON_LINES, SEPARATORS, TableCorpus
 from headlens.corpora.text import TextCorpus
 from headlens.corpora.text_files import ONLY_ONCE, is_no_file
 from headlens.errors import CorpusError, OptionError
+from headlens.options import DEMO
 
-DEMO = "demo"
 SOURCES = "Give 'demo', a file .conllu, .txt, .tsv, .csv or .jsonl (also .gz), or hub:NAME."
 TREEBANKS = (".conllu", ".conll")
 # What commands ask for when nothing is said.
 _USUAL_SPLITS = ("test", "train")
 TEXTS = (".txt", ".text", "")
 LANGUAGE = re.compile(r"\.[a-z]{2}")  # parallel text is often named by its language: test.en, test.de
-
-
-@dataclass(frozen=True)
-class CorpusOptions:
-    """How a corpus is read.
-
-    Args:
-        target: translations, read like the corpus itself, sentence by sentence.
-        column: column of sentences of a table or data set.
-        target_column: column of translations.
-        split: split of a hub data set.
-        limit: read only the first sentences.
-        offline: never ask the hub for a data set.
-    """
-
-    target: str | None = None
-    column: str | None = None
-    target_column: str | None = None
-    split: str = "test"
-    limit: int | None = None
-    offline: bool = False
-
-    def held_out(self, target: str | None) -> CorpusOptions:
-        """How text of its own that is measured on is read: alike, and all of it.
-
-        Args:
-            target: its translations.
-        """
-        return replace(self, target=target, limit=None)
 
 
 @dataclass(frozen=True)

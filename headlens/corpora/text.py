@@ -6,14 +6,14 @@ import logging
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from headlens.corpora.sentence import Example, Sentence, Word
 from headlens.corpora.text_files import file_stem, open_text
-from headlens.errors import counted
+from headlens.errors import OptionError, counted
 
 logger = logging.getLogger(__name__)
 
@@ -93,3 +93,21 @@ def _character_class(*categories: str) -> str:
     """A regular expression's class of all characters of these Unicode categories; `re` itself knows none."""
     codes = [c for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) in categories]
     return "[" + "".join(f"\\U{c:08x}" for c in codes) + "]"
+
+
+def given_examples(texts: Sequence[str], translations: Sequence[str] = ()) -> list[Example]:
+    """Given sentences, with or without their translations; they have words, but no trees.
+
+    Raises:
+        OptionError: if a sentence has no words or the numbers of sentences and translations differ.
+    """
+    if translations and len(translations) != len(texts):
+        raise OptionError(
+            f"--target-text: {len(translations)} translations for {len(texts)} sentences.",
+            "Give one translation for each sentence.",
+        )
+    sources = [plain_sentence(t, f"sentence-{i}") for i, t in enumerate(texts, 1)]
+    targets = [plain_sentence(t, f"target-{i}") for i, t in enumerate(translations, 1)]
+    if not all(s.words for s in [*sources, *targets]):
+        raise OptionError("--text: a sentence has no words.", "Give some text.")
+    return [Example(s, targets[i] if targets else None) for i, s in enumerate(sources)]

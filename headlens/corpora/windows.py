@@ -7,12 +7,11 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import accumulate
-from typing import Literal, TypeVar
+from typing import TypeVar
 
 from headlens.corpora.alignment import UNALIGNED, Alignment
 from headlens.corpora.sentence import OUTSIDE, Sentence, Word
 
-LongSentences = Literal["skip", "window"]
 Encoded = TypeVar("Encoded")
 
 

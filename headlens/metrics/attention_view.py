@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -15,11 +15,10 @@ from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import largest
 from headlens.metrics.word_argmax import GatherPlan, plan, pointed_at
 from headlens.metrics.words import WordLevel, word_level, word_weights
+from headlens.options import Level
 
 # Columns that are cheaper to fetch one by one than with a pass over all weights.
 MOST_SPECIAL = 8
-
-Level = Literal["token", "word"]
 
 
 class Peak(NamedTuple):

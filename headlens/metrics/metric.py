@@ -13,7 +13,8 @@ from headlens.attention.contract import AttentionCall, Observer
 from headlens.attention.sites import Site
 from headlens.heads import STACKS, Head, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
-from headlens.metrics.attention_view import CallView, Level
+from headlens.metrics.attention_view import CallView
+from headlens.options import Level
 
 # One site's sums over a corpus: name -> array whose first axis is the head.
 Sums = Mapping[str, Array]

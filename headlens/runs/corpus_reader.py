@@ -10,10 +10,10 @@ from transformers import PreTrainedModel
 
 from headlens.attention.sites import Site, find_sites
 from headlens.corpora.batches import Batch, collate, token_budget_batches
+from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, SentenceEncoder
 from headlens.corpora.sentence import Example
-from headlens.corpora.windows import LongSentences
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel, tokenizer_of
 

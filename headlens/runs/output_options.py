@@ -6,19 +6,15 @@ from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
+from headlens.options import OUTPUT, option
+
 
 @dataclass(frozen=True)
 class OutputOptions:
-    """Where a run goes.
+    """The folder of a run, whether another run there is replaced, and whether it goes on with the run there."""
 
-    Args:
-        out: run folder; None for a new one below `runs/`.
-        overwrite: replace what a run left there, finished or not.
-        resume: go on with the run there that was interrupted.
-    """
-
-    out: Path | None = None
-    overwrite: bool = False
+    out: Path | None = option(None, "Run folder.", OUTPUT, metavar="DIR", shown="runs/<command>-<model>-<time>")
+    overwrite: bool = option(False, "Replace the run in that folder.", OUTPUT)
     resume: bool = False
 
 

@@ -10,11 +10,13 @@ from typing import Any
 
 from headlens.corpora.corpus_summary import CorpusSummary
 from headlens.errors import OutputError
-from headlens.models.loading import LoadedModel, ModelOptions, load
+from headlens.models.loading import LoadedModel, load
+from headlens.models.model_options import ModelOptions
 from headlens.runs.checkpoint import Checkpoint
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.folder import RunFolder
-from headlens.runs.mask_option import MaskOptions, under_mask
+from headlens.runs.mask_options import MaskOptions
+from headlens.runs.model_mask import mask_record, under_mask
 from headlens.runs.output_options import OutputOptions, arguments
 from headlens.runs.processes import Processes, process_group
 from headlens.runs.progress import Reporter, SilentReporter
@@ -140,7 +142,7 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
     """
     place: OutputOptions = request.place
     # What is wrong with a mask is told before anything is made.
-    facts = request.mask.facts() if hasattr(request, "mask") else {}
+    facts = mask_record(request.mask) if hasattr(request, "mask") else {}
     with ExitStack() as stack:
         processes = stack.enter_context(process_group())
         folder: RunFolder | None = None

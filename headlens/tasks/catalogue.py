@@ -16,7 +16,6 @@ from headlens.tasks.sentence_similarity import ParaphraseChoice, SentenceSimilar
 from headlens.tasks.task import Task
 from headlens.tasks.translation import Translation
 
-DEFAULT_TASK = "paraphrase"
 PARAPHRASES = Path(__file__).parent / "data" / "paraphrases.tsv"
 Layout = tuple[str, ...]
 

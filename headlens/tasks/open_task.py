@@ -9,10 +9,12 @@ from pathlib import Path
 from headlens.corpora.hub import READERS
 from headlens.corpora.text_files import ONLY_ONCE, is_no_file
 from headlens.errors import CorpusError, OptionError
-from headlens.tasks.catalogue import DEFAULT_TASK, QUOTED, Entry, find_task
+from headlens.tasks.catalogue import QUOTED, Entry, find_task
+from headlens.tasks.example_parsers import parse_columns
 from headlens.tasks.example_sources import ChainedExamples, RowExamples, TaskSource
 from headlens.tasks.row_readers import COMMAS, JSON, LINES, TABS, FileRows, HubRows, LineRows, RowSource
 from headlens.tasks.task import Task
+from headlens.tasks.task_options import DEFAULT_TASK, TaskData
 
 SOURCES = "Give a file .tsv, .csv, .jsonl or .json (also .gz), or hub:NAME."
 
@@ -71,6 +73,13 @@ def open_all(name: str, data: Sequence[str | Path] = (), options: DataOptions | 
         return open_task(name, data[0] if data else None, options)
     opened = [open_task(name, one, replace(options, limit=None))[1] for one in data]
     return find_task(name).task, ChainedExamples(tuple(opened), options.limit)
+
+
+def open_examples(data: TaskData, *, offline: bool = False) -> tuple[Task, TaskSource]:
+    """Returns a task and its examples as options name them; errors as in `open_task`."""
+    columns = parse_columns(",".join(data.columns)) if data.columns else {}
+    options = DataOptions(columns, data.data_split, data.limit, data.target, offline, data.min_words)
+    return open_all(data.task, data.data, options)
 
 
 def _open(entry: Entry, data: str | Path | None, options: DataOptions) -> RowSource:

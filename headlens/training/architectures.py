@@ -183,3 +183,8 @@ def _unknown(name: str, known: dict[str, Any]) -> OptionError:
     return OptionError(
         f"{PREFIX}{name} is no model.", f"New models: {', '.join(PREFIX + n for n in known)}; or {by_shape}."
     )
+
+
+def is_new(name: str) -> bool:
+    """Whether a name asks for a model with random weights, such as `new:bert-small`."""
+    return name.startswith(PREFIX)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Literal
 
 from headlens.errors import OptionError
+from headlens.options import BATCH_TOKENS, SEED, TRAINING, option
 
 Schedule = Literal["linear", "constant", "inverse-sqrt"]
 Precision = Literal["no", "bf16", "fp16"]
@@ -16,37 +17,25 @@ Precision = Literal["no", "bf16", "fp16"]
 class LoopOptions:
     """Length and step size of a training.
 
-    Args:
-        epochs: passes over the data; a part of one is allowed.
-        steps: updates; given, it overrules `epochs`.
-        batch_tokens: tokens of a batch in one process, padding included.
-        accumulate: batches of each process in one update.
-        learning_rate: the highest.
-        warmup: updates until it is reached; below 1 the share of all updates.
-        schedule: what follows: down to 0 in a line, the same throughout, or by the root of the update's number (Vaswani
-            et al. 2017, without the factor of the model's size).
-        weight_decay: of AdamW, on matrices; never on biases and norms.
-        clip: largest norm of the gradient; 0 leaves it as it is.
-        precision: type of the forward pass; parameters stay as they were loaded.
-        seed: of the order of the data and of dropout.
-        log_every: updates between rows of the log.
+    A schedule falls to 0 in a line, stays the same, or falls by the root of the update's number (Vaswani et al. 2017,
+    without the factor of the model's size). Weight decay is never on biases and norms.
 
     Raises:
         OptionError: if a number is out of range.
     """
 
-    epochs: float = 3.0
-    steps: int | None = None
-    batch_tokens: int = 2048
-    accumulate: int = 1
-    learning_rate: float = 5e-5
-    warmup: float = 0.06
-    schedule: Schedule = "linear"
-    weight_decay: float = 0.01
-    clip: float = 1.0
-    precision: Precision = "no"
-    seed: int = 0
-    log_every: int = 10
+    epochs: float = option(3.0, "Passes over the corpus.", TRAINING)
+    steps: int | None = option(None, "Updates, instead of --epochs.", TRAINING, metavar="N")
+    batch_tokens: int = option(2048, BATCH_TOKENS)
+    accumulate: int = option(1, "Batches of an update.", TRAINING, metavar="N")
+    learning_rate: float = option(5e-5, "The highest.", TRAINING)
+    warmup: float = option(0.06, "Updates until then; below 1 a share of all.", TRAINING)
+    schedule: Schedule = option("linear", "What follows.", TRAINING)
+    weight_decay: float = option(0.01, "Of AdamW, on matrices.", TRAINING)
+    clip: float = option(1.0, "Largest norm of a gradient; 0: any.", TRAINING)
+    precision: Precision = option("no", "Type of the forward pass.", TRAINING)
+    seed: int = option(0, SEED)
+    log_every: int = option(10, "Updates per row of log.csv.", TRAINING, metavar="N")
 
     def __post_init__(self) -> None:
         self._check_positive("epochs", "steps", "batch_tokens", "accumulate", "learning_rate", "log_every")
@@ -73,16 +62,12 @@ class LoopOptions:
 class TrainingOptions(LoopOptions):
     """Length, step size and rhythm of a training run, see `LoopOptions`.
 
-    Args:
-        evaluate_every: updates between evaluations; 0 for one at the end of every epoch.
-        patience: evaluations without a better one until training stops; 0 never stops early.
-
     Raises:
         OptionError: if a number is out of range.
     """
 
-    evaluate_every: int = 0
-    patience: int = 0
+    evaluate_every: int = option(0, "Updates between evaluations; 0: every epoch.", TRAINING, metavar="N")
+    patience: int = option(0, "Evaluations without a better one before the end; 0: any.", TRAINING, metavar="N")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -105,3 +90,9 @@ def learning_rate(options: TrainingOptions, step: int, total: int) -> float:
     if options.schedule == "linear":
         return options.learning_rate * (total - step) / max(total - warm, 1)
     return options.learning_rate
+
+
+def check_strength(strength: float, name: str = "--lambdas") -> None:
+    """Raise OptionError unless λ, the weight of a penalty, is a finite number of at least 0."""
+    if not 0 <= strength < float("inf"):
+        raise OptionError(f"{name} {strength} is not a finite number of 0 or more.", "Try 0.1.")

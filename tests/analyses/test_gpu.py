@@ -6,9 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.analyses.classify.analysis import ClassifyOptions, classify
+from headlens.analyses.classify.analysis import classify
+from headlens.analyses.classify.options import ClassifyOptions
 from headlens.corpora.sources import open_corpus
-from headlens.models.loading import Device, DType, ModelOptions, load
+from headlens.models.loading import load
+from headlens.models.model_options import Device, DType, ModelOptions
 
 pytestmark = pytest.mark.gpu
 

@@ -37,7 +37,8 @@ from headlens.metrics import TOKEN_METRICS
 from headlens.metrics.metric import Statistics
 from headlens.metrics.rare import RareWords
 from headlens.metrics.similarity import HeadSimilarity
-from headlens.metrics.syntax import DEFAULT_RELATIONS, Syntax
+from headlens.metrics.syntax import Syntax
+from headlens.options import DEFAULT_RELATIONS
 from headlens.runs.corpus_reader import CorpusReader
 
 TIERS = {

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from headlens.analyses.ablate.replay.head_sweep import SweepRecords, sweep
 from headlens.analyses.relevance.analysis import head_relevance
-from headlens.analyses.relevance.lrp.relevance_session import RULES
+from headlens.analyses.relevance.options import RULES
 from headlens.corpora.sources import open_corpus
 from headlens.heads import KEY_COLUMNS
 from headlens.models.loading import load

@@ -30,12 +30,14 @@ import torch
 from transformers import BertConfig, BertModel
 
 from headlens.analyses.sparsefinder.collection import collect
-from headlens.analyses.sparsefinder.fitting import FitOptions, fit_projections
-from headlens.analyses.sparsefinder.pareto_points import ParameterGrid, fit_site, pareto
+from headlens.analyses.sparsefinder.fitting import fit_projections
+from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
+from headlens.analyses.sparsefinder.pareto_points import fit_site, pareto
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
+from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.held_out import split_corpus
-from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.corpora.sources import open_corpus
 from headlens.models.loading import LoadedModel, load
 
 

@@ -17,9 +17,8 @@ from safetensors.torch import load_file, save_file
 from saved import build, save
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.ablate.pruning_options import STRATEGIES
+from headlens.analyses.ablate.options import STRATEGIES, ReplacementMode
 from headlens.tasks.catalogue import CATALOGUE
-from headlens_cli import head_options
 
 Headlens = Callable[..., Any]
 Tokenizer = PreTrainedTokenizerBase
@@ -126,7 +125,7 @@ def test_every_strategy_alone(run: Callable[..., Any], strategy: str) -> None:
     assert strategy in done.out
 
 
-@pytest.mark.parametrize("mode", get_args(get_args(head_options.ModeOption)[0]))
+@pytest.mark.parametrize("mode", get_args(ReplacementMode))
 def test_modes(run: Callable[..., Any], mode: str) -> None:
     done = run("--mode", mode, "--no-figures")
     assert done.code == 0, done.err

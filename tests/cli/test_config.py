@@ -11,15 +11,14 @@ import pytest
 import typer
 from tiers import rest_slow
 
-from headlens.analyses.ablate.recipe import AblateRequest
-from headlens.analyses.attend.recipe import AttendRequest
-from headlens.analyses.classify.recipe import ClassifyRequest
-from headlens.analyses.compact.recipe import CompactRequest
-from headlens.analyses.relevance.recipe import RelevanceRequest
-from headlens.analyses.training.task_recipe import FineTuneRequest
-from headlens.analyses.training.text_recipe import TrainRequest
+from headlens.analyses.ablate.options import AblateRequest
+from headlens.analyses.attend.options import AttendRequest
+from headlens.analyses.classify.options import ClassifyRequest
+from headlens.analyses.compact.options import CompactRequest
+from headlens.analyses.relevance.options import RelevanceRequest
+from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.runs.output_options import arguments
-from headlens.tasks.data_option import TaskData
+from headlens.tasks.task_options import TaskData
 from headlens_cli.app import app
 
 Headlens = Callable[..., Any]

@@ -15,7 +15,7 @@ from headlens.models.loading import load
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
 from headlens.tasks.open_task import DataOptions, open_task
-from headlens_cli.options import TaskName
+from headlens.tasks.task_options import TaskName
 
 Headlens = Callable[..., Any]
 SMALL = ("--steps", 6, "--batch-tokens", 200, "--log-every", 2, "--evaluate-every", 3, "--no-figures")

@@ -7,12 +7,13 @@ import pytest
 
 from headlens.corpora import sources
 from headlens.corpora.conllu import ConlluCorpus
+from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.hub import HubCorpus
 from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.parsers import Parser
 from headlens.corpora.sentence import ROOT, Corpus, Sentence, Word
-from headlens.corpora.sources import CorpusOptions, NamedCorpus, ParsedCorpus, open_corpus, refuse_unused
+from headlens.corpora.sources import NamedCorpus, ParsedCorpus, open_corpus, refuse_unused
 from headlens.corpora.table import TableCorpus
 from headlens.corpora.text import TextCorpus
 from headlens.errors import CorpusError, OptionError

@@ -19,7 +19,8 @@ from tiers import rest_slow
 from transformers import AlbertConfig, AutoModel, BertConfig, GPT2Config, MarianConfig, MarianModel, T5Config
 from transformers_attention import run_eagerly, unpadded
 
-from headlens.analyses.classify.analysis import ClassifyOptions, Frequencies, classify
+from headlens.analyses.classify.analysis import Frequencies, classify
+from headlens.analyses.classify.options import ClassifyOptions
 from headlens.corpora.batches import Batch
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.encoding import EncodedSequence

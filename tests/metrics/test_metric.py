@@ -26,11 +26,11 @@ from headlens.attention.sites import find_sites
 from headlens.heads import STACKS, HeadTable, Stack
 from headlens.metrics import TOKEN_METRICS
 from headlens.metrics.accumulator import Accumulator
-from headlens.metrics.attention_view import Level
 from headlens.metrics.metric import Metric, Statistics
 from headlens.metrics.rare import RareWords
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax
+from headlens.options import Level
 
 RELATIONS = ("amod", "nsubj")
 METRICS: tuple[Metric, ...] = (*TOKEN_METRICS, RareWords(), Syntax(RELATIONS))

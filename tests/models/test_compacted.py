@@ -21,7 +21,8 @@ from headlens.attention.sites import find_sites
 from headlens.errors import ModelError
 from headlens.heads import Head
 from headlens.interventions.compacting import compact, heads_of_model, refilled, save_compacted
-from headlens.models.loading import ModelOptions, load
+from headlens.models.loading import load
+from headlens.models.model_options import ModelOptions
 from headlens.weights.head_map_file import FILE, as_json, read_head_map
 
 NAMES = ["bert", "bert-classifier", "roberta", "distilbert", "electra", "bart", "marian", "albert", "albert-mlm"]

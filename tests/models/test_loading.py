@@ -20,7 +20,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, OptionError, UnsupportedModelError
 from headlens.models import loading
-from headlens.models.loading import LoadedModel, ModelOptions, choose_device, demo_folder, load
+from headlens.models.loading import LoadedModel, choose_device, demo_folder, load
+from headlens.models.model_options import ModelOptions
 
 
 def refused(name: str, options: ModelOptions | None = None) -> ModelError:

@@ -19,8 +19,8 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from headlens import memory as models_memory
-from headlens.analyses.classify.analysis import ClassifyOptions, Frequencies, classify
-from headlens.analyses.classify.roles import Thresholds
+from headlens.analyses.classify.analysis import Frequencies, classify
+from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.corpora.frequency import CorpusFrequency
 from headlens.corpora.sentence import Example
 from headlens.errors import ModelError, OutputError

@@ -3,10 +3,11 @@
 from collections import Counter
 from pathlib import Path
 
-from headlens.tasks.catalogue import DEFAULT_TASK, PARAPHRASES
+from headlens.tasks.catalogue import PARAPHRASES
 from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.examples import TextExample
 from headlens.tasks.open_task import open_task
+from headlens.tasks.task_options import DEFAULT_TASK
 
 
 def words(text: str) -> set[str]:

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from saved import build
 from torch import nn
 
-from headlens.analyses.training.text_training import TextOptions, evaluation
+from headlens.analyses.training.options import TextOptions
+from headlens.analyses.training.text_training import evaluation
 from headlens.corpora.collate import IGNORED
 from headlens.corpora.demo import demo_corpus
 from headlens.errors import CorpusError, OptionError

@@ -12,14 +12,13 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.pruning_options import (
+from headlens.analyses.ablate.options import AblationOptions, PruneOptions, StrategyName
+from headlens.analyses.ablate.pruning_experiment import (
     NONE,
     PRUNING_COLUMNS,
     ImportanceEstimator,
     PrunedModel,
-    PruneOptions,
     RankingScorer,
-    StrategyName,
     evaluated,
     interval,
     make_strategy,
@@ -27,7 +26,7 @@ from headlens.analyses.ablate.pruning_options import (
     wanted_choices,
 )
 from headlens.analyses.ablate.scorers import CachedScore, CachedScorer, ImportanceScorer, Scorer, in_order
-from headlens.analyses.ablate.single_heads import AblationOptions, paired_comparison
+from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.ablate.strategies import Choice, pruning_counts
 from headlens.analyses.ablate.sweep import TaskSweep
 from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,54 +16,23 @@ import pandas as pd
 from headlens.analyses.ablate.example_records import example_table, write_arrays
 from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.many_heads import PruningExperiment
-from headlens.analyses.ablate.pruning_options import PRUNING_COLUMNS, PruneOptions
-from headlens.analyses.ablate.replay.replacement import Mode
+from headlens.analyses.ablate.options import AblateRequest, Mode
+from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
 from headlens.analyses.ablate.report import write_ablation
-from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, AblationOptions, ablate, chosen_metric
+from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate, chosen_metric
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.notes import cut_translations, record_notes
-from headlens.errors import OptionError, counted
-from headlens.models.loading import DEMO, LoadedModel, ModelOptions
-from headlens.runs.mask_option import MaskOptions
+from headlens.errors import counted
+from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_label, model_record
-from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.tasks.data_option import TaskData
 from headlens.tasks.evaluation import EvaluationOptions, estimates
 from headlens.tasks.example_sources import TaskSource
+from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import check_head, other_names
-
-
-@dataclass(frozen=True)
-class AblateRequest:
-    """What `headlens ablate` is asked for.
-
-    Args:
-        models: one model or two, by name.
-        data: the task and its examples.
-        options: how heads are taken out, and what is measured.
-        pruning: how many heads at once, and how they are chosen.
-        mask: where queries may look.
-        model_options: how the models are loaded.
-        figures: whether figures are drawn; `headlens report` draws them later from the tables.
-        place: where the run goes.
-    """
-
-    models: tuple[str, ...] = (DEMO,)
-    data: TaskData = field(default_factory=TaskData)
-    options: AblationOptions = field(default_factory=AblationOptions)
-    pruning: PruneOptions = field(default_factory=PruneOptions)
-    mask: MaskOptions = field(default_factory=MaskOptions)
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    figures: bool = True
-    place: OutputOptions = field(default_factory=OutputOptions)
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.models) <= 2:
-            raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
 
 
 @dataclass(frozen=True)
@@ -104,7 +73,7 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
         SelfCheckError: if taking heads out has no effect.
     """
     with open_run("ablate", request.models[0], request, reporter) as run:
-        task, source = request.data.open(offline=request.model_options.offline)
+        task, source = open_examples(request.data, offline=request.model_options.offline)
         metric = chosen_metric(task, request.options.metric)
         for name in request.models[1:]:
             # What is wrong with it is told before the first model is swept.

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.replay.replacement import Mode
+from headlens.analyses.ablate.options import AblationOptions, Mode
 from headlens.analyses.ablate.sweep import TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.errors import OptionError
@@ -26,42 +26,6 @@ ABLATION_COLUMNS = [
     *("model", "task", "metric", "mode", *KEY_COLUMNS),
     *("n", "baseline", "value", "delta", "ci_low", "ci_high", "p_value", "p_holm"),
 ]
-
-
-@dataclass(frozen=True)
-class AblationOptions:
-    """How heads are taken out, and how the task is measured then.
-
-    Args:
-        mode: what a head's output is replaced by: `zero`, its `mean` over the data, or that of `uniform` attention.
-        keep_only: also take out all heads of a layer but one (Michel et al. 2019, section 3.3).
-        metric: of the task; None for its main one.
-        replicates: bootstrap samples.
-        seed: of the bootstrap, and of what else is drawn.
-        batch_tokens: tokens of a batch, padding included; None for what suits the device.
-
-    Raises:
-        OptionError: if a number is out of range.
-    """
-
-    mode: Mode = "zero"
-    keep_only: bool = False
-    metric: str | None = None
-    replicates: int = 10_000
-    seed: int = 0
-    batch_tokens: int | None = None
-
-    def __post_init__(self) -> None:
-        for option, value in (("replicates", self.replicates), ("batch-tokens", self.batch_tokens)):
-            if value is not None and value < 1:
-                raise OptionError(f"--{option} {value} is not a positive number.", "Give 1 or more.")
-        if self.mode == "keep-only":
-            raise OptionError("keep-only is no mode of its own.", "Give --keep-only beside --mode.")
-
-    @property
-    def modes(self) -> list[Mode]:
-        """Modes of the ablation sweeps, in the order they are run: `mode`, then `keep-only` if it is asked for."""
-        return [self.mode, "keep-only"] if self.keep_only else [self.mode]
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.options import Mode
 from headlens.analyses.ablate.replay.head_ablation import BATCH_TOKENS, Replay
 from headlens.analyses.ablate.replay.head_sweep import SweepRecords, concatenate_records, sweep_batch
-from headlens.analyses.ablate.replay.replacement import HeadMeans, Mode
+from headlens.analyses.ablate.replay.replacement import HeadMeans
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.attention.contract import BatchTokens
 from headlens.attention.padding import real_tokens

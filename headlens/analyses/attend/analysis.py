@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headlens.analyses.attend.options import Selection
 from headlens.attention.capture import Capture
 from headlens.attention.contract import BatchTokens
 from headlens.attention.session import AttentionSession
@@ -16,12 +17,11 @@ from headlens.corpora.batches import Batch, collate
 from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import unit_forms
 from headlens.corpora.sentence import Corpus, Example
-from headlens.corpora.text import plain_sentence
-from headlens.errors import CorpusError, OptionError
-from headlens.heads import Head, Stack
-from headlens.metrics.attention_view import Level
+from headlens.errors import CorpusError
+from headlens.heads import Stack
 from headlens.metrics.words import WordLevel, word_level, word_weights
 from headlens.models.loading import LoadedModel
+from headlens.options import Level
 from headlens.runs.corpus_reader import CorpusReader
 
 _SHORTEST, _LONGEST = 8, 20  # tokens of a sentence that can be looked at
@@ -40,45 +40,6 @@ class AttentionMaps:
     example: Example
     weights: dict[Stack, Tensor]
     labels: dict[Stack, tuple[list[str], list[str]]]
-
-
-@dataclass(frozen=True)
-class Selection:
-    """Which heads to look at; None takes all.
-
-    Args:
-        stack: one stack.
-        layer: one layer of every stack looked at.
-        head: one head of that layer.
-    """
-
-    stack: Stack | None = None
-    layer: int | None = None
-    head: int | None = None
-
-    def check(self, heads: Sequence[Head]) -> None:
-        """Refuse a selection that no head fits.
-
-        Raises:
-            OptionError: with the range that would do.
-        """
-        stacks = list(dict.fromkeys(h.stack for h in heads))
-        if self.stack is not None and self.stack not in stacks:
-            raise OptionError(
-                f"--stack {self.stack}: the model was run on: {', '.join(stacks)}.",
-                "Choose one of these; decoder and cross need a translation (--target-text).",
-            )
-        own = [h for h in heads if self.stack in (None, h.stack)]
-        for name, wanted, found in (
-            ("layer", self.layer, {h.layer for h in own}),
-            ("head", self.head, {h.head for h in own if self.layer in (None, h.layer)}),
-        ):
-            if wanted is not None and wanted not in found:
-                raise OptionError(f"--{name} {wanted} is out of range.", f"Choose {_span(found)}; both count from 0.")
-
-    def takes(self, stack: Stack) -> bool:
-        """Whether heads of this stack are selected; without a selected stack all are."""
-        return self.stack in (None, stack)
 
 
 def attend(
@@ -117,24 +78,6 @@ def attend(
     return found
 
 
-def examples_of(texts: Sequence[str], translations: Sequence[str] = ()) -> list[Example]:
-    """Given sentences, with or without their translations; they have words, but no trees.
-
-    Raises:
-        OptionError: if a sentence has no words or the numbers of sentences and translations differ.
-    """
-    if translations and len(translations) != len(texts):
-        raise OptionError(
-            f"--target-text: {len(translations)} translations for {len(texts)} sentences.",
-            "Give one translation for each sentence.",
-        )
-    sources = [plain_sentence(t, f"sentence-{i}") for i, t in enumerate(texts, 1)]
-    targets = [plain_sentence(t, f"target-{i}") for i, t in enumerate(translations, 1)]
-    if not all(s.words for s in [*sources, *targets]):
-        raise OptionError("--text: a sentence has no words.", "Give some text.")
-    return [Example(s, targets[i] if targets else None) for i, s in enumerate(sources)]
-
-
 def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
     """The first sentence of 8 to 20 tokens that the model can read, with its translation; None if there is none."""
     feed = None
@@ -149,11 +92,6 @@ def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
 def label_lists(maps: AttentionMaps) -> dict[str, dict[str, list[str]]]:
     """The texts of queries and keys by stack."""
     return {stack: {"queries": queries, "keys": keys} for stack, (queries, keys) in maps.labels.items()}
-
-
-def _span(numbers: set[int]) -> str:
-    """What can be chosen: `0 to 11`, or `0, 2, 3` where heads were cut out."""
-    return f"0 to {max(numbers)}" if len(numbers) == max(numbers) + 1 else ", ".join(map(str, sorted(numbers)))
 
 
 def _stacked(maps: Mapping[Site, Tensor]) -> Tensor:

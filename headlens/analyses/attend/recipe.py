@@ -2,58 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from headlens.analyses.attend.analysis import AttentionMaps, Selection, attend, examples_of, label_lists
+from headlens.analyses.attend.analysis import AttentionMaps, attend, label_lists
 from headlens.analyses.attend.figures import attention_maps
+from headlens.analyses.attend.options import AttendRequest, Selection
 from headlens.analyses.attend.stored_maps import write_maps
-from headlens.corpora.sentence import Example
+from headlens.corpora.text import given_examples
 from headlens.heads import Stack
-from headlens.metrics.attention_view import Level
-from headlens.models.loading import DEMO, ModelOptions
 from headlens.runs.folder import RunFolder
-from headlens.runs.mask_option import MaskOptions
 from headlens.runs.model_record import model_record
-from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import open_run
-
-
-@dataclass(frozen=True)
-class AttendRequest:
-    """What `headlens attend` is asked for.
-
-    Args:
-        text: sentences.
-        target_text: their translations, one for each sentence, or none.
-        model: by name.
-        selection: which heads are drawn; the maps of all are kept.
-        level: tokens or words.
-        mask: where queries may look.
-        model_options: how the model is loaded.
-        place: where the run goes.
-    """
-
-    text: tuple[str, ...]
-    target_text: tuple[str, ...] = ()
-    model: str = DEMO
-    selection: Selection = field(default_factory=Selection)
-    level: Level = "token"
-    mask: MaskOptions = field(default_factory=MaskOptions)
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    place: OutputOptions = field(default_factory=OutputOptions)
-
-    def examples(self) -> list[Example]:
-        """Sentences with words, without trees.
-
-        Raises:
-            OptionError: if a sentence has no words or the numbers of sentences and translations differ.
-        """
-        return examples_of(self.text, self.target_text)
 
 
 @dataclass(frozen=True)
@@ -75,7 +39,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
     Raises:
         InputError: whatever is wrong with what was asked for.
     """
-    examples = request.examples()
+    examples = given_examples(request.text, request.target_text)
     with open_run("attend", request.model, request, reporter) as run:
         loaded = run.load(request.model, request.model_options)
         with run.masked(loaded, request.mask):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Literal
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from headlens.analyses.classify.roles import Thresholds
+from headlens.analyses.classify.options import ClassifyOptions
 from headlens.analyses.classify.tables import add_relevance, head_tables
 from headlens.analyses.notes import annotation_notes, encoding_notes
 from headlens.analyses.relevance.analysis import HeadRelevances
@@ -22,60 +21,20 @@ from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.frequency import Frequency
-from headlens.corpora.relations import normalise
 from headlens.corpora.sentence import Corpus, Example
-from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError, NoHeadsError, OptionError
 from headlens.heads import HeadTable, Stack
 from headlens.metrics import TOKEN_METRICS
 from headlens.metrics.accumulator import Array
-from headlens.metrics.attention_view import Level
 from headlens.metrics.metric import Statistics
 from headlens.metrics.rare import RareWords
 from headlens.metrics.similarity import HeadSimilarity
-from headlens.metrics.syntax import (
-    DEFAULT_RELATIONS,
-    Syntax,
-    count_offsets,
-    most_frequent_offsets,
-)
+from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets
 from headlens.models.loading import LoadedModel
+from headlens.options import DEFAULT_RELATIONS
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.pass_state import PassState
-
-SimilarityMode = Literal["sample", "all", "off"]
-
-
-@dataclass(frozen=True)
-class ClassifyOptions:
-    """What `classify` measures and when a head gets a role.
-
-    Args:
-        relations: dependency relations by UD name (a ClearNLP name is taken for its UD counterpart).
-        thresholds: from where on a head holds a role.
-        level: whether token metrics look at tokens or at words.
-        exclude_self: leave a word's attention to itself out of the syntactic accuracy.
-        similarity: distances between heads from one query token per sentence, from all, or not at all.
-        batch_tokens: tokens of a batch, padding included.
-        seed: chooses the query tokens of sampled similarity.
-        long_sentences: whether sentences longer than the model reads are left out or cut into windows.
-        kernel: "eager" runs the model's own attention, bit for bit; "fast" differs from it by rounding, so that a head
-            that attends to two tokens equally to the seventh digit may point at the other one.
-    """
-
-    relations: tuple[str, ...] = DEFAULT_RELATIONS
-    thresholds: Thresholds = field(default_factory=Thresholds)
-    level: Level = "token"
-    exclude_self: bool = False
-    similarity: SimilarityMode = "sample"
-    batch_tokens: int = 2048
-    seed: int = 0
-    long_sentences: LongSentences = "skip"
-    kernel: Literal["fast", "eager"] = "fast"
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
 
 
 @dataclass(frozen=True)

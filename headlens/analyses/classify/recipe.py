@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,67 +11,25 @@ import pandas as pd
 
 from headlens.analyses.attend.analysis import AttentionMaps, attend, label_lists, shown_example
 from headlens.analyses.attend.stored_maps import write_maps
-from headlens.analyses.classify.analysis import Classification, ClassifyOptions, Frequencies, check_relations, classify
+from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify
+from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.parsing import keep_trees
 from headlens.analyses.classify.report import write_classification
 from headlens.analyses.classify.roles import count_families
-from headlens.analyses.relevance.analysis import ReadingOptions, RelevanceOptions, head_relevance
+from headlens.analyses.relevance.analysis import head_relevance
+from headlens.analyses.relevance.options import ReadingOptions
 from headlens.analyses.relevance.target_option import choose_target
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.frequency import Frequency, make_frequency
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import CorpusOptions, ParsedCorpus, open_corpus, refuse_unused
+from headlens.corpora.sources import ParsedCorpus, open_corpus, refuse_unused
 from headlens.corpora.token_offsets import Side
-from headlens.errors import OptionError
-from headlens.models.loading import DEMO, LoadedModel, ModelOptions
+from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.folder import RunFolder
-from headlens.runs.mask_option import MaskOptions
 from headlens.runs.model_record import model_label, model_record
-from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-
-
-@dataclass(frozen=True)
-class ClassifyRequest:
-    """What `headlens classify` is asked for.
-
-    Args:
-        models: one model or two, by name.
-        corpus: where the sentences come from.
-        corpus_options: how they are read.
-        parser: where their trees come from.
-        frequency: `wordfreq:LANG`, `corpus`, a file, or `none`; for the source side.
-        target_frequency: the same for the target side.
-        baseline_corpus: where the syntactic baseline is chosen; None for the corpus itself.
-        options: what is measured.
-        relevance: whether relevance is measured too, in a pass of its own.
-        relevance_options: rule and target of relevance.
-        mask: where queries may look.
-        model_options: how the models are loaded.
-        figures: whether figures are drawn; `headlens report` draws them later from the tables.
-        place: where the run goes.
-    """
-
-    models: tuple[str, ...] = (DEMO,)
-    corpus: str = DEMO
-    corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
-    parser: str = "gold"
-    frequency: str = "wordfreq:en"
-    target_frequency: str = "none"
-    baseline_corpus: str | None = None
-    options: ClassifyOptions = field(default_factory=ClassifyOptions)
-    relevance: bool = False
-    relevance_options: RelevanceOptions = field(default_factory=RelevanceOptions)
-    mask: MaskOptions = field(default_factory=MaskOptions)
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    figures: bool = True
-    place: OutputOptions = field(default_factory=OutputOptions)
-
-    def __post_init__(self) -> None:
-        if not 1 <= len(self.models) <= 2:
-            raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
 
 
 @dataclass(frozen=True)

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from headlens.errors import OptionError
+from headlens.analyses.classify.options import Thresholds
 from headlens.heads import KEY_COLUMNS, HeadTable
-from headlens.metrics.accumulator import Array
-
-MarginKind = Literal["absolute", "relative"]
 
 
 class Role(NamedTuple):
@@ -22,45 +18,6 @@ class Role(NamedTuple):
 
     label: str
     margin: float
-
-
-@dataclass(frozen=True)
-class Thresholds:
-    """From where on a head holds a role; shares are of query tokens or words.
-
-    Args:
-        positional: share of one non-zero offset (Voita et al.: 0.90).
-        diagonal: share of offset 0, for the role `self`.
-        margin: how much a syntactic head's accuracy must exceed the baseline's.
-        margin_kind: "absolute" adds the margin to the baseline, "relative" multiplies it by 1 + margin.
-        min_instances: relations with fewer instances give no role, nor does anything measured on fewer tokens or words.
-        rare: share of query words that point at the rarest word.
-        separator: mean attention mass on separator and end-of-sentence tokens.
-        broad: normalised entropy.
-
-    Raises:
-        OptionError: for a threshold that is not a number, or an infinite margin; nothing would be above it.
-    """
-
-    positional: float = 0.90
-    diagonal: float = 0.90
-    margin: float = 0.10
-    margin_kind: MarginKind = "absolute"
-    min_instances: int = 30
-    rare: float = 0.50
-    separator: float = 0.50
-    broad: float = 0.90
-
-    def __post_init__(self) -> None:
-        for name in ("positional", "diagonal", "margin", "rare", "separator", "broad"):
-            value = getattr(self, name)
-            if math.isnan(value) or (name == "margin" and math.isinf(value)):
-                raise OptionError(f"--{name} {value} is not a finite number.", "Give one such as 0.1 or 0.9.")
-
-    def syntactic(self, baseline: Array) -> Array:
-        """Accuracy a syntactic head needs, given the baseline's."""
-        bound: Array = baseline + self.margin if self.margin_kind == "absolute" else baseline * (1 + self.margin)
-        return bound
 
 
 def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:

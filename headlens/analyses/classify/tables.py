@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pandas as pd
 
-from headlens.analyses.classify.roles import Thresholds, label, mark_syntactic
+from headlens.analyses.classify.options import Thresholds
+from headlens.analyses.classify.roles import label, mark_syntactic
 from headlens.heads import KEY_COLUMNS, HeadTable
 from headlens.metrics.metric import Statistics
 from headlens.metrics.positions import Positions, positional

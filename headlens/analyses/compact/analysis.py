@@ -33,19 +33,6 @@ TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.float16: 1e-2, tor
 
 
 @dataclass(frozen=True)
-class MeasureOptions:
-    """How outputs and times are compared.
-
-    Args:
-        batch_tokens: tokens of a batch, padding included.
-        rounds: how often every batch is run and timed.
-    """
-
-    batch_tokens: int = 2048
-    rounds: int = 7
-
-
-@dataclass(frozen=True)
 class Difference:
     """How far the outputs of two models are apart.
 

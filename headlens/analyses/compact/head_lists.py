@@ -15,15 +15,6 @@ _YES, _NO = ("true", "1", "yes"), ("false", "0", "no", "")
 Row = dict[str, str]
 
 
-def parse_heads(names: Sequence[str]) -> list[Head]:
-    """Heads by name, each once.
-
-    Raises:
-        OptionError: if a name is none of a head.
-    """
-    return list(dict.fromkeys(Head.parse(name) for name in names))
-
-
 def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
     """The heads that a file says are removed.
 

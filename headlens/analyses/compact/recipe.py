@@ -6,7 +6,7 @@ import copy
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,76 +17,29 @@ from transformers import PreTrainedModel
 from headlens.analyses.compact.analysis import (
     Difference,
     Inputs,
-    MeasureOptions,
     Size,
     compact_table,
     difference_to_masked,
     model_inputs,
     seconds_per_forward,
 )
-from headlens.analyses.compact.head_lists import parse_heads, read_heads
+from headlens.analyses.compact.head_lists import read_heads
+from headlens.analyses.compact.options import CompactRequest
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
-from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
+from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import OptionError, OutputError, counted
 from headlens.files import output_errors
-from headlens.heads import Head
+from headlens.heads import Head, parse_heads
 from headlens.interventions.compacting import Compaction, compact, refilled, save_compacted
-from headlens.models.loading import DEMO, LoadedModel, ModelOptions, load, quiet
+from headlens.models.loading import LoadedModel, load, quiet
+from headlens.models.model_options import ModelOptions
 from headlens.runs.model_record import model_record
-from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.weights.head_map_file import FILE
 
 _CONFIG = "config.json"
-
-
-@dataclass(frozen=True)
-class CompactRequest:
-    """What `headlens compact` is asked for.
-
-    Args:
-        model: by name; one that was compacted before may lose more heads.
-        heads: by name, in the numbers of the original model.
-        from_file: a table or list that names them, see `read_heads`.
-        where: which rows of the table count.
-        stock: write the original shape with zeros in place of the heads, for plain `from_pretrained`.
-        corpus: what outputs and times are compared on.
-        corpus_options: how it is read.
-        measure: how they are compared.
-        model_options: how the model is loaded.
-        place: where the folder goes.
-    """
-
-    model: str = DEMO
-    heads: tuple[str, ...] = ()
-    from_file: Path | None = None
-    where: tuple[str, ...] = ()
-    stock: bool = False
-    corpus: str = DEMO
-    corpus_options: CorpusOptions = field(default_factory=lambda: CorpusOptions(limit=200))
-    measure: MeasureOptions = field(default_factory=MeasureOptions)
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    place: OutputOptions = field(default_factory=OutputOptions)
-
-    def chosen(self) -> list[Head]:
-        """The heads to remove.
-
-        Raises:
-            OptionError: if there are none, or what names them cannot be read.
-        """
-        if self.from_file is not None and self.heads:
-            raise OptionError("--heads and --from both name heads.", "Give one of them.")
-        if self.from_file is not None:
-            return read_heads(self.from_file, self.where)
-        if self.where:
-            raise OptionError("--where chooses rows of a table.", "Name the table with --from.")
-        if not self.heads:
-            raise OptionError(
-                "No heads to cut out were given.", "Name them with --heads encoder.3.1,encoder.4.0 or --from FILE."
-            )
-        return parse_heads(self.heads)
 
 
 @dataclass(frozen=True)
@@ -112,6 +65,25 @@ class CompactRun:
         }
 
 
+def chosen_heads(request: CompactRequest) -> list[Head]:
+    """The heads to remove.
+
+    Raises:
+        OptionError: if there are none, or what names them cannot be read.
+    """
+    if request.from_file is not None and request.heads:
+        raise OptionError("--heads and --from both name heads.", "Give one of them.")
+    if request.from_file is not None:
+        return read_heads(request.from_file, request.where)
+    if request.where:
+        raise OptionError("--where chooses rows of a table.", "Name the table with --from.")
+    if not request.heads:
+        raise OptionError(
+            "No heads to cut out were given.", "Name them with --heads encoder.3.1,encoder.4.0 or --from FILE."
+        )
+    return parse_heads(request.heads)
+
+
 def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> CompactRun:
     """Cut the heads out, save the model, read it again, compare it with the masked one, write the folder.
 
@@ -119,7 +91,7 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
         InputError: whatever is wrong with what was asked for; no half of a model is left.
         SelfCheckError: if the smaller model computes something else than the masked one; it is not written then.
     """
-    heads = request.chosen()
+    heads = chosen_heads(request)
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target)
     _refuse_models_folder(request)
     with open_run("compact", request.model, request, reporter) as run:

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.training.task_training import freeze_unused
-from headlens.analyses.training.training_callbacks import TrainingCallbacks, check_strength
+from headlens.analyses.training.training_callbacks import TrainingCallbacks
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.attach_edit import attach_edit
 from headlens.errors import OptionError
@@ -29,10 +29,10 @@ from headlens.interventions.learned_mask import (
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.interventions.mask_distributions import MaskDistribution
 from headlens.models.loading import LoadedModel
-from headlens.runs.mask_option import read_layers
+from headlens.runs.mask_options import read_layers
 from headlens.tasks.task import Task
 from headlens.training.frozen_parts import freeze
-from headlens.training.hyperparameters import TrainingOptions
+from headlens.training.hyperparameters import TrainingOptions, check_strength
 from headlens.training.loop import Trainer
 from headlens.training.mask_objective import MASK, MaskSparsityObjective, mask_log_columns
 from headlens.training.objectives import moved
@@ -43,7 +43,7 @@ _FASTEST = 0.5
 
 
 @dataclass(frozen=True)
-class DamOptions:
+class MaskLearningOptions:
     """What mask is learned, and how.
 
     Args:
@@ -122,7 +122,7 @@ def learn_mask(
     loaded: LoadedModel,
     lesson: TrainingSet,
     strength: float,
-    options: DamOptions | None = None,
+    options: MaskLearningOptions | None = None,
     training: TrainingOptions | None = None,
     how: TrainingCallbacks | None = None,
     scope: Scope | None = None,
@@ -144,7 +144,7 @@ def learn_mask(
     Raises:
         OptionError: if λ is negative, or the model has no encoder or lacks the parts that are named.
     """
-    options, training, how = options or DamOptions(), training or TrainingOptions(), how or TrainingCallbacks()
+    options, training, how = options or MaskLearningOptions(), training or TrainingOptions(), how or TrainingCallbacks()
     check_strength(strength)
     model = _frozen_copy(loaded, options)
     network = lesson.task.network(model)
@@ -172,7 +172,7 @@ def learn_mask(
 def unmasked(
     loaded: LoadedModel,
     lesson: TrainingSet,
-    options: DamOptions | None = None,
+    options: MaskLearningOptions | None = None,
     training: TrainingOptions | None = None,
     how: TrainingCallbacks | None = None,
 ) -> PreTrainedModel:
@@ -185,7 +185,7 @@ def unmasked(
         training: length, step size, rhythm.
         how: progress, and what is kept for going on after an interruption.
     """
-    options, training = options or DamOptions(), training or TrainingOptions()
+    options, training = options or MaskLearningOptions(), training or TrainingOptions()
     model = _frozen_copy(loaded, options)
     torch.manual_seed(training.seed)
     lesson.teach(model, training, how)
@@ -193,14 +193,14 @@ def unmasked(
     return model
 
 
-def trains_weights(loaded: LoadedModel, lesson: TrainingSet, options: DamOptions) -> bool:
+def trains_weights(loaded: LoadedModel, lesson: TrainingSet, options: MaskLearningOptions) -> bool:
     """Whether any part of the model is trained beside the mask."""
     model = _frozen_copy(loaded, options)
     lesson.freeze_unused(model)
     return any(p.requires_grad for p in model.parameters())
 
 
-def _frozen_copy(loaded: LoadedModel, options: DamOptions) -> PreTrainedModel:
+def _frozen_copy(loaded: LoadedModel, options: MaskLearningOptions) -> PreTrainedModel:
     """To be trained, but for the parts that are frozen."""
     model = copy.deepcopy(loaded.model)
     freeze(model, options.freeze or ())
@@ -214,7 +214,7 @@ def _release(model: PreTrainedModel, loaded: LoadedModel) -> None:
 
 
 def made_mask(
-    network: PreTrainedModel, options: DamOptions, scope: Scope | None = None, draws: int = 1
+    network: PreTrainedModel, options: MaskLearningOptions, scope: Scope | None = None, draws: int = 1
 ) -> LearnedAttentionMask:
     """A mask for a model, before it is trained; the layers are those of the options.
 

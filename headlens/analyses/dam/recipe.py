@@ -2,89 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.dam.learning import DamOptions, made_mask
+from headlens.analyses.dam.learning import made_mask
+from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.report import write_dam
 from headlens.analyses.dam.sweep import DamSweep, MaskOutcome, forget_masks
 from headlens.analyses.dam.tables import LearnedMask
-from headlens.analyses.training.new_models import is_new, made_new
+from headlens.analyses.training.new_models import made_new
+from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
+from headlens.analyses.training.options import TextOptions
 from headlens.analyses.training.sweep import SweepRun, told_once
-from headlens.analyses.training.text_training import TextOptions
-from headlens.analyses.training.training_callbacks import TrainingCallbacks, check_strength
-from headlens.analyses.training.training_set_options import OpenedTraining, TrainingSetOptions
-from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.analyses.training.training_callbacks import TrainingCallbacks
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.corpora.sources import open_corpus
 from headlens.errors import OptionError
-from headlens.models.loading import DEMO, LoadedModel, ModelOptions
+from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_record
-from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.tasks.catalogue import DEFAULT_TASK
-from headlens.tasks.data_option import TaskData
 from headlens.tasks.reader import Reader
-from headlens.training.architectures import PREFIX
-from headlens.training.hyperparameters import LoopOptions, TrainingOptions
+from headlens.training.architectures import PREFIX, is_new
 
 _UNDECIDED = 0.1  # share of the numbers from which on a note is due
-
-
-@dataclass(frozen=True)
-class DamRequest:
-    """What `headlens train-dam` is asked for.
-
-    Args:
-        model: a checkpoint by name, or `new:NAME` for random weights, whose vocabulary is learned from the corpus.
-        lesson: the task, and what the model is trained and measured on; its texts are as long as the mask.
-        dam: the mask; where nothing is said of freezing, the embedded task freezes all weights, for its examples are
-            too few to train them.
-        lambdas: strengths of the penalty, a run each.
-        window: w of the neighbourhood in tables.
-        vocabulary: pieces of a new model's own vocabulary.
-        training: length, step size, rhythm.
-        model_options: how the model is loaded, and the device.
-        figures: whether figures are drawn.
-        place: where the run goes.
-
-    Raises:
-        OptionError: if a number is out of range.
-    """
-
-    model: str = DEMO
-    lesson: TrainingSetOptions = field(default_factory=lambda: TrainingSetOptions(TaskData(DEFAULT_TASK)))
-    dam: DamOptions = field(default_factory=DamOptions)
-    lambdas: tuple[float, ...] = (1e-3, 1e-2, 1e-1)
-    window: int = 1
-    vocabulary: int = 8000
-    training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    figures: bool = True
-    place: OutputOptions = field(default_factory=OutputOptions)
-
-    def __post_init__(self) -> None:
-        if not self.lambdas:
-            raise OptionError("No penalty is given.", "Name some with --lambdas.")
-        for strength in self.lambdas:
-            check_strength(strength)
-        if self.window < 1:
-            raise OptionError(f"--window {self.window} is no neighbourhood.", "Give 1 or more.")
-        if is_new(self.model) and self.lesson.data.task != "mlm":
-            raise OptionError(f"{self.model} learns masked tokens.", "Give --task mlm, or a checkpoint.")
-
-    @property
-    def options(self) -> TrainingOptions:
-        """Of every training; nothing is evaluated before its end."""
-        return self.training.of_loop()
-
-    @property
-    def resolved_dam(self) -> DamOptions:
-        """Options of the mask with frozen parts filled in: by default all for the embedded task, none for others."""
-        if self.dam.freeze is not None:
-            return self.dam
-        return replace(self.dam, freeze=("all",) if self.lesson.embedded else ())
 
 
 def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
@@ -97,12 +40,12 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
     with open_run("train-dam", request.model.removeprefix(PREFIX), request, reporter) as run:
         if request.place.overwrite and run.writes:
             forget_masks(run.path)
-        lesson = replace(request.lesson, longest=request.dam.mask.longest)
-        opened = lesson.open(run, _loaded(request, run), seed, offline=offline)
+        lesson = replace(request.lesson, longest=request.dam.longest)
+        opened = open_training_set(lesson, run, _loaded(request, run), seed, offline=offline)
         # What is wrong with the mask is told before anything is measured.
         _check_longest(request, opened)
-        made_mask(opened.lesson.task.network(opened.loaded.model), request.resolved_dam)
-        sweep = DamSweep(run, opened.loaded, opened.lesson, request.lambdas, request.resolved_dam, request.options)
+        made_mask(opened.lesson.task.network(opened.loaded.model), request.learning)
+        sweep = DamSweep(run, opened.loaded, opened.lesson, request.lambdas, request.learning, request.options)
         outcomes = sweep.outcomes()
         tables = sweep.tables(outcomes, request.window) if run.writes else {}
         measured = told_once(outcomes[0].notes, [(o.run, o.notes) for o in outcomes])
@@ -122,7 +65,7 @@ def _loaded(request: DamRequest, run: Run) -> LoadedModel:
     corpus = open_corpus(
         data.corpus, CorpusOptions(None, data.column, None, data.split, data.data.limit, options.offline)
     )
-    longest, halves = request.dam.mask.longest, data.next_sentence
+    longest, halves = request.dam.longest, data.next_sentence
     text = TextOptions("mlm", vocabulary=request.vocabulary, longest=longest, next_sentence=halves)
     made = made_new(run, request.model, corpus, text, request.training.seed, options.device)
     return LoadedModel(request.model, made.model, made.tokenizer, None)
@@ -133,7 +76,7 @@ def _updates(request: DamRequest, run: Run, opened: OpenedTraining) -> int:
 
 
 def _check_longest(request: DamRequest, opened: OpenedTraining) -> None:
-    limit, longest = Reader.of(opened.loaded, opened.lesson.task.labels).limit, request.dam.mask.longest
+    limit, longest = Reader.of(opened.loaded, opened.lesson.task.labels).limit, request.dam.longest
     if limit is not None and longest > limit:
         raise OptionError(
             f"--longest {longest} is more than the {limit} tokens that {opened.loaded.short_name} reads.",
@@ -142,7 +85,7 @@ def _check_longest(request: DamRequest, opened: OpenedTraining) -> None:
 
 
 def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.DataFrame], run: Run) -> list[str]:
-    dam, updates = request.resolved_dam, _updates(request, run, opened)
+    dam, updates = request.learning, _updates(request, run, opened)
     whole = "n x n positions of all heads" + (" and layers" if dam.mask.per_layer else "")
     notes = [
         f"λ multiplies the {dam.penalty} of M over the {whole}, n = {dam.mask.longest}.",
@@ -178,6 +121,6 @@ def _facts(request: DamRequest, run: Run, opened: OpenedTraining, outcomes: list
         "models": [model_record(opened.loaded, opened.loaded.short_name)],
         "task": vars(opened.lesson.task),
         "lesson": opened.lesson.facts,
-        "dam": asdict(request.resolved_dam) | {"updates": updates, "mask_learning_rate": request.dam.rate(updates)},
+        "dam": asdict(request.learning) | {"updates": updates, "mask_learning_rate": request.learning.rate(updates)},
         "sparsity": {o.run: o.sparsity for o in outcomes if o.mask},
     }

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 from safetensors.torch import load_file, save_file
 
-from headlens.analyses.dam.learning import DamOptions, LearnedMaskResult, learn_mask, trains_weights, unmasked
+from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOptions, learn_mask, trains_weights, unmasked
 from headlens.analyses.dam.results_table import PLAIN, UNMASKED
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
@@ -77,7 +77,7 @@ class DamSweep:
     loaded: LoadedModel
     lesson: TrainingSet
     lambdas: tuple[float, ...]
-    options: DamOptions
+    options: MaskLearningOptions
     training: TrainingOptions
 
     @property
@@ -191,7 +191,7 @@ def save_mask(path: Path, learned: LearnedMask, found: LearnedMaskResult) -> Non
             save_file({"p": learned.probabilities.float().contiguous()}, temporary)
 
 
-def load_mask(folder: Path, name: str, options: DamOptions) -> LearnedMask:
+def load_mask(folder: Path, name: str, options: MaskLearningOptions) -> LearnedMask:
     """What `save_mask` wrote.
 
     Raises:

@@ -22,7 +22,8 @@ from headlens.interventions.attention_mask import (
     WithoutDiagonal,
 )
 from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Pattern, Random, Star, Window, parts_of
-from headlens.runs.mask_option import parse_mask, read_layers
+from headlens.runs.mask_options import read_layers
+from headlens.runs.model_mask import parse_mask
 
 Diagonal = Literal["kept", "dropped", "random"]
 GRAPH = "graph:"

@@ -14,7 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, LEARNED, means
+from headlens.analyses.masks.options import LEARNED
+from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, means
 from headlens.errors import counted
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.curves import draw_intervals, draw_level

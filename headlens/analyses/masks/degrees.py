@@ -3,114 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.dam.learning import DamOptions
-from headlens.analyses.masks.study_figures import LEARNED
-from headlens.analyses.training.training_callbacks import check_strength
-from headlens.errors import OptionError
+from headlens.analyses.masks.options import LEARNED
 from headlens.interventions.gumbel_degrees import GumbelDegrees
-from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope
-from headlens.interventions.patterns import BigBird
+from headlens.interventions.learned_mask import LearnedAttentionMask
 
 # What a grid calls the degrees, and what the pattern does.
-KINDS = {"global": "tokens", "random": "keys", "neighbour": "window"}
-_FORM = "Write a grid such as 'global=0,1 random=0,2 neighbour=1,3'."
-_LARGEST = 16
 DEGREES_COLUMNS = [
     *("model", "stack", "layer", "head", "pattern", "layers", "diagonal", "seed"),
     *("degree", "p", "chosen"),
 ]
-
-
-def parse_grid(text: str) -> tuple[str, ...]:
-    """BigBird patterns with every combination of degrees.
-
-    Args:
-        text: such as `global=0,1 random=0,2 neighbour=1,3`; a kind that is not named has the degree 0.
-
-    Raises:
-        OptionError: if it cannot be read.
-    """
-    degrees: dict[str, tuple[int, ...]] = {}
-    for part in text.replace(";", " ").split():
-        kind, equals, values = part.partition("=")
-        if kind not in KINDS or not equals:
-            raise OptionError(f"--grid: {part!r} is no degree.", f"{_FORM} Kinds: {', '.join(KINDS)}.")
-        if kind in degrees:
-            raise OptionError(f"--grid: {kind} is given twice.", _FORM)
-        if not all(value.isdecimal() for value in values.split(",")):
-            raise OptionError(f"--grid: {part!r} has no whole numbers, 0 or more.", _FORM)
-        degrees[kind] = tuple(dict.fromkeys(map(int, values.split(","))))
-    if not degrees:
-        raise OptionError("--grid is empty.", _FORM)
-    combined = product(*(map(str, degrees.get(kind, (0,))) for kind in KINDS))
-    return tuple(
-        f"{BigBird.name}:" + ",".join(map("=".join, zip(KINDS.values(), own, strict=True))) for own in combined
-    )
-
-
-@dataclass(frozen=True)
-class DegreeOptions:
-    """How degrees of neighbours are learned.
-
-    Args:
-        learn_degrees: μ, of the expected density, a training each.
-        largest_degree: the largest degree that can be learned.
-        degrees_of: whether each of the `heads` has a distribution, or all heads of each of the `layers` share one.
-
-    Raises:
-        OptionError: if a number cannot be.
-    """
-
-    learn_degrees: tuple[float, ...] = ()
-    largest_degree: int = _LARGEST
-    degrees_of: Literal["heads", "layers"] = "heads"
-
-    def __post_init__(self) -> None:
-        GumbelDegrees(largest=self.largest_degree)
-        if self.degrees_of not in ("heads", "layers"):
-            raise OptionError(f"--degrees-of {self.degrees_of} is none.", "Choose heads or layers.")
-        if not self.learn_degrees and (self.largest_degree != _LARGEST or self.degrees_of != "heads"):
-            name = "--degrees-of" if self.degrees_of != "heads" else "--largest-degree"
-            raise OptionError(f"{name} is about degrees that are learned.", "Give --learn-degrees 0.1,1 as well.")
-        for strength in self.learn_degrees:
-            check_strength(strength, "--learn-degrees")
-
-    @property
-    def patterns(self) -> tuple[str, ...]:
-        """What tables call them, one for every μ."""
-        return tuple(f"{LEARNED}{strength:.10g}" for strength in self.learn_degrees)
-
-    def scope(self, typical: int) -> Scope:
-        """Heads and positions that count.
-
-        Args:
-            typical: tokens of the text for which the density is counted.
-        """
-        return Scope(per_head=self.degrees_of == "heads", counted=typical)
-
-    def dam(self, longest: int, layers: str | None, *, diagonal: bool) -> DamOptions:
-        """A mask whose offsets have learned degrees.
-
-        Args:
-            longest: tokens of the longest text.
-            layers: in which layers it holds; None for all.
-            diagonal: whether a token may look at itself.
-        """
-        mask = LearnedMaskOptions(
-            longest,
-            structured=True,
-            per_layer=True,
-            form="renormalised",
-            diagonal=diagonal,
-        )
-        return DamOptions(mask, GumbelDegrees(largest=self.largest_degree), "mean", layers=layers)
 
 
 def strength_of(pattern: str) -> float | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -12,156 +11,46 @@ import pandas as pd
 from headlens.analyses.dam.sweep import forget_masks
 from headlens.analyses.masks.cases import GRAPH, MaskCase, cases
 from headlens.analyses.masks.degree_regression import degree_effects
-from headlens.analyses.masks.degrees import DegreeOptions, parse_grid
+from headlens.analyses.masks.options import (
+    PAPER,
+    PAPER_LENGTH,
+    MasksRequest,
+    StudyRequest,
+    each_once,
+    parse_grid,
+)
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy
+from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.sweep import SweepRun
-from headlens.analyses.training.training_set_options import OpenedTraining, TrainingSetOptions
 from headlens.corpora.parsers import make_parser
-from headlens.corpora.word_graphs import parse_graph
-from headlens.errors import OptionError, counted
+from headlens.errors import counted
 from headlens.interventions.attention_mask import FILE, PatternMask
-from headlens.interventions.pattern_parser import parse_pattern
 from headlens.interventions.patterns import Pattern, count_masked, pattern_sparsity
-from headlens.models.loading import DEMO, ModelOptions
-from headlens.runs.mask_option import read_layers
 from headlens.runs.model_record import model_record
-from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.training.hyperparameters import LoopOptions, TrainingOptions
 
-# Shares masked at n = 128 with and without the diagonal, in per cent, as printed: Shi et al. 2021, last table.
-PAPER = {
-    "strided": (70.4, 71.2),
-    "fixed": (72.7, 73.4),
-    "longformer": (88.7, 89.5),
-    "logsparse": (89.8, 90.6),
-    "bigbird": (93.2, 93.9),
-    "star": (96.1, 96.9),
-}
-_PAPER_LENGTH = 128
-LONGEST = 2048
 SPARSITY_COLUMNS = [
     *("mask", "layer", "head", "diagonal", "n", "sparsity"),
     *("masked", "allowed", "paper_sparsity", "pattern"),
 ]
 
 
-@dataclass(frozen=True)
-class StudyRequest:
-    """What is trained under masks.
+def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
+    """Returns all trainings of a study; without the diagonal only what has one.
 
     Args:
-        model: a checkpoint, by name.
-        lesson: the task, and what is trained and measured on.
-        mask: mask files that are trained under like patterns.
-        grid: degrees of BigBird patterns, of which every combination is trained under, see `parse_grid`.
-        graph: graphs of each text that are trained under like patterns, in words such as `syntax`, see `parse_graph`.
-        degrees: degrees of neighbours that are learned.
-        parser: of the texts, whose words graphs connect; `gold` for none, and no trees.
-        layers: ranges of layers in which masks hold, such as `6-11`; none for all layers.
-        seeds: how many trainings of each; seeds count from that of the training.
-        controls: whether everything is trained without the diagonal, too, and attention without a mask also with as
-            many random positions masked.
-        training: length, step size, rhythm.
-        model_options: how the model is loaded, and the device.
-
-    Raises:
-        OptionError: for no seed at all, or layers that cannot be read.
+        study: what is trained under masks.
+        patterns: in words; none for those of the SparseBERT paper, unless there is something else to train under.
     """
-
-    model: str = DEMO
-    lesson: TrainingSetOptions = field(default_factory=TrainingSetOptions)
-    mask: tuple[str, ...] = ()
-    grid: str | None = None
-    graph: tuple[str, ...] = ()
-    degrees: DegreeOptions = field(default_factory=DegreeOptions)
-    parser: str = "gold"
-    layers: tuple[str, ...] = ()
-    seeds: int = 1
-    controls: bool = True
-    training: LoopOptions = field(default_factory=LoopOptions)
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-
-    def __post_init__(self) -> None:
-        if self.seeds < 1:
-            raise OptionError(f"--seeds {self.seeds} trains nothing.", "Give 1 or more; 3 tell how far seeds differ.")
-        for text in self.layers:
-            read_layers(text)
-        if self.grid is not None:
-            parse_grid(self.grid)
-        graphs = [parse_graph(text) for text in self.graph]
-        kinds = [graph.kind for graph in graphs]
-        if any(graph.vectors == "spacy" for graph in graphs) and not self.parser.startswith("spacy:"):
-            raise OptionError(
-                "--graph lexical:vectors=spacy: there is no spaCy model.", "Name one: --parser spacy:en_core_web_md."
-            )
-        if "syntax" in kinds and self.parser == "gold":
-            raise OptionError("--graph syntax needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
-        if self.parser != "gold" and not kinds:
-            raise OptionError("--parser is about graphs, and there is none.", "Name some with --graph.")
-        make_parser(self.parser, keep_words=False)
-
-    def cases(self, patterns: Sequence[str]) -> list[MaskCase]:
-        """All trainings; without the diagonal only what has one.
-
-        Args:
-            patterns: in words; none for those of the SparseBERT paper, unless there is something else to train under.
-        """
-        first = self.training.seed
-        seeds = tuple(range(first, first + self.seeds))
-        grid = parse_grid(self.grid) if self.grid is not None else ()
-        graphs = (f"{GRAPH}{text.strip()}" for text in self.graph)
-        wanted = (*patterns, *grid, *self.mask, *graphs, *self.degrees.patterns) or tuple(PAPER)
-        found = cases(wanted, self.layers or (None,), seeds, controls=self.controls)
-        return [case for case in found if case.diagonal == "kept" or case.has_diagonal]
-
-    @property
-    def options(self) -> TrainingOptions:
-        """Of every training; nothing is evaluated before its end."""
-        return self.training.of_loop()
-
-
-@dataclass(frozen=True)
-class MasksRequest:
-    """What `headlens masks` is asked for.
-
-    Args:
-        pattern: in words; none for those of the SparseBERT paper.
-        length: n, for which they are counted, drawn and written.
-        no_diagonal: whether the files that are written are without the diagonal; the table has both.
-        study: what is trained under them; None trains nothing.
-        figures: whether figures are drawn; `headlens report` draws them later from the tables.
-        place: where the run goes.
-
-    Raises:
-        OptionError: for a length out of range, a pattern that there is none, or no pattern whose file is asked for.
-    """
-
-    pattern: tuple[str, ...] = ()
-    length: int = _PAPER_LENGTH
-    no_diagonal: bool = False
-    study: StudyRequest | None = None
-    figures: bool = True
-    place: OutputOptions = field(default_factory=OutputOptions)
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.length <= LONGEST:
-            raise OptionError(f"--length {self.length} is out of range.", f"Give 1 to {LONGEST} tokens.")
-        if self.no_diagonal and not self.pattern:
-            raise OptionError(
-                "--no-diagonal is about the files of patterns, and none is asked for.",
-                "Name patterns with --pattern; the table has both in any case.",
-            )
-        self.chosen()
-
-    def chosen(self) -> dict[str, Pattern]:
-        """The patterns that are counted, by name; those of the SparseBERT paper where no mask at all is named."""
-        grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
-        others = self.study is not None and (self.study.graph or self.study.mask or self.study.degrees.patterns)
-        wanted = (*self.pattern, *grid) or (() if others else tuple(PAPER))
-        return {text: parse_pattern(text) for text in _named(wanted)}
+    first = study.training.seed
+    seeds = tuple(range(first, first + study.seeds))
+    grid = parse_grid(study.grid) if study.grid is not None else ()
+    graphs = (f"{GRAPH}{text.strip()}" for text in study.graph)
+    trained = (*patterns, *grid, *study.mask, *graphs, *study.degrees.patterns) or tuple(PAPER)
+    planned = cases(trained, study.layers or (None,), seeds, controls=study.controls)
+    return [case for case in planned if case.diagonal == "kept" or case.has_diagonal]
 
 
 def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepRun:
@@ -182,7 +71,7 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
             notes += told + run.warnings
         if run.folder is not None:
             write_masks(run.folder, tables, figures=request.figures)
-            for name, pattern in zip(_files(_named(request.pattern)), patterns.values(), strict=False):
+            for name, pattern in zip(_files(each_once(request.pattern)), patterns.values(), strict=False):
                 mask = PatternMask(pattern).of_length(request.length)
                 with run.file(name) as path:
                     (mask.without_diagonal() if request.no_diagonal else mask).save(path)
@@ -201,12 +90,12 @@ def _trained(
     facts: dict[str, Any] = {"models": [model_record(loaded, loaded.short_name)]}
 
     def opened(seed: int) -> OpenedTraining:
-        found = study.lesson.open(run, loaded, seed, offline=offline)
+        found = open_training_set(study.lesson, run, loaded, seed, offline=offline)
         # The data is the same for all seeds.
         facts.setdefault("lesson", found.lesson.facts)
         return found
 
-    chosen = study.cases(tuple(text.strip() for text in request.pattern))
+    chosen = study_cases(study, tuple(text.strip() for text in request.pattern))
     parser = make_parser(study.parser, keep_words=False)
     own = MaskStudy(run, opened, study.options, request.length, study.lesson.longest, parser, study.degrees)
     tables, notes = own.tables(chosen)
@@ -230,7 +119,7 @@ def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:
     for name, pattern in patterns.items():
         for diagonal in (True, False):
             count = count_masked(pattern, n, diagonal=diagonal)
-            printed = PAPER.get(name, ()) if n == _PAPER_LENGTH else ()
+            printed = PAPER.get(name, ()) if n == PAPER_LENGTH else ()
             rows.append(
                 {
                     "mask": name,
@@ -246,11 +135,6 @@ def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:
                 }
             )
     return pd.DataFrame(rows, columns=SPARSITY_COLUMNS)
-
-
-def _named(texts: Sequence[str]) -> list[str]:
-    """Each pattern once, as it was written first."""
-    return list(dict.fromkeys(text.strip() for text in texts))
 
 
 def _files(texts: Sequence[str]) -> list[str]:

@@ -12,16 +12,17 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
-from headlens.analyses.dam.learning import DamOptions, learn_mask, made_mask
+from headlens.analyses.dam.learning import MaskLearningOptions, learn_mask, made_mask
 from headlens.analyses.dam.sweep import MASKS, save_mask
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.degrees import DegreeOptions, degree_rows, degrees_table, mean_degree, unsettled
+from headlens.analyses.masks.degrees import degree_rows, degrees_table, mean_degree, unsettled
+from headlens.analyses.masks.options import DegreeOptions
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
+from headlens.analyses.training.open_training_set import OpenedTraining
 from headlens.analyses.training.sweep import Baseline, Record, Trainings, told_of_trainings
 from headlens.analyses.training.training_callbacks import TrainingCallbacks
 from headlens.analyses.training.training_set import TrainingSet
-from headlens.analyses.training.training_set_options import OpenedTraining
 from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.parsers import Parser
 from headlens.errors import OptionError, counted
@@ -29,7 +30,7 @@ from headlens.interventions.attention_mask import FILE, AttentionMask
 from headlens.interventions.learned_mask import Scope
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
-from headlens.runs.mask_option import mask_edit
+from headlens.runs.model_mask import mask_edit
 from headlens.runs.run import Run
 from headlens.tasks.task import Task
 from headlens.training.hyperparameters import TrainingOptions
@@ -222,7 +223,7 @@ class MaskStudy:
             save_mask(self.run.path / place, LearnedMask.of(case.name, found.mask), found)
         return CaseOutcome(case.name, own.metrics, own.notes, place, degree_rows(found.mask))
 
-    def _dam(self, case: MaskCase, texts: StudyTexts) -> tuple[DamOptions, Scope]:
+    def _dam(self, case: MaskCase, texts: StudyTexts) -> tuple[MaskLearningOptions, Scope]:
         longest = max(self.n, texts.longest)
         dam = self.degrees.dam(longest, case.layers, diagonal=case.diagonal == "kept")
         return dam, self.degrees.scope(round(texts.mean_length))

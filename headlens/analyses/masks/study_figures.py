@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from headlens.analyses.masks.options import LEARNED
 from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_lines, share_text, value_text
 from headlens.plots.curves import VALUES, draw_level, legend_below
 from headlens.plots.head_grid import float_column
@@ -28,7 +29,6 @@ from headlens.plots.style import (
 from headlens.statistics.means import mean_interval
 
 FULL = "full"
-LEARNED = "degrees:mu="  # in front of μ
 # Patterns that are made for the texts of a run, whose sparsity at some other length says nothing.
 OF_TEXTS = ("graph:", LEARNED)
 GRID = ["degree_global", "degree_random", "degree_neighbour"]

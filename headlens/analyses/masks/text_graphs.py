@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from headlens.analyses.training.training_set_options import OpenedTraining
+from headlens.analyses.training.open_training_set import OpenedTraining
 from headlens.corpora.conllu import write_conllu
 from headlens.corpora.encoding import EncodedSequence, SentenceEncoder
 from headlens.corpora.graph_cache import GraphCache

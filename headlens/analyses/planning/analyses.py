@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headlens.analyses.ablate.recipe import AblateRequest
-from headlens.analyses.attend.recipe import AttendRequest
-from headlens.analyses.classify.recipe import ClassifyRequest
-from headlens.analyses.compact.recipe import CompactRequest
+from headlens.analyses.ablate.options import AblateRequest
+from headlens.analyses.attend.options import AttendRequest
+from headlens.analyses.classify.options import ClassifyRequest
+from headlens.analyses.compact.options import CompactRequest
 from headlens.analyses.planning.data_sizes import DataSize
 from headlens.analyses.planning.plan import Plan, Planner, Work
 from headlens.analyses.planning.speed import Kind
-from headlens.analyses.relevance.recipe import RelevanceRequest
+from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
 

@@ -9,15 +9,17 @@ from itertools import islice
 
 from headlens.analyses.planning.counted import DATA
 from headlens.analyses.planning.model_sizes import PlannedModel
+from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.corpora.sources import open_corpus
 from headlens.errors import CorpusError
 from headlens.runs.progress import Reporter, SilentReporter
 from headlens.tasks.catalogue import find_task
-from headlens.tasks.data_option import TaskData
 from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.examples import texts_of, words_of
+from headlens.tasks.open_task import open_examples
+from headlens.tasks.task_options import TaskData
 
 HUB = "hub:"
 _SAMPLE = 200  # texts that say how many tokens a word has
@@ -99,7 +101,7 @@ def task_size(data: TaskData, model: PlannedModel | None = None, *, offline: boo
         InputError: see `open_task`.
     """
     entry = find_task(data.task)
-    _, source = data.open(offline=offline)
+    _, source = open_examples(data, offline=offline)
     sets = [spec for spec in data.data or (f"{HUB}{entry.dataset}",) if spec.startswith(HUB)]
     if sets and not (entry.default and not data.data):
         return _of_hub(sets[0].removeprefix(HUB), data.data_split or entry.split, data.limit)

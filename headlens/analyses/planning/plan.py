@@ -12,10 +12,10 @@ from headlens.analyses.planning.data_sizes import DataSize, corpus_size, task_si
 from headlens.analyses.planning.model_sizes import PlannedModel, planned_model
 from headlens.analyses.planning.speed import Kind, Speed, measure_speed
 from headlens.attention.normalizers import Entmax
-from headlens.corpora.sources import CorpusOptions
-from headlens.models.loading import ModelOptions
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.models.model_options import ModelOptions
 from headlens.runs.progress import Reporter, SilentReporter
-from headlens.tasks.data_option import TaskData
+from headlens.tasks.task_options import TaskData
 from headlens.training.hyperparameters import Precision
 
 # Seconds in which programs are read, and tables and figures written.

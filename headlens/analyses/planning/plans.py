@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headlens.analyses.ablate.recipe import AblateRequest
-from headlens.analyses.attend.recipe import AttendRequest
-from headlens.analyses.classify.recipe import ClassifyRequest
-from headlens.analyses.compact.recipe import CompactRequest
-from headlens.analyses.dam.recipe import DamRequest
-from headlens.analyses.masks.recipe import MasksRequest
+from headlens.analyses.ablate.options import AblateRequest
+from headlens.analyses.attend.options import AttendRequest
+from headlens.analyses.classify.options import ClassifyRequest
+from headlens.analyses.compact.options import CompactRequest
+from headlens.analyses.dam.options import DamRequest
+from headlens.analyses.masks.options import MasksRequest
 from headlens.analyses.planning.analyses import ablate_plan, attend_plan, classify_plan, compact_plan, relevance_plan
 from headlens.analyses.planning.plan import Plan
 from headlens.analyses.planning.trainings import (
@@ -21,11 +21,10 @@ from headlens.analyses.planning.trainings import (
     sparsefinder_plan,
     train_plan,
 )
-from headlens.analyses.prune.recipe import PruneRequest
-from headlens.analyses.relevance.recipe import RelevanceRequest
-from headlens.analyses.sparsefinder.recipe import SparsefinderRequest
-from headlens.analyses.training.task_recipe import FineTuneRequest
-from headlens.analyses.training.text_recipe import TrainRequest
+from headlens.analyses.prune.options import PruneRequest
+from headlens.analyses.relevance.options import RelevanceRequest
+from headlens.analyses.sparsefinder.options import SparsefinderRequest
+from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.runs.progress import Reporter, SilentReporter
 
 _PLANS: dict[type, Callable[[Any, Reporter], Plan]] = {

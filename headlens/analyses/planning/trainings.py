@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headlens.analyses.dam.recipe import DamRequest
-from headlens.analyses.masks.recipe import MasksRequest
+from headlens.analyses.dam.options import DamRequest
+from headlens.analyses.masks.options import MasksRequest
+from headlens.analyses.masks.recipe import study_cases
 from headlens.analyses.planning.data_sizes import DataSize, updates
 from headlens.analyses.planning.plan import Plan, Planner, Work
 from headlens.analyses.planning.speed import Kind
-from headlens.analyses.prune.recipe import PruneRequest
-from headlens.analyses.sparsefinder.recipe import SparsefinderRequest
-from headlens.analyses.training.task_recipe import FineTuneRequest
-from headlens.analyses.training.text_recipe import TrainRequest
-from headlens.analyses.training.training_set_options import TEXT, TrainingSetOptions
+from headlens.analyses.prune.options import PruneRequest
+from headlens.analyses.sparsefinder.options import SparsefinderRequest
+from headlens.analyses.training.options import TEXT, FineTuneRequest, TrainingSetOptions, TrainRequest
 from headlens.attention.model_normalizer import SOFTMAX
 from headlens.attention.normalizers import parse_normalizer
-from headlens.corpora.sources import CorpusOptions
-from headlens.models.loading import DEMO
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.options import DEMO
 from headlens.runs.progress import Reporter
 from headlens.tasks.catalogue import find_task
 from headlens.training.hyperparameters import LoopOptions
@@ -88,7 +87,7 @@ def fine_tune_plan(request: FineTuneRequest, reporter: Reporter) -> Plan:
     longest = max(request.longest or 0, 512)
     planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=longest)
     offline = request.model_options.offline
-    learned = planner.task(request.data.taught(), offline=offline)
+    learned = planner.task(request.data.for_training(), offline=offline)
     if request.dev_data is None:
         learned, held = learned.split(request.dev_share)
     else:
@@ -137,7 +136,7 @@ def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
     loop, runs = _Loop.of(request.training, learned, length), len(request.lambdas)
     planner.add(loop.work(f"train with a mask, {runs} penalties", each=MASKED, times=runs))
     measured = 1 + runs
-    if "all" not in (request.resolved_dam.freeze or ()):
+    if "all" not in (request.learning.freeze or ()):
         planner.add(loop.work("train without a mask"))
         measured += 1
     planner.add(Work(f"measure on {held.name}", tokens=held.tokens, each=measured, length=held.length))
@@ -154,7 +153,7 @@ def masks_plan(request: MasksRequest, reporter: Reporter) -> Plan:
     planner = Planner("masks", reporter, study.training.precision)
     planner.model(study.model, study.model_options)
     learned, held = _lesson(planner, study.lesson, offline=study.model_options.offline)
-    loop, runs = _Loop.of(study.training, learned), len(study.cases(request.pattern))
+    loop, runs = _Loop.of(study.training, learned), len(study_cases(study, request.pattern))
     planner.add(loop.work(f"train {runs} cases", each=MASKED, times=runs))
     planner.add(Work(f"measure on {held.name}", tokens=held.tokens, each=runs, length=held.length))
     if study.parser != "gold":
@@ -214,7 +213,7 @@ def _lesson(planner: Planner, lesson: TrainingSetOptions, *, offline: bool) -> t
         if lesson.dev is None:
             return learned.split(lesson.share)
         return learned, planner.corpus(lesson.dev, options.held_out(lesson.dev_target))
-    learned = planner.task(lesson.taught, offline=offline)
+    learned = planner.task(lesson.training_data, offline=offline)
     if lesson.dev_data is None:
         return learned.split(lesson.share)
     return learned, planner.task(lesson.data.held_out(lesson.dev_data), offline=offline)

@@ -5,80 +5,28 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
 
 import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
+from headlens.analyses.prune.options import GateOptions
 from headlens.analyses.training.task_training import freeze_unused
-from headlens.analyses.training.training_callbacks import TrainingCallbacks, check_strength
+from headlens.analyses.training.training_callbacks import TrainingCallbacks
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.model_normalizer import restore_attention
-from headlens.errors import OptionError
-from headlens.heads import STACKS, Head, Stack
+from headlens.heads import Head
 from headlens.interventions.compacting import heads_of_model
 from headlens.interventions.fold_gates import check_folds, with_folded_gates
 from headlens.interventions.hard_concrete import HardConcrete
-from headlens.interventions.stochastic_gates import START, GatedModel, PenaltyKind, StochasticGates, gated_sites
+from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel
 from headlens.training.frozen_parts import freeze, weights_of
-from headlens.training.hyperparameters import TrainingOptions
+from headlens.training.hyperparameters import TrainingOptions, check_strength
 from headlens.training.l0_objective import GATES, L0Objective, gate_log_columns, logged
 from headlens.training.loop import Trainer
 from headlens.training.objectives import moved
 from headlens.training.state import TrainingState
-
-# Log α has to move by 5 to close a gate: with the rates of fine-tuning it hardly moves at all. With this much for all
-# updates together, gates can move so far and back again, however many updates there are.
-WAY = 24.0
-_FASTEST = 0.5
-
-
-@dataclass(frozen=True)
-class GateOptions:
-    """Which heads get gates, and how these are trained.
-
-    Args:
-        gates: stacks whose heads have gates; none for all of the model.
-        freeze: parts of the model that stay as they are, see `headlens.training.frozen_parts.freeze`; None for none.
-        penalty: whether λ multiplies the `mean` over attention modules of the expected number of open gates, or their
-            `sum`.
-        gate_start: log α before training; the default is a gate of 1 at evaluation.
-        gate_learning_rate: of log α, the highest; it follows the schedule of the training. None for 24 / updates, at
-            most 0.5.
-        save: whether the pruned model is `compacted`, without the heads that are gone, or `folded`, with zeros in their
-            place so that plain from_pretrained reads it; see `with_folded_gates`.
-
-    Raises:
-        OptionError: if a number or a name cannot be.
-    """
-
-    gates: tuple[Stack, ...] = ()
-    freeze: tuple[str, ...] | None = None
-    penalty: PenaltyKind = "mean"
-    gate_start: float = START
-    gate_learning_rate: float | None = None
-    save: Literal["compacted", "folded"] = "compacted"
-
-    def __post_init__(self) -> None:
-        if unknown := [s for s in self.gates if s not in STACKS]:
-            raise OptionError(f"--gates {unknown[0]}: there is no such stack.", f"Stacks: {', '.join(STACKS)}.")
-        if self.save not in ("compacted", "folded"):
-            raise OptionError(f"--save {self.save} is none.", "Choose compacted or folded.")
-        if self.penalty not in ("mean", "sum"):
-            raise OptionError(f"--penalty {self.penalty} is none.", "Choose mean or sum.")
-        rate = self.gate_learning_rate
-        if rate is not None and not 0 < rate < float("inf"):
-            raise OptionError(f"--gate-learning-rate {rate} is not a positive number.", "Try 0.1.")
-        if not abs(self.gate_start) < float("inf"):
-            raise OptionError(f"--gate-start {self.gate_start} is not a finite number.", f"Try {START}.")
-        if self.gate_start <= HardConcrete().closed_below:
-            raise OptionError(f"--gate-start {self.gate_start} closes all gates before training.", f"Try {START}.")
-
-    def rate(self, updates: int) -> float:
-        """The highest learning rate of gates in a training of so many updates."""
-        return self.gate_learning_rate or min(_FASTEST, WAY / updates)
 
 
 @dataclass(frozen=True, eq=False)

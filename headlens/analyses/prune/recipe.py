@@ -3,131 +3,51 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
 
 from headlens.analyses.classify.analysis import Frequencies
-from headlens.analyses.classify.roles import Thresholds
-from headlens.analyses.prune.gate_training import GateOptions
+from headlens.analyses.classify.options import Thresholds
+from headlens.analyses.prune.options import PruneRequest
 from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
 from headlens.analyses.prune.report import write_gates
-from headlens.analyses.prune.sweep import GateSweep, PenaltySweepOptions, RoleCorpus, forget_models, nearest
+from headlens.analyses.prune.sweep import GateSweep, RoleCorpus, forget_models, nearest
 from headlens.analyses.prune.tables import GateTables
+from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.sweep import SweepRun, told_once
 from headlens.analyses.training.training_callbacks import TrainingCallbacks
 from headlens.analyses.training.training_set import TrainingSet
-from headlens.analyses.training.training_set_options import OpenedTraining, TrainingSetOptions
 from headlens.attention.sites import find_sites
+from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.frequency import make_frequency
-from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.corpora.sources import open_corpus
 from headlens.errors import OptionError, counted
 from headlens.heads import STACKS
 from headlens.interventions.hard_concrete import HardConcrete
-from headlens.models.loading import DEMO, ModelOptions
 from headlens.runs.model_record import model_record
-from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.training.hyperparameters import LoopOptions, TrainingOptions, learning_rate
+from headlens.training.hyperparameters import learning_rate
 
 
-@dataclass(frozen=True)
-class SweepTraining(LoopOptions):
-    """Length and step size of the trainings of a sweep, see `LoopOptions`.
+def open_roles(request: PruneRequest) -> RoleCorpus | None:
+    """Returns the corpus on which roles are named and its frequencies; None where none is asked for.
 
-    Args:
-        scratch_steps: updates of models from random weights; None for as many as the others.
-        scratch_learning_rate: of theirs.
+    Raises:
+        InputError: whatever is wrong with the corpus, and thresholds without one.
     """
-
-    batch_tokens: int = 512
-    scratch_steps: int | None = None
-    scratch_learning_rate: float = 5e-4
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self._check_positive("scratch_steps", "scratch_learning_rate")
-
-    def scratch(self) -> TrainingOptions:
-        """Of models from random weights."""
-        steps = self.scratch_steps or self.steps
-        return replace(self.of_loop(), steps=steps, learning_rate=self.scratch_learning_rate)
-
-
-@dataclass(frozen=True)
-class RoleOptions:
-    """Where the roles of heads are looked at.
-
-    Args:
-        roles_corpus: sentences, with trees for syntactic roles; None leaves roles out.
-        roles_target: their translations.
-        frequency: for rare words: `wordfreq:LANG`, `corpus`, a file, or `none`.
-    """
-
-    roles_corpus: str | None = None
-    roles_target: str | None = None
-    frequency: str = "wordfreq:en"
-
-    def __post_init__(self) -> None:
-        if self.roles_target is not None and self.roles_corpus is None:
-            raise OptionError("--roles-target names translations of --roles-corpus, which is not given.", "Give both.")
-
-    def open(self, thresholds: Thresholds, *, offline: bool) -> RoleCorpus | None:
-        """The corpus and its frequencies.
-
-        Args:
-            thresholds: from where on a head has a role.
-            offline: never ask the hub.
-
-        Raises:
-            InputError: whatever is wrong with the corpus, and thresholds without one.
-        """
-        if self.roles_corpus is None and thresholds != Thresholds():
-            raise OptionError("Thresholds of roles are for --roles-corpus, which is not given.", "Give both.")
-        if self.roles_corpus is None:
-            return None
-        corpus = open_corpus(self.roles_corpus, CorpusOptions(self.roles_target, offline=offline))
-        source = None if self.frequency == "none" else make_frequency(self.frequency, corpus)
-        return RoleCorpus(corpus, Frequencies(source), thresholds)
-
-
-@dataclass(frozen=True)
-class PruneRequest:
-    """What `headlens prune` is asked for.
-
-    Args:
-        model: a trained model by name.
-        lesson: the task, and what the model is trained and measured on.
-        sweep: which penalties.
-        gates: which heads have gates; where nothing is said of freezing, the embedded task freezes all weights, for its
-            examples are too few to train them.
-        training: length, step size, rhythm.
-        roles: where the roles of heads are looked at.
-        model_options: how the model is loaded, and the device.
-        figures: whether figures are drawn; `headlens report` draws them later from the tables.
-        place: where the run goes.
-        thresholds: from where on a head has a role.
-    """
-
-    model: str = DEMO
-    lesson: TrainingSetOptions = field(default_factory=TrainingSetOptions)
-    sweep: PenaltySweepOptions = field(default_factory=PenaltySweepOptions)
-    gates: GateOptions = field(default_factory=GateOptions)
-    training: SweepTraining = field(default_factory=SweepTraining)
-    roles: RoleOptions = field(default_factory=RoleOptions)
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    figures: bool = True
-    place: OutputOptions = field(default_factory=OutputOptions)
-    thresholds: Thresholds = field(default_factory=Thresholds)
-
-    @property
-    def resolved_gates(self) -> GateOptions:
-        """With what is frozen."""
-        if self.gates.freeze is not None:
-            return self.gates
-        return replace(self.gates, freeze=("all",) if self.lesson.embedded else ())
+    options, thresholds = request.roles, request.thresholds
+    if options.roles_corpus is None and thresholds != Thresholds():
+        raise OptionError("Thresholds of roles are for --roles-corpus, which is not given.", "Give both.")
+    if options.roles_corpus is None:
+        return None
+    corpus = open_corpus(
+        options.roles_corpus, CorpusOptions(options.roles_target, offline=request.model_options.offline)
+    )
+    source = None if options.frequency == "none" else make_frequency(options.frequency, corpus)
+    return RoleCorpus(corpus, Frequencies(source), thresholds)
 
 
 def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepRun:
@@ -140,9 +60,9 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
     with open_run("prune", request.model, request, reporter) as run:
         if request.place.overwrite and run.writes:
             forget_models(run.path)
-        roles = request.roles.open(request.thresholds, offline=offline)
+        roles = open_roles(request)
         loaded = run.load(request.model, request.model_options)
-        opened = request.lesson.open(run, loaded, request.training.seed, offline=offline)
+        opened = open_training_set(request.lesson, run, loaded, request.training.seed, offline=offline)
         sweep = GateSweep(
             run,
             opened.loaded,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from headlens.analyses.classify.analysis import ClassifyOptions, Frequencies, classify
-from headlens.analyses.classify.roles import Thresholds
-from headlens.analyses.prune.gate_training import GateOptions, from_scratch, gated_heads, prune
+from headlens.analyses.classify.analysis import Frequencies, classify
+from headlens.analyses.classify.options import ClassifyOptions, Thresholds
+from headlens.analyses.prune.gate_training import from_scratch, gated_heads, prune
+from headlens.analyses.prune.options import GateOptions, PenaltySweepOptions
 from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
 from headlens.analyses.training.sweep import MODELS, Baseline, Trainings, run_name
-from headlens.analyses.training.training_callbacks import check_strength
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.sites import find_sites
 from headlens.corpora.sentence import Corpus
@@ -25,48 +25,8 @@ from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
 from headlens.training.hyperparameters import TrainingOptions
 
-LAMBDAS = (0.03, 0.1, 0.3)
 # λ between which --target-heads searches.
 LEAST, MOST = 1e-4, 1e2
-
-
-@dataclass(frozen=True)
-class PenaltySweepOptions:
-    """Which penalties, and what is made of each.
-
-    Args:
-        lambdas: strengths of the penalty, a run each; None with `target_heads`, or for `LAMBDAS`.
-        target_heads: search for the λ that leaves so many gated heads.
-        most_runs: of that search.
-        from_scratch: also train models of the same shapes from random weights.
-
-    Raises:
-        OptionError: if a number is out of range, or both kinds of runs are asked for.
-    """
-
-    lambdas: tuple[float, ...] | None = None
-    target_heads: int | None = None
-    most_runs: int = 8
-    from_scratch: bool = False
-
-    def __post_init__(self) -> None:
-        for strength in self.strengths:
-            check_strength(strength)
-        if self.lambdas == ():
-            raise OptionError("No penalty is given.", "Name some with --lambdas, or give --target-heads.")
-        if self.target_heads is not None and self.lambdas is not None:
-            raise OptionError("--target-heads searches for λ itself; --lambdas names some.", "Give one of them.")
-        if self.target_heads is not None and self.target_heads < 1:
-            raise OptionError(f"--target-heads {self.target_heads} leaves no head.", "Give 1 or more.")
-        if self.most_runs < 1:
-            raise OptionError(f"--most-runs {self.most_runs} is not a positive number.", "8 suits most.")
-
-    @property
-    def strengths(self) -> tuple[float, ...]:
-        """The penalties of the runs, each once; without `lambdas` `LAMBDAS`, and none where they are searched for."""
-        if self.target_heads is not None:
-            return ()
-        return LAMBDAS if self.lambdas is None else tuple(dict.fromkeys(self.lambdas))
 
 
 @dataclass(frozen=True)

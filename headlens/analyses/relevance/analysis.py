@@ -10,61 +10,21 @@ import pandas as pd
 from headlens.analyses.notes import reading_notes, were
 from headlens.analyses.relevance.aggregation import Conservation, RelevanceSums
 from headlens.analyses.relevance.agreement import rule_correlations
-from headlens.analyses.relevance.lrp.relevance_session import CONSERVING, RULES, RelevanceSession, Rule
+from headlens.analyses.relevance.lrp.relevance_session import CONSERVING, RelevanceSession
 from headlens.analyses.relevance.lrp.targets import MaskedTokenLogits
+from headlens.analyses.relevance.options import ReadingOptions, RelevanceOptions, Rule, check_rules
 from headlens.analyses.relevance.relevance_inputs import RelevanceReader
 from headlens.analyses.relevance.target_option import choose_target
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.batches import Batch
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sentence import Corpus, Example
-from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.heads import HeadTable
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.pass_state import PassState
 from headlens.statistics.bootstrap import FEWEST
-
-
-@dataclass(frozen=True)
-class RelevanceOptions:
-    """What relevance is.
-
-    Args:
-        rule: how it is passed back, see `RelevanceSession`.
-        relevance_target: where it starts, see `choose_target`.
-        mask_share: share of the tokens that are masked for the target `masked`.
-        replicates: bootstrap samples for intervals.
-
-    Raises:
-        OptionError: if there is no such rule, or a number is out of range.
-    """
-
-    rule: Rule = "epsilon"
-    relevance_target: str = "auto"
-    mask_share: float = 0.15
-    replicates: int = 1000
-
-    def __post_init__(self) -> None:
-        check_rules("--rule", (self.rule,))
-        if self.replicates < 1:
-            raise OptionError(f"--replicates {self.replicates} is not a positive number.", "1000 suits most tables.")
-
-
-@dataclass(frozen=True)
-class ReadingOptions:
-    """How a corpus goes through the model.
-
-    Args:
-        batch_tokens: tokens of a batch, padding included.
-        seed: of masking and of the bootstrap.
-        long_sentences: whether sentences longer than the model reads are left out or cut into windows.
-    """
-
-    batch_tokens: int = 2048
-    seed: int = 0
-    long_sentences: LongSentences = "skip"
 
 
 @dataclass(frozen=True)
@@ -152,17 +112,6 @@ def head_relevance(
     if not tally.batches:
         raise _nothing_read(corpus, feed, tally.encoding)
     return _found(feed, target.label, sums, tally.encoding)
-
-
-def check_rules(option: str, rules: tuple[str, ...]) -> None:
-    """Refuse what is no rule.
-
-    Raises:
-        OptionError: naming the rules there are.
-    """
-    for rule in rules:
-        if rule not in RULES:
-            raise OptionError(f"{option} {rule} is no rule.", f"Rules: {', '.join(RULES)}.")
 
 
 def _add(

@@ -2,56 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.relevance.analysis import (
-    HeadRelevances,
-    ReadingOptions,
-    RelevanceOptions,
-    head_relevance,
-)
-from headlens.analyses.relevance.lrp.relevance_session import Rule
+from headlens.analyses.relevance.analysis import HeadRelevances, head_relevance
+from headlens.analyses.relevance.options import RelevanceRequest
 from headlens.analyses.relevance.report import write_relevance
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
-from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
-from headlens.models.loading import DEMO, ModelOptions
-from headlens.runs.mask_option import MaskOptions
+from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.runs.model_record import model_record
-from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import open_run
-
-
-@dataclass(frozen=True)
-class RelevanceRequest:
-    """What `headlens relevance` is asked for.
-
-    Args:
-        model: by name.
-        corpus: where the sentences come from.
-        corpus_options: how they are read.
-        options: rule and target.
-        compare: further rules, to see whether they agree.
-        reading: batches and seed.
-        model_options: how the model is loaded.
-        figures: whether figures are drawn.
-        place: where the run goes.
-    """
-
-    model: str = DEMO
-    corpus: str = DEMO
-    corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
-    options: RelevanceOptions = field(default_factory=RelevanceOptions)
-    compare: tuple[Rule, ...] = ("taylor",)
-    reading: ReadingOptions = field(default_factory=ReadingOptions)
-    mask: MaskOptions = field(default_factory=MaskOptions)
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    figures: bool = True
-    place: OutputOptions = field(default_factory=OutputOptions)
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ from transformers import PreTrainedModel
 from headlens.analyses.relevance.lrp.targets import EveryPosition, MaskedTokenLogits, Target, generated
 from headlens.attention.sites import find_sites
 from headlens.corpora.batches import Batch, collate, token_budget_batches
+from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, Pairing, SentenceEncoder
 from headlens.corpora.masking import Masking, mask_examples
 from headlens.corpora.sentence import Example
-from headlens.corpora.windows import LongSentences
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.runs.corpus_reader import CorpusReader
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
+from headlens.analyses.report.options import ReportRequest
 from headlens.analyses.report.page import Shown, overviews, render
 from headlens.analyses.report.registry import kind_of
 from headlens.errors import InputError, OptionError, OutputError
 from headlens.pages.embedded_images import Picture, picture
 from headlens.pages.latex import latex_table, slug
-from headlens.plots.export import check_formats
-from headlens.plots.style import COLUMN_WIDTH, WIDTHS, drawn_for
+from headlens.plots.style import COLUMN_WIDTH, drawn_for
 from headlens.runs.folder import PAGE, RUN_FILE, RunFolder, read_run
-from headlens.runs.output_options import OutputOptions, arguments
+from headlens.runs.output_options import arguments
 from headlens.runs.progress import Reporter, SilentReporter
 from headlens.runs.reading import RecordedRun, read_recorded
 
@@ -30,38 +30,6 @@ _ENDS = {
 }
 _ALL = "all runs"
 _OTHER_END = "This run does not say that it finished: below is what lies in its folder."
-
-
-@dataclass(frozen=True)
-class ReportRequest:
-    """What `headlens report` is asked for.
-
-    Args:
-        runs: run folders.
-        place: where figures and page go; without a folder, those of a single run go into its own.
-        format: what figures are written as; PNG in any case, which the page shows.
-        latex: whether the tables that are read first are written for LaTeX, too.
-        width: what figures are drawn for: `full`, a page from margin to margin, or a `column` of it.
-
-    Raises:
-        OptionError: for an unknown format or width.
-    """
-
-    runs: tuple[Path, ...]
-    place: OutputOptions = field(default_factory=OutputOptions)
-    format: tuple[str, ...] = ("png", "svg")
-    latex: bool = False
-    width: str = "full"
-
-    def __post_init__(self) -> None:
-        check_formats(self.format)
-        if self.width not in WIDTHS:
-            raise OptionError(f"--width {self.width!r} is not known.", f"Choose among {', '.join(WIDTHS)}.")
-
-    @property
-    def formats(self) -> tuple[str, ...]:
-        """With PNG."""
-        return tuple(dict.fromkeys(("png", *self.format)))
 
 
 @dataclass(frozen=True)

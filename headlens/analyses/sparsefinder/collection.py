@@ -18,9 +18,9 @@ from headlens.analyses.sparsefinder.query_key_store import (
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
+from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.encoding import EncodedSequence, TokenKind
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError
 from headlens.files import write_json
 from headlens.models.loading import LoadedModel

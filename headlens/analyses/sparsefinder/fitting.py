@@ -3,52 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from headlens.analyses.sparsefinder.options import FitOptions
 from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections, margin_losses
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.errors import OptionError
 
 _POINTS = 8_000  # vectors of a head that clusters are fitted to
-
-
-@dataclass(frozen=True)
-class FitOptions:
-    """How projections are learned.
-
-    Args:
-        dimensions: r of the small space.
-        shared: whether queries and keys have the same projection.
-        margin: m of the loss.
-        epochs: passes over the sentences.
-        learning_rate: of Adam.
-        clip: largest norm of the gradient of a site's projections, of all its heads together.
-        seed: of the first weights and the negatives; also of clusters, hashes and random keys.
-
-    Raises:
-        OptionError: if a number is out of range.
-    """
-
-    dimensions: int = 4
-    shared: bool = True
-    margin: float = 1.0
-    epochs: int = 3
-    learning_rate: float = 1e-3
-    clip: float = 1.0
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        for name in ("dimensions", "epochs"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"--{name} {getattr(self, name)} is too few.", "Give 1 or more.")
-        for name in ("margin", "learning_rate", "clip"):
-            value = getattr(self, name)
-            if not 0 < value < float("inf"):
-                raise OptionError(f"--{name.replace('_', '-')} {value} is not a positive number.", "Try 1.")
 
 
 def fit_projections(

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import pandas as pd
 import torch
 
-from headlens.analyses.attend.analysis import batch_of_one, examples_of
-from headlens.analyses.compact.head_lists import parse_heads
+from headlens.analyses.attend.analysis import batch_of_one
+from headlens.analyses.sparsefinder.options import ShownOptions
 from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit
 from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors
 from headlens.attention.capture import Capture
@@ -19,7 +18,7 @@ from headlens.attention.sites import check_heads, find_sites
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.sentence import Example
 from headlens.errors import OptionError
-from headlens.heads import KEY_COLUMNS, Head
+from headlens.heads import KEY_COLUMNS, Head, parse_heads
 from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.runs.corpus_reader import CorpusReader
 
@@ -29,55 +28,26 @@ EXAMPLE_COLUMNS = [
 ]
 
 
-@dataclass(frozen=True)
-class ShownOptions:
-    """Which heads are drawn, and on what; fields are called as the options are.
+def check_shown(options: ShownOptions, loaded: LoadedModel, other: Example) -> None:
+    """Refuse what cannot be drawn, before there is anything to draw.
 
     Args:
-        text: a sentence; None for one of those that were held out.
-        target_text: its translation, for decoders and cross-attention.
-        heads: by name, such as `encoder.3.1`; none for some that need predicting.
+        options: which heads, and on what.
+        loaded: the model.
+        other: any sentence of the corpus, for want of a text.
 
     Raises:
-        OptionError: if a text has no words or is missing, or a name is none of a head.
+        OptionError: if the model has no such head, or that reads translations and there is none.
+        CorpusError: if it cannot read the sentence.
     """
-
-    text: str | None = None
-    target_text: str | None = None
-    heads: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.target_text is not None and self.text is None:
-            raise OptionError("--target-text is the translation of --text, which is not given.", "Give both.")
-        parse_heads(self.heads)
-        _ = self.example
-
-    @property
-    def example(self) -> Example | None:
-        """The sentence, where one is given."""
-        if self.text is None:
-            return None
-        return examples_of([self.text], [] if self.target_text is None else [self.target_text])[0]
-
-    def check(self, loaded: LoadedModel, other: Example) -> None:
-        """Refuse what cannot be drawn, before there is anything to draw.
-
-        Args:
-            loaded: the model.
-            other: any sentence of the corpus, for want of a text.
-
-        Raises:
-            OptionError: if the model has no such head, or that reads translations and there is none.
-            CorpusError: if it cannot read the sentence.
-        """
-        feed, heads = CorpusReader.of(loaded, self.example or other), parse_heads(self.heads)
-        if self.example is not None:
-            batch_of_one(feed, self.example)
-        check_heads(heads, find_sites(loaded.model))
-        stacks = {site.stack for site in feed.sites}
-        for head in heads:
-            if head.stack not in stacks:
-                raise OptionError(f"{head} reads a translation.", "Give that of --text with --target-text.")
+    feed, heads = CorpusReader.of(loaded, options.example or other), parse_heads(options.heads)
+    if options.example is not None:
+        batch_of_one(feed, options.example)
+    check_heads(heads, find_sites(loaded.model))
+    stacks = {site.stack for site in feed.sites}
+    for head in heads:
+        if head.stack not in stacks:
+            raise OptionError(f"{head} reads a translation.", "Give that of --text with --target-text.")
 
 
 class _Vectors(Observer):

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 import torch
 
-from headlens.analyses.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
+from headlens.analyses.sparsefinder.fitting import fit_centroids, fit_projections, points_of
 from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, GraphMeans, counts_by_window
+from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.predictors import (
     BucketPredictor,
     ClusterPredictor,
@@ -25,7 +26,6 @@ from headlens.analyses.sparsefinder.predictors import (
 )
 from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
-from headlens.errors import OptionError
 from headlens.interventions.patterns import Global, Window
 from headlens.statistics.bootstrap import FEWEST, Draws
 
@@ -36,58 +36,6 @@ PARETO_COLUMNS = [
 OWN = ("distance", "bucket", "cluster")  # methods of Sparsefinder; the others it is compared with
 GOLD = "entmax"  # what attention itself leaves, as if it were a method
 Batches = Callable[[], Iterable[StoredBatch]]
-
-
-@dataclass(frozen=True)
-class ParameterGrid:
-    """Which parameters are tried (Treviso et al. 2022, section 5), each once however often it is named.
-
-    Args:
-        windows: keys in the window, the query's own among them; 0 for no window, else odd.
-        thresholds: t of `distance`.
-        groups: β of `bucket`, clusters of `cluster` and `routing`, hashes of `lsh`, tokens of `longformer`, keys of
-            `random`, both of `bigbird`.
-        top: how many clusters each query and key is in.
-        rounds: of `lsh`.
-        global_tokens: first tokens that see all and are seen by all, added to the graphs of methods by content, which
-            are `distance`, `bucket`, `cluster`, `routing` and `lsh`; 0 for none.
-
-    Raises:
-        OptionError: if a number cannot be meant.
-    """
-
-    windows: tuple[int, ...] = (0, *range(1, 28, 2))
-    thresholds: tuple[float, ...] = tuple(0.5 * n for n in range(1, 11))
-    groups: tuple[int, ...] = tuple(range(2, 21, 2))
-    top: int = 1
-    rounds: int = 4
-    global_tokens: tuple[int, ...] = (0,)
-
-    def __post_init__(self) -> None:
-        if not (self.windows and self.thresholds and self.groups and self.global_tokens):
-            raise OptionError(
-                "--windows, --thresholds, --groups and --global-tokens need a number each.", "0, 2, 8 and 0 would do."
-            )
-        self._check_places()
-        for threshold in self.thresholds:
-            if not 0 <= threshold < float("inf"):
-                raise OptionError(f"--thresholds {threshold:g} is no distance.", "Give numbers from 0 up.")
-        for count in self.groups:
-            if count < 2 or count % 2:
-                raise OptionError(f"--groups {count}: hashes come in pairs.", "Give even numbers.")
-        for name in ("top", "rounds"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"--{name} {getattr(self, name)} is too few.", "Give 1 or more.")
-
-    def _check_places(self) -> None:
-        for window in self.windows:
-            if window < 0 or (window and window % 2 == 0):
-                raise OptionError(
-                    f"--windows {window}: a window has the query's own place in its middle.", "Give odd numbers, or 0."
-                )
-        for count in self.global_tokens:
-            if count < 0:
-                raise OptionError(f"--global-tokens {count} is no number of tokens.", "Give 0 for none, or more.")
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,108 +5,44 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import pandas as pd
 
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.sparsefinder.collection import collect
-from headlens.analyses.sparsefinder.fitting import FitOptions
-from headlens.analyses.sparsefinder.head_examples import ShownOptions
+from headlens.analyses.sparsefinder.head_examples import check_shown
 from headlens.analyses.sparsefinder.head_table import all_contents
+from headlens.analyses.sparsefinder.options import (
+    SparsefinderRequest,
+)
 from headlens.analyses.sparsefinder.pareto_curves import EVERY, curve, of_stacks, spread_out
-from headlens.analyses.sparsefinder.pareto_points import GOLD, FittedSite, ParameterGrid
+from headlens.analyses.sparsefinder.pareto_points import GOLD, FittedSite
 from headlens.analyses.sparsefinder.projection_files import save_fitted
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
 from headlens.analyses.sparsefinder.report import write_sparsefinder
-from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, MetricOptions, RestrictedTask, opened_task
+from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, RestrictedTask, opened_task
 from headlens.analyses.sparsefinder.sweep import SparsitySweep
 from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedTaskResult, key_of
 from headlens.analyses.training.sweep import SweepRun
 from headlens.attention.model_normalizer import attention_name, attention_notes, attention_of, switch_as_asked
-from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
-from headlens.corpora.windows import LongSentences
+from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.files import atomic_path
-from headlens.models.loading import DEMO, LoadedModel, ModelOptions
+from headlens.models.loading import LoadedModel
+from headlens.options import DEMO
 from headlens.runs.corpus_pass import CorpusPass
 from headlens.runs.model_record import model_record
-from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.example_sources import GivenExamples
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import check_head
-
-_CLUSTERS = 8
-
-
-@dataclass(frozen=True)
-class SparsefinderRequest:
-    """What `headlens sparsefinder` is asked for.
-
-    Args:
-        model: by name; its attention is entmax, or `attention` says which.
-        corpus: sentences, of which a part is held out.
-        corpus_options: how they are read.
-        dev: sentences to measure on instead of that part.
-        dev_target: their translations.
-        dev_share: the part.
-        long_sentences: what becomes of sentences that are longer than the model reads.
-        attention: entmax that the model is switched to without training; None for its own, of the demo entmax15.
-        grid: the parameters that are tried.
-        fit: how projections are learned.
-        clusters: in how many clusters parts of speech are counted, one of the grid's numbers; None for that next to 8.
-        metric: what is measured while attention is restricted.
-        batch_tokens: tokens of a batch, padding included.
-        model_options: how the model is loaded.
-        figures: whether figures are drawn.
-        place: where the run goes.
-        shown: which heads are drawn, and on which sentence.
-
-    Raises:
-        OptionError: if a number is out of range.
-    """
-
-    model: str = DEMO
-    corpus: str = DEMO
-    corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
-    dev: str | None = None
-    dev_target: str | None = None
-    dev_share: float = 0.2
-    long_sentences: LongSentences = "skip"
-    attention: str | None = None
-    grid: ParameterGrid = field(default_factory=ParameterGrid)
-    fit: FitOptions = field(default_factory=FitOptions)
-    clusters: int | None = None
-    metric: MetricOptions = field(default_factory=MetricOptions)
-    batch_tokens: int = 2048
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    figures: bool = True
-    place: OutputOptions = field(default_factory=OutputOptions)
-    shown: ShownOptions = field(default_factory=ShownOptions)
-
-    def __post_init__(self) -> None:
-        if not 0 < self.dev_share <= 0.9:
-            raise OptionError(f"--dev-share {self.dev_share} is not above 0 and at most 0.9.", "0.2 suits most.")
-        if self.dev_target is not None and self.dev is None:
-            raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
-        if self.clusters is not None and self.clusters not in self.grid.groups:
-            known = ", ".join(map(str, self.grid.groups))
-            raise OptionError(f"--clusters {self.clusters} is none of --groups.", f"Choose one of {known}.")
-        if self.attention is not None and parse_normalizer(self.attention) is None:
-            raise OptionError("softmax leaves no weight at exactly zero.", "Give --attention entmax15 or sparsemax.")
-
-    @property
-    def counted_clusters(self) -> int:
-        """In how many clusters parts of speech are counted."""
-        return self.clusters or min(self.grid.groups, key=lambda count: abs(count - _CLUSTERS))
 
 
 @dataclass(frozen=True)
@@ -135,7 +71,7 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
         notes = _switched(request, loaded)
         parts = _parts(request, run)
         # What is wrong with the task is told before anything is learned.
-        request.shown.check(loaded, next(iter(parts.held)))
+        check_shown(request.shown, loaded, next(iter(parts.held)))
         opened, examples = _opened(request, loaded, parts)
         hashes = {"the corpus": parts.summary.sha256, "what is held out": parts.held_sha256, **examples}
         run.depend_on(loaded, hashes)

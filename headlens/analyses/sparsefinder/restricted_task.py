@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
-from headlens.analyses.sparsefinder.pareto_points import GOLD, FittedSite, ParameterGrid, predictor_of
+from headlens.analyses.sparsefinder.options import MetricOptions, ParameterGrid
+from headlens.analyses.sparsefinder.pareto_points import GOLD, FittedSite, predictor_of
 from headlens.analyses.sparsefinder.predicted_graph_edit import (
     AllowedPairs,
     PredictedGraphEdit,
@@ -24,47 +25,16 @@ from headlens.attention.attach_edit import attach_edit
 from headlens.attention.session import AttentionSession
 from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.corpora.sentence import Corpus
-from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
-from headlens.tasks.catalogue import DEFAULT_TASK, find_task
-from headlens.tasks.data_option import TaskData
+from headlens.tasks.catalogue import find_task
 from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import GivenExamples, TaskSource, gather
+from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task, TaskBatch
+from headlens.tasks.task_options import DEFAULT_TASK, TaskData, TaskName
 from headlens.tasks.translation import read_while_writing
 
 _TEXT = ("mlm", "translation", "translation-loss")
-
-
-@dataclass(frozen=True)
-class MetricOptions:
-    """What is measured while attention is restricted; fields are called as the options are.
-
-    Args:
-        task: its name; `auto` for what the model can be asked without further data, `none` for nothing.
-        data: files, or data sets of the hub; none for what is held out of the corpus, or the task's own.
-        columns: columns by role, each `ROLE=NAME` or several with commas between them.
-        data_split: of data sets; None for the task's own.
-        points: of each method's curve of the attention weight that is kept, a pass over the data each.
-
-    Raises:
-        OptionError: if a number is out of range, or data is given for no task.
-    """
-
-    task: str = "auto"
-    data: tuple[str, ...] = ()
-    columns: tuple[str, ...] = ()
-    data_split: str | None = None
-    points: int = 4
-
-    def __post_init__(self) -> None:
-        if self.points < 1:
-            raise OptionError(f"--points {self.points} is too few.", "Give 1 or more, or --task none.")
-        if self.task in {"auto", "none"} and (self.data or self.columns or self.data_split):
-            why = "no task" if self.task == "auto" else "--task none measures nothing"
-            raise OptionError(f"--data is given, but {why}.", "Name a task with --task.")
-        if self.task not in {"auto", "none"}:
-            find_task(self.task)
 
 
 def opened_task(
@@ -91,8 +61,8 @@ def opened_task(
         return None
     if name in _TEXT and not options.data:
         return find_task(name).task, given_texts(held, loaded) if name == "mlm" else given_pairs(held)
-    data = TaskData(name, options.data, options.columns, options.data_split)
-    task, source = data.open(offline=offline)
+    data = TaskData(cast("TaskName", name), options.data, options.columns, options.data_split)
+    task, source = open_examples(data, offline=offline)
     return task, gather(source)
 
 

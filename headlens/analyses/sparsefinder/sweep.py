@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.sparsefinder.fitting import FitOptions
+from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_curves import EVERY
-from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, FittedSite, ParameterGrid, fit_site, pareto
+from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, FittedSite, fit_site, pareto
 from headlens.analyses.sparsefinder.projection_files import load_fitted, save_fitted
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
 from headlens.files import atomic_path, output_errors, read_csv, write_csv

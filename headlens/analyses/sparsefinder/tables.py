@@ -10,17 +10,17 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.attend.analysis import shown_example
-from headlens.analyses.compact.head_lists import parse_heads
-from headlens.analyses.sparsefinder.head_examples import ShownOptions, example_heads
+from headlens.analyses.sparsefinder.head_examples import example_heads
 from headlens.analyses.sparsefinder.head_table import head_table
 from headlens.analyses.sparsefinder.measures import MEASURES
+from headlens.analyses.sparsefinder.options import ParameterGrid, ShownOptions
 from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS, POINT, areas, with_curves
-from headlens.analyses.sparsefinder.pareto_points import GOLD, ParameterGrid, predictor_of
+from headlens.analyses.sparsefinder.pareto_points import GOLD, predictor_of
 from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult
 from headlens.analyses.sparsefinder.sweep import SparsitySweepResult
 from headlens.corpora.sentence import Corpus, Example
-from headlens.heads import KEY_COLUMNS, Head
+from headlens.heads import KEY_COLUMNS, Head, parse_heads
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_reader import CorpusReader
 

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from torch import nn
 
-from headlens.analyses.training.text_training import TextOptions, Trainable, new_model
+from headlens.analyses.training.options import TextOptions
+from headlens.analyses.training.text_training import Trainable, new_model
 from headlens.corpora.sentence import Corpus
 from headlens.files import output_errors
-from headlens.models.loading import Device, choose_device
+from headlens.models.loading import choose_device
+from headlens.models.model_options import Device
 from headlens.runs.run import Run
 from headlens.training.architectures import PREFIX
-
-
-def is_new(name: str) -> bool:
-    """Whether a name asks for random weights."""
-    return name.startswith(PREFIX)
 
 
 def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, device: Device) -> Trainable:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from headlens.analyses.notes import left_out_notes
 from headlens.analyses.training.contamination import seen_notes
+from headlens.analyses.training.options import FineTuneRequest
 from headlens.analyses.training.task_training import (
     TaskForward,
     TaskLoss,
@@ -27,74 +28,21 @@ from headlens.analyses.training.training_run import (
     write_training,
 )
 from headlens.attention.model_normalizer import attention_notes, switch_as_asked
-from headlens.attention.normalizers import parse_normalizer
-from headlens.errors import OptionError
-from headlens.models.loading import DEMO, LoadedModel, ModelOptions, choose_device
-from headlens.runs.mask_option import MaskOptions
-from headlens.runs.output_options import OutputOptions
+from headlens.models.loading import LoadedModel, choose_device
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.tasks.data_option import TaskData
 from headlens.tasks.data_summary import fingerprint
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.example_sources import GivenExamples, SourceCounts, gather
 from headlens.tasks.examples import TaskExample, texts_of
+from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import ModelWithHead, with_task_head
 from headlens.training.architectures import PREFIX, masked_model
-from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.state import TrainingState
 from headlens.training.vocabularies import wordpiece_tokenizer
 
-_TEXT = ("mlm", "translation", "translation-loss")
 _LONGEST = 512  # tokens that a model with random weights reads
-
-
-@dataclass(frozen=True)
-class FineTuneRequest:
-    """What `headlens train --task` is asked for.
-
-    Args:
-        data: the task, and what the model is trained on.
-        model: a checkpoint by name, or `new:NAME` for random weights.
-        dev_data: what it is evaluated on; None holds out a part of the data.
-        dev_share: which part.
-        longest: a limit of tokens below the model's own; longer examples are left out.
-        vocabulary: pieces of a new model's own vocabulary.
-        training: length, step size, rhythm.
-        mask: where queries may look.
-        attention: what turns scores into weights, see `parse_normalizer`; None for what the model has.
-        model_options: how the model is loaded, and the device.
-        figures: whether the curve is drawn.
-        place: where the run goes.
-
-    Raises:
-        OptionError: if the task is one of running text, or the share is out of range.
-    """
-
-    data: TaskData
-    model: str = DEMO
-    dev_data: str | None = None
-    dev_share: float = 0.05
-    longest: int | None = None
-    vocabulary: int = 8000
-    training: TrainingOptions = field(default_factory=TrainingOptions)
-    mask: MaskOptions = field(default_factory=MaskOptions)
-    attention: str | None = None
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    figures: bool = True
-    place: OutputOptions = field(default_factory=OutputOptions)
-
-    def __post_init__(self) -> None:
-        if self.data.task in _TEXT:
-            raise OptionError(
-                f"--task {self.data.task} is not trained on examples, but on text.",
-                "Train it with --task mlm or --task translation, and --corpus.",
-            )
-        if self.attention is not None:
-            parse_normalizer(self.attention)
-        if not 0 <= self.dev_share <= 0.9:
-            raise OptionError(f"--dev-share {self.dev_share} is not from 0 to 0.9.", "0.1 suits most.")
 
 
 @dataclass(frozen=True)
@@ -140,12 +88,12 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
 
 def _read(request: FineTuneRequest) -> tuple[Task, _Parts]:
     offline, counts, dev_counts = request.model_options.offline, SourceCounts(), SourceCounts()
-    task, source = request.data.taught().open(offline=offline)
+    task, source = open_examples(request.data.for_training(), offline=offline)
     train = gather(source, counts)
     if request.dev_data is None:
         train, dev = hold_out(train, request.dev_share)
     else:
-        dev = gather(request.data.held_out(request.dev_data).open(offline=offline)[1], dev_counts)
+        dev = gather(open_examples(request.data.held_out(request.dev_data), offline=offline)[1], dev_counts)
     return task, _Parts(train, dev, (counts, dev_counts))
 
 

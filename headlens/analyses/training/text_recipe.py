@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import islice
 
 from headlens.analyses.notes import embedded_notes
-from headlens.analyses.training.new_models import is_new, made_new
-from headlens.analyses.training.text_training import (
-    TextOptions,
-    Trainable,
-    evaluation,
-    loaded_model,
-    objective_of,
-    read_data,
-)
+from headlens.analyses.training.new_models import made_new
+from headlens.analyses.training.options import TrainRequest
+from headlens.analyses.training.text_training import Trainable, evaluation, loaded_model, objective_of, read_data
 from headlens.analyses.training.training_run import (
     TaskResult,
     TrainingRecipe,
@@ -31,56 +25,19 @@ from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import CorpusOptions, open_corpus, refuse_unused
+from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import OptionError
-from headlens.models.loading import DEMO, LoadedModel, ModelOptions
-from headlens.runs.mask_option import MaskOptions, under_mask
-from headlens.runs.output_options import OutputOptions
+from headlens.models.loading import LoadedModel
+from headlens.runs.model_mask import under_mask
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions
 from headlens.tasks.example_sources import GivenExamples
 from headlens.tasks.examples import TextExample
 from headlens.tasks.translation import Translation
-from headlens.training.architectures import PREFIX
-from headlens.training.hyperparameters import TrainingOptions
+from headlens.training.architectures import PREFIX, is_new
 from headlens.training.parallel_text import ParallelText
 from headlens.training.state import TrainingState
-
-
-@dataclass(frozen=True)
-class TrainRequest:
-    """What `headlens train` is asked for.
-
-    Args:
-        model: a checkpoint by name, or `new:NAME` for random weights.
-        corpus: what it is trained on.
-        corpus_options: how that is read.
-        dev: what it is evaluated on; None holds out a part of the corpus.
-        dev_target: translations of `dev`.
-        text: what is learned of the text.
-        training: length, step size, rhythm.
-        bleu: how many held-out pairs are translated at the end, for BLEU and chrF.
-        mask: where queries may look.
-        attention: what turns scores into weights, see `parse_normalizer`; None for what the model has.
-        model_options: how the model is loaded, and the device.
-        figures: whether the curve is drawn.
-        place: where the run goes.
-    """
-
-    model: str = DEMO
-    corpus: str = DEMO
-    corpus_options: CorpusOptions = field(default_factory=lambda: CorpusOptions(split="train"))
-    dev: str | None = None
-    dev_target: str | None = None
-    text: TextOptions = field(default_factory=TextOptions)
-    training: TrainingOptions = field(default_factory=TrainingOptions)
-    bleu: int = 0
-    mask: MaskOptions = field(default_factory=MaskOptions)
-    attention: str | None = None
-    model_options: ModelOptions = field(default_factory=ModelOptions)
-    figures: bool = True
-    place: OutputOptions = field(default_factory=OutputOptions)
 
 
 def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainRun:

@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from headlens.analyses.training.options import TextOptions
 from headlens.corpora.collate import IGNORED
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, OptionError
@@ -32,42 +32,6 @@ from headlens.training.objectives import (
 )
 from headlens.training.parallel_text import ParallelText, read_pairs
 from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
-
-TextTask = Literal["mlm", "translation"]
-
-
-@dataclass(frozen=True)
-class TextOptions:
-    """What of a text is learned.
-
-    Args:
-        task: `mlm` guesses masked tokens, `translation` the target side.
-        vocabulary: pieces of a new model's own vocabulary.
-        longest: tokens of a block of text, or of a side of a pair.
-        mask_share: share of the tokens that are to be guessed.
-        label_smoothing: of translation.
-        dev_share: share of the corpus that is held out where no corpus for evaluation is given.
-        next_sentence: for `mlm`, whether the second half of a block follows the first is learned, too.
-
-    Raises:
-        OptionError: if a share is out of range, or the task has no halves.
-    """
-
-    task: TextTask = "mlm"
-    vocabulary: int = 8000
-    longest: int = 128
-    mask_share: float = 0.15
-    label_smoothing: float = 0.1
-    dev_share: float = 0.05
-    next_sentence: bool = False
-
-    def __post_init__(self) -> None:
-        if self.next_sentence and self.task != "mlm":
-            raise OptionError(f"--next-sentence is not for --task {self.task}.", "It goes with --task mlm.")
-        for name, high in (("mask_share", 1.0), ("label_smoothing", 0.99), ("dev_share", 0.9)):
-            value = getattr(self, name)
-            if not 0 <= value <= high:
-                raise OptionError(f"--{name.replace('_', '-')} {value} is not from 0 to {high}.", "0.1 suits most.")
 
 
 @dataclass(frozen=True)

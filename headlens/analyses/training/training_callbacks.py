@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headlens.errors import OptionError
 from headlens.training.batch_sampler import BatchSampler
 from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import TrainingCheckpoint, TrainingData, total_updates
@@ -31,9 +30,3 @@ class TrainingCallbacks:
             tuple(data.lengths), training.batch_tokens, training.accumulate, training.seed, 0, self.processes
         )
         return total_updates(training, order)
-
-
-def check_strength(strength: float, option: str = "--lambdas") -> None:
-    """Raise OptionError unless λ is a finite number of at least 0."""
-    if not 0 <= strength < float("inf"):
-        raise OptionError(f"{option} {strength} is not a finite number of 0 or more.", "Try 0.1.")

@@ -9,8 +9,9 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from headlens.analyses.training.options import TextOptions
 from headlens.analyses.training.task_training import TaskForward, TaskLoss, TaskRows, freeze_unused, hold_out
-from headlens.analyses.training.text_training import TextOptions, Trainable, objective_of, read_data
+from headlens.analyses.training.text_training import Trainable, objective_of, read_data
 from headlens.analyses.training.training_callbacks import TrainingCallbacks
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Corpus, Example

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made_tasks import examples_of, text
+from made_tasks import given_examples, text
 from saved import build, save
 from tiers import rest_slow
 from torch import nn
@@ -19,10 +19,9 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens import memory
 from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.pruning_options import STRATEGIES, ImportanceEstimator, PruneOptions
-from headlens.analyses.ablate.recipe import AblateRequest, run_ablate
-from headlens.analyses.ablate.replay.replacement import Mode
-from headlens.analyses.ablate.single_heads import AblationOptions
+from headlens.analyses.ablate.options import STRATEGIES, AblateRequest, AblationOptions, Mode, PruneOptions
+from headlens.analyses.ablate.pruning_experiment import ImportanceEstimator
+from headlens.analyses.ablate.recipe import run_ablate
 from headlens.analyses.ablate.sweep import TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.errors import ModelError
@@ -30,8 +29,8 @@ from headlens.heads import Head
 from headlens.models.loading import LoadedModel
 from headlens.runs.output_options import OutputOptions
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.data_option import TaskData
 from headlens.tasks.task_heads import with_task_head
+from headlens.tasks.task_options import TaskData
 
 SST2, TRANSLATION = (CATALOGUE[name].task for name in ("sst2", "translation"))
 TOKENS = 60  # of a batch: the examples have up to 8
@@ -71,7 +70,7 @@ def loaded(wordpiece_tokenizer: PreTrainedTokenizerBase) -> LoadedModel:
 
 @pytest.fixture(scope="module")
 def examples(loaded: LoadedModel, wordpiece_tokenizer: PreTrainedTokenizerBase) -> Examples:
-    return examples_of(SST2, loaded.model, wordpiece_tokenizer, 30)
+    return given_examples(SST2, loaded.model, wordpiece_tokenizer, 30)
 
 
 def assert_same(found: HeadRecords, expected: HeadRecords) -> None:
@@ -130,7 +129,7 @@ def test_written_translations_in_parts(marian_tokenizer: PreTrainedTokenizerBase
     ids |= {"decoder_start_token_id": ids["pad_token_id"], "forced_eos_token_id": None}
     wide = {"encoder_ffn_dim": INNER, "decoder_ffn_dim": INNER}
     model = build("MarianMTModel", len(marian_tokenizer), **ids, **wide).double()
-    examples = examples_of(TRANSLATION, model, marian_tokenizer, 6)
+    examples = given_examples(TRANSLATION, model, marian_tokenizer, 6)
     heads = [Head("encoder", 0, 0), Head("cross", 1, 1)]
     expected = TaskSweep("zero", 40).run(model, examples, heads)
     warnings: list[str] = []

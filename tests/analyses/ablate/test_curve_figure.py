@@ -15,7 +15,8 @@ from tiers import rest_slow
 
 from headlens.analyses.ablate import curve_figure as curve
 from headlens.analyses.ablate.curve_figure import LOOKS, pruning_curve
-from headlens.analyses.ablate.pruning_options import NONE, STRATEGIES
+from headlens.analyses.ablate.options import STRATEGIES
+from headlens.analyses.ablate.pruning_experiment import NONE
 
 Make = Callable[..., pd.DataFrame]
 

@@ -13,15 +13,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from made_tasks import examples_of, text
+from made_tasks import given_examples, text
 from saved import build, save
 from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 import headlens
-from headlens.analyses.ablate.pruning_options import STRATEGIES, PruneOptions, evaluated, operations
-from headlens.analyses.ablate.recipe import AblateRequest, AblateRun, run_ablate
-from headlens.analyses.ablate.single_heads import AblationOptions
+from headlens.analyses.ablate.options import STRATEGIES, AblateRequest, AblationOptions, PruneOptions
+from headlens.analyses.ablate.pruning_experiment import evaluated, operations
+from headlens.analyses.ablate.recipe import AblateRun, run_ablate
 from headlens.analyses.ablate.sweep import TaskSweep
 from headlens.analyses.ablate.task_examples import Examples, ranking_part
 from headlens.attention.session import AttentionSession
@@ -33,9 +33,10 @@ from headlens.interventions.gates import HeadGates
 from headlens.models.loading import LoadedModel, load
 from headlens.runs.output_options import OutputOptions
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.data_option import TaskData
 from headlens.tasks.task import Floats
 from headlens.tasks.task_heads import with_task_head
+from headlens.tasks.open_task import open_examples
+from headlens.tasks.task_options import TaskData
 
 COUNTS = (1, 3)
 
@@ -79,7 +80,7 @@ def done(model: str, data: str, tmp_path_factory: pytest.TempPathFactory) -> Abl
 
 @pytest.fixture(scope="module")
 def examples(model: str, data: str) -> Examples:
-    task, source = TaskData("sst2", (data,)).open()
+    task, source = open_examples(TaskData("sst2", (data,)))
     return Examples.of(task, source, load(model))
 
 
@@ -152,7 +153,7 @@ def test_operations_are_those_of_the_matrix_products(wordpiece_tokenizer: PreTra
     task = CATALOGUE["sst2"].task
     bare = LoadedModel("tiny", build("BertModel", len(wordpiece_tokenizer)), wordpiece_tokenizer, None)
     model = with_task_head(bare, task, 0).model
-    examples = examples_of(task, model, wordpiece_tokenizer, 5)
+    examples = given_examples(task, model, wordpiece_tokenizer, 5)
     n = sorted(p.length for p in examples.prepared)[2]
     d, inner = 16, 16
     layer = 2 * n * (4 * d * d + 2 * d * inner) + 2 * 2 * n * n * d

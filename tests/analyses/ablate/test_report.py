@@ -9,7 +9,7 @@ import pytest
 from made_runs import HOSTILE, ablation_tables, write_ablation
 from markupsafe import escape
 
-from headlens.analyses.ablate.pruning_options import PRUNING_COLUMNS
+from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
 from headlens.analyses.ablate.report import ABLATE, ablation_figures
 from headlens.analyses.ablate.report import write_ablation as write
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS

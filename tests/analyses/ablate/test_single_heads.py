@@ -10,14 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.options import AblationOptions
 from headlens.analyses.ablate.replay.head_sweep import SweepRecords
-from headlens.analyses.ablate.single_heads import (
-    ABLATION_COLUMNS,
-    AblationOptions,
-    ablation_table,
-    chosen_metric,
-    paired_comparison,
-)
+from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablation_table, chosen_metric, paired_comparison
 from headlens.analyses.ablate.task_examples import ranking_part
 from headlens.errors import OptionError
 from headlens.heads import Head

@@ -12,14 +12,14 @@ import numpy as np
 import pytest
 import torch
 import zoo
-from made_tasks import examples_of
+from made_tasks import given_examples
 from saved import build
 from tiers import rest_slow
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.head_records import HeadRecords
+from headlens.analyses.ablate.options import Mode
 from headlens.analyses.ablate.replay.head_sweep import SweepRecords
-from headlens.analyses.ablate.replay.replacement import Mode
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.attention.sites import find_sites
@@ -47,7 +47,7 @@ def made(task: Task, tokenizer: PreTrainedTokenizerBase, name: str = "BertModel"
     if task.head != "seq2seq-lm":
         model = with_task_head(LoadedModel("tiny", model, tokenizer, None), task, 0).model.eval()
     model = model.double()
-    return model, examples_of(task, model, tokenizer)
+    return model, given_examples(task, model, tokenizer)
 
 
 Change = Callable[[torch.Tensor], torch.Tensor]

@@ -10,7 +10,8 @@ import torch
 from saved import build, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.attend.analysis import Selection, attend
+from headlens.analyses.attend.analysis import attend
+from headlens.analyses.attend.options import Selection
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, OptionError
 from headlens.heads import Head

@@ -13,8 +13,8 @@ from pandas.testing import assert_frame_equal
 from saved import Memory, build, save, sentence, tree
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.classify.analysis import Classification, ClassifyOptions, Frequencies, check_relations, classify
-from headlens.analyses.classify.roles import Thresholds
+from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify
+from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.attention.sites import find_sites
 from headlens.corpora.frequency import CorpusFrequency
 from headlens.corpora.sentence import Example

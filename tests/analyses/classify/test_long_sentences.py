@@ -11,11 +11,12 @@ import pytest
 from saved import Memory, build, joined, save, sentence, tree
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.classify.analysis import ClassifyOptions, Frequencies, classify
+from headlens.analyses.classify.analysis import Frequencies, classify
+from headlens.analyses.classify.options import ClassifyOptions
+from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Example
-from headlens.corpora.windows import LongSentences
 from headlens.errors import CorpusError
 from headlens.models.loading import LoadedModel, load
 from headlens.runs.corpus_pass import CorpusPass

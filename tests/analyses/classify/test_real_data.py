@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from headlens.analyses.classify.analysis import ClassifyOptions, classify
-from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.analyses.classify.analysis import classify
+from headlens.analyses.classify.options import ClassifyOptions
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.corpora.sources import open_corpus
 from headlens.models.loading import load
 
 # Best head / best fixed offset on 400 sentences of English PUD, most-attended other word; measured once with other

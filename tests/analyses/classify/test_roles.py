@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.analyses.classify.roles import Thresholds, count_families, label, mark_syntactic, role_family
+from headlens.analyses.classify.options import Thresholds
+from headlens.analyses.classify.roles import count_families, label, mark_syntactic, role_family
 from headlens.errors import OptionError
 from headlens.heads import Head, HeadTable
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headlens.analyses.compact.head_lists import parse_heads, read_heads
+from headlens.analyses.compact.head_lists import read_heads
 from headlens.errors import OptionError
-from headlens.heads import Head
+from headlens.heads import Head, parse_heads
 
 A, B, C = Head("encoder", 0, 1), Head("encoder", 2, 0), Head("cross", 1, 3)
 PRUNING = (

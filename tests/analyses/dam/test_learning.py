@@ -10,11 +10,11 @@ import torch
 from made_tasks import taught
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.dam.learning import DamOptions, LearnedMaskResult, hard, learn_mask
-from headlens.analyses.dam.recipe import DamRequest
+from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOptions, hard, learn_mask
+from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.sweep import load_mask, save_mask
 from headlens.analyses.dam.tables import LearnedMask
-from headlens.analyses.masks.degrees import DegreeOptions
+from headlens.analyses.masks.options import DegreeOptions
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
@@ -29,7 +29,7 @@ from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.training.hyperparameters import TrainingOptions
 
 SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)
-SMALL = DamOptions(LearnedMaskOptions(40, structured=True))
+SMALL = MaskLearningOptions(LearnedMaskOptions(40, structured=True))
 
 
 def outputs(found: LearnedMaskResult, lesson: TrainingSet) -> torch.Tensor:
@@ -71,7 +71,7 @@ def test_the_same_seed_learns_the_same(wordpiece_tokenizer: PreTrainedTokenizerB
 
 def test_frozen_models_learn_the_mask_alone(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
-    found = learn_mask(loaded, lesson, 0.01, DamOptions(SMALL.mask, freeze=("all",)), SHORT)
+    found = learn_mask(loaded, lesson, 0.01, MaskLearningOptions(SMALL.mask, freeze=("all",)), SHORT)
     assert all(torch.equal(p, dict(loaded.model.named_parameters())[n]) for n, p in found.model.named_parameters())
     assert all(p.requires_grad for p in found.model.parameters())
     assert float(found.mask.alpha.detach().abs().max()) > 0.5
@@ -88,7 +88,7 @@ def test_a_stronger_penalty_masks_more(wordpiece_tokenizer: PreTrainedTokenizerB
 @pytest.mark.parametrize("form", ["additive", "multiplicative"])
 def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, form: Any) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
-    options = DamOptions(LearnedMaskOptions(40, form=form), GumbelSigmoid(2.0, straight_through=False))
+    options = MaskLearningOptions(LearnedMaskOptions(40, form=form), GumbelSigmoid(2.0, straight_through=False))
     found = learn_mask(loaded, lesson, 0.0, options, SHORT)
     last = hard(found.mask)
     last.draw()
@@ -101,7 +101,7 @@ def test_the_final_mask_is_0_or_1(wordpiece_tokenizer: PreTrainedTokenizerBase, 
 def test_noise_that_is_always_drawn(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     """For every pass anew, and the same whenever the model is measured."""
     loaded, lesson = taught(wordpiece_tokenizer)
-    found = learn_mask(loaded, lesson, 0.0, DamOptions(LearnedMaskOptions(40, noise="always")), SHORT)
+    found = learn_mask(loaded, lesson, 0.0, MaskLearningOptions(LearnedMaskOptions(40, noise="always")), SHORT)
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     with found.hardened():
@@ -146,7 +146,7 @@ def test_the_mask_of_a_file_is_the_final_one(
     wordpiece_tokenizer: PreTrainedTokenizerBase, kind: str, *, structured: bool, per_layer: bool
 ) -> None:
     loaded, lesson = taught(wordpiece_tokenizer, kind=kind)
-    options = DamOptions(LearnedMaskOptions(40, structured=structured, per_layer=per_layer))
+    options = MaskLearningOptions(LearnedMaskOptions(40, structured=structured, per_layer=per_layer))
     found = learn_mask(loaded, lesson, 0.02, options, SHORT)
     with torch.no_grad():
         found.mask.alpha.normal_(generator=torch.Generator().manual_seed(1))
@@ -191,7 +191,7 @@ def test_a_file_holds_what_was_learned(tmp_path: Path, wordpiece_tokenizer: PreT
 def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
     with pytest.raises(OptionError, match="longer than the mask of 3"):
-        learn_mask(loaded, lesson, 0.01, DamOptions(LearnedMaskOptions(3)), SHORT)
+        learn_mask(loaded, lesson, 0.01, MaskLearningOptions(LearnedMaskOptions(3)), SHORT)
     assert not hasattr(loaded.model, "_headlens_link")
     with AttentionSession(loaded.model):
         pass
@@ -200,8 +200,8 @@ def test_texts_longer_than_the_mask_are_refused(wordpiece_tokenizer: PreTrainedT
 @pytest.mark.parametrize(
     ("kind", "wrong", "message"),
     [
-        (DamOptions, {"penalty": "other"}, "--penalty other is none"),
-        (DamOptions, {"mask_learning_rate": 0.0}, r"--mask-learning-rate 0\.0 is not a positive number"),
+        (MaskLearningOptions, {"penalty": "other"}, "--penalty other is none"),
+        (MaskLearningOptions, {"mask_learning_rate": 0.0}, r"--mask-learning-rate 0\.0 is not a positive number"),
         (DamRequest, {"lambdas": ()}, r"No penalty is given\.\nName some with --lambdas"),
         (DamRequest, {"lambdas": (-1.0,)}, r"--lambdas -1\.0 is not a finite number of 0 or more"),
         (DamRequest, {"window": 0}, "--window 0 is no neighbourhood"),

@@ -7,15 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headlens.analyses.masks.degrees import (
-    DegreeOptions,
-    degree_rows,
-    degrees_table,
-    mean_degree,
-    parse_grid,
-    strength_of,
-    unsettled,
-)
+from headlens.analyses.masks.degrees import degree_rows, degrees_table, mean_degree, strength_of, unsettled
+from headlens.analyses.masks.options import DegreeOptions, parse_grid
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.gumbel_degrees import GumbelDegrees

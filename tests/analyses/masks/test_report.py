@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.analyses.masks.recipe import PAPER, SPARSITY_COLUMNS, MasksRequest, sparsity_table
+from headlens.analyses.masks.options import PAPER, MasksRequest
+from headlens.analyses.masks.recipe import SPARSITY_COLUMNS, sparsity_table
 from headlens.analyses.masks.report import MASKS, mask_figures, pattern_pictures
 from headlens.analyses.report.registry import KINDS
 from headlens.errors import OptionError

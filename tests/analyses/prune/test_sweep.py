@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from saved import build
 
+from headlens.analyses.prune.options import LAMBDAS, PenaltySweepOptions, RoleOptions, SweepTraining
 from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
-from headlens.analyses.prune.recipe import RoleOptions, SweepTraining
-from headlens.analyses.prune.sweep import LAMBDAS, LEAST, MOST, PenaltySweepOptions, nearest, search
+from headlens.analyses.prune.sweep import LEAST, MOST, nearest, search
 from headlens.analyses.prune.tables import ROLE_COLUMNS, SWEEP_COLUMNS, GateTables
+from headlens.analyses.training.options import TrainingSetOptions
 from headlens.analyses.training.sweep import Trainings, run_name
-from headlens.analyses.training.training_set_options import TrainingSetOptions
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, ResumeError
 from headlens.runs.processes import ALONE
 from headlens.runs.progress import SilentReporter
 from headlens.runs.run import Run
-from headlens.tasks.data_option import TaskData
+from headlens.tasks.task_options import TaskData
 from headlens.training.hyperparameters import TrainingOptions
 
 

@@ -18,7 +18,7 @@ from saved import Memory, build, save, sentence
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.relevance.analysis import HeadRelevances, ReadingOptions, RelevanceOptions, head_relevance
+from headlens.analyses.relevance.analysis import HeadRelevances, head_relevance
 from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
 from headlens.analyses.relevance.lrp.targets import (
     EveryPosition,
@@ -29,6 +29,7 @@ from headlens.analyses.relevance.lrp.targets import (
     Target,
     generated,
 )
+from headlens.analyses.relevance.options import ReadingOptions, RelevanceOptions
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, Interrupted, OptionError
 from headlens.models.loading import LoadedModel, load

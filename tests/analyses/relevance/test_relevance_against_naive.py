@@ -12,8 +12,9 @@ from naive_relevance import NaiveBert, relevance
 from torch import Tensor
 from transformers import BertConfig, BertForSequenceClassification, PreTrainedModel
 
-from headlens.analyses.relevance.lrp.relevance_session import RULES, RelevanceSession
+from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
 from headlens.analyses.relevance.lrp.targets import Inputs, PredictedClass
+from headlens.analyses.relevance.options import RULES
 
 IDS = [[2, 17, 9, 41, 23, 3], [2, 30, 3], [2, 8, 8, 55, 3]]
 

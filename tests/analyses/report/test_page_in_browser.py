@@ -25,8 +25,9 @@ from made_runs import (
 )
 
 from headlens.analyses.attend.stored_maps import write_maps
+from headlens.analyses.report.options import ReportRequest
 from headlens.analyses.report.page import visible
-from headlens.analyses.report.recipe import ReportRequest, run_report
+from headlens.analyses.report.recipe import run_report
 from headlens.runs.folder import RunFolder
 from headlens.runs.output_options import OutputOptions
 

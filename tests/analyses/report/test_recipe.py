@@ -14,7 +14,8 @@ from made_runs import change_record, write_classification, write_other
 from matplotlib.figure import Figure
 
 from headlens.analyses.report import recipe
-from headlens.analyses.report.recipe import ReportRequest, run_report
+from headlens.analyses.report.options import ReportRequest
+from headlens.analyses.report.recipe import run_report
 from headlens.errors import InputError, OptionError, OutputError
 from headlens.runs.folder import RunFolder
 from headlens.runs.lock import LOCK_NAME

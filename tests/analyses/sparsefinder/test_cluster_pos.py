@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from watching import run
 
 from headlens.analyses.sparsefinder.cluster_pos import CONTENT_COLUMNS, cluster_contents, information
-from headlens.analyses.sparsefinder.fitting import FitOptions
-from headlens.analyses.sparsefinder.pareto_points import FittedSite, ParameterGrid, fit_site
+from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
+from headlens.analyses.sparsefinder.pareto_points import FittedSite, fit_site
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyCollector, QueryKeyStore, write_tags
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax

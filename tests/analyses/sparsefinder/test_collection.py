@@ -12,8 +12,9 @@ from transformers import PreTrainedTokenizerBase
 from headlens.analyses.sparsefinder.collection import collect
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
+from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import CorpusOptions, open_corpus
+from headlens.corpora.sources import open_corpus
 from headlens.errors import CorpusError
 from headlens.models.loading import LoadedModel
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 from headlens.analyses.sparsefinder.candidate_pairs import in_one_cluster, within
-from headlens.analyses.sparsefinder.fitting import FitOptions, fit_centroids, fit_projections, points_of
+from headlens.analyses.sparsefinder.fitting import fit_centroids, fit_projections, points_of
 from headlens.analyses.sparsefinder.measures import GraphCounts, allowed_pairs
+from headlens.analyses.sparsefinder.options import FitOptions
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.errors import OptionError
 

@@ -11,14 +11,13 @@ import pandas as pd
 import pytest
 import torch
 
-from headlens.analyses.sparsefinder.fitting import FitOptions
 from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts
+from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import (
     GOLD,
     OWN,
     PARETO_COLUMNS,
     FittedSite,
-    ParameterGrid,
     fit_site,
     pareto,
     predictor_of,

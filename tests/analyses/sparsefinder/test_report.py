@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from headlens.analyses.sparsefinder.cluster_figure import cluster_pictures
-from headlens.analyses.sparsefinder.fitting import FitOptions
-from headlens.analyses.sparsefinder.pareto_points import ParameterGrid, fit_site, pareto
+from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
+from headlens.analyses.sparsefinder.pareto_points import fit_site, pareto
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.analyses.sparsefinder.report import (
     GOLD,

@@ -12,9 +12,9 @@ import zoo
 from watching import run
 
 from headlens.analyses.sparsefinder import sweep as module
-from headlens.analyses.sparsefinder.fitting import FitOptions
+from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_curves import EVERY, areas, of_model, of_stacks
-from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, ParameterGrid, pareto
+from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, pareto
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyCollector, QueryKeyStore
 from headlens.analyses.sparsefinder.sweep import SparsitySweep
 from headlens.attention.model_normalizer import switch

@@ -18,7 +18,7 @@ from saved import build
 from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.analyses.training.task_recipe import FineTuneRequest
+from headlens.analyses.training.options import FineTuneRequest
 from headlens.analyses.training.task_training import (
     TaskForward,
     TaskLoss,
@@ -31,12 +31,12 @@ from headlens.analyses.training.training_run import TrainingRecipe
 from headlens.errors import CorpusError, OptionError
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.data_option import TaskData
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
 from headlens.tasks.example_sources import GivenExamples, SourceCounts
 from headlens.tasks.examples import TextExample
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import with_task_head
+from headlens.tasks.task_options import TaskData
 from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import Trainer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from saved import build
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.training.text_training import TextOptions
+from headlens.analyses.training.options import TextOptions
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.corpora.sources import open_corpus
 from headlens.models.loading import LoadedModel

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from headlens.analyses.ablate.options import Mode
 from headlens.analyses.ablate.replay.activation_cache import ActivationCache, Call, Forward
 from headlens.analyses.ablate.replay.baseline_pass import BaselinePass
 from headlens.analyses.ablate.replay.nested_tensors import rows_of, tensors
 from headlens.analyses.ablate.replay.partial_forward import PartialForward
-from headlens.analyses.ablate.replay.replacement import Mode, alone, check_means, evenly, replaced
+from headlens.analyses.ablate.replay.replacement import alone, check_means, evenly, replaced
 from headlens.attention.contract import CallContext
 from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
 from headlens.attention.forward_tracker import ForwardTracker, SessionLink

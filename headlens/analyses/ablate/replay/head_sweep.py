@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from headlens.analyses.ablate.options import Mode
 from headlens.analyses.ablate.replay.baseline_pass import BaselinePass
 from headlens.analyses.ablate.replay.head_ablation import Replay
 from headlens.analyses.ablate.replay.nested_tensors import part, rows_of
-from headlens.analyses.ablate.replay.replacement import Mode
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.heads import Head

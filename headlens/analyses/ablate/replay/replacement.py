@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from headlens.analyses.ablate.options import MODES, Mode
 from headlens.attention.contract import AttentionCall, Observer
 from headlens.attention.interface import Kernel, causal_mask
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError
-
-Mode = Literal["zero", "mean", "uniform", "keep-only"]
-MODES: tuple[Mode, ...] = get_args(Mode)
 
 
 class HeadMeans(Observer):

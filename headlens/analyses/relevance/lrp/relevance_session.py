@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Literal, Self, get_args
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -26,13 +26,12 @@ from headlens.analyses.relevance.lrp.gradient_rules import GradientRules
 from headlens.analyses.relevance.lrp.targets import Target
 from headlens.analyses.relevance.lrp.tracing import PlainGradient, PropagationRules, Tracer, kept_as_a_whole
 from headlens.analyses.relevance.lrp.weights_gradient import explicit_attention
+from headlens.analyses.relevance.options import Rule
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.models.freezing import frozen
 
-Rule = Literal["epsilon", "attnlrp", "alpha-beta", "gradxact", "taylor"]
-RULES: tuple[Rule, ...] = get_args(Rule)
 # Those that pass relevance on from output to input; what arrives is to be compared with what started.
 CONSERVING: tuple[Rule, ...] = ("epsilon", "attnlrp")
 

@@ -12,9 +12,10 @@ from tiers import rest_slow
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from headlens.analyses.ablate.options import MODES, Mode
 from headlens.analyses.ablate.replay.head_ablation import Replay
 from headlens.analyses.ablate.replay.nested_tensors import tensors
-from headlens.analyses.ablate.replay.replacement import MODES, HeadMeans, Mode
+from headlens.analyses.ablate.replay.replacement import HeadMeans
 from headlens.attention.contract import CallContext, Edit
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites

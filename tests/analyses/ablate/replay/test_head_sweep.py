@@ -12,9 +12,9 @@ import zoo
 from tiers import rest_slow
 from torch import Tensor, nn
 
+from headlens.analyses.ablate.options import Mode
 from headlens.analyses.ablate.replay.head_ablation import Replay
 from headlens.analyses.ablate.replay.head_sweep import HeadSweepOptions, SweepRecords, concatenate_records, sweep
-from headlens.analyses.ablate.replay.replacement import Mode
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, SelfCheckError

@@ -15,9 +15,10 @@ from torch import Tensor, nn
 from transformers import AutoModelForMaskedLM, AutoTokenizer, PreTrainedModel
 
 from headlens.analyses.relevance.aggregation import normalised
-from headlens.analyses.relevance.lrp.relevance_session import RULES, HeadRelevance, RelevanceSession, Rule
+from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance, RelevanceSession
 from headlens.analyses.relevance.lrp.targets import MaskedTokenLogits, OwnEmbedding, PredictedClass, Target
 from headlens.analyses.relevance.lrp.tracing import Tracer
+from headlens.analyses.relevance.options import RULES, Rule
 from headlens.attention.contract import CallContext, Edit
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites

@@ -12,13 +12,14 @@ from watching import run
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask import AttentionMask, Controlled, PatternMask
 from headlens.interventions.patterns import Full, Global, Star, Window
-from headlens.runs.mask_option import MaskOptions, parse_mask, read_layers, under_mask
+from headlens.runs.mask_options import MaskOptions, read_layers
+from headlens.runs.model_mask import mask_record, mask_source, parse_mask, under_mask
 
 
 def test_nothing_is_masked_unless_asked_for() -> None:
     options = MaskOptions()
-    assert options.source() is None
-    assert options.facts() == {}
+    assert mask_source(options) is None
+    assert mask_record(options) == {}
     assert options.as_options() == []
     model, told = zoo.ZOO["bert"].build(), list[str]()
     inputs = {"input_ids": zoo.ids((4,), 0)}
@@ -89,10 +90,10 @@ def test_the_last_layers_are_those_of_the_model() -> None:
 
 
 def test_controls() -> None:
-    assert MaskOptions(no_diagonal=True).source() == Controlled(PatternMask(Full()))
+    assert mask_source(MaskOptions(no_diagonal=True)) == Controlled(PatternMask(Full()))
     star = PatternMask(Star())
-    assert MaskOptions("star", no_diagonal=True).source() == Controlled(star)
-    assert MaskOptions("star", drop_random=True, mask_seed=3).source() == Controlled(star, "random", 3)
+    assert mask_source(MaskOptions("star", no_diagonal=True)) == Controlled(star)
+    assert mask_source(MaskOptions("star", drop_random=True, mask_seed=3)) == Controlled(star, "random", 3)
 
 
 @pytest.mark.parametrize(
@@ -113,7 +114,7 @@ def test_the_same_for_another_command_line() -> None:
     assert options.as_options() == [
         *("--mask", "window:1|global", "--layers", "0-1", "--drop-random", "--mask-seed", "2")
     ]
-    facts = options.facts()["mask"]
+    facts = mask_record(options)["mask"]
     assert facts["layers"] == "0-1"
     assert facts["name"] == "window:width=1|global:tokens=1 without as many at random"
     assert len(facts["sha256"]) == 64

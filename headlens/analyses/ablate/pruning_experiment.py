@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
 
 import numpy as np
 import torch
@@ -13,13 +12,13 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.importance import ImportanceSession, add, importances
+from headlens.analyses.ablate.options import StrategyName
 from headlens.analyses.ablate.scorers import Score, Scorer
 from headlens.analyses.ablate.strategies import BeamSearch, Choice, Greedy, RandomOrder, Strategy
 from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.attention.session import AttentionSession
 from headlens.corpora.direction import LOWER_IS_BETTER
-from headlens.errors import OptionError
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
 from headlens.memory import SplitWhenOutOfMemory
@@ -28,50 +27,11 @@ from headlens.statistics.bootstrap import Draws, percentile_interval
 from headlens.tasks.evaluation import token_count
 from headlens.tasks.task import Floats, PreparedExample, Task
 
-StrategyName = Literal["ranked", "importance", "importance-steps", "greedy", "beam", "random"]
-STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
 NONE = "none"  # the row of the whole model
 PRUNING_COLUMNS = [
     *("model", "task", "metric", "strategy", "seed", "n_pruned", "n_heads", "value", "ci_low", "ci_high"),
     *("parameters", "speedup", "removed", "delta", "delta_low", "delta_high", "p_value", "n", "ranking_value"),
 ]
-
-
-@dataclass(frozen=True)
-class PruneOptions:
-    """Which numbers of heads are pruned, and how the heads are chosen.
-
-    Args:
-        prune: numbers of heads; none for no pruning.
-        strategies: `ranked` by the damage of single heads; by `importance`, once, or anew after every removal
-            (`importance-steps`); `greedy`; `beam`; `random`.
-        beam: sets of heads that a beam keeps.
-        orders: random orders.
-        rank_split: share of the examples that heads are chosen on; the others are evaluated.
-
-    Raises:
-        OptionError: if there is no such strategy, or a number is out of range.
-    """
-
-    prune: tuple[int, ...] = ()
-    strategies: tuple[StrategyName, ...] = ("ranked", "importance", "random")
-    beam: int = 3
-    orders: int = 5
-    rank_split: float = 0.5
-
-    def __post_init__(self) -> None:
-        for name in self.strategies:  # a configuration file may hold any
-            if name not in STRATEGIES:
-                raise OptionError(
-                    f"There is no strategy {name!r}.", f"--strategies can be {', '.join(STRATEGIES)}, all."
-                )
-        if self.prune and not self.strategies:
-            raise OptionError("--strategies names none.", f"Choose from {', '.join(STRATEGIES)}, or all.")
-        if not self.prune and self.strategies != type(self).strategies:
-            raise OptionError("--strategies is for pruning, which was not asked for.", "Give --prune 3,10,20,30 too.")
-        for option in ("beam", "orders"):
-            if getattr(self, option) < 1:
-                raise OptionError(f"--{option} {getattr(self, option)} is not a positive number.", "Give 1 or more.")
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,236 @@
+"""Commands, made from what they ask for: every option of a request becomes an option of the command line."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, dataclass
+from functools import wraps
+from pathlib import Path
+from types import GenericAlias
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
+
+import typer
+
+from headlens.options import OUTPUT, DeclaredOption, build, declared_options, without_none
+
+from .config import load_config, load_run
+from .process_rank import rank
+
+if TYPE_CHECKING:
+    from .screen import Screen
+
+Make = Callable[[Mapping[str, Any]], Any]
+Plan = Callable[[Any, "Screen", Path | None], None]
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command of headlens.
+
+    Args:
+        name: as it is typed.
+        panel: the group of commands that it stands in.
+        function: what Typer runs.
+    """
+
+    name: str
+    panel: str
+    function: Callable[..., None]
+
+
+COMMANDS: dict[str, Command] = {}
+
+
+def command(
+    panel: str, *requests: type, make: Make | None = None, plan: Plan | None = None, plans: bool = True
+) -> Callable[[Callable[[Any, Screen], None]], Callable[..., None]]:
+    """Returns a decorator that makes a command of a function of a request and the screen.
+
+    Args:
+        panel: the group of commands that it stands in.
+        requests: classes whose options are those of the command.
+        make: makes the request of their values; without it the first class is built.
+        plan: shows what would be done with `--dry-run`; without it the plan of the request.
+        plans: whether there is `--dry-run`.
+    """
+    terminal = [name for name in inspect.signature(_terminal).parameters if plans or name != "dry_run"]
+
+    def made(function: Callable[[Any, Screen], None]) -> Callable[..., None]:
+        flat = with_options(function, *requests, make=make, plan=plan, terminal=terminal)
+        name = function.__name__.replace("_", "-")
+        COMMANDS[name] = Command(name, panel, flat)
+        return flat
+
+    return made
+
+
+def with_options(
+    function: Callable[[Any, Screen], None],
+    *requests: type,
+    make: Make | None = None,
+    plan: Plan | None = None,
+    terminal: Collection[str] = (),
+) -> Callable[..., None]:
+    """Returns a function for Typer whose parameters are the options of requests, see `command`.
+
+    Args:
+        function: what the request and the screen are given to.
+        requests: classes whose options it has.
+        make: makes the request of their values; without it the first class is built.
+        plan: shows what would be done with `--dry-run`.
+        terminal: names of the options of the terminal that it has.
+    """
+
+    @wraps(function)
+    def flat(**values: Any) -> None:
+        screen = _screen(values)
+        resumed, dry_run = values.pop("resume", None), values.pop("dry_run", False)
+        request = (make or _built(requests[0]))(_placed(values, resumed))
+        if dry_run:
+            (plan or _show_plan)(request, screen, resumed)
+        else:
+            function(request, screen)
+
+    parameters = [*map(_parameter, declared_options(*requests).values()), *_of_terminal(terminal)]
+    # The command line knows arguments by their place: these come first.
+    parameters.sort(key=lambda p: not isinstance(p.annotation.__metadata__[0], typer.models.ArgumentInfo))
+    flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    flat.__annotations__ = {p.name: p.annotation for p in parameters}
+    return flat
+
+
+def _show_plan(request: Any, screen: Screen, resumed: Path | None) -> None:
+    from .plan import show_plan
+
+    show_plan(request, screen, resumed)
+
+
+def _built(request: type) -> Make:
+    return getattr(request, "from_options", None) or (lambda values: build(request, values))
+
+
+def _placed(values: Mapping[str, Any], resumed: Path | None) -> dict[str, Any]:
+    """The values with the folder of the run that is gone on with.
+
+    Raises:
+        OptionError: if `--resume` is given with another folder or with `--overwrite`.
+    """
+    if resumed is None:
+        return dict(values)
+    if values["out"] not in (None, resumed) or values["overwrite"]:
+        from headlens.errors import OptionError
+
+        raise OptionError(
+            "--resume goes on with a run in its own folder.", "Leave --out and --overwrite out, or leave --resume out."
+        )
+    return {**values, "out": resumed, "resume": True}
+
+
+def _screen(values: dict[str, Any]) -> Screen:
+    """The terminal; of several processes only the first uses it."""
+    from .screen import Screen
+
+    for name in ("config", "debug"):
+        values.pop(name, None)
+    json, quiet = values.pop("json", False), values.pop("quiet", False)
+    return Screen(json=json and not rank(), quiet=quiet or rank() > 0)
+
+
+def _parameter(own: DeclaredOption) -> inspect.Parameter:
+    """An option as Typer reads it from a signature."""
+    declared = own.option
+    kind, default, more = own.hint, own.default, dict[str, Any]()
+    required = own.default is MISSING
+    if own.repeated:
+        values: Any = GenericAlias(list, (get_args(without_none(kind))[0],))
+        kind, default = values if required else values | None, None
+    elif declared.parse is not None:
+        default = _text(default)
+        kind, more["parser"] = (str if default is not None else str | None), _parser(own)
+    if declared.shown is not None:
+        more["show_default"] = declared.shown or False
+    common = {"metavar": declared.metavar, "help": declared.help, "rich_help_panel": declared.panel or None, **more}
+    if declared.argument:
+        info: Any = typer.Argument(**common)
+    else:
+        flags = declared.flags or ((own.flag,) if kind is bool else ())
+        info = typer.Option(*flags, min=declared.at_least, max=declared.at_most, **common)
+    return inspect.Parameter(
+        own.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if required else default,
+        annotation=Annotated[kind, info],
+    )
+
+
+def _parser(own: DeclaredOption) -> Callable[[Any], Any]:
+    parse = own.option.parse
+    assert parse is not None
+
+    def parsed(given: Any) -> Any:
+        try:
+            return parse(given)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+
+    return parsed
+
+
+def _text(value: Any) -> Any:
+    """A default as it would be typed: a list with commas."""
+    if isinstance(value, tuple):
+        return ",".join(f"{part:g}" if isinstance(part, float) else str(part) for part in value) or None
+    return value
+
+
+def _of_terminal(names: Collection[str]) -> list[inspect.Parameter]:
+    """The options that are about the command line itself."""
+    hints = get_type_hints(_terminal, include_extras=True)
+    known = inspect.signature(_terminal).parameters
+    return [known[n].replace(annotation=hints[n], kind=inspect.Parameter.KEYWORD_ONLY) for n in known if n in names]
+
+
+def _terminal(
+    resume: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Go on with the interrupted run in that folder, with the options it began with.",
+            callback=load_run,
+            is_eager=True,
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Take options from a TOML file, or from the run.json of a run to repeat it.",
+            callback=load_config,
+            is_eager=True,
+            show_default=False,
+            rich_help_panel=OUTPUT,
+        ),
+    ] = None,
+    json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON and nothing else.", rich_help_panel=OUTPUT)
+    ] = False,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print only errors; files are written.", rich_help_panel=OUTPUT)
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error.", rich_help_panel=OUTPUT)
+    ] = False,
+    dry_run: Annotated[
+        bool,
+        typer.Option(
+            "--dry-run",
+            help="Write nothing: tell what would be done, how large it is, and about how much time and memory it "
+            "takes.",
+            rich_help_panel=OUTPUT,
+        ),
+    ] = False,
+) -> None:
+    """Options of every command that are about the terminal, in the form that Typer reads."""

@@ -1,0 +1,138 @@
+"""The options of `headlens ablate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, get_args
+
+from headlens.errors import OptionError
+from headlens.models.model_options import ModelOptions
+from headlens.options import (
+    BATCH_TOKENS,
+    DEMO,
+    FIGURES,
+    HEADS,
+    ONE_OR_TWO_MODELS,
+    PRUNING,
+    SEED,
+    STATISTICS,
+    TASK,
+    names,
+    option,
+    share,
+    whole_numbers,
+)
+from headlens.runs.mask_options import MaskOptions
+from headlens.runs.output_options import OutputOptions
+from headlens.tasks.task_options import TaskData
+
+ReplacementMode = Literal["zero", "mean", "uniform"]
+Mode = Literal["zero", "mean", "uniform", "keep-only"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+StrategyName = Literal["ranked", "importance", "importance-steps", "greedy", "beam", "random"]
+STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+
+
+def _strategies(given: Any) -> tuple[str, ...]:
+    return STRATEGIES if isinstance(given, str) and given.strip() == "all" else names(given)
+
+
+@dataclass(frozen=True)
+class AblationOptions:
+    """How heads are taken out, and how the task is measured then.
+
+    `keep_only` is the other direction of Michel et al. (2019), section 3.3.
+
+    Raises:
+        OptionError: if a number is out of range.
+    """
+
+    mode: ReplacementMode = option(
+        "zero", "What a head's output is replaced by: 0, its mean over the data, or that of even attention.", HEADS
+    )
+    keep_only: bool = option(False, "Also: each head alone in its layer.", HEADS)
+    metric: str | None = option(None, "Metric of the task.", TASK, metavar="NAME", shown="its main one")
+    replicates: int = option(10_000, "Bootstrap samples for intervals.", STATISTICS, metavar="N", at_least=1)
+    seed: int = option(0, SEED)
+    batch_tokens: int | None = option(None, replace(BATCH_TOKENS, shown="256 on a CPU, 8192 elsewhere"))
+
+    def __post_init__(self) -> None:
+        for name, value in (("replicates", self.replicates), ("batch-tokens", self.batch_tokens)):
+            if value is not None and value < 1:
+                raise OptionError(f"--{name} {value} is not a positive number.", "Give 1 or more.")
+        if self.mode not in get_args(ReplacementMode):
+            raise OptionError(f"{self.mode} is no mode of its own.", "Give --keep-only beside --mode.")
+
+    @property
+    def modes(self) -> list[Mode]:
+        """Modes of the ablation sweeps, in the order they are run: `mode`, then `keep-only` if it is asked for."""
+        return [self.mode, "keep-only"] if self.keep_only else [self.mode]
+
+
+@dataclass(frozen=True)
+class PruneOptions:
+    """Which numbers of heads are pruned, and how the heads are chosen.
+
+    Strategies choose heads `ranked` by the damage of single heads; by `importance`, once, or anew after every removal
+    (`importance-steps`); `greedy`; by a `beam` search; at `random`.
+
+    Raises:
+        OptionError: if there is no such strategy, or a number is out of range.
+    """
+
+    prune: tuple[int, ...] = option(
+        (),
+        "Also prune so many heads at once: 3,10,20,30.",
+        PRUNING,
+        metavar="NUMBERS",
+        parse=whole_numbers,
+        shown="no pruning",
+    )
+    strategies: tuple[StrategyName, ...] = option(
+        ("ranked", "importance", "random"),
+        "How heads are chosen: ranked, importance, importance-steps, greedy, beam, random; or all.",
+        PRUNING,
+        metavar="NAMES",
+        parse=_strategies,
+    )
+    beam: int = option(3, "Sets of heads that a beam keeps.", PRUNING, metavar="N", at_least=1)
+    orders: int = option(5, "Random orders.", PRUNING, metavar="N", at_least=1)
+    rank_split: float = option(
+        0.5,
+        "Share of the examples that heads are chosen on; the others are evaluated.",
+        PRUNING,
+        metavar="0…1",
+        parse=share,
+    )
+
+    def __post_init__(self) -> None:
+        for name in self.strategies:  # a configuration file may hold any
+            if name not in STRATEGIES:
+                raise OptionError(
+                    f"There is no strategy {name!r}.", f"--strategies can be {', '.join(STRATEGIES)}, all."
+                )
+        if self.prune and not self.strategies:
+            raise OptionError("--strategies names none.", f"Choose from {', '.join(STRATEGIES)}, or all.")
+        if not self.prune and self.strategies != type(self).strategies:
+            raise OptionError("--strategies is for pruning, which was not asked for.", "Give --prune 3,10,20,30 too.")
+        for number in ("beam", "orders"):
+            if getattr(self, number) < 1:
+                raise OptionError(f"--{number} {getattr(self, number)} is not a positive number.", "Give 1 or more.")
+
+
+@dataclass(frozen=True)
+class AblateRequest:
+    """What `headlens ablate` is asked for."""
+
+    models: tuple[str, ...] = option((DEMO,), ONE_OR_TWO_MODELS)
+    data: TaskData = field(default_factory=TaskData)
+    options: AblationOptions = field(default_factory=AblationOptions)
+    pruning: PruneOptions = field(default_factory=PruneOptions)
+    mask: MaskOptions = field(default_factory=MaskOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = option(True, FIGURES)
+    place: OutputOptions = field(default_factory=OutputOptions)
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.models) <= 2:
+            raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")

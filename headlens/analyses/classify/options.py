@@ -1,0 +1,139 @@
+"""The options of `headlens classify`."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from headlens.analyses.relevance.options import RelevanceOptions
+from headlens.corpora.corpus_options import CorpusOptions, LongSentences
+from headlens.corpora.relations import normalise
+from headlens.errors import OptionError
+from headlens.models.model_options import ModelOptions
+from headlens.options import (
+    BATCH_TOKENS,
+    CORPUS_SOURCE,
+    DEFAULT_RELATIONS,
+    DEMO,
+    FIGURES,
+    FREQUENCY,
+    LEVEL,
+    LONG_SENTENCES,
+    MODEL,
+    ONE_OR_TWO_MODELS,
+    PARSER,
+    RELEVANCE,
+    ROLES,
+    SEED,
+    STATISTICS,
+    Level,
+    amount,
+    names,
+    option,
+    share,
+)
+from headlens.runs.mask_options import MaskOptions
+from headlens.runs.output_options import OutputOptions
+
+if TYPE_CHECKING:
+    from headlens.metrics.accumulator import Array
+
+MarginKind = Literal["absolute", "relative"]
+SimilarityMode = Literal["sample", "all", "off"]
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """From where on a head holds a role; shares are of query tokens or words.
+
+    Raises:
+        OptionError: for a threshold that is not a number, or an infinite margin; nothing would be above it.
+    """
+
+    positional: float = option(
+        0.90, "Share of one offset that makes a head positional.", ROLES, metavar="0…1", parse=share
+    )
+    diagonal: float = option(0.90, "Share of offset 0 for the role self.", ROLES, metavar="0…1", parse=share)
+    margin: float = option(
+        0.10, "By how much a syntactic head beats the baseline.", ROLES, metavar="NUMBER", parse=amount
+    )
+    margin_kind: MarginKind = option("absolute", "Added to the baseline, or a share of it.", ROLES)
+    min_instances: int = option(30, "Rarer relations give no role.", ROLES, at_least=1)
+    rare: float = option(0.50, "Share of words that point at the rarest one.", ROLES, metavar="0…1", parse=share)
+    separator: float = option(
+        0.50, "Attention mass on separators and end of sentence.", ROLES, metavar="0…1", parse=share
+    )
+    broad: float = option(0.90, "Normalised entropy of a broad head.", ROLES, metavar="0…1", parse=share)
+
+    def __post_init__(self) -> None:
+        for name in ("positional", "diagonal", "margin", "rare", "separator", "broad"):
+            value = getattr(self, name)
+            if math.isnan(value) or (name == "margin" and math.isinf(value)):
+                raise OptionError(f"--{name} {value} is not a finite number.", "Give one such as 0.1 or 0.9.")
+
+    def syntactic(self, baseline: Array) -> Array:
+        """Accuracy a syntactic head needs, given the baseline's."""
+        bound: Array = baseline + self.margin if self.margin_kind == "absolute" else baseline * (1 + self.margin)
+        return bound
+
+
+@dataclass(frozen=True)
+class ClassifyOptions:
+    """What `classify` measures and when a head gets a role.
+
+    Relations are given by UD name; a ClearNLP name is taken for its UD counterpart. The kernel "eager" runs the model's
+    own attention, bit for bit; "fast" differs from it by rounding, so that a head that attends to two tokens equally to
+    the seventh digit may point at the other one. The seed chooses the query tokens of sampled similarity.
+    """
+
+    relations: tuple[str, ...] = option(
+        DEFAULT_RELATIONS, "Dependency relations, comma-separated UD names.", STATISTICS, metavar="NAMES", parse=names
+    )
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    level: Level = option("token", LEVEL)
+    exclude_self: bool = option(False, "Syntax: look at the most attended other word.", STATISTICS)
+    similarity: SimilarityMode = option(
+        "sample", "Head distances from one query token a sentence, from all, or none.", STATISTICS
+    )
+    batch_tokens: int = option(2048, BATCH_TOKENS)
+    seed: int = option(0, SEED)
+    long_sentences: LongSentences = option("skip", LONG_SENTENCES)
+    kernel: Literal["fast", "eager"] = option("fast", "fast, or the model's own attention bit for bit, slower.", MODEL)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))
+
+
+@dataclass(frozen=True)
+class ClassifyRequest:
+    """What `headlens classify` is asked for.
+
+    Relevance is measured in a pass of its own. The syntactic baseline is chosen on the corpus itself where no
+    `baseline_corpus` is named.
+    """
+
+    models: tuple[str, ...] = option((DEMO,), ONE_OR_TWO_MODELS)
+    corpus: str = option(DEMO, CORPUS_SOURCE)
+    corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
+    parser: str = option("gold", PARSER)
+    frequency: str = option("wordfreq:en", FREQUENCY)
+    target_frequency: str = option("none", "The same for the target side.", STATISTICS, metavar="LIST")
+    baseline_corpus: str | None = option(
+        None,
+        "Where the baseline's word offsets are chosen.",
+        STATISTICS,
+        metavar="SOURCE",
+        shown="the corpus itself",
+    )
+    options: ClassifyOptions = field(default_factory=ClassifyOptions)
+    relevance: bool = option(False, "Measure the relevance of heads too.", RELEVANCE)
+    relevance_options: RelevanceOptions = field(default_factory=RelevanceOptions)
+    mask: MaskOptions = field(default_factory=MaskOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = option(True, FIGURES)
+    place: OutputOptions = field(default_factory=OutputOptions)
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.models) <= 2:
+            raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")

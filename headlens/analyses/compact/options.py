@@ -1,0 +1,71 @@
+"""The options of `headlens compact`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.models.model_options import ModelOptions
+from headlens.options import (
+    BATCH_TOKENS,
+    CORPUS_SOURCE,
+    DEMO,
+    HEADS,
+    MODEL_NAME,
+    OUTPUT,
+    STATISTICS,
+    names,
+    option,
+)
+from headlens.runs.output_options import OutputOptions
+
+
+@dataclass(frozen=True)
+class MeasureOptions:
+    """How outputs and times of the model before and after are compared."""
+
+    batch_tokens: int = option(2048, BATCH_TOKENS)
+    rounds: int = option(7, "How often the corpus is run to time it.", STATISTICS, metavar="N", at_least=2)
+
+
+@dataclass(frozen=True)
+class CompactRequest:
+    """What `headlens compact` is asked for.
+
+    Heads have the numbers of the original model; one that was compacted before may lose more heads.
+    """
+
+    model: str = option(DEMO, MODEL_NAME)
+    heads: tuple[str, ...] = option(
+        (),
+        "Heads to cut out, comma-separated: STACK.LAYER.HEAD, from 0.",
+        HEADS,
+        metavar="HEADS",
+        parse=names,
+        shown="",
+    )
+    from_file: Path | None = option(
+        None,
+        "Where they are listed: a pruning.csv, a table with a column 'removed', or a plain list.",
+        HEADS,
+        metavar="FILE",
+        flags=("--from", "--from-file"),
+        shown="",
+    )
+    where: tuple[str, ...] = option(
+        (),
+        "Which rows of that table, comma-separated or given again: strategy=greedy,n_pruned=10.",
+        HEADS,
+        metavar="COLUMN=VALUE",
+        shown="",
+    )
+    stock: bool = option(False, "Keep the shape, with zeros for the heads, so that from_pretrained reads it.", OUTPUT)
+    corpus: str = option(DEMO, CORPUS_SOURCE)
+    corpus_options: CorpusOptions = field(default_factory=lambda: CorpusOptions(limit=200))
+    measure: MeasureOptions = field(default_factory=MeasureOptions)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    place: OutputOptions = field(default_factory=OutputOptions)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "where", names(",".join(self.where)))

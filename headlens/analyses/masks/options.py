@@ -1,0 +1,315 @@
+"""The options of `headlens masks`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, field
+from itertools import product
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from headlens.analyses.training.options import TrainingSetOptions
+from headlens.errors import OptionError
+from headlens.models.model_options import ModelOptions
+from headlens.options import (
+    DEMO,
+    FIGURES,
+    MASK,
+    DeclaredOption,
+    Option,
+    build,
+    declared_options,
+    numbers,
+    option,
+)
+from headlens.runs.mask_options import read_layers
+from headlens.runs.output_options import OutputOptions
+from headlens.tasks.task_options import TaskName
+from headlens.training.hyperparameters import LoopOptions, TrainingOptions, check_strength
+
+if TYPE_CHECKING:
+    from headlens.analyses.dam.learning import MaskLearningOptions
+    from headlens.interventions.learned_mask import Scope
+    from headlens.interventions.patterns import Pattern
+
+_STUDY = "Trained under masks"
+# Shares masked at n = 128 with and without the diagonal, in per cent, as printed: Shi et al. 2021, last table.
+PAPER = {
+    "strided": (70.4, 71.2),
+    "fixed": (72.7, 73.4),
+    "longformer": (88.7, 89.5),
+    "logsparse": (89.8, 90.6),
+    "bigbird": (93.2, 93.9),
+    "star": (96.1, 96.9),
+}
+PAPER_LENGTH = 128
+LONGEST = 2048
+LEARNED = "degrees:mu="  # in front of μ
+# What a grid calls the degrees, and what the pattern does.
+KINDS = {"global": "tokens", "random": "keys", "neighbour": "window"}
+_FORM = "Write a grid such as 'global=0,1 random=0,2 neighbour=1,3'."
+_LARGEST = 16
+
+
+@dataclass(frozen=True)
+class DegreeOptions:
+    """How degrees of neighbours are learned: a training for each weight μ of the expected density.
+
+    `degrees_of` says whether each of the heads has a distribution, or all heads of each of the layers share one.
+
+    Raises:
+        OptionError: if a number cannot be.
+    """
+
+    learn_degrees: tuple[float, ...] = option(
+        (),
+        "Learn how many neighbours to each side every head needs, for these strengths μ of the penalty on the share of "
+        "open positions, such as 0.1,1,10.",
+        _STUDY,
+        metavar="NUMBERS",
+        parse=numbers,
+    )
+    largest_degree: int = option(_LARGEST, "The largest degree that is learned.", _STUDY, metavar="N")
+    degrees_of: Literal["heads", "layers"] = option(
+        "heads", "Whether heads of a layer have degrees of their own, or one together.", _STUDY
+    )
+
+    def __post_init__(self) -> None:
+        if self.largest_degree != _LARGEST:
+            from headlens.interventions.gumbel_degrees import GumbelDegrees
+
+            GumbelDegrees(largest=self.largest_degree)
+        if self.degrees_of not in ("heads", "layers"):
+            raise OptionError(f"--degrees-of {self.degrees_of} is none.", "Choose heads or layers.")
+        if not self.learn_degrees and (self.largest_degree != _LARGEST or self.degrees_of != "heads"):
+            name = "--degrees-of" if self.degrees_of != "heads" else "--largest-degree"
+            raise OptionError(f"{name} is about degrees that are learned.", "Give --learn-degrees 0.1,1 as well.")
+        for strength in self.learn_degrees:
+            check_strength(strength, "--learn-degrees")
+
+    @property
+    def patterns(self) -> tuple[str, ...]:
+        """What tables call them, one for every μ."""
+        return tuple(f"{LEARNED}{strength:.10g}" for strength in self.learn_degrees)
+
+    def scope(self, typical: int) -> Scope:
+        """Heads and positions that count.
+
+        Args:
+            typical: tokens of the text for which the density is counted.
+        """
+        from headlens.interventions.learned_mask import Scope
+
+        return Scope(per_head=self.degrees_of == "heads", counted=typical)
+
+    def dam(self, longest: int, layers: str | None, *, diagonal: bool) -> MaskLearningOptions:
+        """A mask whose offsets have learned degrees.
+
+        Args:
+            longest: tokens of the longest text.
+            layers: in which layers it holds; None for all.
+            diagonal: whether a token may look at itself.
+        """
+        from headlens.analyses.dam.learning import MaskLearningOptions
+        from headlens.interventions.gumbel_degrees import GumbelDegrees
+        from headlens.interventions.learned_mask import LearnedMaskOptions
+
+        mask = LearnedMaskOptions(
+            longest,
+            structured=True,
+            per_layer=True,
+            form="renormalised",
+            diagonal=diagonal,
+        )
+        return MaskLearningOptions(mask, GumbelDegrees(largest=self.largest_degree), "mean", layers=layers)
+
+
+@dataclass(frozen=True)
+class StudyRequest:
+    """What is trained under masks.
+
+    `gold` is no parser: graphs connect words of texts, and there are no trees. Seeds count from that of the training.
+
+    Raises:
+        OptionError: for no seed at all, or layers that cannot be read.
+    """
+
+    model: str = option(
+        DEMO, "Checkpoint that is trained under the masks, with --task.", "", metavar="MODEL", argument=True
+    )
+    mask: tuple[str, ...] = option(
+        (),
+        "A mask.safetensors that is trained under, too, such as those of train-dam; can be given again.",
+        _STUDY,
+        metavar="FILE",
+    )
+    grid: str | None = option(
+        None,
+        "BigBird patterns with every combination of degrees are trained under, too, such as 'global=0,1 random=0,2 "
+        "neighbour=1,3'; a regression tells what each kind is worth.",
+        _STUDY,
+        metavar="DEGREES",
+    )
+    graph: tuple[str, ...] = option(
+        (),
+        "A graph over the words of each text that is trained under, too: syntax, lexical, neighbour or random, with as "
+        "many edges each, or lexical:degree=4, lexical:nearest=2,vectors=spacy, lexical:threshold=0.5; can be given "
+        "again.",
+        _STUDY,
+        metavar="GRAPH",
+    )
+    degrees: DegreeOptions = field(default_factory=DegreeOptions)
+    parser: str = option(
+        "gold",
+        "What finds words and trees for --graph: spacy:MODEL, stanza:LANG, stanza:LANG@DIR, or conllu:FILE.",
+        _STUDY,
+        metavar="PARSER",
+        shown="words alone",
+    )
+    layers: tuple[str, ...] = option(
+        (),
+        "Train once for these layers: 6-11, first:3, last:3, all; can be given again.",
+        _STUDY,
+        metavar="LAYERS",
+        shown="all",
+    )
+    seeds: int = option(1, "Trainings of each, from --seed upwards.", _STUDY, metavar="N")
+    controls: bool = option(
+        True,
+        "Train each without the diagonal, too, and attention without a mask also with as many random positions masked.",
+        _STUDY,
+        flags=("--controls/--no-controls",),
+    )
+    lesson: TrainingSetOptions = field(default_factory=TrainingSetOptions)
+    training: LoopOptions = field(default_factory=lambda: LoopOptions(batch_tokens=512))
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+
+    def __post_init__(self) -> None:
+        from headlens.corpora.parsers import make_parser
+        from headlens.corpora.word_graphs import parse_graph
+
+        if self.seeds < 1:
+            raise OptionError(f"--seeds {self.seeds} trains nothing.", "Give 1 or more; 3 tell how far seeds differ.")
+        for text in self.layers:
+            read_layers(text)
+        if self.grid is not None:
+            parse_grid(self.grid)
+        graphs = [parse_graph(text) for text in self.graph]
+        kinds = [graph.kind for graph in graphs]
+        if any(graph.vectors == "spacy" for graph in graphs) and not self.parser.startswith("spacy:"):
+            raise OptionError(
+                "--graph lexical:vectors=spacy: there is no spaCy model.", "Name one: --parser spacy:en_core_web_md."
+            )
+        if "syntax" in kinds and self.parser == "gold":
+            raise OptionError("--graph syntax needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
+        if self.parser != "gold" and not kinds:
+            raise OptionError("--parser is about graphs, and there is none.", "Name some with --graph.")
+        make_parser(self.parser, keep_words=False)
+
+    @property
+    def options(self) -> TrainingOptions:
+        """Of every training; nothing is evaluated before its end."""
+        return self.training.of_loop()
+
+
+@dataclass(frozen=True)
+class MasksRequest:
+    """What `headlens masks` is asked for: patterns, by default those of the SparseBERT paper, and what is trained.
+
+    The table has patterns with and without the diagonal; `no_diagonal` is about the files that are written.
+
+    Raises:
+        OptionError: for a length out of range, a pattern that there is none, or no pattern whose file is asked for.
+    """
+
+    OVERRIDES: ClassVar[tuple[DeclaredOption, ...]] = (
+        DeclaredOption(
+            "task",
+            TaskName | None,
+            None,
+            Option(
+                "Train models under every pattern on this task, and measure them: sst2, rte, mlm and all others of "
+                "train.",
+                _STUDY,
+                "NAME",
+                shown="patterns alone",
+            ),
+        ),
+    )
+
+    pattern: tuple[str, ...] = option(
+        (),
+        "A pattern such as 'window:3|global:1' or bigbird:keys=3, also written as a file; can be given again. full "
+        "masks nothing: with --task the diagonal alone is tried.",
+        MASK,
+        metavar="PATTERN",
+        shown="those of the SparseBERT paper, without files",
+    )
+    length: int = option(PAPER_LENGTH, "Tokens for which patterns are counted and drawn.", MASK, metavar="N")
+    no_diagonal: bool = option(False, "No token looks at itself.", MASK)
+    study: StudyRequest | None = None
+    figures: bool = option(True, FIGURES)
+    place: OutputOptions = field(default_factory=OutputOptions)
+
+    @classmethod
+    def from_options(cls, values: Mapping[str, Any]) -> MasksRequest:
+        """Returns the request for the values of options by name; models are trained where a task is named.
+
+        Raises:
+            OptionError: if something is said of trainings, and there is none.
+        """
+        if values.get("task") is not None:
+            return build(cls, values, study=build(StudyRequest, values))
+        for name, own in declared_options(StudyRequest).items():
+            if own.option.panel != "Model" and values.get(name) not in (None, own.default, [], MISSING):
+                given = values[name] if own.option.argument else own.flag
+                raise OptionError(f"{given} is about models that are trained under masks.", "Give --task as well.")
+        return build(cls, values, study=None)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.length <= LONGEST:
+            raise OptionError(f"--length {self.length} is out of range.", f"Give 1 to {LONGEST} tokens.")
+        if self.no_diagonal and not self.pattern:
+            raise OptionError(
+                "--no-diagonal is about the files of patterns, and none is asked for.",
+                "Name patterns with --pattern; the table has both in any case.",
+            )
+        self.chosen()
+
+    def chosen(self) -> dict[str, Pattern]:
+        """The patterns that are counted, by name; those of the SparseBERT paper where no mask at all is named."""
+        from headlens.interventions.pattern_parser import parse_pattern
+
+        grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
+        others = self.study is not None and (self.study.graph or self.study.mask or self.study.degrees.patterns)
+        wanted = (*self.pattern, *grid) or (() if others else tuple(PAPER))
+        return {text: parse_pattern(text) for text in each_once(wanted)}
+
+
+def parse_grid(text: str) -> tuple[str, ...]:
+    """BigBird patterns with every combination of degrees.
+
+    Args:
+        text: such as `global=0,1 random=0,2 neighbour=1,3`; a kind that is not named has the degree 0.
+
+    Raises:
+        OptionError: if it cannot be read.
+    """
+    degrees: dict[str, tuple[int, ...]] = {}
+    for part in text.replace(";", " ").split():
+        kind, equals, values = part.partition("=")
+        if kind not in KINDS or not equals:
+            raise OptionError(f"--grid: {part!r} is no degree.", f"{_FORM} Kinds: {', '.join(KINDS)}.")
+        if kind in degrees:
+            raise OptionError(f"--grid: {kind} is given twice.", _FORM)
+        if not all(value.isdecimal() for value in values.split(",")):
+            raise OptionError(f"--grid: {part!r} has no whole numbers, 0 or more.", _FORM)
+        degrees[kind] = tuple(dict.fromkeys(map(int, values.split(","))))
+    if not degrees:
+        raise OptionError("--grid is empty.", _FORM)
+    combined = product(*(map(str, degrees.get(kind, (0,))) for kind in KINDS))
+    return tuple("bigbird:" + ",".join(map("=".join, zip(KINDS.values(), own, strict=True))) for own in combined)
+
+
+def each_once(texts: Sequence[str]) -> list[str]:
+    """Returns each pattern once, as it was written first."""
+    return list(dict.fromkeys(text.strip() for text in texts))

@@ -1,0 +1,205 @@
+"""The options of `headlens prune`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Literal, get_args
+
+from headlens.analyses.classify.options import Thresholds
+from headlens.analyses.training.options import TrainingSetOptions
+from headlens.errors import OptionError
+from headlens.models.model_options import ModelOptions
+from headlens.options import (
+    BATCH_TOKENS,
+    DEMO,
+    FIGURES,
+    FREEZE,
+    FREQUENCY,
+    MODEL_NAME,
+    OUTPUT,
+    ROLES,
+    StackName,
+    names_or_none,
+    numbers,
+    option,
+)
+from headlens.runs.output_options import OutputOptions
+from headlens.training.hyperparameters import LoopOptions, TrainingOptions, check_strength
+
+_GATES, _SCRATCH = "Gates", "From scratch"
+# log α of a gate that is 1 at evaluation.
+START = 2.5
+# Log α has to move by 5 to close a gate: with the rates of fine-tuning it hardly moves at all. With this much for all
+# updates together, gates can move so far and back again, however many updates there are.
+WAY = 24.0
+_FASTEST = 0.5
+LAMBDAS = (0.03, 0.1, 0.3)
+
+
+@dataclass(frozen=True)
+class PenaltySweepOptions:
+    """Strengths of the penalty, a run each, or a search for the one that leaves `target_heads` heads with gates.
+
+    Raises:
+        OptionError: if a number is out of range, or both kinds of runs are asked for.
+    """
+
+    lambdas: tuple[float, ...] | None = option(
+        None,
+        "Strengths λ of the penalty, a run each.",
+        _GATES,
+        metavar="NUMBERS",
+        parse=numbers,
+        shown="0.03,0.1,0.3",
+    )
+    target_heads: int | None = option(
+        None,
+        "Search for the λ that leaves so many heads with gates, instead of --lambdas.",
+        _GATES,
+        metavar="N",
+        shown="",
+    )
+    most_runs: int = option(8, "Runs of that search.", _GATES, metavar="N")
+    from_scratch: bool = option(False, "Also train models of the same shapes from random weights.", _SCRATCH)
+
+    def __post_init__(self) -> None:
+        for strength in self.strengths:
+            check_strength(strength)
+        if self.lambdas == ():
+            raise OptionError("No penalty is given.", "Name some with --lambdas, or give --target-heads.")
+        if self.target_heads is not None and self.lambdas is not None:
+            raise OptionError("--target-heads searches for λ itself; --lambdas names some.", "Give one of them.")
+        if self.target_heads is not None and self.target_heads < 1:
+            raise OptionError(f"--target-heads {self.target_heads} leaves no head.", "Give 1 or more.")
+        if self.most_runs < 1:
+            raise OptionError(f"--most-runs {self.most_runs} is not a positive number.", "8 suits most.")
+
+    @property
+    def strengths(self) -> tuple[float, ...]:
+        """The penalties of the runs, each once; without `lambdas` `LAMBDAS`, and none where they are searched for."""
+        if self.target_heads is not None:
+            return ()
+        return LAMBDAS if self.lambdas is None else tuple(dict.fromkeys(self.lambdas))
+
+
+@dataclass(frozen=True)
+class GateOptions:
+    """Which heads get gates, and how these are trained.
+
+    The learning rate of log α follows the schedule of the training. `save` says whether the pruned model is without the
+    heads that are gone, or has zeros in their place so that plain from_pretrained reads it; see `with_folded_gates`.
+
+    Raises:
+        OptionError: if a number or a name cannot be.
+    """
+
+    gates: tuple[StackName, ...] = option(
+        (),
+        "Stacks whose heads have gates, comma-separated: encoder, decoder, cross.",
+        _GATES,
+        metavar="STACKS",
+        parse=names_or_none,
+        shown="all of the model",
+    )
+    freeze: tuple[str, ...] | None = option(None, replace(FREEZE, panel=_GATES))
+    penalty: Literal["mean", "sum"] = option(
+        "mean", "λ times the mean over attention modules of open gates, or their sum.", _GATES
+    )
+    gate_start: float = option(START, "log α at first; from 2.4 on a gate is 1.", _GATES, metavar="NUMBER")
+    gate_learning_rate: float | None = option(
+        None,
+        "Highest learning rate of log α.",
+        _GATES,
+        metavar="NUMBER",
+        shown="24 / updates, at most 0.5",
+    )
+    save: Literal["compacted", "folded"] = option(
+        "compacted", "Cut heads out, or leave zeros so that plain from_pretrained reads the models.", OUTPUT
+    )
+
+    def __post_init__(self) -> None:
+        if unknown := [s for s in self.gates if s not in get_args(StackName)]:
+            known = ", ".join(get_args(StackName))
+            raise OptionError(f"--gates {unknown[0]}: there is no such stack.", f"Stacks: {known}.")
+        if self.save not in ("compacted", "folded"):
+            raise OptionError(f"--save {self.save} is none.", "Choose compacted or folded.")
+        if self.penalty not in ("mean", "sum"):
+            raise OptionError(f"--penalty {self.penalty} is none.", "Choose mean or sum.")
+        rate = self.gate_learning_rate
+        if rate is not None and not 0 < rate < float("inf"):
+            raise OptionError(f"--gate-learning-rate {rate} is not a positive number.", "Try 0.1.")
+        if not abs(self.gate_start) < float("inf"):
+            raise OptionError(f"--gate-start {self.gate_start} is not a finite number.", f"Try {START}.")
+        if self.gate_start != START:
+            from headlens.interventions.hard_concrete import HardConcrete
+
+            if self.gate_start <= HardConcrete().closed_below:
+                raise OptionError(f"--gate-start {self.gate_start} closes all gates before training.", f"Try {START}.")
+
+    def rate(self, updates: int) -> float:
+        """The highest learning rate of gates in a training of so many updates."""
+        return self.gate_learning_rate or min(_FASTEST, WAY / updates)
+
+
+@dataclass(frozen=True)
+class SweepTraining(LoopOptions):
+    """Length and step size of the trainings of a sweep, and of models from random weights, see `LoopOptions`."""
+
+    batch_tokens: int = option(512, BATCH_TOKENS)
+    scratch_steps: int | None = option(None, "Their updates.", _SCRATCH, metavar="N", shown="as many as the others")
+    scratch_learning_rate: float = option(5e-4, "Their highest learning rate.", _SCRATCH)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_positive("scratch_steps", "scratch_learning_rate")
+
+    def scratch(self) -> TrainingOptions:
+        """The options of models from random weights."""
+        steps = self.scratch_steps or self.steps
+        return replace(self.of_loop(), steps=steps, learning_rate=self.scratch_learning_rate)
+
+
+@dataclass(frozen=True)
+class RoleOptions:
+    """The sentences, with trees for syntactic roles, on which the roles of heads are named."""
+
+    roles_corpus: str | None = option(
+        None,
+        "Sentences on which `classify` names the roles of heads, before and after.",
+        ROLES,
+        metavar="SOURCE",
+        shown="no roles",
+    )
+    roles_target: str | None = option(None, "Their translations.", ROLES, metavar="FILE", shown="")
+    frequency: str = option("wordfreq:en", FREQUENCY)
+
+    def __post_init__(self) -> None:
+        if self.roles_target is not None and self.roles_corpus is None:
+            raise OptionError("--roles-target names translations of --roles-corpus, which is not given.", "Give both.")
+
+
+@dataclass(frozen=True)
+class PruneRequest:
+    """What `headlens prune` is asked for.
+
+    Where nothing is said of freezing, the embedded task freezes all weights, for its examples are too few to train
+    them.
+    """
+
+    model: str = option(DEMO, MODEL_NAME)
+    lesson: TrainingSetOptions = field(default_factory=TrainingSetOptions)
+    sweep: PenaltySweepOptions = field(default_factory=PenaltySweepOptions)
+    gates: GateOptions = field(default_factory=GateOptions)
+    training: SweepTraining = field(default_factory=SweepTraining)
+    roles: RoleOptions = field(default_factory=RoleOptions)
+    thresholds: Thresholds = field(default_factory=Thresholds)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = option(True, FIGURES)
+    place: OutputOptions = field(default_factory=OutputOptions)
+
+    @property
+    def resolved_gates(self) -> GateOptions:
+        """With what is frozen."""
+        if self.gates.freeze is not None:
+            return self.gates
+        return replace(self.gates, freeze=("all",) if self.lesson.embedded else ())

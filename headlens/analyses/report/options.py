@@ -1,0 +1,72 @@
+"""The options of `headlens report`."""
+
+from __future__ import annotations
+
+from dataclasses import MISSING, dataclass, field
+from pathlib import Path
+from typing import ClassVar, Literal
+
+from headlens.errors import OptionError
+from headlens.options import OUTPUT, DeclaredOption, Option, names, option
+from headlens.runs.output_options import OutputOptions
+
+
+@dataclass(frozen=True)
+class ReportRequest:
+    """What `headlens report` is asked for.
+
+    Without a folder the page and the figures of a single run go into its own. Figures are written as PNG in any case,
+    which the page shows.
+
+    Raises:
+        OptionError: for an unknown format or width.
+    """
+
+    OVERRIDES: ClassVar[tuple[DeclaredOption, ...]] = (
+        DeclaredOption(
+            "out",
+            Path | None,
+            None,
+            Option(
+                "Folder for the page and its figures.",
+                OUTPUT,
+                "DIR",
+                shown="the run itself; of several runs/report-<run>-<time>",
+            ),
+        ),
+    )
+
+    runs: tuple[Path, ...] = option(
+        MISSING,
+        "Run folders; several are shown side by side on one page.",
+        metavar="RUN",
+        shown="",
+        argument=True,
+    )
+    place: OutputOptions = field(default_factory=OutputOptions)
+    format: tuple[str, ...] = option(
+        ("png", "svg"),
+        "What figures are written as: png (in any case), svg, pdf.",
+        OUTPUT,
+        metavar="LIST",
+        parse=names,
+    )
+    latex: bool = option(False, "Write the tables that are read first for LaTeX, too.", OUTPUT)
+    width: Literal["full", "column"] = option(
+        "full",
+        "What figures are drawn for: a page from margin to margin (7 inches), or one of its two columns (3.3).",
+        OUTPUT,
+    )
+
+    def __post_init__(self) -> None:
+        from headlens.plots.export import check_formats
+        from headlens.plots.style import WIDTHS
+
+        check_formats(self.format)
+        if self.width not in WIDTHS:
+            raise OptionError(f"--width {self.width!r} is not known.", f"Choose among {', '.join(WIDTHS)}.")
+
+    @property
+    def formats(self) -> tuple[str, ...]:
+        """With PNG."""
+        return tuple(dict.fromkeys(("png", *self.format)))

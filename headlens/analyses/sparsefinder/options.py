@@ -1,0 +1,271 @@
+"""The options of `headlens sparsefinder`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headlens.corpora.corpus_options import CorpusOptions, LongSentences
+from headlens.errors import OptionError
+from headlens.models.model_options import ModelOptions
+from headlens.options import (
+    BATCH_TOKENS,
+    CORPUS,
+    CORPUS_SOURCE,
+    DEMO,
+    EXAMPLE_COLUMNS,
+    EXAMPLE_SOURCES,
+    EXAMPLE_SPLIT,
+    FIGURES,
+    HELD_OUT_TARGET,
+    HELD_OUT_TEXT,
+    LONG_SENTENCES,
+    MODEL,
+    MODEL_NAME,
+    SEED,
+    TASK,
+    names,
+    numbers,
+    option,
+    whole_numbers,
+)
+from headlens.runs.output_options import OutputOptions
+
+if TYPE_CHECKING:
+    from headlens.corpora.sentence import Example
+
+_PROJECTIONS, _GRAPHS, _EXAMPLES = "Projections", "Graphs", "Heads on a sentence"
+_CLUSTERS = 8  # that parts of speech are counted in, where nothing is said
+
+
+@dataclass(frozen=True)
+class ParameterGrid:
+    """Which parameters are tried (Treviso et al. 2022, section 5), each once however often it is named.
+
+    `windows` are keys of the window, the query's own among them; `thresholds` are t of `distance`; `groups` are β of
+    `bucket`, clusters of `cluster` and `routing`, hashes of `lsh`, tokens of `longformer`, keys of `random`, both of
+    `bigbird`. Global tokens see all and are seen by all; they are added to the graphs of methods by content, which are
+    `distance`, `bucket`, `cluster`, `routing` and `lsh`.
+
+    Raises:
+        OptionError: if a number cannot be meant.
+    """
+
+    windows: tuple[int, ...] = option(
+        (0, *range(1, 28, 2)),
+        "Keys of windows: odd numbers, 0 for none.",
+        _GRAPHS,
+        metavar="LIST",
+        parse=whole_numbers,
+    )
+    thresholds: tuple[float, ...] = option(
+        tuple(0.5 * n for n in range(1, 11)), "Distances.", _GRAPHS, metavar="LIST", parse=numbers
+    )
+    groups: tuple[int, ...] = option(
+        tuple(range(2, 21, 2)),
+        "Even numbers of clusters, buckets and hashes, of global tokens and of random keys.",
+        _GRAPHS,
+        metavar="LIST",
+        parse=whole_numbers,
+    )
+    top: int = option(
+        1,
+        "Clusters that each query and key is in, at most all; of queries and keys as they are (Routing), too.",
+        _GRAPHS,
+        metavar="K",
+    )
+    rounds: int = option(4, "Rounds of hashing (Reformer).", _GRAPHS, metavar="N")
+    global_tokens: tuple[int, ...] = option(
+        (0,),
+        "First tokens that are added to the graphs of methods by content: 0 for none, 0,1 to try both.",
+        _GRAPHS,
+        metavar="LIST",
+        parse=whole_numbers,
+    )
+
+    def __post_init__(self) -> None:
+        if not (self.windows and self.thresholds and self.groups and self.global_tokens):
+            raise OptionError(
+                "--windows, --thresholds, --groups and --global-tokens need a number each.", "0, 2, 8 and 0 would do."
+            )
+        self._check_places()
+        for threshold in self.thresholds:
+            if not 0 <= threshold < float("inf"):
+                raise OptionError(f"--thresholds {threshold:g} is no distance.", "Give numbers from 0 up.")
+        for count in self.groups:
+            if count < 2 or count % 2:
+                raise OptionError(f"--groups {count}: hashes come in pairs.", "Give even numbers.")
+        for name in ("top", "rounds"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"--{name} {getattr(self, name)} is too few.", "Give 1 or more.")
+
+    def _check_places(self) -> None:
+        for window in self.windows:
+            if window < 0 or (window and window % 2 == 0):
+                raise OptionError(
+                    f"--windows {window}: a window has the query's own place in its middle.", "Give odd numbers, or 0."
+                )
+        for count in self.global_tokens:
+            if count < 0:
+                raise OptionError(f"--global-tokens {count} is no number of tokens.", "Give 0 for none, or more.")
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """How projections of queries and keys are learned.
+
+    The norm that is clipped is that of a site's projections, of all its heads together. The seed is that of the first
+    weights and the negatives, and of clusters, hashes and random keys.
+
+    Raises:
+        OptionError: if a number is out of range.
+    """
+
+    dimensions: int = option(4, "Dimensions that queries and keys are projected to.", _PROJECTIONS, metavar="R")
+    shared: bool = option(
+        True, "Queries and keys have the same projection.", _PROJECTIONS, flags=("--shared/--separate",)
+    )
+    margin: float = option(1.0, "Of the loss: by how much keys that are looked at are nearer.", _PROJECTIONS)
+    epochs: int = option(3, "Passes over the sentences.", _PROJECTIONS, metavar="N")
+    learning_rate: float = option(1e-3, "Of Adam.", _PROJECTIONS)
+    clip: float = option(1.0, "Largest norm of a gradient.", _PROJECTIONS)
+    seed: int = option(0, SEED)
+
+    def __post_init__(self) -> None:
+        for name in ("dimensions", "epochs"):
+            if getattr(self, name) < 1:
+                raise OptionError(f"--{name} {getattr(self, name)} is too few.", "Give 1 or more.")
+        for name in ("margin", "learning_rate", "clip"):
+            value = getattr(self, name)
+            if not 0 < value < float("inf"):
+                raise OptionError(f"--{name.replace('_', '-')} {value} is not a positive number.", "Try 1.")
+
+
+@dataclass(frozen=True)
+class MetricOptions:
+    """What is measured while attention is restricted to predicted graphs: a task, and where its examples come from.
+
+    Every point of a method's curve costs a pass over the data.
+
+    Raises:
+        OptionError: if a number is out of range, or data is given for no task.
+    """
+
+    task: str = option(
+        "auto",
+        "What is measured over predicted graphs: a task as in ablate, none, or auto: what the model can be asked.",
+        TASK,
+        metavar="NAME",
+    )
+    data: tuple[str, ...] = option((), EXAMPLE_SOURCES)
+    columns: tuple[str, ...] = option((), EXAMPLE_COLUMNS)
+    data_split: str | None = option(None, EXAMPLE_SPLIT)
+    points: int = option(4, "Points of each method's curve that it is tried on.", TASK, metavar="N", at_least=1)
+
+    def __post_init__(self) -> None:
+        if self.points < 1:
+            raise OptionError(f"--points {self.points} is too few.", "Give 1 or more, or --task none.")
+        if self.task in {"auto", "none"} and (self.data or self.columns or self.data_split):
+            why = "no task" if self.task == "auto" else "--task none measures nothing"
+            raise OptionError(f"--data is given, but {why}.", "Name a task with --task.")
+        if self.task not in {"auto", "none"}:
+            from headlens.tasks.catalogue import find_task
+
+            find_task(self.task)
+
+
+@dataclass(frozen=True)
+class ShownOptions:
+    """Which heads are drawn, and on which sentence; by default heads that need predicting, on one that was held out.
+
+    Raises:
+        OptionError: if a text has no words or is missing, or a name is none of a head.
+    """
+
+    text: str | None = option(None, "A sentence to draw heads on.", _EXAMPLES, shown="one that was held out")
+    target_text: str | None = option(None, "Its translation, for decoder and cross-attention.", _EXAMPLES, shown="")
+    heads: tuple[str, ...] = option(
+        (),
+        "Heads to draw, comma-separated: STACK.LAYER.HEAD, from 0.",
+        _EXAMPLES,
+        metavar="HEADS",
+        parse=names,
+        shown="up to three of different layers, of which distance knows most beyond windows and global tokens",
+    )
+
+    def __post_init__(self) -> None:
+        if self.target_text is not None and self.text is None:
+            raise OptionError("--target-text is the translation of --text, which is not given.", "Give both.")
+        if self.heads:
+            from headlens.heads import parse_heads
+
+            parse_heads(self.heads)
+        _ = self.example
+
+    @property
+    def example(self) -> Example | None:
+        """The sentence, where one is given."""
+        from headlens.corpora.text import given_examples
+
+        if self.text is None:
+            return None
+        return given_examples([self.text], [] if self.target_text is None else [self.target_text])[0]
+
+
+@dataclass(frozen=True)
+class SparsefinderRequest:
+    """What `headlens sparsefinder` is asked for: a corpus, of which a part is held out, and what is tried on it.
+
+    Without `attention` the model keeps its own entmax; the demo model is switched to entmax15.
+
+    Raises:
+        OptionError: if a number is out of range.
+    """
+
+    model: str = option(DEMO, MODEL_NAME)
+    corpus: str = option(DEMO, CORPUS_SOURCE)
+    corpus_options: CorpusOptions = field(default_factory=CorpusOptions)
+    dev: str | None = option(None, HELD_OUT_TEXT)
+    dev_target: str | None = option(None, HELD_OUT_TARGET)
+    dev_share: float = option(0.2, "Share of the corpus to measure on, without --dev.", CORPUS)
+    long_sentences: LongSentences = option("skip", LONG_SENTENCES)
+    attention: str | None = option(
+        None,
+        "Switch the model to entmax15, sparsemax or entmax:ALPHA without training.",
+        MODEL,
+        metavar="NAME",
+        shown="its own; the demo: entmax15",
+    )
+    grid: ParameterGrid = field(default_factory=ParameterGrid)
+    fit: FitOptions = field(default_factory=FitOptions)
+    clusters: int | None = option(
+        None,
+        "Clusters that parts of speech are counted in, one of --groups.",
+        _GRAPHS,
+        metavar="N",
+        shown="8, or the nearest of --groups",
+    )
+    metric: MetricOptions = field(default_factory=MetricOptions)
+    batch_tokens: int = option(2048, BATCH_TOKENS)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    shown: ShownOptions = field(default_factory=ShownOptions)
+    figures: bool = option(True, FIGURES)
+    place: OutputOptions = field(default_factory=OutputOptions)
+
+    def __post_init__(self) -> None:
+        from headlens.attention.normalizers import parse_normalizer
+
+        if not 0 < self.dev_share <= 0.9:
+            raise OptionError(f"--dev-share {self.dev_share} is not above 0 and at most 0.9.", "0.2 suits most.")
+        if self.dev_target is not None and self.dev is None:
+            raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
+        if self.clusters is not None and self.clusters not in self.grid.groups:
+            known = ", ".join(map(str, self.grid.groups))
+            raise OptionError(f"--clusters {self.clusters} is none of --groups.", f"Choose one of {known}.")
+        if self.attention is not None and parse_normalizer(self.attention) is None:
+            raise OptionError("softmax leaves no weight at exactly zero.", "Give --attention entmax15 or sparsemax.")
+
+    @property
+    def counted_clusters(self) -> int:
+        """In how many clusters parts of speech are counted."""
+        return self.clusters or min(self.grid.groups, key=lambda count: abs(count - _CLUSTERS))

@@ -1,0 +1,113 @@
+"""The training set that options name, read for a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from headlens.analyses.notes import embedded_notes, left_out_notes
+from headlens.analyses.training.contamination import seen_notes
+from headlens.analyses.training.options import TEXT, TextOptions, TrainingSetOptions
+from headlens.analyses.training.task_training import TaskRows, hold_out
+from headlens.analyses.training.text_training import loaded_model
+from headlens.analyses.training.training_set import TrainingSet
+from headlens.corpora.corpus_summary import summarise
+from headlens.corpora.held_out import split_corpus
+from headlens.corpora.sentence import Corpus
+from headlens.corpora.sources import open_corpus
+from headlens.errors import CorpusError
+from headlens.models.loading import LoadedModel
+from headlens.runs.run import Run
+from headlens.tasks.data_summary import fingerprint
+from headlens.tasks.example_sources import SourceCounts, gather
+from headlens.tasks.open_task import open_examples
+from headlens.tasks.task_heads import with_task_head
+
+
+@dataclass(frozen=True)
+class OpenedTraining:
+    """A model and what it is taught.
+
+    Args:
+        loaded: the model, with the head that the task needs.
+        lesson: what it is taught.
+        notes: what to know about the data.
+        sha256: over the content of what is learned from.
+        fresh: parts of the model that began random.
+    """
+
+    loaded: LoadedModel
+    lesson: TrainingSet
+    notes: list[str] = field(default_factory=list)
+    sha256: str = ""
+    fresh: tuple[str, ...] = ()
+
+    @property
+    def untrained(self) -> list[str]:
+        """What to know where a model should have learned the task before."""
+        parts = ", ".join(self.fresh)
+        return [f"The model was not trained for this task: {parts} began random. Train it first."] if parts else []
+
+
+def open_training_set(
+    options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool
+) -> OpenedTraining:
+    """Returns the model with the head that the task needs, its training set, and what to know about both.
+
+    Raises:
+        InputError: whatever is wrong with the data.
+    """
+    of_text = options.data.task in TEXT
+    opened = (_text if of_text else _examples)(options, run, loaded, seed, offline=offline)
+    if opened.lesson.held is None:
+        source = options.corpus if of_text else "+".join(options.data.data) or options.data.task
+        raise CorpusError("too few examples to hold some out.", "Name some with --dev-data or --dev.", path=source)
+    held_out = {"what is held out": fingerprint(opened.lesson.held.examples)}
+    run.depend_on(loaded, {"the data": opened.sha256, **held_out})
+    return opened
+
+
+def _examples(
+    options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool
+) -> OpenedTraining:
+    with run.reporter.status("reading data"):
+        task, source = open_examples(options.training_data, offline=offline)
+        counts = SourceCounts()
+        given = gather(source, counts)
+        if options.dev_data is None:
+            train, held_out = hold_out(given, options.share)
+        else:
+            other = options.data.held_out(options.dev_data)
+            train, held_out = given, gather(open_examples(other, offline=offline)[1])
+        headed = with_task_head(loaded, task, seed)
+        loaded = replace(loaded, model=headed.model)
+        lesson = TrainingSet.of_task(loaded, task, train, held_out, options.longest, counts)
+    assert isinstance(lesson.data, TaskRows)
+    summary = lesson.data.summary
+    notes = left_out_notes(summary.too_long, summary.name, lesson.data.asker.reader.limit)
+    notes += seen_notes(train, held_out)
+    return OpenedTraining(loaded, lesson, notes, summary.sha256, tuple(headed.fresh))
+
+
+def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool) -> OpenedTraining:
+    text = TextOptions(
+        next(name for name in TEXT if name == options.data.task),
+        longest=options.longest or 128,
+        mask_share=options.mask_share,
+        label_smoothing=options.label_smoothing,
+        next_sentence=options.next_sentence,
+    )
+    trainable = loaded_model(loaded, text, seed)
+    loaded = replace(loaded, model=trainable.model)
+    corpus_options = options.corpus_options(offline=offline)
+    corpus = open_corpus(options.corpus, corpus_options)
+    with run.reporter.progress(f"reading {corpus.name}", None) as advance:
+        summary = summarise(corpus, advance)
+    held_out: Corpus | None = None
+    if options.dev is None:
+        corpus, held_out = split_corpus(corpus, options.share, summary.sentences)
+    else:
+        held_out = open_corpus(options.dev, corpus_options.held_out(options.dev_target))
+    notes = embedded_notes(options.corpus, summary.sentences)
+    with run.reporter.status("tokenizing"):
+        lesson = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
+    return OpenedTraining(loaded, lesson, notes, summary.sha256)

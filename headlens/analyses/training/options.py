@@ -1,0 +1,249 @@
+"""The options of `headlens train`, and of the training sets of every command that trains."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.errors import OptionError
+from headlens.models.model_options import ModelOptions
+from headlens.options import (
+    CORPUS_SOURCE,
+    DEMO,
+    FIGURES,
+    HELD_OUT_EXAMPLES,
+    HELD_OUT_TARGET,
+    HELD_OUT_TEXT,
+    LABEL_SMOOTHING,
+    LONGEST,
+    MASKED_SHARE,
+    NEXT_SENTENCE,
+    SENTENCE_COLUMN,
+    SPLIT,
+    TARGET_COLUMN,
+    TRAINED_MODEL,
+    TRAINING,
+    VOCABULARY,
+    DeclaredOption,
+    Option,
+    build,
+    declared_options,
+    option,
+)
+from headlens.runs.mask_options import MaskOptions
+from headlens.runs.output_options import OutputOptions
+from headlens.tasks.task_options import DEFAULT_TASK, TaskData
+from headlens.training.hyperparameters import TrainingOptions
+
+TextTask = Literal["mlm", "translation"]
+TEXT: tuple[Literal["mlm"], Literal["translation"]] = ("mlm", "translation")
+_ON_TEXT = (*TEXT, "translation-loss")
+_DEV_SHARE = Option("Share of the text or data that is held out without --dev, --dev-data.", TRAINING)
+_NORMALIZER = Option(
+    "What turns scores into attention weights: softmax, entmax15 or sparsemax, which give exact zeros, or "
+    "entmax:ALPHA; the checkpoint keeps it.",
+    TRAINING,
+    metavar="NAME",
+    shown="that of the model",
+)
+
+
+@dataclass(frozen=True)
+class TextOptions:
+    """What of a text is learned: masked tokens (`mlm`), or the target side (`translation`).
+
+    `longest` counts the tokens of a block of text, or of a side of a pair.
+
+    Raises:
+        OptionError: if a share is out of range, or the task has no halves.
+    """
+
+    task: TextTask = "mlm"
+    vocabulary: int = option(8000, VOCABULARY)
+    longest: int = option(128, LONGEST)
+    mask_share: float = option(0.15, MASKED_SHARE)
+    label_smoothing: float = option(0.1, LABEL_SMOOTHING)
+    dev_share: float = option(0.05, _DEV_SHARE)
+    next_sentence: bool = option(False, NEXT_SENTENCE)
+
+    def __post_init__(self) -> None:
+        if self.next_sentence and self.task != "mlm":
+            raise OptionError(f"--next-sentence is not for --task {self.task}.", "It goes with --task mlm.")
+        for name, high in (("mask_share", 1.0), ("label_smoothing", 0.99), ("dev_share", 0.9)):
+            value = getattr(self, name)
+            if not 0 <= value <= high:
+                raise OptionError(f"--{name.replace('_', '-')} {value} is not from 0 to {high}.", "0.1 suits most.")
+
+
+@dataclass(frozen=True)
+class FineTuneRequest:
+    """What `headlens train --task` is asked for.
+
+    Examples that are longer than `longest` tokens, or than the model reads, are left out.
+
+    Raises:
+        OptionError: if the task is one of running text, or the share is out of range.
+    """
+
+    data: TaskData
+    model: str = option(DEMO, TRAINED_MODEL)
+    dev_data: str | None = option(None, HELD_OUT_EXAMPLES)
+    dev_share: float = option(0.05, _DEV_SHARE)
+    longest: int | None = option(None, LONGEST)
+    vocabulary: int = option(8000, VOCABULARY)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    mask: MaskOptions = field(default_factory=MaskOptions)
+    attention: str | None = option(None, _NORMALIZER)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = option(True, FIGURES)
+    place: OutputOptions = field(default_factory=OutputOptions)
+
+    def __post_init__(self) -> None:
+        from headlens.attention.normalizers import parse_normalizer
+
+        if self.data.task in _ON_TEXT:
+            raise OptionError(
+                f"--task {self.data.task} is not trained on examples, but on text.",
+                "Train it with --task mlm or --task translation, and --corpus.",
+            )
+        if self.attention is not None:
+            parse_normalizer(self.attention)
+        if not 0 <= self.dev_share <= 0.9:
+            raise OptionError(f"--dev-share {self.dev_share} is not from 0 to 0.9.", "0.1 suits most.")
+
+
+@dataclass(frozen=True)
+class TrainRequest:
+    """What `headlens train` is asked for, on text; `bleu` pairs are translated at the end, for BLEU and chrF."""
+
+    # The command trains masked tokens where no task is named; the examples of others are options of it, too.
+    OVERRIDES: ClassVar[tuple[DeclaredOption, ...]] = (
+        replace(declared_options(TaskData)["task"], default="mlm"),
+        DeclaredOption("longest", int | None, None, LONGEST),
+    )
+
+    model: str = option(DEMO, TRAINED_MODEL)
+    corpus: str = option(DEMO, CORPUS_SOURCE)
+    corpus_options: CorpusOptions = field(default_factory=lambda: CorpusOptions(split="train"))
+    dev: str | None = option(None, HELD_OUT_TEXT)
+    dev_target: str | None = option(None, HELD_OUT_TARGET)
+    text: TextOptions = field(default_factory=TextOptions)
+    training: TrainingOptions = field(default_factory=TrainingOptions)
+    bleu: int = option(
+        0, "Held-out pairs to translate at the end, for BLEU and chrF.", TRAINING, metavar="N", at_least=0
+    )
+    mask: MaskOptions = field(default_factory=MaskOptions)
+    attention: str | None = option(None, _NORMALIZER)
+    model_options: ModelOptions = field(default_factory=ModelOptions)
+    figures: bool = option(True, FIGURES)
+    place: OutputOptions = field(default_factory=OutputOptions)
+
+
+def train_request(values: Mapping[str, Any]) -> TrainRequest | FineTuneRequest:
+    """Returns the request of `headlens train`: on text for `mlm` and `translation`, else on examples.
+
+    Raises:
+        OptionError: for options that the task would not look at.
+    """
+    task = values.get("task") or "mlm"
+    given = {name: value for name, value in values.items() if value not in (None, (), [], False, 0)}
+    if task in TEXT:
+        refuse_others(task, given, ("data", "columns", "min_words", "dev_data"), "--corpus")
+        return build(TrainRequest, {**values, "task": task})
+    usual = {"corpus": DEMO, "label_smoothing": 0.1, "mask_share": 0.15}
+    given = {name: value for name, value in given.items() if usual.get(name) != value}
+    others = ("corpus", "target", "bleu", "column", "target_column", "dev", "dev_target", *usual, "next_sentence")
+    refuse_others(task, given, others, "--data")
+    return build(FineTuneRequest, values, data=build(TaskData, values))
+
+
+def refuse_others(task: str, given: Mapping[str, Any], others: tuple[str, ...], instead: str) -> None:
+    """Refuse options that a task would not look at.
+
+    Args:
+        task: its name.
+        given: what is given, by name of option.
+        others: the names of these options.
+        instead: what names the data of the task.
+
+    Raises:
+        OptionError: naming the first of them.
+    """
+    for name in others:
+        if given.get(name):
+            raise OptionError(f"--{name.replace('_', '-')} is not for --task {task}.", f"Name its data with {instead}.")
+
+
+@dataclass(frozen=True)
+class TrainingSetOptions:
+    """A task and where its data comes from.
+
+    The corpus is that of `mlm` and `translation`, whose translations are the `target` of `data`. Where nothing is named
+    to measure on, a part is held out: `dev_share`, by default half of the embedded task and else a tenth. `longest` is
+    by default what the model reads, and 128 tokens of text.
+
+    Raises:
+        OptionError: if something is named that the task would not look at.
+    """
+
+    data: TaskData = field(default_factory=TaskData)
+    dev_data: str | None = option(None, HELD_OUT_EXAMPLES)
+    corpus: str = option(DEMO, CORPUS_SOURCE)
+    column: str | None = option(None, SENTENCE_COLUMN)
+    target_column: str | None = option(None, TARGET_COLUMN)
+    split: str = option("train", SPLIT)
+    dev: str | None = option(None, HELD_OUT_TEXT)
+    dev_target: str | None = option(None, HELD_OUT_TARGET)
+    dev_share: float | None = option(
+        None,
+        "Share that is held out without --dev, --dev-data.",
+        TRAINING,
+        shown="0.1; half of the embedded task",
+    )
+    longest: int | None = option(None, LONGEST)
+    mask_share: float = option(0.15, MASKED_SHARE)
+    label_smoothing: float = option(0.1, LABEL_SMOOTHING)
+    next_sentence: bool = option(False, NEXT_SENTENCE)
+
+    def __post_init__(self) -> None:
+        task, data = self.data.task, self.data
+        if task == "translation-loss":
+            raise OptionError("--task translation-loss is only measured.", "Train with --task translation.")
+        if not 0 < self.share <= 0.9:
+            raise OptionError(f"--dev-share {self.share} is not above 0 and at most 0.9.", "0.1 suits most.")
+        if self.next_sentence and task != "mlm":
+            raise OptionError(f"--next-sentence is not for --task {task}.", "It goes with --task mlm.")
+        given = {**vars(self), **vars(data)}
+        if task in TEXT:
+            refuse_others(task, given, ("data", "columns", "min_words", "dev_data"), "--corpus")
+            from headlens.corpora.sources import refuse_unused
+
+            refuse_unused(self.corpus_options(offline=False), self.corpus, data.target, self.dev)
+        else:
+            given["corpus"] = self.corpus != DEMO
+            texts = ("dev", "dev_target", "column", "target_column", "target", "corpus")
+            refuse_others(task, given, texts, "--data")
+        if self.dev_target is not None and self.dev is None:
+            raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is the task that comes with headlens, whose examples are few."""
+        return self.data.task == DEFAULT_TASK and not self.data.data
+
+    @property
+    def share(self) -> float:
+        """The part that is held out."""
+        return self.dev_share or (0.5 if self.embedded else 0.1)
+
+    @property
+    def training_data(self) -> TaskData:
+        """The examples to learn from, of tasks that are not about text."""
+        return self.data if self.embedded else self.data.for_training()
+
+    def corpus_options(self, *, offline: bool) -> CorpusOptions:
+        """How the corpus of `mlm` and `translation` is read."""
+        data = self.data
+        return CorpusOptions(data.target, self.column, self.target_column, self.split, data.limit, offline)

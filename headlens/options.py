@@ -1,0 +1,341 @@
+"""How options are declared: once, as fields of dataclasses.
+
+A field made by `option` carries its help, its panel and its check. From these fields come the
+options of the command line, what `--config` and run.json hold, the arguments of the functions of `headlens`, and the
+reference of options. Modules that declare options import neither torch nor pandas, for which `--help` would wait.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+from headlens.errors import OptionError
+
+MODEL, CORPUS, STATISTICS, ROLES, RELEVANCE, OUTPUT = "Model", "Corpus", "Statistics", "Roles", "Relevance", "Output"
+TRAINING, TASK, HEADS, PRUNING, MASK = "Training", "Task", "Heads", "Pruning", "Attention mask"
+
+Level = Literal["token", "word"]
+StackName = Literal["encoder", "decoder", "cross"]
+DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")
+DEMO = "demo"  # the model and the corpus that come with headlens
+T = TypeVar("T")
+_DECLARED = "option"
+
+
+@dataclass(frozen=True)
+class Option:
+    """What an option is beside its name, its type and its default value.
+
+    Args:
+        help: what it does, in a line.
+        panel: the group of options that it stands in.
+        metavar: what the help shows in place of a value.
+        parse: makes the value of a text, or of what a TOML file holds; raises ValueError with what is wrong.
+        flags: how it is written, where that is not its name: `--from`, or `--figures/--no-figures`.
+        shown: what the help shows as default, where the value does not say it; empty for nothing.
+        at_least: the smallest number.
+        at_most: the largest number.
+        argument: whether the command line takes it by place and not by name.
+    """
+
+    help: str
+    panel: str = ""
+    metavar: str | None = None
+    parse: Callable[[Any], Any] | None = None
+    flags: tuple[str, ...] = ()
+    shown: str | None = None
+    at_least: float | None = None
+    at_most: float | None = None
+    argument: bool = False
+
+
+def option(default: Any, declared: str | Option, panel: str = "", **more: Any) -> Any:
+    """Returns a dataclass field that is an option.
+
+    Args:
+        default: its value where nothing is given; MISSING where something must be.
+        declared: an option of several commands, or the help of one of its own.
+        panel: the group of options that it stands in.
+        more: what else there is to `Option`.
+    """
+    own = declared if isinstance(declared, Option) else Option(declared, panel, **more)
+    return field(default=default, metadata={_DECLARED: own})
+
+
+@dataclass(frozen=True)
+class DeclaredOption:
+    """An option of a command.
+
+    Args:
+        name: as Python writes it.
+        hint: the type of the field.
+        default: its value where nothing is given; MISSING where something must be.
+        option: its declaration.
+    """
+
+    name: str
+    hint: Any
+    default: Any
+    option: Option
+
+    @property
+    def flag(self) -> str:
+        """How the command line writes it: `--batch-tokens`."""
+        return self.option.flags[0].split("/")[0] if self.option.flags else f"--{self.name.replace('_', '-')}"
+
+    @property
+    def repeated(self) -> bool:
+        """Whether it is given again for a further value, in place of a list with commas."""
+        return self.option.parse is None and get_origin(without_none(self.hint)) is tuple
+
+    def value(self, given: Any) -> Any:
+        """Returns what the field holds for a given value; None where that stands for the default.
+
+        Raises:
+            OptionError: if it is none of its values.
+        """
+        if given is None:
+            return None if self.default is MISSING else self.default
+        if self.repeated:
+            return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+        if self.option.parse is not None:
+            try:
+                given = self.option.parse(given)
+            except ValueError as error:
+                raise OptionError(f"{self.flag}: {error}") from error
+        self._check(given)
+        return given
+
+    def _check(self, value: Any) -> None:
+        hint = without_none(self.hint)
+        if get_origin(hint) is Literal and value not in get_args(hint):
+            raise OptionError(
+                f"{self.flag} {value!r} is none.", f"Choose one of {', '.join(map(str, get_args(hint)))}."
+            )
+        low, high = self.option.at_least, self.option.at_most
+        if isinstance(value, int | float) and (
+            (low is not None and value < low) or (high is not None and value > high)
+        ):
+            bounds = f"at least {low}" if high is None else f"from {low} to {high}"
+            raise OptionError(f"{self.flag} {value} is out of range.", f"Give {bounds}.")
+
+
+def declared_options(*requests: type) -> dict[str, DeclaredOption]:
+    """Returns the options of requests by name: their fields, and those of the dataclasses in them.
+
+    Options of one name are one option, declared by the first; a request may word options of its parts otherwise in
+    `OVERRIDES`.
+    """
+    found: dict[str, DeclaredOption] = {}
+    for request in requests:
+        for own in (*getattr(request, "OVERRIDES", ()), *_options(request)):
+            found.setdefault(own.name, own)
+    return found
+
+
+def build(request: type[T], values: Mapping[str, Any], **parts: Any) -> T:
+    """Returns a request made of the values of its options; those that are not given keep their defaults.
+
+    Args:
+        request: a dataclass of options.
+        values: by name of option.
+        parts: fields that are given as they are.
+
+    Raises:
+        OptionError: for a value that cannot be meant.
+    """
+    overrides = {own.name: own for own in getattr(request, "OVERRIDES", ())}
+    return _build(request, {**{name: own.default for name, own in overrides.items()}, **values}, None, parts)
+
+
+def _build(kind: type[T], values: Mapping[str, Any], instance: Any, parts: Mapping[str, Any]) -> T:
+    hints = _hints(cast("type", kind))
+    made = dict(parts)
+    for own in fields(cast("Any", kind)):
+        if own.name in made or not own.init:
+            continue
+        default = getattr(instance, own.name) if instance is not None else _default(own)
+        part = _part(hints[own.name])
+        if part is not None and default is not None:
+            made[own.name] = _build(part, values, default, {})
+        elif own.name in values and (_DECLARED in own.metadata or part is None):
+            made[own.name] = _leaf(own, hints[own.name], default).value(values[own.name])
+        elif default is not MISSING:
+            made[own.name] = default
+    return kind(**made)
+
+
+def _options(kind: type, instance: Any = None) -> Iterator[DeclaredOption]:
+    hints = _hints(kind)
+    for own in fields(kind):
+        default = getattr(instance, own.name) if instance is not None else _default(own)
+        if (part := _part(hints[own.name])) is not None:
+            yield from _options(part, None if default is MISSING else default)
+        elif _DECLARED in own.metadata:
+            yield _leaf(own, hints[own.name], default)
+
+
+def _leaf(own: Field[Any], hint: Any, default: Any) -> DeclaredOption:
+    return DeclaredOption(own.name, hint, default, own.metadata.get(_DECLARED, Option("")))
+
+
+def _default(own: Field[Any]) -> Any:
+    return own.default_factory() if own.default_factory is not MISSING else own.default
+
+
+def _part(hint: Any) -> type | None:
+    kind = without_none(hint)
+    return kind if isinstance(kind, type) and is_dataclass(kind) else None
+
+
+def without_none(hint: Any) -> Any:
+    """Returns a type without None: `int` of `int | None`."""
+    if get_origin(hint) not in (Union, UnionType):
+        return hint
+    kept = [kind for kind in get_args(hint) if kind is not type(None)]
+    return kept[0] if len(kept) == 1 else Union[tuple(kept)]  # noqa: UP007 - made at run time
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return {name: hint for name, hint in get_type_hints(kind).items() if get_origin(hint) is not ClassVar}
+
+
+def names(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the parts of a text with commas, each once; of a sequence its members."""
+    parts = (
+        given.split(",") if isinstance(given, str) else map(str, given) if isinstance(given, Sequence) else [str(given)]
+    )
+    return tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
+
+
+def names_or_none(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Returns the names of a list, where `none` stands for none of them."""
+    return tuple(name for name in names(given) if name != "none")
+
+
+def whole_numbers(given: Any) -> tuple[int, ...]:
+    """Returns the whole numbers of a text with commas, or of a sequence; a number alone is one of them.
+
+    Raises:
+        ValueError: if one of them is none.
+    """
+    try:
+        return tuple(int(part) for part in names(given))
+    except ValueError as error:
+        raise ValueError(f"{given!r} is no list of whole numbers. Write 3,10,20,30.") from error
+
+
+def numbers(given: Any) -> tuple[float, ...]:
+    """Returns the numbers of a text with commas, or of a sequence; a number alone is one of them.
+
+    Raises:
+        ValueError: if one of them is none.
+    """
+    try:
+        return tuple(float(part) for part in names(given))
+    except ValueError as error:
+        raise ValueError(f"{given!r} is no list of numbers. Write 0.03,0.1,0.3.") from error
+
+
+def share(given: Any) -> float:
+    """Returns a number from 0 to 1; NaN, which compares with nothing, is none.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    number = _number(given)
+    if not 0 <= number <= 1:
+        raise ValueError(f"{given} is not a number from 0 to 1.")
+    return number
+
+
+def amount(given: Any) -> float:
+    """Returns a number of at least 0, and finite.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    number = _number(given)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{given} is not a finite number of 0 or more.")
+    return number
+
+
+def _number(given: Any) -> float:
+    try:
+        return float(given)
+    except (TypeError, ValueError) as error:  # a TOML file may give anything
+        raise ValueError(f"{given!r} is not a number.") from error
+
+
+# Options of several commands.
+MODEL_NAME = Option("Hugging Face id, local folder, or 'demo' (MiniLM, embedded).", metavar="MODEL", argument=True)
+ONE_OR_TWO_MODELS = Option(
+    "Hugging Face id, folder or 'demo'; two go side by side.", metavar="[MODEL] [SECOND]", shown="demo", argument=True
+)
+TRAINED_MODEL = Option(
+    "Checkpoint to go on from, or new:bert-small, new:albert-small, new:marian-small (also -tiny, -base), or by "
+    "layers, heads, width: new:marian-3x8x128.",
+    metavar="MODEL",
+    argument=True,
+)
+CORPUS_SOURCE = Option("demo, FILE.conllu, FILE.txt, FILE.tsv|csv|jsonl (with --column), hub:NAME.", CORPUS, "SOURCE")
+TARGET_FILE = Option("Translations, or second sentences of pairs, line by line.", CORPUS, "FILE")
+SENTENCE_COLUMN = Option("Column with the sentences.", CORPUS, "NAME")
+TARGET_COLUMN = Option("Column with the translations, or second sentences.", CORPUS, "NAME")
+SPLIT = Option("Split of a hub data set.", CORPUS, "NAME")
+LIMIT = Option("Read only the first N sentences or examples.", CORPUS, "N", at_least=1)
+LONG_SENTENCES = Option("Sentences longer than the model reads: leave them out, or cut them between words.", CORPUS)
+PARSER = Option(
+    "Where trees come from: gold, spacy:MODEL, stanza:LANG, stanza:LANG@DIR, or conllu:FILE by text.", CORPUS, "PARSER"
+)
+HELD_OUT_TEXT = Option("Text that the model is evaluated on.", CORPUS, "SOURCE", shown="a part of the corpus")
+HELD_OUT_TARGET = Option("Translations of --dev.", CORPUS, "FILE")
+FREQUENCY = Option("wordfreq:LANG, corpus, FILE or none.", STATISTICS, "LIST")
+LEVEL = Option("What attends to what; syntax and rare words always compare words.", STATISTICS)
+BATCH_TOKENS = Option("Tokens of a batch, padding included.", MODEL, "N", at_least=1)
+# Runs that differ in their seed alone are asked the same.
+SEED_HELP = "Of everything that is drawn at random, but for the words that are masked to measure."
+SEED = Option(SEED_HELP, STATISTICS, at_least=0, at_most=2**32 - 1)
+EXAMPLE_SOURCES = Option(
+    "Examples with answers: FILE.tsv|csv|jsonl|json (also .gz) or hub:NAME; given twice, one after the other.",
+    TASK,
+    "SOURCE",
+    shown="that of the task",
+)
+EXAMPLE_COLUMNS = Option(
+    "Columns that are not called as in the task's data sets, comma-separated: text=review,label=stars.",
+    TASK,
+    "ROLE=NAME",
+    shown="",
+)
+EXAMPLE_SPLIT = Option("Split of a hub data set.", TASK, "NAME", shown="train to train, else the task's")
+HELD_OUT_EXAMPLES = Option("Examples that the model is evaluated on.", TASK, "SOURCE", shown="a part of the data")
+MASKED_SHARE = Option("Share of the tokens that are to be guessed, for mlm.", TRAINING)
+LABEL_SMOOTHING = Option("Label smoothing of translation.", TRAINING)
+VOCABULARY = Option("Pieces of a new model's own vocabulary.", TRAINING, "N")
+LONGEST = Option(
+    "Tokens of a block, of a side of a pair, or of an example.",
+    TRAINING,
+    "N",
+    shown="128; of an example what the model reads",
+    at_least=4,
+)
+NEXT_SENTENCE = Option(
+    "For mlm: also learn whether the second half of a block follows the first, as BERT does (ALBERT: whether the two "
+    "are swapped).",
+    TRAINING,
+)
+FREEZE = Option(
+    "Parts that are not trained, comma-separated: encoder, decoder, embeddings, head, all, none.",
+    metavar="PARTS",
+    parse=names_or_none,
+    shown="none; of the embedded task all",
+)
+FIGURES = Option("Draw figures; `headlens report` can do so later.", OUTPUT, flags=("--figures/--no-figures",))

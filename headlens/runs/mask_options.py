@@ -1,0 +1,94 @@
+"""The options of the attention mask that a model runs under: `--mask` for every command that runs one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headlens.errors import OptionError, counted
+from headlens.options import MASK, option
+
+_LAYERS = "Write 6-11, 0,2,4-6, first:3, last:3 or all; layers count from 0."
+
+
+@dataclass(frozen=True)
+class MaskOptions:
+    """Which keys each query may attend to, and in which layers.
+
+    Raises:
+        OptionError: if options do not go together, or layers cannot be read.
+    """
+
+    mask: str | None = option(
+        None,
+        "Where queries may look: a mask.safetensors or its folder, or a pattern such as 'window:3|global:1', strided, "
+        "star.",
+        MASK,
+        metavar="MASK",
+        shown="everywhere",
+    )
+    layers: str | None = option(
+        None, "Layers in which the mask holds: 6-11, 0,2,4-6, first:3, last:3.", MASK, metavar="LAYERS", shown="all"
+    )
+    no_diagonal: bool = option(False, "No token looks at itself.", MASK)
+    drop_random: bool = option(
+        False, "The control: as many random positions as the diagonal has are masked instead.", MASK
+    )
+    mask_seed: int = option(0, "Of the positions of --drop-random.", MASK, at_least=0)
+
+    def __post_init__(self) -> None:
+        if self.no_diagonal and self.drop_random:
+            raise OptionError(
+                "--no-diagonal and --drop-random are two controls, to be compared with each other.",
+                "Give one, then the other.",
+            )
+        if self.mask_seed and not self.drop_random:
+            raise OptionError("--mask-seed: nothing is drawn.", "It is for --drop-random; patterns have seed=N.")
+        if self.layers is not None and not self.given:
+            raise OptionError("--layers says where a mask holds, and there is none.", "Give --mask as well.")
+        read_layers(self.layers)
+
+    @property
+    def given(self) -> bool:
+        """Whether anything is masked."""
+        return self.mask is not None or self.no_diagonal or self.drop_random
+
+    def as_options(self) -> list[str]:
+        """The same for another command line."""
+        typed = [] if self.mask is None else ["--mask", self.mask]
+        typed += [] if self.layers is None else ["--layers", self.layers]
+        typed += ["--no-diagonal"] * self.no_diagonal + ["--drop-random"] * self.drop_random
+        return typed + (["--mask-seed", str(self.mask_seed)] if self.mask_seed else [])
+
+
+def read_layers(text: str | None, count: int = 0) -> tuple[int, ...] | None:
+    """Numbers of layers: `6-11`, `0,2,4-6`, `first:3`, `last:3`, `all`; None for all.
+
+    Args:
+        text: what is given.
+        count: layers of the model; 0 where only the form of the text matters, as before a model is loaded.
+
+    Raises:
+        OptionError: if they cannot be read, or the model has fewer.
+    """
+    if text is None or text.strip() == "all":
+        return None
+    found: list[int] = []
+    for part in str(text).split(","):
+        found += _end(part.strip(), text, count) if ":" in part else _range(part, text)
+    return tuple(dict.fromkeys(found))
+
+
+def _range(part: str, text: str) -> range:
+    first, dash, last = (own.strip() for own in part.partition("-"))
+    if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
+        raise OptionError(f"--layers {text!r} is no range of layers.", _LAYERS)
+    return range(int(first), int(last or first) + 1)
+
+
+def _end(part: str, text: str, count: int) -> range:
+    name, _, number = (own.strip() for own in part.partition(":"))
+    if name not in ("first", "last") or not number.isdecimal() or not int(number):
+        raise OptionError(f"--layers {text!r} is no range of layers.", _LAYERS)
+    if count and int(number) > count:
+        raise OptionError(f"--layers {text!r}: there are {counted(count, 'layer')}.", f"Give at most {name}:{count}.")
+    return range(int(number)) if name == "first" else range(max(count - int(number), 0), count)

@@ -1,0 +1,92 @@
+"""Models under an attention mask: `--mask` for every command that runs one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from headlens.attention.attach_edit import attach_edit
+from headlens.attention.sites import find_sites
+from headlens.interventions.attention_mask import AnyMaskSource, AttentionMask, Controlled, MaskSource, PatternMask
+from headlens.interventions.attention_mask_edit import MaskEdit
+from headlens.interventions.pattern_parser import PATTERNS, parse_pattern
+from headlens.interventions.patterns import Full
+from headlens.runs.mask_options import MaskOptions, read_layers
+
+_ALONE = (
+    "Under the mask some tokens are left without any key, as a sentence of one token is without the diagonal: they "
+    "look where they would without the mask."
+)
+
+
+def mask_source(options: MaskOptions) -> MaskSource | None:
+    """Returns the mask that the options name; None where nothing is masked.
+
+    Raises:
+        OptionError: if there is no such file or pattern.
+    """
+    if not options.given:
+        return None
+    source = PatternMask(Full()) if options.mask is None else parse_mask(options.mask)
+    if options.no_diagonal:
+        return Controlled(source)
+    return Controlled(source, "random", options.mask_seed) if options.drop_random else source
+
+
+def mask_record(options: MaskOptions) -> dict[str, Any]:
+    """Returns what run.json says of the mask: its name, hash and layers; nothing where nothing is masked."""
+    source = mask_source(options)
+    return {} if source is None else {"mask": {"name": source.name, "sha256": source.sha256, "layers": options.layers}}
+
+
+@contextmanager
+def under_mask(model: PreTrainedModel, options: MaskOptions, tell: Callable[[str], None]) -> Iterator[None]:
+    """Inside, a model runs under a mask, if one is given.
+
+    Args:
+        model: the model.
+        options: the mask.
+        tell: is told of queries that the mask left without any key.
+
+    Raises:
+        OptionError: if the mask cannot be had, or does not fit the model.
+    """
+    source = mask_source(options)
+    if source is None:
+        yield
+        return
+    edit = mask_edit(model, source, options.layers)
+    with attach_edit(model, edit):
+        yield
+    if edit.left_alone:
+        tell(_ALONE)
+
+
+def mask_edit(model: PreTrainedModel, source: AnyMaskSource, layers: str | None) -> MaskEdit:
+    """A mask for a model, in the stack that it is for or that the model begins with, and in some of its layers.
+
+    Raises:
+        OptionError: if the model has fewer layers.
+    """
+    sites = find_sites(model)
+    stack = source.stack or next(iter(dict.fromkeys(s.stack for s in sites)))
+    count = 1 + max((s.layer for s in sites if s.stack == stack), default=-1)
+    return MaskEdit(source, read_layers(layers, count), stack)
+
+
+def parse_mask(text: str) -> MaskSource:
+    """A mask file, a folder with one, or a pattern.
+
+    Raises:
+        OptionError: if it is none of these.
+    """
+    path = Path(text).expanduser()
+    named = re.split(r"[:|]", text)[0].strip().lower() in PATTERNS
+    if not named and (path.exists() or path.suffix or len(path.parts) > 1):
+        return AttentionMask.load(path)
+    return PatternMask(parse_pattern(text))
