@@ -28,7 +28,7 @@ class Frequency(Protocol):
     """Relative frequency of a word; 0 for a word never seen."""
 
     def __call__(self, word: str) -> float:
-        """Look a word up."""
+        """Returns the relative frequency of `word`, from 0 to 1; 0 for a word that was never seen."""
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,13 @@ def rarest(frequencies: npt.NDArray[np.float64], content: Booleans) -> tuple[Boo
 
 
 def rarest_units(sequence: EncodedSequence, frequency: Frequency) -> tuple[Booleans, Booleans]:
-    """`rarest` of an encoded sentence."""
+    """Marks the least frequent unit of an encoded sentence, and the two least frequent ones, as `rarest` does.
+
+    The text of each unit is looked up in `frequency`; units that are only punctuation are not ranked.
+
+    Returns:
+        Two boolean masks of shape `(units,)`.
+    """
     forms = unit_forms(sequence)
     frequencies = np.array([frequency(form) for form in forms], dtype=np.float64)
     return rarest(frequencies, np.array([not is_punctuation(form) for form in forms], dtype=np.bool_))

@@ -57,7 +57,7 @@ class GraphCache:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The same for all layers and heads."""
+        """Numbers of layers and heads that the masks tell apart, always `(1, 1)`: all share the mask of a text."""
         return 1, 1
 
     def __contains__(self, ids: tuple[int, ...]) -> bool:

@@ -35,11 +35,11 @@ class CorpusPart:
 
     @property
     def name(self) -> str:
-        """The corpus's own name."""
+        """Name of the whole corpus, the same for the part that is trained on and the part that is held out."""
         return self.corpus.name
 
     def __iter__(self) -> Iterator[Example]:
-        """Read from the start."""
+        """Yields the examples of this part in the order of the whole corpus, from the first one on."""
         return (e for number, e in enumerate(self.corpus, 1) if is_held_out(number, self.share) == self.held_out)
 
 

@@ -55,7 +55,7 @@ class HubCorpus:
 
     @property
     def place(self) -> str:
-        """What errors call it."""
+        """Location of the data set in error messages: its path if it exists locally, else `hub:` and its name."""
         return self.dataset if Path(self.dataset).exists() else f"hub:{self.dataset}"
 
     def _pairs(self) -> Iterator[tuple[Sentence, Sentence | None]]:

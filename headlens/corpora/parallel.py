@@ -25,7 +25,7 @@ class ParallelCorpus:
 
     @property
     def name(self) -> str:
-        """Both names."""
+        """Names of the source and the target corpus, joined by a plus sign."""
         return f"{self.source.name}+{self.target.name}"
 
     def __iter__(self) -> Iterator[Example]:

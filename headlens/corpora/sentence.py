@@ -62,4 +62,4 @@ class Corpus(Protocol):
         """Short name for run folders and titles."""
 
     def __iter__(self) -> Iterator[Example]:
-        """Read from the start."""
+        """Yields all examples of the corpus in order, starting from the first one on every call."""

@@ -32,14 +32,19 @@ LANGUAGE = re.compile(r"\.[a-z]{2}")  # parallel text is often named by its lang
 
 @dataclass(frozen=True)
 class FirstExamples:
-    """The beginning of a corpus."""
+    """The first examples of a corpus, at most `limit` of them.
+
+    Args:
+        corpus: the corpus that examples are read from.
+        limit: the largest number of examples.
+    """
 
     corpus: Corpus
     limit: int
 
     @property
     def name(self) -> str:
-        """The corpus's own name."""
+        """Name of the corpus that is cut short, unchanged."""
         return self.corpus.name
 
     def __iter__(self) -> Iterator[Example]:
@@ -55,7 +60,7 @@ class NamedCorpus:
     name: str
 
     def __iter__(self) -> Iterator[Example]:
-        """Read from the start."""
+        """Yields the examples of the wrapped corpus, unchanged and from the first one on."""
         return iter(self.corpus)
 
 
@@ -68,7 +73,7 @@ class ParsedCorpus:
 
     @property
     def name(self) -> str:
-        """The corpus's own name."""
+        """Name of the corpus whose sources are parsed, unchanged."""
         return self.corpus.name
 
     def __iter__(self) -> Iterator[Example]:

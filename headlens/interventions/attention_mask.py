@@ -30,7 +30,7 @@ class MaskSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Name of the mask in tables and error messages."""
 
     @property
     def stack(self) -> Stack | None:
@@ -54,7 +54,7 @@ class TextMaskSource(Protocol):
 
     @property
     def name(self) -> str:
-        """What tables call it."""
+        """Name of the mask in tables and error messages."""
 
     @property
     def stack(self) -> Stack | None:
@@ -62,7 +62,7 @@ class TextMaskSource(Protocol):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """(1, 1)."""
+        """Numbers of layers and heads that the masks tell apart, always `(1, 1)`: all share the mask of a text."""
 
     @property
     def sha256(self) -> str:
@@ -124,12 +124,12 @@ class AttentionMask:
 
     @property
     def length(self) -> int:
-        """The n of its n × n positions."""
+        """Number n of query positions, and of key positions, that the mask covers."""
         return self.allowed.shape[2]
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Layers or 1, heads or 1."""
+        """Numbers of layers and heads that the mask tells apart; 1 where all layers or all heads share one mask."""
         return self.allowed.shape[0], self.allowed.shape[1]
 
     @property
@@ -273,17 +273,17 @@ class PatternMask:
 
     @property
     def name(self) -> str:
-        """The pattern with all its parameters."""
+        """Name of the mask: the pattern with all its parameters, such as `window:width=1`."""
         return str(self.pattern)
 
     @property
     def shape(self) -> tuple[int, int]:
-        """The same for all layers and heads."""
+        """Numbers of layers and heads that the mask tells apart, always `(1, 1)`: all share the pattern."""
         return 1, 1
 
     @property
     def sha256(self) -> str:
-        """Of the pattern in words."""
+        """SHA-256 digest, in hexadecimal, of the pattern with its parameters and of the stack."""
         return hashlib.sha256(f"{self.pattern} {self.stack}".encode()).hexdigest()
 
     def block(self, length: int) -> Tensor:
@@ -305,12 +305,12 @@ class _Derived:
 
     @property
     def stack(self) -> Stack | None:
-        """That of the mask."""
+        """Stack whose self-attention the mask is for, the same as that of the source mask."""
         return self.source.stack
 
     @property
     def shape(self) -> tuple[int, int]:
-        """That of the mask."""
+        """Numbers of layers and heads that the mask tells apart, the same as those of the source mask."""
         return self.source.shape
 
 
@@ -338,7 +338,7 @@ class Controlled(_Derived):
 
     @property
     def sha256(self) -> str:
-        """Of the mask and what is dropped."""
+        """SHA-256 digest, in hexadecimal, of the source mask, of what is dropped, and of the seed."""
         return hashlib.sha256(f"{self.source.sha256} {self.drop} {self.seed}".encode()).hexdigest()
 
     def block(self, length: int) -> Tensor:
@@ -373,7 +373,7 @@ class WithoutDiagonal(_Derived):
 
     @property
     def sha256(self) -> str:
-        """Of the mask and what is dropped."""
+        """SHA-256 digest, in hexadecimal, of the source mask and of what is dropped, the diagonal."""
         return hashlib.sha256(f"{self.source.sha256} diagonal".encode()).hexdigest()
 
     def rows(self, ids: Tensor, real: Tensor) -> Tensor:

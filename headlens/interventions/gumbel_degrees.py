@@ -66,7 +66,7 @@ class GumbelDegrees(MaskDistribution):
         return lifted
 
     def noise(self, alpha: Tensor) -> Tensor:
-        """Gumbel noise."""
+        """Draws standard Gumbel noise G = -log(-log u) of the shape of `alpha`, u uniform on (0, 1)."""
         uniform = torch.rand_like(alpha).clamp(min=2.0**-24, max=1 - 2.0**-24)
         return -torch.log(-torch.log(uniform))
 
@@ -90,7 +90,14 @@ class GumbelDegrees(MaskDistribution):
         return rounded(self.kept(alpha), soft) if self.straight_through else soft
 
     def probabilities(self, alpha: Tensor) -> Tensor:
-        """P_k, the mass of degrees ≥ k."""
+        """Computes P_k = P(D ≥ k), the probability that the degree is at least k, for every offset k.
+
+        Args:
+            alpha: α, (..., w + 1).
+
+        Returns:
+            Probabilities of shape (..., w + 1); P_0 is 1.
+        """
         return at_least(torch.softmax(alpha, dim=-1))
 
     def kept(self, alpha: Tensor) -> Tensor:
@@ -100,7 +107,7 @@ class GumbelDegrees(MaskDistribution):
         return found
 
     def distribution(self, alpha: Tensor) -> Tensor:
-        """P(D = d) of every degree: (..., w + 1)."""
+        """Computes the probability P(D = d) = softmax(α)_d of every degree d from 0 to w: (..., w + 1)."""
         return torch.softmax(alpha, dim=-1)
 
 

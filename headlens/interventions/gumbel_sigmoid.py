@@ -18,11 +18,11 @@ class GumbelSigmoid(MaskDistribution):
     """
 
     def size(self, values: int) -> int:
-        """An α for every M."""
+        """Returns `values`: there is one parameter α for every number M of the mask."""
         return values
 
     def noise(self, alpha: Tensor) -> Tensor:
-        """Logistic noise."""
+        """Draws standard logistic noise log u - log(1 - u) of the shape of `alpha`, u uniform on (0, 1)."""
         # As far from 0 and 1 as single precision can tell.
         uniform = torch.rand_like(alpha).clamp(min=2.0**-24, max=1 - 2.0**-24)
         return torch.logit(uniform)
@@ -43,11 +43,11 @@ class GumbelSigmoid(MaskDistribution):
         return self.sample(alpha, 0.0, temperature)
 
     def probabilities(self, alpha: Tensor) -> Tensor:
-        """sigmoid(α)."""
+        """Computes P(M > 1/2) = sigmoid(α), of the shape of `alpha` and differentiable by it."""
         return torch.sigmoid(alpha)
 
     def kept(self, alpha: Tensor) -> Tensor:
-        """α > 0."""
+        """Returns a boolean mask of the shape of `alpha`, True where α > 0, that is where P(M > 1/2) > 1/2."""
         return alpha > 0
 
 

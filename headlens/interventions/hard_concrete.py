@@ -63,11 +63,17 @@ class HardConcrete:
         return self._stretched(log_alpha).clamp(smallest, 1.0).masked_fill(log_alpha <= self.closed_below, 0.0)
 
     def open_probability(self, log_alpha: Tensor) -> Tensor:
-        """P(g ≠ 0) = sigmoid(log α - β log(-γ / ζ)): what is penalised."""
+        """Computes the probability that a gate is open, P(g ≠ 0) = sigmoid(log α - β log(-γ / ζ)).
+
+        It is what the L0 penalty sums (Louizos et al. 2018), of the shape of `log_alpha` and differentiable by it.
+        """
         return torch.sigmoid(log_alpha - self.temperature * self.closed_below)
 
     def whole_probability(self, log_alpha: Tensor) -> Tensor:
-        """P(g = 1) = sigmoid(log α - β log((1 - γ) / (ζ - 1)))."""
+        """Computes the probability that a gate is fully open, P(g = 1) = sigmoid(log α - β log((1 - γ) / (ζ - 1))).
+
+        It is of the shape of `log_alpha`.
+        """
         return torch.sigmoid(log_alpha - self.temperature * self.open_above)
 
     def mean(self, log_alpha: Tensor) -> Tensor:

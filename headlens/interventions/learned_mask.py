@@ -67,7 +67,7 @@ class LearnedMaskOptions:
 
     @property
     def shape(self) -> Shape:
-        """How values become a matrix."""
+        """Parametrization that makes symmetric masks of values: by offset if `structured`, else by position pair."""
         return Offsets(self.longest) if self.structured else PositionPairs(self.longest)
 
 
@@ -152,7 +152,10 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
 
     @property
     def temperature(self) -> Tensor:
-        """τ now: a scalar."""
+        """Temperature τ of the draws at the present step of the training, a scalar tensor.
+
+        Depends on how many masks were drawn in training so far, as a share of `draws`; see `temperature_at` of the law.
+        """
         return self.law.temperature_at((self.drawn / max(1, self.draws)).clamp(max=1.0).to(self.alpha))
 
     @property

@@ -58,7 +58,11 @@ class MaskedModel(nn.Module):
                 self.mask.forget()
 
     def forward(self, **inputs: Any) -> Any:
-        """What the model gives."""
+        """Runs the wrapped model on `inputs` with the learned mask applied and returns the output of the model.
+
+        Raises:
+            RuntimeError: if called outside `opened`, where the mask would have no effect.
+        """
         if not self._open:
             raise RuntimeError("a masked model runs inside `with masked.opened()`")
         return self.module(**inputs)

@@ -71,7 +71,11 @@ class MaskDistribution(ABC):
 
     @abstractmethod
     def probabilities(self, alpha: Tensor) -> Tensor:
-        """P(M > 1/2), whatever τ is; differentiable by α."""
+        """Computes the probability that a rounded draw of M is 1, P(M > 1/2), which does not depend on τ.
+
+        Args:
+            alpha: α, (..., numbers); the probabilities are differentiable by α.
+        """
 
     @abstractmethod
     def kept(self, alpha: Tensor) -> Tensor:

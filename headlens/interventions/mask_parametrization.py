@@ -20,7 +20,7 @@ class PositionPairs:
 
     @property
     def size(self) -> int:
-        """Numbers for a mask."""
+        """Number of values that make a mask, n (n + 1) / 2: one for every pair of positions i ≤ j."""
         return self.n * (self.n + 1) // 2
 
     def matrix(self, values: Tensor, length: int) -> Tensor:
@@ -37,7 +37,7 @@ class PositionPairs:
         return torch.where(rows == columns, 1.0, 2.0).masked_fill(columns >= within, 0.0)
 
     def offsets(self, device: torch.device | None = None) -> Tensor:
-        """|i - j| of every value: (size,)."""
+        """Returns the offset |i - j| of the pair of positions that each value stands for: integers of shape (size,)."""
         rows, columns = torch.triu_indices(self.n, self.n, device=device)
         apart: Tensor = columns - rows
         return apart
@@ -55,7 +55,7 @@ class Offsets:
 
     @property
     def size(self) -> int:
-        """Numbers for a mask."""
+        """Number of values that make a mask, n: one for every offset |i - j| from 0 to n - 1."""
         return self.n
 
     def matrix(self, values: Tensor, length: int) -> Tensor:
@@ -75,7 +75,7 @@ class Offsets:
         return torch.where(self.offsets(device) == 0, inner, 2 * inner).float()
 
     def offsets(self, device: torch.device | None = None) -> Tensor:
-        """|i - j| of every value: (size,)."""
+        """Returns the offset |i - j| that each value stands for, 0 to n - 1: integers of shape (size,)."""
         return torch.arange(self.n, device=device)
 
 

@@ -68,11 +68,11 @@ class Union(Pattern):
         return found
 
     def count(self, n: int) -> int:
-        """How many positions are allowed."""
+        """Counts the allowed positions in the union of the patterns, an array of shape `(query, key)`, both n."""
         return int(self.allowed(n).sum())
 
     def diagonal(self, n: int) -> int:
-        """How many of these are on the diagonal."""
+        """Counts the allowed positions on the diagonal of the union of the patterns, where i = j."""
         return int(np.trace(self.allowed(n)))
 
     def __str__(self) -> str:
@@ -86,11 +86,11 @@ class Full(Pattern):
     name = "full"
 
     def allowed(self, n: int) -> Allowed:
-        """True throughout."""
+        """Returns an array of shape `(query, key)`, both n, that is True everywhere."""
         return np.ones((n, n), dtype=bool)
 
     def count(self, n: int) -> int:
-        """n²."""
+        """Returns the number of allowed positions by formula: n², all of them."""
         return n * n
 
 
@@ -110,7 +110,7 @@ class Window(Pattern):
         return np.abs(_offsets(n)) <= self.width
 
     def count(self, n: int) -> int:
-        """With w no more than n − 1, n (2 w + 1) − w (w + 1)."""
+        """Returns the number of allowed positions by formula: n (2 w + 1) − w (w + 1), where w is at most n − 1."""
         return _band(n, self.width)
 
 
@@ -131,12 +131,12 @@ class Global(Pattern):
         return first[:, None] | first[None, :]
 
     def count(self, n: int) -> int:
-        """With g no more than n, g (2 n − g)."""
+        """Returns the number of allowed positions by formula: g (2 n − g), where g is at most n."""
         g = min(self.tokens, n)
         return g * (2 * n - g)
 
     def diagonal(self, n: int) -> int:
-        """With g no more than n, g."""
+        """Returns the number of allowed positions on the diagonal by formula: g, where g is at most n."""
         return min(self.tokens, n)
 
 
@@ -158,11 +158,11 @@ class Random(Pattern):
         return _drawn(~np.eye(n, dtype=bool), self.keys, self.seed)
 
     def count(self, n: int) -> int:
-        """With r no more than n − 1, n r."""
+        """Returns the number of allowed positions by formula: n r, where r is at most n − 1."""
         return n * min(self.keys, n - 1)
 
     def diagonal(self, n: int) -> int:
-        """None."""
+        """Returns 0: keys are drawn among the other tokens, so that no position on the diagonal is allowed."""
         del n
         return 0
 
@@ -247,7 +247,10 @@ class Longformer(Pattern):
         return Window(self.window).allowed(n) | Global(self.tokens).allowed(n)
 
     def count(self, n: int) -> int:
-        """That of a window of n − g tokens, and g (2 n − g)."""
+        """Returns the number of allowed positions by formula.
+
+        It is the count of a window over n − g tokens, plus g (2 n − g) for the global tokens, where g is at most n.
+        """
         return _band(n - min(self.tokens, n), self.window) + Global(self.tokens).count(n)
 
 
@@ -268,7 +271,10 @@ class Star(Pattern):
 
 @dataclass(frozen=True)
 class LogSparse(Pattern):
-    """|i − j| is 0 or a power of 2 (Li et al. 2019, in both directions)."""
+    """Pattern in which the distance |i − j| of query and key is 0 or a power of 2.
+
+    The pattern is that of Li et al. 2019, in both directions.
+    """
 
     name = "logsparse"
 
@@ -279,7 +285,10 @@ class LogSparse(Pattern):
         return found
 
     def count(self, n: int) -> int:
-        """With p powers of 2 below n, n + 2 (p n − (2^p − 1))."""
+        """Returns the number of allowed positions by formula: n + 2 (p n − (2^p − 1)).
+
+        Here p is how many powers of 2 are smaller than n.
+        """
         powers = (n - 1).bit_length()
         return n + 2 * (powers * n - ((1 << powers) - 1))
 

@@ -74,7 +74,7 @@ class StochasticGates(nn.Module, Edit):
         return sums.mean() if kind == "mean" else sums.sum()
 
     def log_alphas(self) -> dict[Head, float]:
-        """The log α of every head."""
+        """Returns the log α parameter of every gated head, as a mapping from head to number."""
         return self._by_head(self.log_alpha)
 
     def values(self) -> dict[Head, float]:
@@ -121,7 +121,11 @@ class GatedModel(nn.Module):
                 self._open = False
 
     def forward(self, **inputs: Any) -> Any:
-        """What the model gives."""
+        """Runs the wrapped model on `inputs` with gated head outputs and returns the model's output.
+
+        Raises:
+            RuntimeError: if called outside `opened`, where the gates would have no effect.
+        """
         if not self._open:
             raise RuntimeError("a gated model runs inside `with gated.opened()`")
         return self.module(**inputs)

@@ -38,7 +38,7 @@ class Accumulator:
         self._next, self._pending = grown, []
 
     def commit(self) -> None:
-        """What was added counts."""
+        """Fetches the pending sums and adds them to the committed ones, so that `discard` no longer removes them."""
         self.fetch()
         self._done.update(self._next)
         self._next = {}
@@ -72,7 +72,7 @@ class Accumulator:
         self._done.update(grown)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Removes all sums, both the committed and the pending ones."""
         self._done, self._pending, self._next = {}, [], {}
 
     def __iter__(self) -> Iterator[Key]:

@@ -66,12 +66,12 @@ class CallView:
 
     @cached_property
     def query_words(self) -> WordLevel:
-        """The words on the query side."""
+        """Grouping of the query tokens into words, computed on first access."""
         return word_level(self._queries)
 
     @cached_property
     def key_words(self) -> WordLevel:
-        """The words on the key side."""
+        """Grouping of the key tokens into words, computed on first access."""
         return word_level(self._keys)
 
     @cached_property
@@ -86,12 +86,12 @@ class CallView:
 
     @property
     def queries(self) -> Tokens:
-        """The query side at the level of the view."""
+        """Tokens of the query sequence, or its words where the view is at word level."""
         return self._queries if self.level == "token" else self.query_words.tokens
 
     @property
     def keys(self) -> Tokens:
-        """The key side at the level of the view."""
+        """Tokens of the key sequence, or its words where the view is at word level."""
         return self._keys if self.level == "token" else self.key_words.tokens
 
     @cached_property

@@ -25,7 +25,7 @@ class Confidence(Metric):
     name: ClassVar[str] = "confidence"
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
-        """Sums of the peaks."""
+        """Returns sums of each query's largest attention weight, without separators and over all keys; (heads,)."""
         between, everywhere = view.highest
         someone = (view.keys.real & ~view.keys.separator).any(1, keepdim=True)
         counted = view.queries.real & ~view.queries.separator & someone

@@ -26,7 +26,7 @@ class Entropy(Metric):
     name: ClassVar[str] = "entropy"
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
-        """Sums of entropies."""
+        """Returns sums over real queries of the entropy in nats and of the normalised entropy; (heads,) each."""
         values = entropy(view.weights)  # (batch, heads, query)
         several = view.queries.real & (view.available > 1)
         ceiling = view.available.clamp(min=2).to(values.dtype).log()
@@ -36,5 +36,5 @@ class Entropy(Metric):
         }
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Mean entropies."""
+        """Returns each head's mean entropy in nats and mean normalised entropy; (heads,) each."""
         return {name: ratio_mean(name, sums) for name in ("entropy", "entropy_norm")}

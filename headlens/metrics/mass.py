@@ -31,7 +31,10 @@ class Mass(Metric):
     name: ClassVar[str] = "mass"
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
-        """Sums of masses over real queries."""
+        """Returns sums over real queries of the attention weights on kinds of keys and of the distance; (heads,) each.
+
+        Each kind's number of keys and the number of queries, `n`, are scalars; cross-attention has no sums by position.
+        """
         real = view.queries.real
         flags = real.to(view.weights.dtype)
         received = torch.matmul(flags[:, None, None], view.weights)[:, :, 0].to(view.sums_dtype)  # (batch, heads, key)
@@ -45,7 +48,7 @@ class Mass(Metric):
         return sums
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Mean masses and distance."""
+        """Returns mean attention weights by kind of key, and the mean distance in tokens; (heads,), NaN for none."""
         n = sums["n"]
         columns = {"to_first": sums["first"] / n}
         columns |= {f"to_{k}": sums[k] / n if sums[f"{k}.keys"] else np.full_like(sums[k], np.nan) for k in KINDS}

@@ -70,22 +70,22 @@ class Statistics(Observer):
         self.totals = Accumulator()
 
     def observe(self, call: AttentionCall) -> None:
-        """Measure one call."""
+        """Applies every metric that covers the call's stack, and adds the resulting sums to the pending totals."""
         view = CallView(call, self.level)
         for metric in self.metrics:
             if call.site.stack in metric.stacks:
                 self.totals.add(metric.name, str(call.site), metric.measure(view))
 
     def prepare(self) -> None:
-        """Fetch the sums of the pass."""
+        """Fetches the pending sums of the forward pass from the device and adds them up, without committing them."""
         self.totals.fetch()
 
     def commit(self) -> None:
-        """Count the pass."""
+        """Adds the pending sums of the forward pass to the committed totals of the corpus."""
         self.totals.commit()
 
     def discard(self) -> None:
-        """Forget the pass."""
+        """Drops the pending sums of a failed forward pass; the committed totals stay unchanged."""
         self.totals.discard()
 
     def sums(self, metric: Metric) -> dict[Site, Sums]:

@@ -26,11 +26,11 @@ class Monotonicity(Metric):
     stacks: ClassVar[tuple[Stack, ...]] = ("cross",)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
-        """Counts of steps."""
+        """Returns sums over sentences of steps between target tokens and of forward steps among them; (heads,) each."""
         steps = view.peaked[:, :, 1:] & view.peaked[:, :, :-1]
         forward = (view.peak.key[:, :, 1:] >= view.peak.key[:, :, :-1]).to(view.weights.dtype)
         return ratio_sums("monotonicity", view, forward, steps)
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
-        """Share of forward steps."""
+        """Share of steps at which the most attended source token does not go back; (heads,), NaN without steps."""
         return {"monotonicity": ratio_mean("monotonicity", sums)}

@@ -29,7 +29,10 @@ class RareWords(Metric):
     name: ClassVar[str] = "rare"
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
-        """Counts of hits, and chance."""
+        """Returns sums of the query words that attend most to a rarest word, and of the number expected by chance.
+
+        Each sum is (heads,), for the rarest word and for the two rarest; without `rarity` in the batch there are none.
+        """
         asked = view.asked
         if asked.keys.rarity is None:
             return {}

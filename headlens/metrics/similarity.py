@@ -42,7 +42,11 @@ class HeadSimilarity(Observer):
         self._rows.setdefault(str(call.site), []).append(rows)
 
     def prepare(self) -> None:
-        """Compare the heads of the pass."""
+        """Computes the Jensen-Shannon divergences of all pairs of heads from the kept attention rows, stack by stack.
+
+        The sums in nats, (heads, heads) for each stack with rows of all its sites, join the pending totals; the rows
+        are dropped.
+        """
         for stack in STACKS:
             places = [str(s) for s in self.sites if s.stack == stack]
             if places and all(p in self._rows for p in places):
@@ -53,12 +57,12 @@ class HeadSimilarity(Observer):
         self.totals.fetch()
 
     def commit(self) -> None:
-        """Count the pass."""
+        """Adds the divergences of the forward pass to the committed totals, after `prepare` for any rows still kept."""
         self.prepare()
         self.totals.commit()
 
     def discard(self) -> None:
-        """Forget the pass."""
+        """Drops the kept attention rows and the pending divergences of a failed forward pass."""
         self._rows = {}
         self.totals.discard()
 

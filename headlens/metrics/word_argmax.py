@@ -58,7 +58,7 @@ class GatherPlan:
 
 @once_per_batch
 def places(tokens: Tokens) -> Places:
-    """Find the words of a batch."""
+    """Locates every word of a padded batch: its first token, and its further tokens in order of sentence and word."""
     n_words = tokens.n_pieces.shape[1]
     position = torch.arange(tokens.shape[1], device=tokens.word.device).expand(tokens.shape)
     slot = torch.where(tokens.word >= 0, tokens.word, n_words)

@@ -43,7 +43,7 @@ class LoadedModel:
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters are."""
+        """Torch device that holds the parameters of the model."""
         return self.model.device
 
     @property

@@ -31,7 +31,7 @@ class LoadRequest:
 
     @property
     def unasked(self) -> bool:
-        """Whether the hub was not to be asked."""
+        """Whether `offline` or the environment variable HF_HUB_OFFLINE forbade requests to the hub."""
         return self.offline or os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
 
 

@@ -33,7 +33,7 @@ def no_figures(run: RecordedRun) -> Figures:
 
 
 def no_overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    """No tables but those of the run."""
+    """Returns no overview tables, for commands whose report shows only the tables of each run."""
     del runs
     return []
 
@@ -45,7 +45,7 @@ def no_heads(run: RecordedRun) -> HeadFacts:
 
 
 def no_findings(run: RecordedRun) -> list[str]:
-    """Nothing in sentences."""
+    """Returns no findings, for commands whose report states no results in sentences."""
     del run
     return []
 
@@ -60,7 +60,7 @@ def nothing_left_out(runs: Sequence[RecordedRun]) -> list[str]:
 
 
 def nothing_together(runs: Sequence[RecordedRun]) -> Together:
-    """Each run stands alone."""
+    """Returns no combined figures, tables or texts, for commands whose runs are reported one by one."""
     del runs
     return iter(())
 
@@ -121,7 +121,7 @@ class CommandReport:
         self.heads(run)
 
     def caption(self, name: str) -> Caption:
-        """Title and text for a figure."""
+        """Returns the caption of a figure by its name or longest known stem; failing that, one made from the name."""
         known = next((self.captions[stem] for stem in _stems(name) if stem in self.captions), None)
         return known or Caption(name.replace("_", " "), f"figures/{name}.png, as the run drew it.")
 

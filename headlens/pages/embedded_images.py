@@ -35,7 +35,7 @@ class Picture:
 
     @property
     def inches(self) -> float:
-        """The width of the figure."""
+        """Width of the figure in inches, converted from its width in CSS pixels."""
         return self.width / _CSS_PIXELS
 
 

@@ -24,7 +24,7 @@ def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def value_text(value: float, low: float, high: float, *, digits: int = 3) -> str:
-    """A value and its interval, as far as known: `0.846 [0.812, 0.871]`."""
+    """Formats a value with its interval, such as `0.846 [0.812, 0.871]`; a dash for NaN, no interval for NaN ends."""
     if np.isnan(value):
         return NOTHING
     shown, *ends = (unsigned(f"{number:.{digits}f}") for number in (value, low, high))
@@ -40,7 +40,7 @@ def difference_text(value: float, low: float, high: float, p_value: float, *, di
 
 
 def share_text(share: float) -> str:
-    """A share in per cent: `70.4`."""
+    """Formats a share from 0 to 1 as a percentage with one decimal, such as `70.4`; a dash for NaN."""
     return NOTHING if np.isnan(share) else f"{100 * share:.1f}"
 
 

@@ -40,7 +40,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Column:
-    """The head of a column."""
+    """Header of a table column: its name, and whether its cells hold numbers or sort as numbers do."""
 
     name: str
     numeric: bool = False

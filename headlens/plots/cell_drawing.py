@@ -47,7 +47,7 @@ class Scale:
 
     @property
     def map(self) -> Colormap:
-        """The colour map."""
+        """Matplotlib colour map that is registered under the name `colours`."""
         return colormaps[self.colours]
 
     def ink(self, value: float) -> str:

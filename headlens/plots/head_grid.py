@@ -38,7 +38,7 @@ SMALLEST_SLOT, SMALLEST_SHEET, TALLEST_SHEET = 1.5, 2.1, 9.2
 
 
 class StackRows(NamedTuple):
-    """The rows of one stack of one model."""
+    """Rows of a head table that belong to one stack of one model, with the names of both."""
 
     model: str
     stack: str
@@ -46,7 +46,7 @@ class StackRows(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Model and stack, for a title."""
+        """Model name and stack, separated by a comma, for a title; the stack alone where the model has no name."""
         return f"{self.model}, {self.stack}" if self.model else self.stack
 
 
@@ -244,6 +244,6 @@ def number_axes(axes: Axes, shape: tuple[int, ...], cell: tuple[float, float]) -
 
 
 def each(sheet: Sheet, rows: Sequence[Sequence[Panel]]) -> Iterator[tuple[Axes, Panel]]:
-    """Axes and panels in pairs."""
+    """Yields the axes of a sheet, each paired with the panel to be drawn there, row by row."""
     for axes, panels in zip(sheet.axes, rows, strict=True):
         yield from zip(axes, panels, strict=True)

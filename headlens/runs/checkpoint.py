@@ -22,7 +22,7 @@ IDENTITY = "identity"
 
 
 class Checkpointable(Protocol):
-    """What was done so far."""
+    """Protocol of a partial result that can be serialised to bytes and restored from them."""
 
     def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
         """It as a file, see `packed`; its record holds the identity."""
@@ -39,7 +39,7 @@ def packed(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
 
 
 def unpacked(content: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
-    """What `packed` was given."""
+    """Returns the record and the arrays by name that `packed` stored in the content of an .npz file."""
     with np.load(BytesIO(content), allow_pickle=False) as saved:
         arrays = {name: saved[name] for name in saved.files}
     return json.loads(arrays.pop(_RECORD).tobytes()), arrays

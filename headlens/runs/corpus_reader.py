@@ -89,11 +89,11 @@ class CorpusReader:
         return token_budget_batches(encode_corpus(corpus, self.encoder, counts or EncodingCounts()), batch_tokens)
 
     def collate(self, rows: Sequence[EncodedExample]) -> Batch:
-        """A batch on the model's device."""
+        """Pads encoded examples to one batch and moves its tensors to the device of the model."""
         return collate(rows, pad_id=self.pad_id, device=self.model.device)
 
     def batches(
         self, corpus: Iterable[Example], batch_tokens: int = 2048, counts: EncodingCounts | None = None
     ) -> Iterator[Batch]:
-        """`rows`, each collated."""
+        """Encodes a corpus as `rows` does and returns an iterator over the padded batches on the model's device."""
         return map(self.collate, self.rows(corpus, batch_tokens, counts))

@@ -150,11 +150,11 @@ class RunFolder:
         self._write()
 
     def table(self, name: str, frame: pd.DataFrame) -> Path:
-        """Write `<name>.csv`."""
+        """Writes a table to `<name>.csv` in the run folder, lists the file in the record and returns its path."""
         return self._add(write_csv(frame, self._place(f"{name}.csv")))
 
     def json(self, name: str, data: Mapping[str, Any]) -> Path:
-        """Write `<name>.json`."""
+        """Writes a mapping to `<name>.json` in the run folder, lists the file in the record and returns its path."""
         return self._add(write_json(data, self._place(f"{name}.json")))
 
     def figure(

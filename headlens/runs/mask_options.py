@@ -49,7 +49,7 @@ class MaskOptions:
 
     @property
     def given(self) -> bool:
-        """Whether anything is masked."""
+        """Whether the options ask for a mask, or for a control without the diagonal or as many random positions."""
         return self.mask is not None or self.no_diagonal or self.drop_random
 
     def as_options(self) -> list[str]:

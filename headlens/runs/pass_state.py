@@ -31,7 +31,7 @@ class PassState:
     complete: bool = False
 
     def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
-        """The tally as the content of an .npz file."""
+        """Serialises the sums and counts as the content of an .npz file, with `identity` in its record."""
         record = {
             IDENTITY: dict(identity or {}),
             "encoding": asdict(self.encoding),

@@ -23,18 +23,18 @@ class Reporter(Protocol):
 
 
 class SilentReporter:
-    """Shows nothing."""
+    """Reporter that ignores status texts, progress and warnings."""
 
     def status(self, text: str) -> AbstractContextManager[None]:
-        """Nothing."""
+        """Ignores the status text and returns an empty context."""
         del text
         return nullcontext()
 
     def progress(self, text: str, total: int | None) -> AbstractContextManager[Advance]:
-        """Nothing."""
+        """Ignores the progress text and the total; the block gets a function that does nothing with the steps."""
         del text, total
         return nullcontext(lambda _: None)
 
     def warn(self, text: str) -> None:
-        """Nothing: warnings are among the notes of the result."""
+        """Ignores the warning, since warnings are also among the notes of the result."""
         del text

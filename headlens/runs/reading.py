@@ -135,7 +135,7 @@ class RecordedRun:
 
     @property
     def command(self) -> str:
-        """The command that ran."""
+        """Name of the headlens command that wrote the run, or `unknown` where the record has none."""
         return str(self.record.get("command", "unknown"))
 
     @property
@@ -150,7 +150,7 @@ class RecordedRun:
 
     @property
     def finished(self) -> bool:
-        """Whether it came to its end."""
+        """Whether the run completed, that is, ended with the status `finished`."""
         return self.status == "finished"
 
     @property

@@ -87,7 +87,7 @@ class Run:
             self.folder.depend_on({**weights, **parts})
 
     def load(self, name: str, options: ModelOptions) -> LoadedModel:
-        """Load a model, and say so."""
+        """Load the model `name` with the given options, showing a status line meanwhile."""
         with self.reporter.status(f"loading {name}"):
             return load(name, options)
 

@@ -25,7 +25,7 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """The corpus's own name."""
+        """Name of the whole corpus, the same for all of its shards."""
         return self.corpus.name
 
     def __iter__(self) -> Iterator[Example]:

@@ -49,7 +49,7 @@ class Draws:
 
     @property
     def examples(self) -> int:
-        """How many."""
+        """Number of examples, the second dimension of `counts`."""
         return int(self.counts.shape[1])
 
     def blocks(self) -> Iterator[Floats]:

@@ -14,14 +14,14 @@ Floats = npt.NDArray[np.float64]
 
 
 def ratio(numerator: Floats, denominator: Floats) -> Floats:
-    """Quotients; NaN where the denominator is 0."""
+    """Divide elementwise, broadcasting both shapes; the quotient is NaN where the denominator is 0."""
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
     np.divide(numerator, denominator, out=out, where=denominator != 0)
     return out
 
 
 def mean(values: Floats, weights: Floats) -> Floats:
-    """The mean of values (n,)."""
+    """Weighted mean of values (n,) for every row of weights; NaN where the weights sum to 0."""
     return ratio(weights @ values, weights.sum(axis=1))
 
 

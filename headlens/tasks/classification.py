@@ -26,7 +26,7 @@ def text_row(example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
 
 
 def label_of(prepared: PreparedExample) -> float:
-    """The number of a labelled example."""
+    """Return the label of a text example as a number: the index of a class or of a candidate, or a score."""
     assert isinstance(prepared.example, TextExample)
     assert prepared.example.label is not None
     return prepared.example.label
@@ -52,7 +52,7 @@ class SequenceClassification(Task):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """As asked for."""
+        """Names of the metrics given as `scores`, the main metric first."""
         return self.scores
 
     @property
@@ -62,11 +62,11 @@ class SequenceClassification(Task):
 
     @property
     def labels(self) -> tuple[str, ...]:
-        """Names of the classes."""
+        """Names of the classes, in the order of the task's class numbers."""
         return self.classes
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """One row."""
+        """Tokenise the text or the pair of texts as one row; no row is returned if the text is too long."""
         return text_row(example, reader)
 
     def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
@@ -75,7 +75,11 @@ class SequenceClassification(Task):
         return {"labels": torch.tensor([order[int(label_of(p))] for p in prepared], device=device)}
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """(n, 3)."""
+        """Compute the records `label`, `predicted` and `nll` (nats) from the logits, (n, 3).
+
+        Raises:
+            OptionError: if the model has no logits for classes, or another number of classes than the task.
+        """
         logits = taken(outputs, "logits", 2, self.name, f"{len(self.classes)} classes")
         if logits.shape[1] != len(self.classes):
             raise OptionError(
@@ -90,7 +94,7 @@ class SequenceClassification(Task):
         return columns(labels, logits.argmax(dim=1), nll)
 
     def right(self, records: Floats, metric: str) -> Floats | None:
-        """Of the accuracy."""
+        """Return 1 for every example whose class is predicted right, else 0, (n,); None unless `metric` is accuracy."""
         return (records[:, 0] == records[:, 1]).astype(np.float64) if metric == "accuracy" else None
 
     def chance(self, records: Floats) -> float | None:
@@ -102,16 +106,16 @@ class SequenceClassification(Task):
         return max(self.value(np.column_stack((label, said, nll))) for said in always)
 
     def finer(self, records: Floats) -> float:
-        """Minus the mean loss."""
+        """Return the negative mean loss in nats, which ranks models whose main metric is equal."""
         return -float(records[:, 2].mean())
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Cross-entropy in nats."""
+        """Compute the cross-entropy of every example in nats, (n,)."""
         logits = taken(outputs, "logits", 2, self.name, f"{len(self.classes)} classes")
         return torch.nn.functional.cross_entropy(logits, batch.labels["labels"], reduction="none")
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
-        """(replicates,)."""
+        """Compute F1 of class 1, Matthews correlation, accuracy or loss (nats) under every weighting, (replicates,)."""
         labels, predicted, nll = records.T
         if metric == "f1":
             return statistics.f1(labels, predicted, weights)
@@ -129,7 +133,7 @@ class Correlated(Task):
         return "gold", "predicted"
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
-        """(replicates,)."""
+        """Compute Pearson's or Spearman's correlation of gold and predicted under every weighting, (replicates,)."""
         gold, predicted = records.T
         correlation = statistics.pearson if metric == "pearson" else statistics.weighted_spearman
         return correlation(gold, predicted, weights)
@@ -148,15 +152,15 @@ class Regression(Correlated):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Both correlations."""
+        """Names of the metrics: Pearson's correlation, the main metric, and Spearman's."""
         return "pearson", "spearman"
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """One row."""
+        """Tokenise the text or the pair of texts as one row; no row is returned if the text is too long."""
         return text_row(example, reader)
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Squared error."""
+        """Compute the squared error of the predicted score of every example, (n,)."""
         logits = taken(outputs, "logits", 2, self.name, "one output")
         return (logits[:, 0] - batch.labels["labels"]) ** 2
 
@@ -166,7 +170,11 @@ class Regression(Correlated):
         return {"labels": torch.tensor([label_of(p) for p in prepared], dtype=torch.float32, device=device)}
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """(n, 2)."""
+        """Compute the records `gold` and `predicted` from the model's single output, (n, 2).
+
+        Raises:
+            OptionError: if the model has more than one output, or no logits.
+        """
         logits = taken(outputs, "logits", 2, self.name, "one output")
         if logits.shape[1] != 1:
             raise OptionError(

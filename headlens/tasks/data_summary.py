@@ -40,7 +40,7 @@ class DataSummary:
 
 
 def fingerprint(examples: Iterable[TaskExample]) -> str:
-    """SHA-256 over the content of examples."""
+    """Return the SHA-256 hex digest of the examples' texts and labels or answers, in order and without their ids."""
     digest = hashlib.sha256()
     for example in examples:
         digest.update(_content(example).encode("utf-8", "surrogatepass"))

@@ -82,7 +82,7 @@ class Evaluation:
 
     @property
     def value(self) -> float:
-        """The main metric."""
+        """Value of the task's main metric over all evaluated examples."""
         return self.metrics[self.task.metrics[0]].value
 
     def samples(self, name: str, options: EvaluationOptions | None = None) -> Floats:

@@ -16,7 +16,7 @@ Columns = Mapping[str, str]
 
 
 class Labels(Protocol):
-    """How a label is written."""
+    """Interface of label formats: a format converts the cell of a row to the number of a label."""
 
     def read(self, row: TaskRow, column: str) -> float | None:
         """Its number; None if there is none."""
@@ -53,11 +53,11 @@ class TextReader(ExampleReader):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """The texts', then `label`."""
+        """Names of the text roles in order, followed by `label` if the task has labels."""
         return self.texts if self.labels is None else (*self.texts, "label")
 
     def examples(self, row: TaskRow, columns: Columns) -> Iterator[TextExample | None]:
-        """One."""
+        """Yield one example for the row; None if its label is missing or any of its texts is empty."""
         texts = tuple(row.text(columns[role]) for role in self.texts)
         label = None if self.labels is None else self.labels.read(row, columns["label"])
         unlabelled = self.labels is not None and label is None
@@ -99,7 +99,7 @@ class QuestionReader(ExampleReader):
         return "question", "context", "answers"
 
     def examples(self, row: TaskRow, columns: Columns) -> Iterator[Question | None]:
-        """Every question of an article, or the one of a row."""
+        """Yield all questions of an article, or the one of a row; None where the question or its context is empty."""
         if "paragraphs" in row.cells:
             for paragraph in _parts(row, row.cells, "paragraphs"):
                 context = _text(row, paragraph, "context")

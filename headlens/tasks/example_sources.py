@@ -37,7 +37,7 @@ class TaskSource(Protocol):
 
     @property
     def name(self) -> str:
-        """In tables and reports."""
+        """Name of the source as tables and reports show it."""
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
         """Examples with labels, in order; `counts` says how many rows there were and how many have none."""
@@ -68,7 +68,7 @@ class RowExamples:
 
     @property
     def name(self) -> str:
-        """The rows' own name."""
+        """Name of the file or data set that the rows come from."""
         return self.rows.name
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
@@ -130,7 +130,7 @@ class ChainedExamples:
 
     @property
     def name(self) -> str:
-        """All names."""
+        """Names of all chained sources, joined by `+`."""
         return "+".join(part.name for part in self.parts)
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
@@ -153,7 +153,7 @@ class GivenExamples:
     name: str = "given"
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
-        """Each in turn."""
+        """Yield the examples in order, adding one to `counts.rows` for each."""
         for example in self.examples:
             counts.rows += 1
             yield example

@@ -60,7 +60,7 @@ TaskExample: TypeAlias = TextExample | Question
 
 
 def texts_of(example: TaskExample) -> tuple[str, ...]:
-    """All texts of an example."""
+    """Return all texts of an example; for a question these are the question and its context."""
     return example.texts if isinstance(example, TextExample) else (example.question, example.context)
 
 

@@ -28,7 +28,7 @@ class Likelihood(Task):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Per token, not per example."""
+        """Names of the metrics, accuracy first; all are computed per token, not per example."""
         return "accuracy", "loss", "perplexity"
 
     @property
@@ -42,7 +42,7 @@ class Likelihood(Task):
         return "nll", "tokens", "correct"
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
-        """(replicates,)."""
+        """Compute accuracy, loss (nats per token) or perplexity under every weighting, (replicates,)."""
         nll, tokens, correct = (weights @ records).T
         if metric == "accuracy":
             return statistics.ratio(correct, tokens)
@@ -59,11 +59,11 @@ class Likelihood(Task):
         return {"labels": padded([row.labels for p in prepared for row in p.rows], IGNORED).to(device)}
 
     def units(self, batch: TaskBatch) -> int:
-        """Tokens that are asked for."""
+        """Return the number of tokens whose labels count, over which the model's loss is the mean."""
         return int((batch.labels["labels"] != IGNORED).sum())
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """(n, 3)."""
+        """Compute the records `nll` (nats), `tokens` and `correct` from the language model's logits, (n, 3)."""
         return token_records(self._logits(outputs, batch), batch.labels["labels"])
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
@@ -75,7 +75,11 @@ class Likelihood(Task):
         return surprise.view_as(labels).sum(dim=1)
 
     def _logits(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """(rows, length, vocabulary)."""
+        """Return the language model's logits, (rows, length, vocabulary).
+
+        Raises:
+            OptionError: if the outputs have none, or rows or length differ from those of the labels.
+        """
         labels = batch.labels["labels"]
         # Models with a second head for pre-training call them otherwise.
         name = "prediction_logits" if hasattr(outputs, "prediction_logits") else "logits"
@@ -152,11 +156,15 @@ class TranslationLoss(Likelihood):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """The loss is the main one."""
+        """Names of the metrics: loss, the main metric, then perplexity and accuracy, each per token."""
         return "loss", "perplexity", "accuracy"
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """One row with the translation as its labels."""
+        """Tokenise the source as one row with the tokens of its translation as labels; no row if either is too long.
+
+        Raises:
+            OptionError: if the model is no encoder-decoder.
+        """
         return translation_row(example, reader)
 
     def collate(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device | str) -> TaskBatch:

@@ -26,11 +26,11 @@ class ChoiceTask(Task):
     @property
     @abstractmethod
     def options(self) -> int:
-        """Among how many it is chosen."""
+        """Number of candidates of every example, one of which is right."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Right or wrong."""
+        """Names of the metrics: accuracy alone, the share of examples whose right candidate is chosen."""
         return ("accuracy",)
 
     @property
@@ -39,28 +39,28 @@ class ChoiceTask(Task):
         return "label", "predicted", "margin"
 
     def right(self, records: Floats, metric: str) -> Floats | None:
-        """Whether the right one was chosen."""
+        """Return 1 for every example whose right candidate is chosen, else 0, (n,)."""
         del metric
         right: Floats = (records[:, 0] == records[:, 1]).astype(np.float64)
         return right
 
     def chance(self, records: Floats) -> float | None:
-        """Any of them."""
+        """Return the expected accuracy of uniformly random choice, one over the number of candidates."""
         del records
         return 1 / self.options
 
     def finer(self, records: Floats) -> float:
-        """The mean margin."""
+        """Return the mean margin of the right candidate, which ranks models whose accuracy is equal."""
         return float(records[:, 2].mean())
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
-        """(replicates,)."""
+        """Compute the accuracy of the choices under every weighting, (replicates,)."""
         del metric
         return statistics.mean((records[:, 0] == records[:, 1]).astype(np.float64), weights)
 
 
 def chosen_records(scores: Tensor, batch: TaskBatch) -> Floats:
-    """Records of scores (n, candidates): (n, 3)."""
+    """Compute the records `label`, `predicted` and `margin`, (n, 3), from the scores of candidates, (n, candidates)."""
     labels = torch.tensor([int(label_of(p)) for p in batch.prepared], device=scores.device)
     right = scores.gather(1, labels[:, None])[:, 0]
     best_other = scores.scatter(1, labels[:, None], -torch.inf).amax(dim=1)
@@ -85,7 +85,7 @@ class MultipleChoice(ChoiceTask):
 
     @property
     def options(self) -> int:
-        """The endings."""
+        """Number of endings of every example, `choices`."""
         return self.choices
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
@@ -103,20 +103,24 @@ class MultipleChoice(ChoiceTask):
         return TaskBatch(inputs, flat.labels, prepared, reader)
 
     def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
-        """Indices of the right endings, (n,)."""
+        """Return the index of the right ending of every example as `labels`, (n,)."""
         del reader
         return {"labels": torch.tensor([int(label_of(p)) for p in prepared], device=device)}
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Cross-entropy in nats."""
+        """Compute the cross-entropy over the endings of every example in nats, (n,)."""
         return torch.nn.functional.cross_entropy(self._logits(outputs, batch), batch.labels["labels"], reduction="none")
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """(n, 3)."""
+        """Compute the records `label`, `predicted` and `margin` (in logits) from the model's outputs, (n, 3)."""
         return chosen_records(self._logits(outputs, batch), batch)
 
     def _logits(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """(n, choices)."""
+        """Return the logits of the endings of every example, (n, choices).
+
+        Raises:
+            OptionError: if the outputs have none, or logits of another shape.
+        """
         logits = taken(outputs, "logits", 2, self.name, "a multiple-choice head")
         if logits.shape != (len(batch), self.choices):
             raise OptionError(

@@ -109,11 +109,17 @@ class QuestionAnswering(Task):
         return {"start_positions": starts, "end_positions": ends}
 
     def units(self, batch: TaskBatch) -> int:
-        """Windows."""
+        """Return the number of windows in the batch, over which the model's loss is the mean."""
         return sum(len(p.rows) for p in batch.prepared)
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """(n, 5)."""
+        """Compute the records of every question from the start and end logits, (n, 5).
+
+        The columns are `exact`, `f1`, `exact_none`, `f1_none` and `margin` (in logits).
+
+        Raises:
+            OptionError: if the outputs are not of a question-answering model, or not of this batch.
+        """
         rows = []
         for found, example in zip(self.answers(outputs, batch), batch.examples, strict=True):
             assert isinstance(example, Question)
@@ -173,18 +179,21 @@ class QuestionAnswering(Task):
         return float(scores[one, two]), row.spans[first[one]][0], row.spans[last[two]][1]
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
-        """(replicates,); shares, not per cent."""
+        """Compute a metric under every weighting, as a share between 0 and 1 and not in per cent, (replicates,)."""
         if metric.startswith("best"):
             answered, empty = _both(records, metric)
             return statistics.best_threshold(records[:, 4], empty, answered, weights)
         return statistics.mean(self._scores(records, metric), weights)
 
     def right(self, records: Floats, metric: str) -> Floats | None:
-        """Of exact matches."""
+        """Return 1 for every question with an exact match, else 0, (n,); None unless `metric` is `exact`."""
         return self._scores(records, metric) if metric == "exact" else None
 
     def _scores(self, records: Floats, metric: str) -> Floats:
-        """Of every question, (n,)."""
+        """Return the exact match or F1 of every question, (n,).
+
+        With `no_answer`, a question whose margin is above `threshold` gets the score of the empty answer.
+        """
         answered, empty = _both(records, metric)
         says_none = (records[:, 4] > self.threshold) & self.no_answer
         return np.where(says_none, empty, answered)
