@@ -18,7 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 # Files that mean the same in every folder.
 PATTERN = {
-    *("__init__.py", "recipe.py", "analysis.py", "tables.py", "figures.py", "report.py", "plan.py"),
+    *("__init__.py", "options.py", "recipe.py", "analysis.py", "tables.py", "figures.py", "report.py", "plan.py"),
     *("head_cards.py", "overviews.py", "map_figure.py", "results_table.py", "sweep.py"),
 }
 FEW_WORDS = 3
