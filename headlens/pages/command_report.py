@@ -70,6 +70,7 @@ class CommandReport:
     """How runs of one command are shown. A new command has one of its own, in a file beside its figures.
 
     Args:
+        command: its name.
         tables: the tables that figures are drawn from, with the columns they need.
         needed: those that no finished run lacks.
         figures: draws a run from its tables, figure by figure.
@@ -85,6 +86,7 @@ class CommandReport:
         left_out: what of several runs does not count in these, a sentence each.
     """
 
+    command: str = ""
     tables: Mapping[str, Columns] = field(default_factory=dict)
     needed: tuple[str, ...] = ()
     figures: Callable[[RecordedRun], Drawings] = no_figures

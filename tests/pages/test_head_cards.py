@@ -12,8 +12,9 @@ import pytest
 from made_gates import Made, gate_tables, write_prune
 from made_runs import ablation_tables, classify_tables, write_ablation, write_classification, write_relevance
 
-from headlens.analyses.attend.stored_maps import ATTEND, LABELS, WEIGHTS, read_maps, write_maps
-from headlens.analyses.report.registry import kind_of
+from headlens.analyses.attend.report import REPORT
+from headlens.analyses.attend.stored_maps import LABELS, WEIGHTS, read_maps, write_maps
+from headlens.analyses.report.registry import report_of
 from headlens.errors import InputError
 from headlens.pages.head_cards import LONGEST, HeadFacts, HeadSeries, HeadShares, HeadWords, SentenceMap, head_page
 from headlens.runs.folder import RunFolder
@@ -28,7 +29,7 @@ SERIES = HeadSeries("v", "value <b>", "about", ROWS, "value", ("low", "low"))
 
 def facts(folder: Path) -> HeadFacts:
     run = read_recorded(folder, "run")
-    return kind_of(run.command).heads(run)
+    return report_of(run.command).heads(run)
 
 
 def test_series_as_grids() -> None:
@@ -139,7 +140,7 @@ def sentences(tmp_path: Path) -> Path:
 
 
 def test_of_sentences(sentences: Path) -> None:
-    first, second = ATTEND.heads(recorded(sentences)).maps
+    first, second = REPORT.heads(recorded(sentences)).maps
     assert (first.model, first.stack, first.queries) == ("m", "encoder", ("a", "b", "c"))
     assert np.array_equal(first.weights, np.eye(3)[None, None])
     assert second.weights.shape == (1, 1, 2, 2)
@@ -161,4 +162,4 @@ def test_of_sentences(sentences: Path) -> None:
 def test_files_that_hold_no_maps(sentences: Path, name: str, content: bytes) -> None:
     (sentences / name).write_bytes(content)
     with pytest.raises(InputError, match=rf"{WEIGHTS} and {LABELS} do not hold attention on sentences"):
-        ATTEND.heads(recorded(sentences))
+        REPORT.heads(recorded(sentences))

@@ -84,7 +84,8 @@ CAPTIONS = {
     ),
 }
 
-ABLATE = CommandReport(
+REPORT = CommandReport(
+    "ablate",
     tables={
         "ablation": Columns(
             keys=("layer", "head"),

@@ -12,8 +12,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 
 from headlens.errors import InputError
-from headlens.pages.command_report import CommandReport
-from headlens.pages.head_cards import HeadFacts, SentenceMap
+from headlens.pages.head_cards import SentenceMap
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, mapping
 
@@ -68,12 +67,3 @@ def _read(model: str, stack: str, weights: npt.NDArray[np.floating], labels: Map
     if weights.ndim != 4 or weights.shape[2:] != (len(queries), len(keys)):
         raise ValueError(f"weights {weights.shape} do not fit {len(queries)} queries and {len(keys)} keys")
     return SentenceMap(model, stack, queries, keys, weights)
-
-
-def _heads(run: RecordedRun) -> HeadFacts:
-    """The maps of `headlens attend`, whose sentences are numbered."""
-    model = run.models[0]
-    return HeadFacts(maps=read_maps(run, lambda _: model))
-
-
-ATTEND = CommandReport(heads=_heads)

@@ -157,7 +157,8 @@ _CAPTIONS = {
     ),
 }
 
-CLASSIFY = CommandReport(
+REPORT = CommandReport(
+    "classify",
     tables={
         "heads": Columns(
             keys=("layer", "head"),

@@ -31,7 +31,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     return [page_table("Size and speed", records, about)] if records else []
 
 
-COMPACT = CommandReport(
+REPORT = CommandReport(
+    "compact",
     tables={
         "compact": Columns(
             numbers=("heads", "parameters", "weight_bytes", "seconds_per_forward", "speedup"),

@@ -219,7 +219,8 @@ CAPTIONS = {
     ),
 }
 
-DAM = CommandReport(
+REPORT = CommandReport(
+    "train-dam",
     tables={
         "sweep": Columns(
             numbers=("penalty", "sparsity", "sparsity_texts", "value", "ci_low", "ci_high"),

@@ -321,7 +321,8 @@ CAPTIONS = {
     ),
 }
 
-MASKS = CommandReport(
+REPORT = CommandReport(
+    "masks",
     tables={
         "sparsity": Columns(
             numbers=("layer", "head", "n", "sparsity"),

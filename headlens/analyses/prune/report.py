@@ -110,7 +110,8 @@ CAPTIONS = {
 
 _RUN = {"run": (), "model": ()}
 
-GATES = CommandReport(
+REPORT = CommandReport(
+    "prune",
     tables={
         "sweep": Columns(
             numbers=("penalty", "heads_encoder", "heads_decoder", "heads_cross", "value", "ci_low", "ci_high"),

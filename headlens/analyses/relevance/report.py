@@ -89,7 +89,8 @@ RELEVANCE_COLUMNS = Columns(
     identity=("model", "stack", "layer", "head", "rule"),
 )
 
-RELEVANCE = CommandReport(
+REPORT = CommandReport(
+    "relevance",
     tables={
         "relevance": RELEVANCE_COLUMNS,
         "correlations": Columns(

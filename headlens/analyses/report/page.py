@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from headlens.analyses.classify.before_after import pruned_findings, pruned_pairs
-from headlens.analyses.report.registry import kind_of
+from headlens.analyses.report.registry import report_of
 from headlens.analyses.report.run_comparison import counts, differences, facts
 from headlens.pages.command_report import Caption
 from headlens.pages.embedded_images import Picture
@@ -164,14 +164,14 @@ def _card(own: Shown) -> dict[str, Any]:
 
 def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
     """What each run found, below its label, and what pruning did to models."""
-    found = [(run.label, kind_of(run.command).findings(run)) for run in runs]
+    found = [(run.label, report_of(run.command).findings(run)) for run in runs]
     found += [(f"{pair.before}, pruned to {pair.after}", pruned_findings(pair)) for pair in pruned_pairs(runs)]
     return [(label, own) for label, own in found if own]
 
 
 def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
     """What the script shows of single heads, as JSON that ends no element; None where there is nothing."""
-    facts = [(run.label, kind_of(run.command).heads(run)) for run in runs]
+    facts = [(run.label, report_of(run.command).heads(run)) for run in runs]
     found = head_page(facts, lambda text: str(visible(text)), pruned_pairs(runs))
     if not found:
         return None
@@ -183,7 +183,9 @@ def overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     """The short tables that are read first, of all commands."""
     commands = dict.fromkeys(run.command for run in runs)
     return [
-        table for command in commands for table in kind_of(command).overviews([r for r in runs if r.command == command])
+        table
+        for command in commands
+        for table in report_of(command).overviews([r for r in runs if r.command == command])
     ]
 
 
@@ -196,9 +198,9 @@ def _figures(shown: Sequence[Shown]) -> list[FigureGroup]:
     captioned: dict[tuple[str, Caption], list[Picture]] = {}
     sources: dict[tuple[str, Caption], list[str]] = {}
     for (command, name), found in groups.items():
-        key = command, kind_of(command).caption(name)
+        key = command, report_of(command).caption(name)
         captioned.setdefault(key, []).extend(found)
-        sources.setdefault(key, []).extend(f"{table}.csv" for table in kind_of(command).drawn_from(name))
+        sources.setdefault(key, []).extend(f"{table}.csv" for table in report_of(command).drawn_from(name))
     typed = {own.run.label: own.run.command_line for own in shown}
     return [
         FigureGroup(
@@ -214,14 +216,14 @@ def _figures(shown: Sequence[Shown]) -> list[FigureGroup]:
 def _undrawn(shown: Sequence[Shown]) -> list[str]:
     """Titles of figures that a run has nothing for, each with its run where there are several."""
     return [
-        kind_of(own.run.command).caption(name).title + (f" ({own.run.label})" if len(shown) > 1 else "")
+        report_of(own.run.command).caption(name).title + (f" ({own.run.label})" if len(shown) > 1 else "")
         for own in shown
         for name in own.undrawn
     ]
 
 
 def _tables(run: RecordedRun, runs: int) -> list[PageTable]:
-    first = kind_of(run.command).first
+    first = report_of(run.command).first
     most_cells = max(2_000, MOST_CELLS // runs)
     return [
         csv_table(frame, f"{name}.csv" + (f" of {run.label}" if runs > 1 else ""), f"{name}.csv", first.get(name, ""),

@@ -12,7 +12,7 @@ import pandas as pd
 
 from headlens.analyses.report.options import ReportRequest
 from headlens.analyses.report.page import Shown, overviews, render
-from headlens.analyses.report.registry import kind_of
+from headlens.analyses.report.registry import report_of
 from headlens.errors import InputError, OptionError, OutputError
 from headlens.pages.embedded_images import Picture, picture
 from headlens.pages.latex import latex_table, slug
@@ -82,7 +82,7 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
             prefix = f"{number}_" if len(runs) > 1 else ""
             room = MOST_PICTURES - sum(len(p.uri) for own in shown for p in own.pictures)
             pictures, undrawn = _pictures(run, folder, prefix, reporter, request.formats)
-            files += [path for path, _ in pictures if path.is_relative_to(folder.path) and kind_of(run.command).draws]
+            files += [path for path, _ in pictures if path.is_relative_to(folder.path) and report_of(run.command).draws]
             shown.append(_shown(run, pictures, undrawn, room))
         shown, more = _together(shown, folder, request.formats)
         more += _tables(runs, folder) if request.latex else []
@@ -120,7 +120,7 @@ def _read(folders: Sequence[Path]) -> list[RecordedRun]:
                 f"{run.folder} holds the runs of a recipe: {', '.join(steps)}.",
                 f"Their page is {run.folder / 'report' / PAGE}; or name them: headlens report {run.folder}/STEP ...",
             )
-        kind_of(run.command).check(run)
+        report_of(run.command).check(run)
     return runs
 
 
@@ -160,7 +160,7 @@ def _pictures(
     run: RecordedRun, folder: RunFolder, prefix: str, reporter: Reporter, formats: Sequence[str]
 ) -> tuple[list[tuple[Path, str]], list[str]]:
     """Pictures with the names of their figures, drawn again where that can be done; names of what cannot be drawn."""
-    kind = kind_of(run.command)
+    kind = report_of(run.command)
     if not kind.draws:
         return [(path, path.stem) for path in run.pictures], []
     drawn, undrawn = [], []
@@ -204,7 +204,7 @@ def _together(shown: Sequence[Shown], folder: RunFolder, formats: Sequence[str])
         places = [n for n, own in enumerate(shown) if own.run.command == command]
         if len(places) < 2:
             continue
-        kind, runs = kind_of(command), [shown[n].run for n in places]
+        kind, runs = report_of(command), [shown[n].run for n in places]
         first = found[places[0]]
         found[places[0]] = replace(first, remarks=[*first.remarks, *kind.left_out(runs)])
         for name, made in kind.together(runs):

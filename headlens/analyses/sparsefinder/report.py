@@ -369,7 +369,8 @@ CAPTIONS = {
 
 _SITE = {"model": (), "stack": STACKS}
 _METHODS = (GOLD, *LOOKS)
-SPARSEFINDER = CommandReport(
+REPORT = CommandReport(
+    "sparsefinder",
     tables={
         "pareto": Columns(
             numbers=("recall", "sparsity", "exact", "mass", "value", "ci_low", "ci_high", "task_sparsity"),

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from headlens.analyses.ablate.example_records import record_table
 from headlens.analyses.notes import record_notes
 from headlens.analyses.training.checkpointing import CheckpointFolder
-from headlens.analyses.training.figures import training_curve
+from headlens.analyses.training.report import training_curve
 from headlens.attention.model_normalizer import attention_name
 from headlens.files import output_errors
 from headlens.interventions.compacting import save_compacted

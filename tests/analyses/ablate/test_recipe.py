@@ -33,9 +33,9 @@ from headlens.interventions.gates import HeadGates
 from headlens.models.loading import LoadedModel, load
 from headlens.runs.output_options import OutputOptions
 from headlens.tasks.catalogue import CATALOGUE
+from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Floats
 from headlens.tasks.task_heads import with_task_head
-from headlens.tasks.open_task import open_examples
 from headlens.tasks.task_options import TaskData
 
 COUNTS = (1, 3)

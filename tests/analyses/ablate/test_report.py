@@ -10,11 +10,11 @@ from made_runs import HOSTILE, ablation_tables, write_ablation
 from markupsafe import escape
 
 from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
-from headlens.analyses.ablate.report import ABLATE, ablation_figures
+from headlens.analyses.ablate.report import REPORT, ablation_figures
 from headlens.analyses.ablate.report import write_ablation as write
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS
 from headlens.analyses.report.page import Shown, render, visible
-from headlens.analyses.report.registry import KINDS
+from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
@@ -30,9 +30,9 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     drawn = dict(ablation_figures(ablation_tables()))
     assert list(drawn) == NAMES
     assert all(figure is not None for figure in drawn.values())
-    assert all(ABLATE.caption(name).text.endswith(".") for name in [*NAMES, "side_by_side"])
-    assert [name for name, _ in ABLATE.figures(run(ablation_tables()))] == NAMES
-    assert KINDS["ablate"] is ABLATE
+    assert all(REPORT.caption(name).text.endswith(".") for name in [*NAMES, "side_by_side"])
+    assert [name for name, _ in REPORT.figures(run(ablation_tables()))] == NAMES
+    assert reports()["ablate"] is REPORT
 
 
 def test_two_models_stand_side_by_side_too(make_ablation: Callable[..., pd.DataFrame]) -> None:
@@ -56,15 +56,15 @@ def test_tables_without_numbers_give_no_figure() -> None:
 
 def test_a_finished_run_needs_its_table_but_no_pruning() -> None:
     tables = ablation_tables()
-    ABLATE.check(run(tables))
-    ABLATE.check(run({"ablation": tables["ablation"]}))
+    REPORT.check(run(tables))
+    REPORT.check(run({"ablation": tables["ablation"]}))
     with pytest.raises(InputError, match=r"folder/ablation\.csv is missing, which every finished run of ablate"):
-        ABLATE.check(run({"pruning": tables["pruning"]}))
+        REPORT.check(run({"pruning": tables["pruning"]}))
 
 
 def test_what_a_page_counts_on_is_what_a_run_writes() -> None:
     written = {"ablation": ABLATION_COLUMNS, "pruning": PRUNING_COLUMNS}
-    for name, columns in ABLATE.tables.items():
+    for name, columns in REPORT.tables.items():
         assert {*columns.keys, *columns.numbers, *columns.words, *columns.identity} <= set(written[name])
         assert set(ablation_tables()[name]) <= set(written[name])
 
@@ -72,7 +72,7 @@ def test_what_a_page_counts_on_is_what_a_run_writes() -> None:
 def test_empty_numbers_are_no_fault() -> None:
     tables = ablation_tables()
     changes = {"value": np.nan, "ci_low": np.nan, "ci_high": np.nan}
-    ABLATE.check(run({name: frame.assign(**changes) for name, frame in tables.items()}))
+    REPORT.check(run({name: frame.assign(**changes) for name, frame in tables.items()}))
 
 
 @pytest.mark.parametrize(
@@ -91,14 +91,14 @@ def test_empty_numbers_are_no_fault() -> None:
 def test_cells_that_cannot_be_meant_are_refused(table: str, change: dict[str, object], message: str) -> None:
     tables = ablation_tables()
     with pytest.raises(InputError, match=message):
-        ABLATE.check(run(tables | {table: tables[table].assign(**change)}))
+        REPORT.check(run(tables | {table: tables[table].assign(**change)}))
 
 
 @pytest.mark.parametrize(("table", "column"), [("ablation", "p_holm"), ("ablation", "mode"), ("pruning", "strategy")])
 def test_a_missing_column_is_named(table: str, column: str) -> None:
     tables = ablation_tables()
     with pytest.raises(InputError, match=rf"folder/{table}\.csv: no column {column}\."):
-        ABLATE.check(run(tables | {table: tables[table].drop(columns=column)}))
+        REPORT.check(run(tables | {table: tables[table].drop(columns=column)}))
 
 
 @pytest.mark.parametrize("figures", [True, False])
@@ -109,7 +109,7 @@ def test_a_run_writes_its_tables_and_figures(tmp_path: Path, *, figures: bool) -
         write(folder, tables, figures=figures)
         folder.finish({})
     read = read_recorded(tmp_path / "run", "run")
-    ABLATE.check(read)
+    REPORT.check(read)
     for name, frame in tables.items():
         expected = frame.replace({"removed": {"": np.nan}}) if name == "pruning" else frame
         pd.testing.assert_frame_equal(read.tables[name], expected, check_dtype=False)

@@ -11,7 +11,7 @@ from made_runs import classify_tables, write_classification
 from scipy import stats
 
 from headlens.analyses.classify.before_after import pruned_findings, pruned_pairs, roles_before_after
-from headlens.analyses.report.registry import kind_of
+from headlens.analyses.report.registry import report_of
 from headlens.files import write_csv
 from headlens.pages.head_cards import head_page
 from headlens.runs.reading import RecordedRun, read_recorded
@@ -62,7 +62,7 @@ def test_what_went_and_what_became_of_the_rest(folder: Path) -> None:
 
 def test_roles_before_by_roles_after(folder: Path) -> None:
     table = roles_before_after(runs(folder))
-    assert table in kind_of("classify").overviews(runs(folder))
+    assert table in report_of("classify").overviews(runs(folder))
     assert [column.name for column in table.columns[3:]] == [
         *("role before", "heads", "removed", "then syntactic", "then no role")
     ]
@@ -76,7 +76,7 @@ def test_roles_before_by_roles_after(folder: Path) -> None:
 
 def test_the_grid_has_the_heads_that_went(folder: Path) -> None:
     found = runs(folder)
-    facts = [(run.label, kind_of("classify").heads(run)) for run in found]
+    facts = [(run.label, report_of("classify").heads(run)) for run in found]
     whole, small = head_page(facts, str, pruned_pairs(found))["models"]
     assert (whole["before"], whole["removed"]) == (None, [])
     assert (small["before"], small["removed"]) == (0, ["encoder.0.0", "encoder.1.0", "encoder.1.2"])
@@ -89,7 +89,7 @@ def test_models_of_one_name_share_a_grid(folder: Path) -> None:
     found = [read_recorded(folder / name, name) for name in ("whole", "same")]
     pairs = pruned_pairs(found)
     assert len(pairs) == 1
-    (model,) = head_page([(run.label, kind_of("classify").heads(run)) for run in found], str, pairs)["models"]
+    (model,) = head_page([(run.label, report_of("classify").heads(run)) for run in found], str, pairs)["models"]
     assert (model["before"], model["removed"]) == (None, [])
 
 

@@ -8,8 +8,8 @@ import pytest
 from made_runs import classify_tables, relevance_tables
 
 from headlens.analyses.classify.overviews import best_rows, role_counts, roles_held
-from headlens.analyses.classify.report import CLASSIFY, classify_figures
-from headlens.analyses.report.registry import KINDS, kind_of
+from headlens.analyses.classify.report import REPORT, classify_figures
+from headlens.analyses.report.registry import report_of, reports
 from headlens.errors import InputError
 from headlens.pages.command_report import Caption, CommandReport
 from headlens.pages.page_tables import PageTable
@@ -43,8 +43,8 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     drawn = dict(classify_figures(classify_tables()))
     assert list(drawn) == ALL
     assert all(figure is not None for figure in drawn.values())
-    assert all(CLASSIFY.caption(name).text.endswith(".") for name in ALL)
-    assert CLASSIFY.caption("syntax_2") == CLASSIFY.caption("syntax")
+    assert all(REPORT.caption(name).text.endswith(".") for name in ALL)
+    assert REPORT.caption("syntax_2") == REPORT.caption("syntax")
 
 
 @pytest.mark.parametrize("missing", [["syntax"], ["similarity"], ["positions"], ["heads"], list(classify_tables())])
@@ -78,8 +78,8 @@ def test_relevance_is_drawn_where_it_was_computed() -> None:
     drawn = dict(classify_figures(with_relevance()))
     assert list(drawn) == [*ALL, "confidence_relevance", "relevance", "relevance_intervals"]
     assert all(figure is not None for figure in drawn.values())
-    assert all(CLASSIFY.caption(name).text.endswith(".") for name in drawn)
-    assert CLASSIFY.caption("relevance_intervals").title == "Relevance with intervals"
+    assert all(REPORT.caption(name).text.endswith(".") for name in drawn)
+    assert REPORT.caption("relevance_intervals").title == "Relevance with intervals"
 
 
 def test_relevance_without_heads_is_drawn_alone() -> None:
@@ -88,48 +88,48 @@ def test_relevance_without_heads_is_drawn_alone() -> None:
 
 
 def test_the_most_relevant_heads_are_listed_where_it_was_computed() -> None:
-    titles = [table.title for table in CLASSIFY.overviews([run(with_relevance())])]
+    titles = [table.title for table in REPORT.overviews([run(with_relevance())])]
     assert titles == ["Roles", "Best head of every relation", "Heads that hold a role", "Most relevant heads"]
-    assert "Most relevant heads" not in [table.title for table in CLASSIFY.overviews([run(classify_tables())])]
+    assert "Most relevant heads" not in [table.title for table in REPORT.overviews([run(classify_tables())])]
 
 
 def test_the_table_of_relevance_is_checked() -> None:
     tables = with_relevance()
-    CLASSIFY.check(run(tables))
+    REPORT.check(run(tables))
     with pytest.raises(
         InputError, match=r"folder/run/relevance\.csv:2: column relevance holds 'x'; expected a finite number"
     ):
-        CLASSIFY.check(run(tables | {"relevance": tables["relevance"].assign(relevance="x")}))
+        REPORT.check(run(tables | {"relevance": tables["relevance"].assign(relevance="x")}))
     with pytest.raises(
         InputError, match=r"folder/run/heads\.csv:2: column relevance holds 'x'; expected a finite number"
     ):
-        CLASSIFY.check(run(tables | {"heads": tables["heads"].assign(relevance="x")}))
+        REPORT.check(run(tables | {"heads": tables["heads"].assign(relevance="x")}))
 
 
 def test_a_finished_run_needs_its_tables() -> None:
     tables = classify_tables()
-    CLASSIFY.check(run(tables))
+    REPORT.check(run(tables))
     del tables["positions"]
     with pytest.raises(InputError, match=r"folder/run/positions\.csv is missing, which every finished run of classify"):
-        CLASSIFY.check(run(tables))
+        REPORT.check(run(tables))
 
 
 def test_tables_are_checked_for_the_columns_of_their_figures() -> None:
     tables = classify_tables()
     with pytest.raises(InputError, match=r"folder/run/heads\.csv: no column confidence\."):
-        CLASSIFY.check(run(tables | {"heads": tables["heads"].drop(columns="confidence")}))
+        REPORT.check(run(tables | {"heads": tables["heads"].drop(columns="confidence")}))
 
 
 def test_every_column_that_is_asked_for_is_written() -> None:
     tables = with_relevance()
-    for name, columns in CLASSIFY.tables.items():
+    for name, columns in REPORT.tables.items():
         assert {*columns.keys, *columns.numbers, *columns.words} <= set(tables[name])
 
 
 def test_other_commands_are_shown_with_the_pictures_they_have() -> None:
-    assert "classify" in KINDS
-    assert kind_of("models") == CommandReport()
-    kind = kind_of("attend")
+    assert "classify" in reports()
+    assert report_of("models") == CommandReport("models")
+    kind = report_of("attend")
     assert not kind.draws
     assert kind.caption("sentence1_encoder") == Caption(
         "sentence1 encoder", "figures/sentence1_encoder.png, as the run drew it."

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from headlens.analyses.compact.report import COMPACT
+from headlens.analyses.compact.report import REPORT
 from headlens.errors import InputError
 from headlens.runs.reading import RecordedRun
 
@@ -29,7 +29,7 @@ def recorded(status: str = "finished") -> RecordedRun:
 
 
 def test_the_overview_has_size_and_speed_of_both() -> None:
-    (table,) = COMPACT.overviews([recorded()])
+    (table,) = REPORT.overviews([recorded()])
     names = [column.name for column in table.columns]
     _, small = (dict(zip(names, row, strict=True)) for row in table.rows)
     shown = {name: small[name].text for name in ("heads", "weights, MB", "speed-up", "95 % interval")}
@@ -38,11 +38,11 @@ def test_the_overview_has_size_and_speed_of_both() -> None:
     assert place is not None
     assert place.low < place.value < place.high
     assert place.baseline == pytest.approx(1 / 3), "as fast as before"
-    assert COMPACT.overviews([]) == []
+    assert REPORT.overviews([]) == []
 
 
 def test_a_run_that_lost_its_table_is_refused() -> None:
     run = recorded()
-    COMPACT.check(run)
+    REPORT.check(run)
     with pytest.raises(InputError, match=r"compact\.csv is missing"):
-        COMPACT.check(RecordedRun(run.folder, run.label, run.record, {}))
+        REPORT.check(RecordedRun(run.folder, run.label, run.record, {}))

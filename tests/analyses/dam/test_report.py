@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from headlens.analyses.dam.mask_figure import IMPORTANCE, KEPT, mask_picture
-from headlens.analyses.dam.report import DAM, dam_figures, importance_by_place, quality_by_sparsity, write_dam
+from headlens.analyses.dam.report import REPORT, dam_figures, importance_by_place, quality_by_sparsity, write_dam
 from headlens.analyses.dam.results_table import CLASSES, dam_markdown
-from headlens.analyses.report.registry import KINDS
+from headlens.analyses.report.registry import reports
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun
 
@@ -60,8 +60,8 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     drawn = dict(dam_figures({"sweep": sweep(), "positions": positions()}, [("penalty-0.1", made())]))
     assert list(drawn) == ["quality", "importance", "mask_penalty-0.1", "p_penalty-0.1"]
     assert all(figure is not None for figure in drawn.values())
-    assert all(DAM.caption(name) in DAM.captions.values() for name in drawn)
-    assert KINDS["train-dam"] is DAM
+    assert all(REPORT.caption(name) in REPORT.captions.values() for name in drawn)
+    assert reports()["train-dam"] is REPORT
 
 
 def test_quality_shows_the_masks_by_sparsity_and_the_plain_model() -> None:
@@ -147,6 +147,6 @@ def test_markdown_has_a_line_for_every_run_and_p_by_class() -> None:
 
 def test_the_overview_has_a_row_for_every_run() -> None:
     recorded = RecordedRun(Path("folder"), "run", {"command": "train-dam"}, {"sweep": sweep()})
-    (table,) = DAM.overviews([recorded])
+    (table,) = REPORT.overviews([recorded])
     assert len(table.rows) == 3
-    assert DAM.overviews([]) == []
+    assert REPORT.overviews([]) == []

@@ -8,8 +8,8 @@ import pytest
 
 from headlens.analyses.masks.options import PAPER, MasksRequest
 from headlens.analyses.masks.recipe import SPARSITY_COLUMNS, sparsity_table
-from headlens.analyses.masks.report import MASKS, mask_figures, pattern_pictures
-from headlens.analyses.report.registry import KINDS
+from headlens.analyses.masks.report import REPORT, mask_figures, pattern_pictures
+from headlens.analyses.report.registry import reports
 from headlens.errors import OptionError
 from headlens.interventions.pattern_parser import parse_pattern
 
@@ -19,10 +19,10 @@ def table(*texts: str, n: int = 12) -> pd.DataFrame:
 
 
 def test_commands_know_their_kind() -> None:
-    assert KINDS["masks"] is MASKS
+    assert reports()["masks"] is REPORT
     names = [name for name, _ in mask_figures({"sparsity": table("star")})]
     assert names == ["patterns"]
-    assert all(name in MASKS.captions for name in names)
+    assert all(name in REPORT.captions for name in names)
     assert list(mask_figures({})) == []
 
 

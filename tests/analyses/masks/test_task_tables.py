@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 from scipy import stats
 
-from headlens.analyses.masks.report import MASKS
+from headlens.analyses.masks.report import REPORT
 from headlens.analyses.masks.task_tables import average_by_pattern, metrics_of, over_tasks, tasks_markdown, tasks_of
 from headlens.runs.reading import RecordedRun
 
@@ -107,7 +107,7 @@ def test_what_a_task_lacks_has_no_average() -> None:
 def test_one_task_is_not_several() -> None:
     assert over_tasks([run("sst2", 0.5)]).empty
     assert over_tasks([]).empty
-    assert list(MASKS.together([run("sst2", 0.5)])) == []
+    assert list(REPORT.together([run("sst2", 0.5)])) == []
     twice = over_tasks([run("sst2", 0.5), run("sst2", 0.9), run("rte", 0.3)])
     assert twice.iloc[0]["sst2"] == pytest.approx(0.52), "the first of two runs counts"
 
@@ -123,7 +123,7 @@ def test_models_called_alike_are_told_apart_by_their_weights() -> None:
     first = table.groupby("model").first()
     assert first.loc["m (a)", ["sst2", "rte"]].tolist() == pytest.approx([0.52, 0.42])
     assert first.loc["m (b)", "rte"] == pytest.approx(0.32)
-    assert MASKS.left_out(runs) == []
+    assert REPORT.left_out(runs) == []
 
 
 def test_what_does_not_count_is_told() -> None:
@@ -133,8 +133,8 @@ def test_what_does_not_count_is_told() -> None:
         for own, label in zip((one, again, other), "abc", strict=True)
     ]
     told = "8 trainings of c left out over all runs: a has the same model, task, mask and seed with another result."
-    assert MASKS.left_out([*runs, run("rte", 0.3)]) == [told]
-    assert MASKS.left_out([]) == []
+    assert REPORT.left_out([*runs, run("rte", 0.3)]) == [told]
+    assert REPORT.left_out([]) == []
 
 
 def test_of_one_seed_nothing_is_paired_by_seed() -> None:
@@ -149,7 +149,7 @@ def test_of_one_seed_nothing_is_paired_by_seed() -> None:
 def test_what_guessing_gives_is_told() -> None:
     runs = [run("sst2", 0.5, 1), run("rte", 0.3, 1, metrics=("f1", "accuracy"))]
     runs[0].tables["masks"]["chance"] = 0.55
-    (told,) = (made for name, made in MASKS.together(runs) if isinstance(made, str))
+    (told,) = (made for name, made in REPORT.together(runs) if isinstance(made, str))
     assert told.endswith("\n\nGuessing without reading has 0.550 (accuracy of sst2).\n")
 
 
@@ -168,7 +168,7 @@ def test_runs_on_one_task_are_drawn_together() -> None:
     one, two = run("sst2", 0.5), run("sst2", 0.6)
     other = two.tables["masks"].replace({"pattern": {"star": "window:3"}})
     two = RecordedRun(two.folder, "sst2", two.record, {"masks": other})
-    ((name, figure),) = MASKS.together([one, two])
+    ((name, figure),) = REPORT.together([one, two])
     assert name == "together"
     assert isinstance(figure, Figure)
     (axes,) = figure.axes
@@ -179,18 +179,18 @@ def test_runs_on_one_task_are_drawn_together() -> None:
 def test_runs_whose_folders_are_called_alike_are_both_told() -> None:
     one, two = run("sst2", 0.5), run("sst2", 0.6)
     two = RecordedRun(Path("elsewhere") / one.folder.name, "sst2", two.record, two.tables)
-    (table,) = MASKS.overviews([one, two])
+    (table,) = REPORT.overviews([one, two])
     assert len(table.rows) == 2 * len(CASES)
 
 
 def test_figure_and_page() -> None:
     runs = [run("sst2", 0.5), run("rte", 0.3)]
-    made = dict.fromkeys(name for name, _ in MASKS.together(runs))
+    made = dict.fromkeys(name for name, _ in REPORT.together(runs))
     assert list(made) == ["together", "over_tasks", "average", "diagonal_over_tasks"]
     figure = average_by_pattern(over_tasks(runs))
     assert figure is not None
     (axes,) = figure.axes
     assert axes.get_ylabel() == "average on 2 tasks"
-    tables = MASKS.overviews(runs)
+    tables = REPORT.overviews(runs)
     assert [table.title for table in tables] == ["Over tasks", "Models trained under masks"]
     assert [column.name for column in tables[0].columns][:5] == ["attention", "masked, %", "of texts, %", "sst2", "rte"]

@@ -12,10 +12,10 @@ import pytest
 from made_tasks import sentiment_table
 
 from headlens.analyses.ablate.options import AblateRequest, PruneOptions
+from headlens.analyses.ablate.plan import SHARED
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.masks.options import MasksRequest, StudyRequest
 from headlens.analyses.planning import plan as plan_module
-from headlens.analyses.planning.analyses import SHARED
 from headlens.analyses.planning.plans import plan_of
 from headlens.analyses.planning.speed import Speed
 from headlens.analyses.prune.options import PruneRequest, SweepTraining

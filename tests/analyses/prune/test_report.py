@@ -10,10 +10,10 @@ from made_gates import Made, gate_tables, write_prune
 from made_runs import HOSTILE
 from markupsafe import escape
 
-from headlens.analyses.prune.report import GATES, gate_figures, write_gates
+from headlens.analyses.prune.report import REPORT, gate_figures, write_gates
 from headlens.analyses.prune.results_table import results_markdown
 from headlens.analyses.report.page import Shown, render, visible
-from headlens.analyses.report.registry import KINDS
+from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
 from headlens.pages.embedded_images import picture
 from headlens.plots.export import Animation
@@ -34,11 +34,11 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     assert list(drawn) == [*FIGURES, *FILMS]
     assert all(figure is not None for figure in drawn.values())
     assert [name for name, figure in drawn.items() if isinstance(figure, Animation)] == FILMS
-    assert all(GATES.caption(name).text.endswith(".") for name in drawn)
-    assert GATES.caption("gates_cross_2") == GATES.captions["gates"]
-    assert GATES.caption("functions_after") != GATES.caption("functions")
-    assert KINDS["prune"] is GATES
-    assert [name for name, _ in GATES.figures(run(gate_tables(MADE)))] == [*FIGURES, *FILMS]
+    assert all(REPORT.caption(name).text.endswith(".") for name in drawn)
+    assert REPORT.caption("gates_cross_2") == REPORT.captions["gates"]
+    assert REPORT.caption("functions_after") != REPORT.caption("functions")
+    assert reports()["prune"] is REPORT
+    assert [name for name, _ in REPORT.figures(run(gate_tables(MADE)))] == [*FIGURES, *FILMS]
 
 
 def test_what_is_not_known_is_not_drawn() -> None:
@@ -59,10 +59,10 @@ def test_tables_without_numbers_give_no_figure() -> None:
 
 def test_a_finished_run_needs_gates_and_sweep_but_no_roles() -> None:
     tables = gate_tables(MADE)
-    GATES.check(run(tables))
-    GATES.check(run({name: tables[name] for name in ("gates", "sweep")}))
+    REPORT.check(run(tables))
+    REPORT.check(run({name: tables[name] for name in ("gates", "sweep")}))
     with pytest.raises(InputError, match=r"folder/sweep\.csv is missing, which every finished run of prune"):
-        GATES.check(run({"gates": tables["gates"]}))
+        REPORT.check(run({"gates": tables["gates"]}))
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_a_finished_run_needs_gates_and_sweep_but_no_roles() -> None:
 def test_cells_that_cannot_be_meant_are_refused(table: str, change: dict[str, object], message: str) -> None:
     tables = gate_tables(MADE)
     with pytest.raises(InputError, match=message):
-        GATES.check(run(tables | {table: tables[table].assign(**change)}))
+        REPORT.check(run(tables | {table: tables[table].assign(**change)}))
 
 
 @pytest.mark.parametrize(("table", "name"), [("gates", "gate"), ("sweep", "heads_cross"), ("roles", "kept")])
 def test_a_missing_column_is_named(table: str, name: str) -> None:
     tables = gate_tables(MADE)
     with pytest.raises(InputError, match=rf"folder/{table}\.csv: no column {name}\."):
-        GATES.check(run(tables | {table: tables[table].drop(columns=name)}))
+        REPORT.check(run(tables | {table: tables[table].drop(columns=name)}))
 
 
 @pytest.mark.parametrize("figures", [True, False])
@@ -99,7 +99,7 @@ def test_a_run_writes_its_tables_results_and_figures(tmp_path: Path, *, figures:
         write_gates(folder, tables, figures=figures)
         folder.finish({})
     read = read_recorded(tmp_path / "run", "run")
-    GATES.check(read)
+    REPORT.check(read)
     assert list(read.tables) == ["gates", "sweep", "roles", "results"]
     for name, frame in tables.items():
         empty = {column: {"": np.nan} for column in ("removed", "role", "roles", "role_pruned") if column in frame}

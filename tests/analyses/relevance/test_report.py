@@ -9,10 +9,10 @@ import pytest
 from made_runs import HOSTILE, relevance_tables, write_relevance
 from markupsafe import escape
 
-from headlens.analyses.relevance.report import RELEVANCE, relevance_figures
+from headlens.analyses.relevance.report import REPORT, relevance_figures
 from headlens.analyses.relevance.report import write_relevance as write
 from headlens.analyses.report.page import Shown, render, visible
-from headlens.analyses.report.registry import KINDS
+from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
@@ -28,9 +28,9 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     drawn = dict(relevance_figures(relevance_tables()))
     assert list(drawn) == NAMES
     assert all(figure is not None for figure in drawn.values())
-    assert all(RELEVANCE.caption(name).text.endswith(".") for name in NAMES)
-    assert [name for name, _ in RELEVANCE.figures(run(relevance_tables()))] == NAMES
-    assert KINDS["relevance"] is RELEVANCE
+    assert all(REPORT.caption(name).text.endswith(".") for name in NAMES)
+    assert [name for name, _ in REPORT.figures(run(relevance_tables()))] == NAMES
+    assert reports()["relevance"] is REPORT
 
 
 def test_one_rule_is_compared_with_none() -> None:
@@ -45,15 +45,15 @@ def test_tables_without_rows_give_no_figure() -> None:
 
 def test_a_finished_run_needs_its_table_but_no_correlations() -> None:
     tables = relevance_tables()
-    RELEVANCE.check(run(tables))
-    RELEVANCE.check(run({"relevance": tables["relevance"]}))
+    REPORT.check(run(tables))
+    REPORT.check(run({"relevance": tables["relevance"]}))
     with pytest.raises(InputError, match=r"folder/relevance\.csv is missing, which every finished run of relevance"):
-        RELEVANCE.check(run({"correlations": tables["correlations"]}))
+        REPORT.check(run({"correlations": tables["correlations"]}))
 
 
 def test_empty_shares_are_no_fault() -> None:
     frame = relevance_tables()["relevance"]
-    RELEVANCE.check(run({"relevance": frame.assign(relevance=np.nan, ci_low=np.nan, ci_high=np.nan)}))
+    REPORT.check(run({"relevance": frame.assign(relevance=np.nan, ci_low=np.nan, ci_high=np.nan)}))
 
 
 @pytest.mark.parametrize(
@@ -78,13 +78,13 @@ def test_empty_shares_are_no_fault() -> None:
 def test_cells_that_cannot_be_meant_are_refused(table: str, change: dict[str, object], message: str) -> None:
     tables = relevance_tables()
     with pytest.raises(InputError, match=message):
-        RELEVANCE.check(run(tables | {table: tables[table].assign(**change)}))
+        REPORT.check(run(tables | {table: tables[table].assign(**change)}))
 
 
 def test_a_missing_column_is_named() -> None:
     tables = relevance_tables()
     with pytest.raises(InputError, match=r"folder/relevance\.csv: no column rule\."):
-        RELEVANCE.check(run(tables | {"relevance": tables["relevance"].drop(columns="rule")}))
+        REPORT.check(run(tables | {"relevance": tables["relevance"].drop(columns="rule")}))
 
 
 @pytest.mark.parametrize("figures", [True, False])
@@ -102,7 +102,7 @@ def test_a_run_writes_its_tables_and_figures(tmp_path: Path, *, figures: bool) -
 
 def test_rules_and_models_that_look_like_numbers_stay_words(tmp_path: Path) -> None:
     read = read_recorded(write_relevance(tmp_path / "run", "12", rules=("1.50", "true")), "run")
-    RELEVANCE.check(read)
+    REPORT.check(read)
     assert list(read.tables["relevance"]["rule"].unique()) == ["1.50", "true"]
     assert list(read.tables["correlations"]["other_rule"]) == ["true"] * 2
     assert list(read.tables["correlations"]["model"]) == ["12"] * 2

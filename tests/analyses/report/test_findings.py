@@ -18,20 +18,20 @@ from made_runs import (
     write_relevance,
 )
 
-from headlens.analyses.report.registry import KINDS, kind_of
+from headlens.analyses.report.registry import report_of, reports
 from headlens.runs.reading import RecordedRun, read_recorded
 
 
 def found(folder: Path) -> list[str]:
     run = read_recorded(folder, "run")
-    return kind_of(run.command).findings(run)
+    return report_of(run.command).findings(run)
 
 
 def of(command: str, **tables: pd.DataFrame) -> list[str]:
-    return kind_of(command).findings(RecordedRun(Path(), "run", {"command": command}, tables))
+    return report_of(command).findings(RecordedRun(Path(), "run", {"command": command}, tables))
 
 
-@pytest.mark.parametrize("command", sorted(KINDS))
+@pytest.mark.parametrize("command", sorted(reports()))
 def test_nothing_is_found_in_nothing(command: str) -> None:
     assert of(command) == []
 

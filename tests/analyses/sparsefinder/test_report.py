@@ -16,7 +16,7 @@ from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.analyses.sparsefinder.report import (
     GOLD,
     LOOKS,
-    SPARSEFINDER,
+    REPORT,
     example_maps,
     method_areas,
     pareto_curves,
@@ -236,7 +236,7 @@ def test_methods_in_order() -> None:
     assert [row["of the possible"] for row in found] == ["1.000", "0.400 [0.350, 0.450]", "–"]
     assert [row["BLEU: of the possible"] for row in found] == ["", "0.440 [0.420, 0.450]", ""]
     run = SimpleNamespace(tables={"areas": areas})
-    (told,) = SPARSEFINDER.findings(run)
+    (told,) = REPORT.findings(run)
     assert told == (
         "m: entmax leaves 60.0% of the pairs without weight. Best at predicting which is Sparsefinder, distance (area "
         "under recall and sparsity 0.700), worst window (0.600)."

@@ -69,7 +69,8 @@ def _findings(run: RecordedRun) -> list[str]:
     ]
 
 
-TRAIN = CommandReport(
+REPORT = CommandReport(
+    "train",
     tables={
         "log": Columns(numbers=("step", "loss"), identity=("step",)),
         "evaluations": Columns(numbers=("step",), identity=("step",)),

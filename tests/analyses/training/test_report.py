@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from headlens.analyses.training.figures import TRAIN, training_curve
+from headlens.analyses.training.report import REPORT, training_curve
 from headlens.errors import InputError
 from headlens.runs.reading import RecordedRun
 
@@ -41,28 +41,28 @@ def test_a_single_point_can_be_seen() -> None:
 
 
 def test_a_report_draws_the_curve_again() -> None:
-    ((name, figure),) = TRAIN.figures(recorded(log=LOG, evaluations=HELD))
+    ((name, figure),) = REPORT.figures(recorded(log=LOG, evaluations=HELD))
     assert name == "training"
     assert figure is not None
-    assert "evaluations" in TRAIN.caption(name).text
-    assert list(TRAIN.figures(recorded())) == []
+    assert "evaluations" in REPORT.caption(name).text
+    assert list(REPORT.figures(recorded())) == []
 
 
 def test_the_overview_says_what_the_model_achieves() -> None:
-    (table,) = TRAIN.overviews([recorded(metrics=metrics()), recorded(log=LOG)])
+    (table,) = REPORT.overviews([recorded(metrics=metrics()), recorded(log=LOG)])
     names = [column.name for column in table.columns]
     cells = dict(zip(names, table.rows[0], strict=True))
     assert (cells["metric"].text, cells["value"].text) == ("accuracy", "0.750")
     assert cells["95 % interval"].text == "0.625 to 0.875"
     assert len(table.rows) == 1
-    assert TRAIN.overviews([recorded(log=LOG)]) == []
+    assert REPORT.overviews([recorded(log=LOG)]) == []
 
 
 def test_a_task_with_too_few_examples_has_no_interval() -> None:
-    (table,) = TRAIN.overviews([recorded(metrics=metrics(float("nan")))])
+    (table,) = REPORT.overviews([recorded(metrics=metrics(float("nan")))])
     assert table.rows[0][-1].text == ""
 
 
 def test_a_damaged_log_is_named() -> None:
     with pytest.raises(InputError, match=r"log\.csv"):
-        TRAIN.check(recorded(log=LOG.drop(columns="loss")))
+        REPORT.check(recorded(log=LOG.drop(columns="loss")))

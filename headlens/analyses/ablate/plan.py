@@ -1,0 +1,58 @@
+"""The plan of `headlens ablate`."""
+
+from __future__ import annotations
+
+from headlens.analyses.ablate.options import AblateRequest
+from headlens.analyses.planning.data_sizes import DataSize
+from headlens.analyses.planning.plan import Plan, Planner, Work
+from headlens.analyses.planning.speed import Kind
+from headlens.runs.progress import Reporter
+from headlens.tasks.catalogue import find_task
+
+SHARED = 2.4  # what a sweep over all heads saves by sharing what lies below a head
+# Tokens of a batch of a sweep where nothing is said.
+_SWEEP_TOKENS = 2048
+
+
+def ablate_plan(request: AblateRequest, reporter: Reporter) -> Plan:
+    """All heads one at a time, then what pruning evaluates."""
+    planner = Planner("ablate", reporter)
+    for name in request.models:
+        planner.model(name, request.model_options)
+    data = planner.task(request.data, offline=request.model_options.offline)
+    for place in range(len(request.models)):
+        _ablated(planner, request, place, data)
+    return planner.plan()
+
+
+def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSize) -> None:
+    model = planner.models[place]
+    writes = find_task(request.data.task).task.generates
+    # Translations are written anew for every head; elsewhere what lies below a head is shared.
+    saved = 1.0 if writes else SHARED
+    usual: Kind = "written" if writes else "forward"
+    size = request.options.batch_tokens or _SWEEP_TOKENS
+
+    def add(text: str, share: float, each: float, kind: Kind = usual) -> None:
+        tokens = data.part(share).tokens
+        planner.add(Work(f"{model.name}: {text}", place, kind, tokens, each, 0.0, size, data.length))
+
+    modes = 2 if request.options.keep_only else 1
+    add(f"without each of {model.heads} heads", 1.0, 1 + modes * model.heads / saved)
+    pruning, numbers = request.pruning, len(request.pruning.prune)
+    if not numbers:
+        return
+    ranked, rest, most = pruning.rank_split, 1 - pruning.rank_split, max(pruning.prune)
+    for strategy in pruning.strategies:
+        orders = pruning.orders if strategy == "random" else 1
+        if strategy.startswith("importance"):
+            steps = most if strategy.endswith("steps") else 1
+            add(f"{strategy}: gradients of the heads", ranked, steps, "backward")
+        if strategy in ("greedy", "beam"):
+            width = pruning.beam if strategy == "beam" else 1
+            tried = sum(model.heads - gone for gone in range(most)) * width
+            add(f"{strategy}: heads tried, up to {most} gone", ranked, tried / saved)
+        add(f"{strategy}: evaluate {', '.join(map(str, pruning.prune))} heads less", rest, numbers * orders)
+
+
+PLANS = {AblateRequest: ablate_plan}

@@ -1,0 +1,39 @@
+"""The plan of `headlens classify`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headlens.analyses.classify.options import ClassifyRequest
+from headlens.analyses.planning.plan import Plan, Planner, Work
+from headlens.analyses.relevance.plan import RELEVANCE
+from headlens.runs.progress import Reporter
+
+# What headlens's own benchmarks measured (tests/benchmarks), beside plain passes.
+CLASSIFIED = 1.1  # statistics of all heads, beside a forward pass
+
+
+def classify_plan(request: ClassifyRequest, reporter: Reporter) -> Plan:
+    """One pass over the corpus for each model, and one for relevance."""
+    planner = Planner("classify", reporter)
+    for name in request.models:
+        planner.model(name, request.model_options)
+    corpus = planner.corpus(request.corpus, request.corpus_options)
+    for place, name in enumerate(request.models):
+        work = Work(
+            f"classify the heads of {name}",
+            place,
+            tokens=corpus.tokens,
+            each=CLASSIFIED,
+            batch_tokens=request.options.batch_tokens,
+            length=corpus.length,
+        )
+        if request.relevance:
+            planner.add(replace(work, text=f"relevance of the heads of {name}", kind="backward", each=RELEVANCE))
+        planner.add(work)
+    if request.parser not in ("gold", "none"):
+        planner.notes.append(f"The time of {request.parser} is not in the estimate: it parses the corpus once, before.")
+    return planner.plan()
+
+
+PLANS = {ClassifyRequest: classify_plan}

@@ -1,0 +1,33 @@
+"""The plan of `headlens train-dam`."""
+
+from __future__ import annotations
+
+from headlens.analyses.dam.options import DamRequest
+from headlens.analyses.planning.plan import Plan, Planner, Work
+from headlens.analyses.planning.training_steps import TrainingSteps
+from headlens.analyses.training.options import TEXT
+from headlens.analyses.training.plan import training_set_sizes
+from headlens.runs.progress import Reporter
+
+# What a step with a learned mask costs beside a plain one (tests/benchmarks/dam.py).
+MASKED = 1.15
+
+
+def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
+    """A training with a mask for each penalty, and one without where not the mask alone is trained."""
+    planner = Planner("train-dam", reporter, request.training.precision)
+    longest = request.lesson.longest or 128
+    planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=max(longest, 512))
+    learned, held = training_set_sizes(planner, request.lesson, offline=request.model_options.offline)
+    length = longest if request.lesson.data.task in TEXT else None
+    loop, runs = TrainingSteps.of(request.training, learned, length), len(request.lambdas)
+    planner.add(loop.work(f"train with a mask, {runs} penalties", each=MASKED, times=runs))
+    measured = 1 + runs
+    if "all" not in (request.learning.freeze or ()):
+        planner.add(loop.work("train without a mask"))
+        measured += 1
+    planner.add(Work(f"measure on {held.name}", tokens=held.tokens, each=measured, length=held.length))
+    return planner.plan()
+
+
+PLANS = {DamRequest: dam_plan}

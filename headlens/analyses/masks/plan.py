@@ -1,0 +1,32 @@
+"""The plan of `headlens masks`."""
+
+from __future__ import annotations
+
+from headlens.analyses.dam.plan import MASKED
+from headlens.analyses.masks.options import MasksRequest
+from headlens.analyses.masks.recipe import study_cases
+from headlens.analyses.planning.plan import Plan, Planner, Work
+from headlens.analyses.planning.training_steps import TrainingSteps
+from headlens.analyses.training.plan import training_set_sizes
+from headlens.runs.progress import Reporter
+
+
+def masks_plan(request: MasksRequest, reporter: Reporter) -> Plan:
+    """Patterns are counted at once; each case of a study is a training."""
+    study = request.study
+    if study is None:
+        planner = Planner("masks", reporter)
+        planner.notes.append(f"Nothing is trained: {len(request.chosen())} patterns are counted and drawn in seconds.")
+        return planner.plan()
+    planner = Planner("masks", reporter, study.training.precision)
+    planner.model(study.model, study.model_options)
+    learned, held = training_set_sizes(planner, study.lesson, offline=study.model_options.offline)
+    loop, runs = TrainingSteps.of(study.training, learned), len(study_cases(study, request.pattern))
+    planner.add(loop.work(f"train {runs} cases", each=MASKED, times=runs))
+    planner.add(Work(f"measure on {held.name}", tokens=held.tokens, each=runs, length=held.length))
+    if study.parser != "gold":
+        planner.notes.append(f"The time of {study.parser} is not in the estimate: it parses each text once, before.")
+    return planner.plan()
+
+
+PLANS = {MasksRequest: masks_plan}

@@ -1,0 +1,46 @@
+"""The plan of `headlens prune`."""
+
+from __future__ import annotations
+
+from headlens.analyses.planning.plan import Plan, Planner, Work
+from headlens.analyses.planning.speed import Kind
+from headlens.analyses.planning.training_steps import TrainingSteps
+from headlens.analyses.prune.options import PruneRequest
+from headlens.analyses.training.plan import training_set_sizes
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.runs.progress import Reporter
+from headlens.tasks.catalogue import find_task
+
+# What a step costs beside a plain one (tests/benchmarks/gates.py).
+GATED = 1.05
+
+
+def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
+    """A training with gates for each penalty, and others from random weights."""
+    planner = Planner("prune", reporter, request.training.precision)
+    planner.model(request.model, request.model_options)
+    learned, held = training_set_sizes(planner, request.lesson, offline=request.model_options.offline)
+    loop = TrainingSteps.of(request.training, learned)
+    if request.gates.freeze:
+        planner.notes.append("What is frozen is trained more quickly than this says.")
+    runs = len(request.sweep.strengths)
+    if request.sweep.target_heads is not None:
+        runs = request.sweep.most_runs
+        planner.notes.append(f"--target-heads {request.sweep.target_heads} may need fewer than {runs} trainings.")
+    planner.add(loop.work(f"train with gates, {runs} penalties", each=GATED, times=runs))
+    kind: Kind = "written" if find_task(request.lesson.data.task).task.generates else "forward"
+    scratch = 0
+    if request.sweep.from_scratch:
+        own = TrainingSteps.of(request.training.scratch(), learned)
+        planner.add(own.work("train from random weights without the heads that went", times=runs + 1))
+        scratch = runs + 1
+    text = f"measure on {held.name}, {1 + runs + scratch} models"
+    planner.add(Work(text, 0, kind, held.tokens, 1 + runs + scratch, length=held.length))
+    if request.roles.roles_corpus is not None:
+        options = CorpusOptions(request.roles.roles_target, offline=request.model_options.offline)
+        corpus = planner.corpus(request.roles.roles_corpus, options)
+        planner.add(Work(f"roles on {corpus.name}", tokens=corpus.tokens, each=1.1 * (1 + runs), length=corpus.length))
+    return planner.plan()
+
+
+PLANS = {PruneRequest: prune_plan}

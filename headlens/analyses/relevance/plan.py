@@ -1,0 +1,31 @@
+"""The plan of `headlens relevance`."""
+
+from __future__ import annotations
+
+from headlens.analyses.planning.plan import Plan, Planner, Work
+from headlens.analyses.relevance.options import RelevanceRequest
+from headlens.runs.progress import Reporter
+
+RELEVANCE = 0.75  # relevance of all heads, beside a forward and backward pass
+
+
+def relevance_plan(request: RelevanceRequest, reporter: Reporter) -> Plan:
+    """One pass over the corpus; other rules come from the same pass or cost one more."""
+    planner = Planner("relevance", reporter)
+    planner.model(request.model, request.model_options)
+    corpus = planner.corpus(request.corpus, request.corpus_options)
+    for rule in (request.options.rule, *request.compare):
+        planner.add(
+            Work(
+                f"relevance of all heads, rule {rule}",
+                kind="backward",
+                tokens=corpus.tokens,
+                each=RELEVANCE,
+                batch_tokens=request.reading.batch_tokens,
+                length=corpus.length,
+            )
+        )
+    return planner.plan()
+
+
+PLANS = {RelevanceRequest: relevance_plan}
