@@ -20,7 +20,7 @@ class Capture(Observer):
         self._pending: dict[Site, Tensor] = {}
 
     def observe(self, call: AttentionCall) -> None:
-        """Keep one call."""
+        """Keeps the attention weights of one call as float32 on the CPU; they are pending until `commit`."""
         if call.weights is None:
             raise SelfCheckError(f"{call.site}: there are no weights to keep.")
         self._pending[call.site] = call.weights.detach().float().cpu()

@@ -66,7 +66,7 @@ class Tokens:
 
     @property
     def shape(self) -> torch.Size:
-        """(batch, length)."""
+        """Shape of the tensors that have an entry per token, such as `real`: `(batch, length)`."""
         return self.real.shape
 
     @cached_property
@@ -94,7 +94,7 @@ class Tokens:
         return Tokens(**own)
 
     def to(self, device: torch.device | str) -> Tokens:
-        """The same on another device."""
+        """Returns the tokens of the batch with all tensors moved to another device."""
         return replace(
             self, **{k: v.to(device) for k, v in vars(self).items() if k in self.__match_args__ and v is not None}
         )

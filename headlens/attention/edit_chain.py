@@ -45,7 +45,7 @@ class Floor:
         return self._found
 
     def forget(self) -> None:
-        """Let go of the last mask."""
+        """Drops the references to the last mask and its floored version, so that their memory can be freed."""
         self._last = self._found = None
 
 

@@ -44,11 +44,11 @@ class CallNormalizer(ABC):
 
     @abstractmethod
     def at(self, context: CallContext) -> Normalizer:
-        """That of a call."""
+        """Returns the normaliser of one call: a function from scores `(..., key)` to weights of the same shape."""
 
 
 def softmax(scores: Tensor) -> Tensor:
-    """Softmax over the keys."""
+    """Computes the softmax of scores `(..., key)` over the keys: weights of the same shape that sum to 1."""
     return torch.softmax(scores, dim=-1)
 
 

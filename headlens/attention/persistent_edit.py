@@ -93,7 +93,7 @@ class PersistentEdit(Edit):
         self._tokens = BatchTokens(first, second) if "encoder" in stacks else BatchTokens(decoder=first)
 
     def end(self, part: nn.Module) -> None:
-        """It returned or raised."""
+        """Ends the pass of a model, or of a model within it, that returned or raised; only the outermost counts."""
         if part is self._running:
             self._running = None
 
@@ -123,7 +123,7 @@ def standing_of(model: nn.Module) -> PersistentEdit | None:
 
 
 def standing_edits(model: nn.Module) -> tuple[Edit, ...]:
-    """The same, as edits for a session."""
+    """Returns the persistent edit of a model as edits for a session: one edit, or none where it has none."""
     found = standing_of(model)
     return () if found is None else (found,)
 

@@ -208,7 +208,7 @@ def _parse_head(row: _Row) -> int | None:
 
 
 def _shown(column: str, most: int = 40) -> str:
-    """A column as errors quote it."""
+    """Quotes the text of a column for an error message, cut after `most` characters."""
     return repr(column if len(column) <= most else f"{column[:most]}…")
 
 

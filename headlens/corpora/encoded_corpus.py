@@ -45,7 +45,7 @@ class EncodingCounts:
     sentences_with_unaligned: int = 0
 
     def add(self, example: EncodedExample) -> None:
-        """Count an encoded example."""
+        """Adds an encoded example to the counts: its tokens, words, and words and tokens without alignment."""
         self.sentences += 1
         self.sentences_with_unaligned += any(side.alignment.unaligned_words for side in example.sides)
         for side in example.sides:

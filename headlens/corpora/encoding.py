@@ -70,7 +70,7 @@ class EncodedSequence:
 
     @property
     def n_units(self) -> int:
-        """How many units the sentence has."""
+        """Number of units in the sentence, each of at least one word and one token."""
         return self.alignment.n_units
 
 
@@ -83,12 +83,12 @@ class EncodedExample:
 
     @property
     def sides(self) -> tuple[EncodedSequence, ...]:
-        """The source, and the target if there is one."""
+        """Encoded sequences of the example: the source, then the target where the example has one."""
         return (self.source,) if self.target is None else (self.source, self.target)
 
     @property
     def length(self) -> int:
-        """Tokens of the longer side."""
+        """Length of the longer side of the example in tokens, special tokens included."""
         return max(map(len, self.sides))
 
     @property

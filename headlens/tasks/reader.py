@@ -91,7 +91,7 @@ class Reader:
         return encoding
 
     def target(self, text: str) -> tuple[int, ...]:
-        """Ids of a translation, its end among them."""
+        """Returns the token ids of a target text, such as a translation, with the tokenizer's special tokens."""
         encoding = self.tokenizer(text_target=text, return_attention_mask=False, verbose=False)
         return tuple(encoding["input_ids"])
 

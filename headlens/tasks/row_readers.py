@@ -69,10 +69,10 @@ class RowSource(Protocol):
 
     @property
     def name(self) -> str:
-        """In tables and reports."""
+        """Name of the source as it is shown in tables and reports."""
 
     def __iter__(self) -> Iterator[TaskRow]:
-        """Read from the start."""
+        """Iterates over all rows of the source, starting from the first row at every call."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ class HubRows:
 
     @property
     def name(self) -> str:
-        """Name, configuration and split."""
+        """Name, configuration and split of the data set, joined by colons; of a file, its name without its ending."""
         return self._corpus.name
 
     @property
@@ -219,7 +219,7 @@ class LineRows:
 
     @property
     def name(self) -> str:
-        """All names."""
+        """Names of all files, without their endings, joined by plus signs."""
         return "+".join(file_stem(path) for path in self.paths)
 
     def __iter__(self) -> Iterator[TaskRow]:
@@ -243,11 +243,16 @@ class LineRows:
 
 @dataclass(frozen=True)
 class GivenRows:
-    """Rows that are in memory."""
+    """Task rows from mappings that are held in memory.
+
+    Args:
+        rows: cells of every row by column.
+        name: of the source, as it is shown in tables, reports and error messages.
+    """
 
     rows: tuple[Mapping[str, Any], ...]
     name: str = "given"
 
     def __iter__(self) -> Iterator[TaskRow]:
-        """Each in turn."""
+        """Iterates over the rows in their order, numbered from 1; the rows have no line numbers."""
         return (TaskRow(cells, self.name, None, number) for number, cells in enumerate(self.rows, 1))

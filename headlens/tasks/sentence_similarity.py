@@ -62,16 +62,16 @@ class SentenceSimilarity(Correlated):
         return "spearman", "pearson"
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """Two rows."""
+        """Tokenises the two sentences of an example as one row each; returns no rows if either is too long."""
         assert isinstance(example, TextExample)
         return separate_rows(example.texts, reader)
 
     def network(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Without a head."""
+        """Returns the part of the model that computes embeddings: the encoder or base model, without task head."""
         return embedder(model)
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """(n, 2)."""
+        """Computes the records, (n, 2): the score `gold` that people gave, and the cosine similarity `predicted`."""
         return columns(self._gold(batch), self._cosines(outputs, batch))
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
@@ -80,7 +80,7 @@ class SentenceSimilarity(Correlated):
         return (cosines - self._gold(batch).to(cosines) / self.scale) ** 2
 
     def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """The mean over examples."""
+        """Computes the mean over the batch of the squared errors of `losses`, a scalar."""
         return self.losses(outputs, batch).mean()
 
     def _cosines(self, outputs: Any, batch: TaskBatch) -> Tensor:
@@ -110,20 +110,24 @@ class ParaphraseChoice(ChoiceTask):
 
     @property
     def options(self) -> int:
-        """The candidates."""
+        """Number of candidate sentences of every example, `candidates`."""
         return self.candidates
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """A row for every text."""
+        """Tokenises the sentence and its candidates as one row each, the sentence first.
+
+        Returns:
+            1 + candidates rows, or none if any of the texts is too long.
+        """
         assert isinstance(example, TextExample)
         return separate_rows(example.texts, reader)
 
     def network(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Without a head."""
+        """Returns the part of the model that computes embeddings: the encoder or base model, without task head."""
         return embedder(model)
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """(n, 3)."""
+        """Computes the records `label`, `predicted` and `margin` from the cosines of the candidates, (n, 3)."""
         return chosen_records(self._cosines(outputs, batch), batch)
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
@@ -133,11 +137,11 @@ class ParaphraseChoice(ChoiceTask):
         return torch.nn.functional.cross_entropy(cosines / self.temperature, labels, reduction="none")
 
     def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """The mean over examples."""
+        """Computes the mean over the batch of the cross-entropies of `losses` in nats, a scalar."""
         return self.losses(outputs, batch).mean()
 
     def _cosines(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """(n, candidates)."""
+        """Computes the cosine of the sentence's embedding with that of each candidate, (n, candidates)."""
         found = embeddings(outputs, batch, self.name)
         groups = found.view(-1, 1 + self.candidates, found.shape[1])
         return (groups[:, :1] * groups[:, 1:]).sum(dim=-1)

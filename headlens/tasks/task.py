@@ -67,17 +67,17 @@ class TaskBatch:
 
     @property
     def with_labels(self) -> dict[str, Tensor]:
-        """Inputs for training."""
+        """Arguments of the model's forward pass in training: the padded inputs and the labels."""
         return {**self.inputs, **self.labels}
 
     @property
     def examples(self) -> list[TaskExample]:
-        """The examples in order."""
+        """Task examples of the batch, in the order of `prepared`."""
         return [p.example for p in self.prepared]
 
     @property
     def indices(self) -> npt.NDArray[np.int64]:
-        """Their places in the source."""
+        """Index in the source of every example of the batch, from 0: int64, (n,)."""
         return np.array([p.index for p in self.prepared], dtype=np.int64)
 
 
@@ -106,11 +106,11 @@ class Task(ABC):
     @property
     @abstractmethod
     def columns(self) -> tuple[str, ...]:
-        """Names of a record's k numbers."""
+        """Names of the k columns of the records, which are (n, k)."""
 
     @property
     def higher_is_better(self) -> bool:
-        """Of the main metric."""
+        """Whether a higher value of the main metric, the first of `metrics`, is better."""
         return self.metrics[0] not in LOWER_IS_BETTER
 
     @property
@@ -150,7 +150,13 @@ class Task(ABC):
         return 0.0
 
     def collate(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device | str) -> TaskBatch:
-        """A batch on a device."""
+        """Pads the rows of prepared examples to one length and gathers them as a batch on a device.
+
+        Args:
+            prepared: the examples of the batch.
+            reader: tokenizer and limits of the model, with which the examples were prepared.
+            device: where the tensors of the batch are put.
+        """
         place = torch.device(device)
         inputs = inputs_of([row for p in prepared for row in p.rows], reader, place)
         return TaskBatch(inputs, self.targets(prepared, reader, place), prepared, reader)
@@ -223,5 +229,13 @@ class Task(ABC):
         return self.statistic(name, records, weights)
 
     def values(self, records: Floats, weights: Floats | None = None) -> Mapping[str, float]:
-        """All metrics."""
+        """Computes all metrics of records.
+
+        Args:
+            records: (n, k).
+            weights: how often each record counts, (n,); None counts each once.
+
+        Returns:
+            The value of every metric by its name.
+        """
         return {name: self.value(records, weights, name) for name in self.metrics}

@@ -46,12 +46,12 @@ class Translation(Task):
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Both from 0 to 100."""
+        """Names of the metrics: corpus BLEU, the main metric, and chrF, both from 0 to 100."""
         return "bleu", "chrf"
 
     @property
     def reported(self) -> tuple[str, ...]:
-        """Both."""
+        """Names of the metrics that studies of many models report: both BLEU and chrF."""
         return self.metrics
 
     @property
@@ -65,11 +65,22 @@ class Translation(Task):
         return TranslationLoss(f"{self.name}-loss")
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """One row."""
+        """Tokenises the source as one row with the tokens of the reference translation as labels.
+
+        Returns:
+            One row, or none if the source or the reference is longer than the model reads.
+
+        Raises:
+            OptionError: if the model is no encoder-decoder.
+        """
         return translation_row(example, reader)
 
     def run(self, model: PreTrainedModel, batch: TaskBatch) -> Tensor:
-        """Ids of translations, (n, length)."""
+        """Generates a translation of every source by beam search, without gradients.
+
+        Returns:
+            Token ids, (n, length), with the token that the decoder starts from and padding behind shorter translations.
+        """
         generate: Any = model.generate
         most = self.most_tokens(batch.reader)
         with torch.inference_mode():
@@ -81,14 +92,24 @@ class Translation(Task):
         return self.max_tokens if reader.limit is None else min(self.max_tokens, reader.limit - 1)
 
     def texts(self, outputs: Tensor, batch: TaskBatch) -> list[str]:
-        """Translations as text."""
+        """Decodes generated token ids, (n, length), to translations as text.
+
+        Special tokens and white space around a translation are left out.
+        """
         found: list[str] = batch.reader.tokenizer.batch_decode(
             outputs, skip_special_tokens=True, clean_up_tokenization_spaces=False
         )
         return [text.strip() for text in found]
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """(n, 29), from ids."""
+        """Computes the records from generated token ids, (n, length).
+
+        Returns:
+            (n, 29): the 10 counts of BLEU, the 18 counts of chrF, and 1 for a translation that was cut, else 0.
+
+        Raises:
+            OptionError: if the outputs are no ids of that shape, or sacreBLEU has no such tokenizer.
+        """
         if not isinstance(outputs, Tensor) or outputs.dim() != 2 or len(outputs) != len(batch):
             raise OptionError("Translations are read from generated ids.", "Use the task's own `run`.")
         rows = []
@@ -107,7 +128,16 @@ class Translation(Task):
         return [written.shape[1] >= most and not end for end in ended.tolist()]
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
-        """(replicates,); 0 without any example."""
+        """Computes corpus BLEU or chrF under every weighting of the examples.
+
+        Args:
+            metric: "bleu" or "chrf".
+            records: counts of every example, (n, 29).
+            weights: how often each example counts, (replicates, n).
+
+        Returns:
+            0 to 100, (replicates,); 0 for a weighting that counts no example.
+        """
         counts = weights @ records
         split = len(BLEU_COLUMNS)
         return bleu(counts[:, :split]) if metric == "bleu" else chrf(counts[:, split:-1])

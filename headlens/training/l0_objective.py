@@ -34,11 +34,14 @@ class L0Objective:
     kind: PenaltyKind = "mean"
 
     def units(self, inputs: Inputs) -> int:
-        """Those of the task."""
+        """Returns the number of units of a batch, as the objective of the task counts them."""
         return self.objective.units(inputs)
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
-        """Summed over the units."""
+        """Computes the task's loss, summed over the units of a batch, plus the penalty for open gates, a scalar.
+
+        The penalty, λ times the expected number of open gates, is multiplied by the number of units.
+        """
         penalty = self.gates.penalty(self.kind) * (self.strength * self.units(inputs))
         return self.objective.loss(model, inputs) + penalty
 
@@ -50,5 +53,8 @@ def gate_log_columns(model: nn.Module) -> dict[str, float]:
 
 
 def logged(row: dict[str, float]) -> dict[Head, float]:
-    """The log α in a row of a log."""
+    """Returns the log α of every gated head in a row of a training log, as a mapping from head to number.
+
+    Columns of heads are those with a dot in their name; all other columns are left out.
+    """
     return {Head.parse(name): value for name, value in row.items() if "." in name}

@@ -27,7 +27,7 @@ class TrainingData(Protocol):
 
     @property
     def lengths(self) -> Sequence[int]:
-        """Tokens of every example."""
+        """Number of tokens of every training example, by which the batches are formed."""
 
     def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
         """Inputs and labels; what is drawn at random depends on example and epoch alone."""
@@ -47,7 +47,7 @@ class TrainingCheckpoint(Protocol):
         """A folder that takes the place of the last one when the block ends well."""
 
     def obey(self) -> None:
-        """Act on a signal that waits."""
+        """Acts on a signal to the process that was noted since the last call; does nothing without one."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,13 @@ def total_updates(options: TrainingOptions, updates: BatchSampler) -> int:
 
 
 class _Run:
-    """One call of `fit`."""
+    """One training run, from its first or its restored state to its end: what a call of `Trainer.fit` does.
+
+    Args:
+        trainer: options, objective and callbacks of the run.
+        model: trained in place, on the device where its parameters are.
+        data: training examples.
+    """
 
     def __init__(self, trainer: Trainer, model: nn.Module, data: TrainingData) -> None:
         options = trainer.options
@@ -194,7 +200,19 @@ class _Run:
             nn.utils.clip_grad_norm_(part, self.options.clip)
 
     def _backward(self, batch: dict[str, Any], units: int, *, last: bool) -> float:
-        """Add a batch's gradient; the sum of its loss."""
+        """Computes the loss of a batch and adds its gradient to that of the update.
+
+        Args:
+            batch: inputs and labels, on the device of the model.
+            units: number of units of the whole update, over all processes, by which the gradient is divided.
+            last: whether the batch is the update's last, after which the processes average their gradients.
+
+        Returns:
+            The loss, summed over the units of the batch.
+
+        Raises:
+            SelfCheckError: if the loss is not finite.
+        """
         waits = nullcontext() if last else self.accelerator.no_sync(self.model)
         with waits:
             with self.accelerator.autocast():
@@ -210,7 +228,7 @@ class _Run:
         return value
 
     def _sum(self, value: float) -> float:
-        """Over all processes."""
+        """Returns the sum of a number over all processes, the same in each of them."""
         if self.accelerator.num_processes == 1:
             return value
         added = self.accelerator.reduce(torch.tensor(value, dtype=torch.float64), reduction="sum")

@@ -34,11 +34,14 @@ class MaskSparsityObjective:
     kind: PenaltyKind = "sum"
 
     def units(self, inputs: Inputs) -> int:
-        """Those of the task."""
+        """Returns the number of units of a batch, as the objective of the task counts them."""
         return self.objective.units(inputs)
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
-        """Summed over the units."""
+        """Computes the task's loss, summed over the units of a batch, plus the penalty of the mask, a scalar.
+
+        The penalty, λ · ‖M‖₁, is multiplied by the number of units.
+        """
         loss = self.objective.loss(model, inputs)
         # After the forward pass: it draws M.
         return loss + self.mask.penalty(self.kind) * (self.strength * self.units(inputs))

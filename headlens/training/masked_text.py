@@ -44,7 +44,7 @@ class MaskedText:
 
     @property
     def lengths(self) -> Sequence[int]:
-        """Tokens of every block."""
+        """Number of tokens of every block, special tokens included."""
         return [len(block) for block in self.blocks]
 
     def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:

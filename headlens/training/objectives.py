@@ -24,7 +24,7 @@ class Objective(Protocol):
     """A loss that adds up over units (tokens, examples), so that batches can be of any size and be accumulated."""
 
     def units(self, inputs: Inputs) -> int:
-        """How many units a batch has."""
+        """Returns the number of units (tokens, examples) in a batch, over which the loss is summed."""
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """The sum of the loss over the units of a batch."""
@@ -55,7 +55,7 @@ class MaskedTokenLoss:
     """Cross-entropy of masked tokens. Only their logits are computed: a third of the work of small models is logits."""
 
     def units(self, inputs: Inputs) -> int:
-        """Tokens to be guessed."""
+        """Returns the number of tokens to be guessed, those whose labels are not -100, in a batch."""
         return int((inputs["labels"] != IGNORED).sum())
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
@@ -85,7 +85,11 @@ class MaskedTokensAndNext(MaskedTokenLoss):
     """
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
-        """Sum over the tokens, in nats."""
+        """Computes the loss of masked tokens plus that of the second halves of rows, in nats, a scalar.
+
+        The first is the sum of the cross-entropy over the tokens to be guessed; the second is the mean cross-entropy
+        over the rows of the batch, multiplied by the number of these tokens.
+        """
         guessed, outputs = self._guessed(model, inputs)
         follows = nn.functional.cross_entropy(next_logits(outputs).float(), inputs[NEXT])
         return guessed + follows * self.units(inputs)
@@ -117,7 +121,7 @@ class SmoothedTokens:
     smoothing: float = 0.1
 
     def units(self, inputs: Inputs) -> int:
-        """Target tokens."""
+        """Returns the number of target tokens, those whose labels are not -100, in a batch."""
         return int((inputs["labels"] != IGNORED).sum())
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:

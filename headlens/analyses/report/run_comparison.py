@@ -65,7 +65,7 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def _typed(name: str) -> str:
-    """An option as the command line has it."""
+    """Spells a recorded option as the command line does, `MODEL` or `--name`; other names stay unchanged."""
     option = name.removeprefix(_OPTION)
     if option == name:
         return name

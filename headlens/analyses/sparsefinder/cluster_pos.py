@@ -87,6 +87,6 @@ def information(contents: pd.DataFrame) -> pd.Series[float]:
 
 
 def _entropy(shares: npt.NDArray[np.float64]) -> float:
-    """In nats."""
+    """Computes the entropy -Σ p ln p of a distribution in nats; shares of 0 add nothing."""
     shares = shares[shares > 0]
     return float(-(shares * np.log(shares)).sum())

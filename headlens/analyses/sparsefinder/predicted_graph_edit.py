@@ -126,7 +126,7 @@ class AllowedPairs(Edit):
         self.pairs: dict[str, Tensor] = {}
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
-        """The mask as it is."""
+        """Returns the mask unchanged and records which pairs it allows: bool, `(batch, heads or 1, query, key)`."""
         if str(context.site) in self.sites:
             queries, keys = tokens_of(context, mask, written=False)
             pairs = queries[:, None, :, None] & keys[:, None, None, :]
@@ -149,7 +149,7 @@ class WeightSparsity(Observer):
         self.sparsity = sparsity
 
     def observe(self, call: AttentionCall) -> None:
-        """Count one call."""
+        """Adds the sparsity of this call's attention weights: which of the allowed pairs have a weight above 0."""
         if str(call.site) in self.allowed.pairs:
             pairs = self.allowed.pairs.pop(str(call.site))
             assert call.weights is not None

@@ -58,37 +58,37 @@ class Predictor(ABC):
         """True where a query is predicted to look: (batch, heads or 1, query, key)."""
 
     def __or__(self, other: Predictor) -> Predictor:
-        """What either of two predicts."""
+        """Combines two predictors into one that predicts every pair that at least one of them predicts."""
         return UnionPredictor(self, other)
 
 
 @dataclass(frozen=True, eq=False)
 class UnionPredictor(Predictor):
-    """What any of two predictors predicts."""
+    """Predicts the union of two graphs: the pairs that at least one of two predictors predicts."""
 
     first: Predictor
     second: Predictor
 
     @property
     def pairwise(self) -> bool:  # type: ignore[override]
-        """Whether it holds of both."""
+        """Whether both predictors are `pairwise`, and so their union is."""
         return self.first.pairwise and self.second.pairwise
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Pairs of either."""
+        """Returns the union of the two predicted graphs: bool, `(batch, heads or 1, query, key)`."""
         return self.first.graph(vectors) | self.second.graph(vectors)
 
 
 @dataclass(frozen=True, eq=False)
 class DistancePredictor(Predictor):
-    """Sparsefinder by distance: ‖q' - k'‖ ≤ t."""
+    """Sparsefinder by distance: predicts pairs of projected queries q' and keys k' with ‖q' - k'‖ ≤ t."""
 
     projections: QueryKeyProjections
     threshold: float
     pairwise = True
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Pairs that are near."""
+        """Returns pairs whose projected vectors are at most `threshold` apart: bool, `(batch, heads, query, key)`."""
         queries, keys = self.projections(vectors.queries, vectors.keys)
         return within(queries, keys, self.threshold)
 
@@ -101,7 +101,7 @@ class BucketPredictor(Predictor):
     buckets: int
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Pairs in one bucket."""
+        """Returns pairs that share a bucket in at least one dimension: bool, `(batch, heads, query, key)`."""
         queries, keys = self.projections(vectors.queries, vectors.keys)
         return in_one_bucket(queries, keys, self.buckets, vectors.real_queries, vectors.real_keys)
 
@@ -125,7 +125,7 @@ class ClusterPredictor(Predictor):
     pairwise = True
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Pairs in one cluster."""
+        """Returns pairs that share one of their `top` nearest centroids: bool, `(batch, heads, query, key)`."""
         if self.projections is None:
             queries, keys = directions(vectors.queries), directions(vectors.keys)
         else:
@@ -149,7 +149,7 @@ class HashPredictor(Predictor):
     pairwise = True
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Pairs that are hashed alike."""
+        """Returns pairs with the same hash in at least one round: bool, `(batch, heads, query, key)`."""
         _, heads, _, size = vectors.queries.shape
         rotations = random_rotations(heads, size, self.hashes, self.rounds, self.seed)
         return in_one_hash(vectors.queries, vectors.keys, rotations)
@@ -170,7 +170,7 @@ class FixedGraph(Predictor):
         return all(isinstance(part, Window | Global) for part in parts_of(self.pattern))
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Pairs of the pattern."""
+        """Returns the pattern of every sentence's own length: bool, `(batch, 1, query, key)`, False at padding."""
         n, m = vectors.real_queries.shape[1], vectors.real_keys.shape[1]
         found = torch.zeros(len(vectors.real_queries), 1, n, m, dtype=torch.bool)
         before = vectors.before
@@ -200,7 +200,7 @@ class RandomPredictor(Predictor):
     pairwise = True
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Pairs that are drawn."""
+        """Returns at most r randomly drawn keys for every query of every head: bool, `(batch, heads, query, key)`."""
         (_, heads, n, _), m = vectors.queries.shape, vectors.keys.shape[2]
         ends, device = vectors.before + n, vectors.real_keys.device
         queries = torch.arange(vectors.before, ends, device=device)[:, None]
@@ -228,19 +228,19 @@ def _rounded(count: int) -> int:
 
 @dataclass(frozen=True)
 class EmptyPredictor(Predictor):
-    """No pair at all."""
+    """Predicts an empty graph, in which no query looks at any key."""
 
     pairwise = True
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """Nothing."""
+        """Returns a graph without any pair: bool, `(batch, 1, query, key)`, False everywhere."""
         n, m = vectors.real_queries.shape[1], vectors.real_keys.shape[1]
         device = vectors.queries.device
         return torch.zeros(len(vectors.real_queries), 1, n, m, dtype=torch.bool, device=device)
 
 
 def windowed(width: int) -> FixedGraph:
-    """|i - j| ≤ w."""
+    """Makes a predictor of a fixed window, in which query i looks at key j if |i - j| ≤ w."""
     return FixedGraph(Window(width))
 
 

@@ -83,7 +83,7 @@ class _Sentence:
 
     @property
     def size(self) -> int:
-        """Bytes."""
+        """Memory that the queries, keys, gold bits and weights of the sentence take, in bytes."""
         return self.queries.nbytes + self.keys.nbytes + self.gold.nbytes + self.weights.nbytes
 
 
@@ -106,7 +106,7 @@ class QueryKeyCollector(Observer):
     _held: int = 0
 
     def observe(self, call: AttentionCall) -> None:
-        """Reduce one call."""
+        """Cuts one call into sentences without padding, in half precision; they are pending until `commit`."""
         if call.weights is None or call.queries is None or call.keys is None:
             raise SelfCheckError(f"{call.site}: queries and keys are collected of declared tokens, with weights.")
         rows = zip(call.query, call.key_of_heads, call.weights, call.queries.real, call.keys.real, strict=True)
@@ -122,7 +122,7 @@ class QueryKeyCollector(Observer):
             self.flush()
 
     def discard(self) -> None:
-        """Forget the pass."""
+        """Drops the sentences of a forward pass that failed: all those collected since the last `commit`."""
         self._pending = []
 
     def flush(self) -> None:
@@ -202,7 +202,7 @@ class QueryKeyStore:
 
     @property
     def size(self) -> int:
-        """Bytes on disk."""
+        """Size of all files in the folder of the store, in bytes."""
         return sum(path.stat().st_size for path in self.folder.rglob("*") if path.is_file())
 
     @property

@@ -160,7 +160,7 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
 
 
 def _asked(metric: str, task: str) -> str:
-    """What was measured, in words."""
+    """Describes a metric and the task that it measures in words, as the label of an axis."""
     return f"{_METRICS.get(metric, metric)} {_TASKS.get(task, f'on {task}')}"
 
 

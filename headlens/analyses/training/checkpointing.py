@@ -34,7 +34,7 @@ class CheckpointFolder:
 
     @property
     def found(self) -> Path | None:
-        """The newest state."""
+        """Path of the newest state that was written completely; None while there is none."""
         return max(self.path.glob("state-*"), default=None)
 
     def due(self) -> bool:

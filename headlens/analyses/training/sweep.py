@@ -231,7 +231,7 @@ class SweepRun:
     main: tuple[str, ...] = ("sweep",)
 
     def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
+        """Returns the folder, the rows of the main tables and the notes as a dictionary, which `--json` prints."""
         told = {name: self.tables[name].astype(object) for name in self.main or self.tables}
         rows = {name: table.where(table.notna(), None).to_dict("records") for name, table in told.items()}
         return {"out": str(self.folder), **rows, "notes": self.notes}

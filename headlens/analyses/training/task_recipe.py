@@ -47,7 +47,7 @@ _LONGEST = 512  # tokens that a model with random weights reads
 
 @dataclass(frozen=True)
 class _Parts:
-    """What of the data is for what."""
+    """Examples to train on, examples held out for evaluation (or None), and the counts from reading both."""
 
     train: GivenExamples
     dev: GivenExamples | None
@@ -155,7 +155,7 @@ def _write(request: FineTuneRequest, run: Run, loaded: LoadedModel, state: Train
 def _facts(
     request: FineTuneRequest, loaded: LoadedModel, state: TrainingState, rows: TaskRows, held: TaskRows | None
 ) -> dict[str, Any]:
-    """What run.json says."""
+    """Returns what run.json records of a fine-tuning: the model, the task, the data and the class labels."""
     task = rows.asker.task
     order = rows.asker.reader.classes or range(len(task.labels))
     names = dict(zip(order, task.labels, strict=True)) if task.head == "sequence-classification" else {}

@@ -52,7 +52,7 @@ class TaskForward:
         return cls(task, reader, loaded.device, task.arguments(loaded.model))
 
     def batch(self, prepared: Sequence[PreparedExample]) -> TaskBatch:
-        """Examples on the model's device."""
+        """Collates prepared examples into a batch of tensors on the model's device."""
         return self.task.collate(prepared, self.reader, self.device)
 
     def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
@@ -114,7 +114,7 @@ class TaskRows:
 
 @dataclass(frozen=True)
 class TaskLoss:
-    """The loss of a task."""
+    """Training objective that computes a task's own loss, summed over the units of a batch."""
 
     asker: TaskForward
 
@@ -123,7 +123,7 @@ class TaskLoss:
         return self.asker.task.units(inputs["batch"])
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
-        """Summed over the units."""
+        """Computes the task's loss of a network on a batch, summed over the units of the batch: a scalar."""
         return self.asker.loss(self.asker.outputs(model, inputs["batch"]), inputs["batch"])
 
 

@@ -110,7 +110,10 @@ def read_data(
 
 
 def objective_of(options: TextOptions) -> Objective:
-    """What is made smaller."""
+    """Returns the training loss: label-smoothed cross-entropy for translation, masked-token cross-entropy for `mlm`.
+
+    With next sentences, the loss of telling whether the second half of a row follows the first is added.
+    """
     if options.task == "translation":
         return SmoothedTokens(options.label_smoothing)
     return MaskedTokensAndNext() if options.next_sentence else MaskedTokenLoss()

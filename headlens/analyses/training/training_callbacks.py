@@ -25,7 +25,7 @@ class TrainingCallbacks:
     processes: int = 1
 
     def updates(self, data: TrainingData, training: TrainingOptions) -> int:
-        """How many there will be."""
+        """Returns the number of updates that a training on this data will take, see `total_updates`."""
         order = BatchSampler(
             tuple(data.lengths), training.batch_tokens, training.accumulate, training.seed, 0, self.processes
         )

@@ -81,7 +81,7 @@ class TrainRun:
     metrics: pd.DataFrame = field(default_factory=pd.DataFrame)
 
     def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
+        """Returns folder, steps, last log entry and evaluation, metrics and notes as a dictionary for `--json`."""
         return {
             "out": str(self.folder),
             "model": str(self.folder / MODEL),

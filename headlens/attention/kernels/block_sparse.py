@@ -135,7 +135,7 @@ class BlockSparse:
         return found.transpose(1, 2)
 
     def forget(self) -> None:
-        """Let go of the last mask."""
+        """Drops the references to the last mask and its blocks, so that their memory can be freed."""
         self._mask = self._blocks = None
 
     def _of(self, mask: Tensor) -> BlockMap | None:

@@ -66,7 +66,7 @@ class BlockedSoftmax:
         return self._room
 
     def forget(self) -> None:
-        """Let go of the last mask."""
+        """Drops the reference to the last mask; memory for weights and trusted modules are kept."""
         self._mask = None
 
 
@@ -90,7 +90,7 @@ def blocks(context: CallContext, *, divisible: bool) -> Iterator[tuple[slice, Ca
 
 
 def part_of(context: CallContext, rows: slice) -> CallContext:
-    """Some sentences of a call."""
+    """Returns an attention call cut to some sentences of its batch: their query, key, value and tokens."""
     return replace(
         context,
         query=context.query[rows],
