@@ -54,7 +54,7 @@ def check(request: CheckRequest, screen: Screen) -> None:
 
     Example: headlens models check demo
     """
-    from headlens.analyses.model_check import check as run
+    from headlens.analyses.model_check import check_model as run
     from headlens.models.loading import load
     from headlens.pages.console import summary_table
 

@@ -43,7 +43,7 @@ def main(model: str, *files: str) -> None:
             skipped += 1  # words that share a token, or have none
             continue
         pieces = [torch.nn.functional.one_hot(torch.tensor(side.units) + 1)[:, 1:].double() for side in sides]
-        maps = headlens.attend(loaded, [pair])[0].weights["cross"].double() @ pieces[0]  # (layers, heads, step, word)
+        maps = headlens.collect_attention(loaded, [pair])[0].weights["cross"].double() @ pieces[0]  # to words
         for way, before in WAYS.items():
             chosen = (pieces[1].roll(-before, 0).T @ maps).argmax(-1)  # (layers, heads, target word)
             for layer, head in np.ndindex(*chosen.shape[:2]):

@@ -5,7 +5,7 @@
 Compared is the confidence of head h in one layer with that of head h in the next: Pearson's correlation over heads, the
 mean over pairs of layers, with a bootstrap over head numbers. ALBERT's head h has the same weights at every depth, and
 is a head of its own at each; BERT's head numbers mean nothing across layers, so its correlations vary about 0.
-Without names two small models with random weights are made: their numbers only show the path.
+Without names two random models are made.
 """
 
 import sys
@@ -41,7 +41,7 @@ def main(*names: str) -> None:
     models = [headlens.load(name) for name in names] or [random_model(n) for n in ("bert-small", "albert-small")]
     rng, rows, drawn = np.random.default_rng(0), [], []
     for loaded in models:
-        found = headlens.classify(loaded, headlens.open_corpus("demo"), headlens.ClassifyOptions(similarity="off"))
+        found = headlens.classify_heads(loaded, headlens.open_corpus(), headlens.ClassifyOptions(similarity="off"))
         for column, separators in (("confidence", "left out"), ("confidence_all", "counted")):
             heads = found.tables["heads"].rows.pivot_table(index="layer", columns="head", values=column).to_numpy()
             drawn.append(resemblance(heads[:, rng.integers(heads.shape[1], size=(DRAWS, heads.shape[1]))]))

@@ -24,7 +24,7 @@ def main() -> None:
     found: dict[tuple[bool, bool], list[np.ndarray]] = {}  # by whether a sentence is told of, and a word is a pronoun
     best: dict[tuple[int, ...], tuple[float, str]] = {}
     for number, example in enumerate(examples):
-        maps = headlens.attend(loaded, [example], level="word")[0]
+        maps = headlens.collect_attention(loaded, [example], level="word")[0]
         weights, labels, words = maps.weights["encoder"].numpy(), maps.labels["encoder"][0], iter(example.source.words)
         tags, word = [], next(words, None)
         for label in labels:  # the words in their order, with special tokens among them

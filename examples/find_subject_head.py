@@ -11,7 +11,9 @@ import headlens
 def main() -> None:
     """Print the five best heads for nsubj, dependent to head."""
     loaded = headlens.load(sys.argv[1] if len(sys.argv) > 1 else "demo")
-    found = headlens.classify(loaded, headlens.open_corpus("demo"), headlens.ClassifyOptions(relations=("nsubj",)))
+    found = headlens.classify_heads(
+        loaded, headlens.open_corpus("demo"), headlens.ClassifyOptions(relations=("nsubj",))
+    )
     rows = found.tables["syntax"].rows
     rows = rows[rows["direction"] == "dep->head"].sort_values("accuracy", ascending=False)
     columns = ["stack", "layer", "head", "n", "accuracy", "ci_low", "ci_high", "baseline", "p_holm"]

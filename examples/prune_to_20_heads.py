@@ -20,13 +20,13 @@ def main() -> None:
     task, source = headlens.open_task()
     given = gather(source)
     even, odd = split(given, [range(0, len(given.examples), 2), range(1, len(given.examples), 2)])
-    ranked = headlens.ablate(loaded, headlens.Examples.of(task, even, loaded)).table
+    ranked = headlens.ablate_heads(loaded, headlens.Examples.of(task, even, loaded)).table
     ranked = ranked.sort_values("delta", ascending=False, kind="stable")  # those without which nothing is lost first
     least = [headlens.Head(*key) for key in ranked[["stack", "layer", "head"]].itertuples(index=False)]
     removed = least[: len(least) - LEFT]
     before = headlens.evaluate(task, loaded, odd).metrics[task.metrics[0]]
     sizes = [loaded.n_parameters]
-    headlens.compact(loaded.model, removed)
+    headlens.compact_model(loaded.model, removed)
     save_compacted(loaded.model, folder)
     loaded.tokenizer.save_pretrained(folder)
     smaller = headlens.load(str(folder))

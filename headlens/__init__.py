@@ -10,13 +10,13 @@ __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
     from headlens.analyses.ablate.options import AblationOptions
-    from headlens.analyses.ablate.single_heads import Ablation, ablate
+    from headlens.analyses.ablate.single_heads import Ablation, ablate_heads
     from headlens.analyses.ablate.task_examples import Examples
-    from headlens.analyses.attend.analysis import attend
-    from headlens.analyses.classify.analysis import Classification, classify
+    from headlens.analyses.attend.analysis import collect_attention
+    from headlens.analyses.classify.analysis import Classification, classify_heads
     from headlens.analyses.classify.options import ClassifyOptions, Thresholds
-    from headlens.analyses.model_check import check
-    from headlens.analyses.prune.gate_training import Pruned, prune
+    from headlens.analyses.model_check import check_model
+    from headlens.analyses.prune.gate_training import Pruned, train_gates
     from headlens.analyses.prune.options import GateOptions
     from headlens.analyses.relevance.analysis import HeadRelevances, head_relevance
     from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from headlens.heads import Head, HeadTable
     from headlens.interventions.attention_mask import AttentionMask
     from headlens.interventions.attention_mask_edit import MaskEdit
-    from headlens.interventions.compacting import compact
+    from headlens.interventions.compacting import compact_model
     from headlens.interventions.gates import HeadGates
     from headlens.interventions.stochastic_gates import StochasticGates
     from headlens.metrics.metric import Metric, Statistics
@@ -42,31 +42,74 @@ if TYPE_CHECKING:
     from headlens.tasks.open_task import open_task
 
 _HOMES = {
-    "attention.contract": ("AttentionCall", "BatchTokens", "CallContext", "Edit", "Observer", "Tokens"),
+    "analyses.ablate.options": ("AblationOptions",),
+    "analyses.ablate.single_heads": (
+        "Ablation",
+        "ablate_heads",
+    ),
+    "analyses.ablate.task_examples": ("Examples",),
+    "analyses.attend.analysis": ("collect_attention",),
+    "analyses.classify.analysis": (
+        "Classification",
+        "classify_heads",
+    ),
+    "analyses.classify.options": (
+        "ClassifyOptions",
+        "Thresholds",
+    ),
+    "analyses.model_check": ("check_model",),
+    "analyses.prune.gate_training": (
+        "Pruned",
+        "train_gates",
+    ),
+    "analyses.prune.options": ("GateOptions",),
+    "analyses.relevance.analysis": (
+        "HeadRelevances",
+        "head_relevance",
+    ),
+    "analyses.relevance.lrp.relevance_session": ("RelevanceSession",),
+    "analyses.relevance.options": ("RelevanceOptions",),
+    "analyses.training.training_set": ("TrainingSet",),
     "attention.attach_edit": ("attach_edit",),
+    "attention.contract": (
+        "AttentionCall",
+        "BatchTokens",
+        "CallContext",
+        "Edit",
+        "Observer",
+        "Tokens",
+    ),
     "attention.session": ("AttentionSession",),
-    "attention.sites": ("Site", "find_sites"),
-    "corpora.sentence": ("Corpus", "Example", "Sentence", "Word"),
+    "attention.sites": (
+        "Site",
+        "find_sites",
+    ),
+    "corpora.sentence": (
+        "Corpus",
+        "Example",
+        "Sentence",
+        "Word",
+    ),
     "corpora.sources": ("open_corpus",),
     "errors": ("HeadlensError",),
-    "analyses.ablate.single_heads": ("Ablation", "AblationOptions", "ablate"),
-    "analyses.attend.analysis": ("attend",),
-    "analyses.model_check": ("check",),
-    "analyses.classify.analysis": ("Classification", "ClassifyOptions", "classify"),
-    "analyses.ablate.task_examples": ("Examples",),
-    "analyses.training.training_set": ("TrainingSet",),
-    "analyses.prune.gate_training": ("GateOptions", "Pruned", "prune"),
-    "analyses.relevance.analysis": ("HeadRelevances", "RelevanceOptions", "head_relevance"),
-    "heads": ("Head", "HeadTable"),
+    "heads": (
+        "Head",
+        "HeadTable",
+    ),
     "interventions.attention_mask": ("AttentionMask",),
-    "interventions.compacting": ("compact",),
-    "interventions.gates": ("HeadGates",),
     "interventions.attention_mask_edit": ("MaskEdit",),
+    "interventions.compacting": ("compact_model",),
+    "interventions.gates": ("HeadGates",),
     "interventions.stochastic_gates": ("StochasticGates",),
-    "metrics.metric": ("Metric", "Statistics"),
-    "models.loading": ("LoadedModel", "ModelOptions", "load"),
-    "analyses.relevance.lrp.relevance_session": ("RelevanceSession",),
-    "analyses.classify.roles": ("Thresholds",),
+    "metrics.metric": (
+        "Metric",
+        "Statistics",
+    ),
+    "models.loading": (
+        "LoadedModel",
+        "load",
+    ),
+    "models.model_options": ("ModelOptions",),
     "tasks.evaluation": ("evaluate",),
     "tasks.open_task": ("open_task",),
 }
@@ -108,19 +151,19 @@ __all__ = [
     "Tokens",
     "TrainingSet",
     "Word",
-    "ablate",
+    "ablate_heads",
     "attach_edit",
-    "attend",
-    "check",
-    "classify",
-    "compact",
+    "check_model",
+    "classify_heads",
+    "collect_attention",
+    "compact_model",
     "evaluate",
     "find_sites",
     "head_relevance",
     "load",
     "open_corpus",
     "open_task",
-    "prune",
+    "train_gates",
 ]
 
 

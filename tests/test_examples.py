@@ -78,7 +78,7 @@ def test_bert_beside_albert(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_pa
     table, difference = shown.split("Difference, [SEP] left out: ")
     found = pd.read_fwf(StringIO(table)).set_index(["model", "[SEP]"])
     for name in ("Bert", "Albert"):
-        classified = headlens.classify(headlens.load(str(tmp_path / name)), headlens.open_corpus("demo"))
+        classified = headlens.classify_heads(headlens.load(str(tmp_path / name)), headlens.open_corpus("demo"))
         heads = classified.tables["heads"].rows
         for column, separators in (("confidence", "left out"), ("confidence_all", "counted")):
             own = found.loc[name, separators]
@@ -126,7 +126,7 @@ def test_masks_compared_by_seed(tmp_path: Path) -> None:
 def test_models_compared_on_the_same_examples(wordpiece_tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     model = build("BertForSequenceClassification", vocabulary=len(wordpiece_tokenizer), num_labels=2)
     save(model, tmp_path / "whole", wordpiece_tokenizer)
-    headlens.compact(model, [headlens.Head("encoder", 0, 1), headlens.Head("encoder", 1, 0)])
+    headlens.compact_model(model, [headlens.Head("encoder", 0, 1), headlens.Head("encoder", 1, 0)])
     save_compacted(model, tmp_path / "half")
     wordpiece_tokenizer.save_pretrained(tmp_path / "half")
     lines = [f"{subject} {verb} it\t{i % 2}" for i, (subject, verb) in enumerate(product(SUBJECTS, VERBS))]

@@ -33,8 +33,8 @@ NAMES = [
         "StochasticGates",
     ),
     *("Thresholds", "Tokens", "TrainingSet", "Word"),
-    *("ablate", "attach_edit", "attend", "check", "classify", "compact", "evaluate", "find_sites", "head_relevance"),
-    *("load", "open_corpus", "open_task", "prune"),
+    *("ablate_heads", "attach_edit", "check_model", "classify_heads", "collect_attention", "compact_model", "evaluate"),
+    *("find_sites", "head_relevance", "load", "open_corpus", "open_task", "train_gates"),
 ]
 
 

@@ -52,7 +52,7 @@ class ModelFacts:
         return asdict(self)
 
 
-def check(loaded: LoadedModel) -> ModelFacts:
+def check_model(loaded: LoadedModel) -> ModelFacts:
     """Find the heads of a model and describe its tokenizer.
 
     Raises:

@@ -74,7 +74,7 @@ def removed_heads(model: PreTrainedModel) -> list[Head]:
     return heads_of_model(model).removed if lost else []
 
 
-def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
+def compact_model(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
     """Cut heads out of a model, in place: what it computes afterwards is what it computed with these heads gated to 0.
 
     Their weights and biases go from the projections to queries, keys and values, and their weights from the output
@@ -112,8 +112,8 @@ def compact(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
 def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrainedModel:
     """A copy of a model without heads, or the model itself if there are none to remove.
 
-    As `compact`, but it may be that all of them are only masked, so that nothing becomes smaller (ALBERT). An edit that
-    stays with the model stays with the copy, too.
+    As `compact_model`, but it may be that all of them are only masked, so that nothing becomes smaller (ALBERT). An
+    edit that stays with the model stays with the copy, too.
 
     Raises:
         OptionError: on a head that the model never had, or if no head would be left.

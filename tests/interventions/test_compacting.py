@@ -19,7 +19,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, SelfCheckError, UnsupportedModelError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact, heads_of_model, refilled, removed_heads
+from headlens.interventions.compacting import compact_model, heads_of_model, refilled, removed_heads
 from headlens.interventions.gates import HeadGates
 from headlens.models.loading import load
 
@@ -65,7 +65,7 @@ def test_it_computes_what_the_masked_model_does(name: str, dtype: torch.dtype, t
     heads = some_heads(model)
     expected, intact = outputs(model, inputs, heads), outputs(model, inputs)
     small = copy.deepcopy(model)
-    done = compact(small, heads)
+    done = compact_model(small, heads)
     assert (outputs(small, inputs) - expected).abs().max() <= tolerance
     assert (intact - expected).abs().max() > 0.01
     assert set(done.cut) == set(heads)
@@ -79,7 +79,7 @@ def test_shared_weights_lose_what_is_dead_everywhere_and_mask_the_rest(name: str
     model, inputs = in_type(name, kernel, torch.float64)
     heads = some_heads(model)
     small = copy.deepcopy(model)
-    done = compact(small, heads)
+    done = compact_model(small, heads)
     assert (outputs(small, inputs) - outputs(model, inputs, heads)).abs().max() <= 1e-10
     assert {*done.cut, *done.masked} == set(heads) == set(removed_heads(small))
     assert removed_heads(model) == []
@@ -98,7 +98,7 @@ def test_parameters_are_those_of_the_heads_that_are_left(name: str) -> None:
     size = {s.module: zoo.HIDDEN // s.n_heads for s in find_sites(model)}
     # Three projections with biases into a head, one without out of it.
     expected = sum(d * (3 * (zoo.HIDDEN + 1) + zoo.HIDDEN) for d in size.values())
-    done = compact(model, heads)
+    done = compact_model(model, heads)
     before, after = done.parameters
     assert before - after == expected
     assert after == sum(p.numel() for p in model.parameters())
@@ -107,7 +107,7 @@ def test_parameters_are_those_of_the_heads_that_are_left(name: str) -> None:
 def test_a_layer_without_heads_is_the_bias_of_its_output() -> None:
     model = zoo.ZOO["bert"].build()
     site = find_sites(model)[1]
-    compact(model, site.heads)
+    compact_model(model, site.heads)
     seen: list[Tensor] = []
     layer = zoo.projection(model, site)
     layer.register_forward_hook(lambda *call: seen.append(call[2]))
@@ -123,7 +123,7 @@ def test_the_seam_sees_the_heads_that_are_left_by_their_old_numbers(name: str, k
     heads = some_heads(model)
     watched = []
     small = copy.deepcopy(model)
-    done = compact(small, heads)
+    done = compact_model(small, heads)
     for seen, edits in ((model, [HeadGates(dict.fromkeys(heads, 0.0))]), (small, [])):
         watch = Watch(needs_weights=kernel == "eager")
         with AttentionSession(seen, observers=[watch], edits=edits, kernel=kernel), torch.no_grad():
@@ -146,7 +146,7 @@ def test_gates_know_the_old_numbers() -> None:
     model, inputs = in_type("bert", "sdpa", torch.float64)
     heads = some_heads(model)
     small = copy.deepcopy(model)
-    compact(small, heads)
+    compact_model(small, heads)
     more = [Head("encoder", 0, 3)]
     assert torch.allclose(outputs(small, inputs, more), outputs(model, inputs, heads + more))
     with pytest.raises(OptionError, match=r"no head encoder.0.1.\n.* some were cut out, the others keep their numbers"):
@@ -167,9 +167,9 @@ def test_cutting_twice_is_cutting_at_once(name: str, data: st.DataObject) -> Non
     assume(len({*first, *second}) <= len(known) and not {*second} <= {*first})
     expected = outputs(model, inputs, sorted({*first, *second}, key=str))
     at_once, small = copy.deepcopy(model), copy.deepcopy(model)
-    compact(at_once, [*first, *second])
-    compact(small, first)
-    done = compact(small, second)
+    compact_model(at_once, [*first, *second])
+    compact_model(small, first)
+    done = compact_model(small, second)
     assert heads_of_model(small) == heads_of_model(at_once) == done.heads
     assert set(done.again) == {*first} & {*second}
     assert torch.allclose(outputs(small, inputs), expected, atol=1e-10, rtol=0)
@@ -179,7 +179,7 @@ def test_cutting_twice_is_cutting_at_once(name: str, data: st.DataObject) -> Non
 @pytest.mark.parametrize("name", ["bert", "albert-groups", "marian"])
 def test_copies_and_parts_of_a_small_model_are_small_too(name: str) -> None:
     model, inputs = in_type(name, "sdpa", torch.float64)
-    compact(model, some_heads(model))
+    compact_model(model, some_heads(model))
     twin = copy.deepcopy(model)
     assert heads_of_model(twin) == heads_of_model(model)
     assert torch.equal(outputs(twin, inputs), outputs(model, inputs))
@@ -191,14 +191,14 @@ def test_copies_and_parts_of_a_small_model_are_small_too(name: str) -> None:
 
 def test_masks_hold_in_training_and_gradients_pass() -> None:
     model, inputs = in_type("albert", "sdpa", torch.float64)
-    compact(model, [*every_depth(model, 0), Head("encoder", 2, 3)])
+    compact_model(model, [*every_depth(model, 0), Head("encoder", 2, 3)])
     model(**inputs)[0].sum().backward()
     assert all(p.grad is not None and p.grad.isfinite().all() for n, p in model.named_parameters() if "pooler" not in n)
 
 
 def test_a_mask_that_loses_count_says_so() -> None:
     model, inputs = in_type("albert", "sdpa", torch.float32)
-    compact(model, [*every_depth(model, 0), Head("encoder", 2, 3)])
+    compact_model(model, [*every_depth(model, 0), Head("encoder", 2, 3)])
     module = model.get_submodule(find_sites(model)[0].module)
     outputs(model, inputs)
     with pytest.raises(SelfCheckError, match="called 5 times in one pass of 4 depths"):
@@ -212,7 +212,7 @@ def test_refilled_models_have_the_old_shapes_and_the_new_outputs(name: str) -> N
     shapes = {k: v.shape for k, v in model.state_dict().items()}
     heads = every_depth(model, 1) if name == "albert" else some_heads(model)
     expected = outputs(model, inputs, heads)
-    compact(model, heads)
+    compact_model(model, heads)
     refilled(model)
     assert {k: v.shape for k, v in model.state_dict().items()} == shapes
     assert torch.allclose(outputs(model, inputs), expected, atol=1e-10, rtol=0)
@@ -221,7 +221,7 @@ def test_refilled_models_have_the_old_shapes_and_the_new_outputs(name: str) -> N
 
 def test_masks_have_no_place_in_the_old_shape() -> None:
     model = zoo.ZOO["albert"].build()
-    compact(model, [*every_depth(model, 0), Head("encoder", 2, 3)])
+    compact_model(model, [*every_depth(model, 0), Head("encoder", 2, 3)])
     with pytest.raises(OptionError, match=r"1 head, such as encoder.2.3, cannot be zeroed.*\n.*leave --stock out"):
         refilled(model)
 
@@ -237,17 +237,17 @@ def test_bad_heads() -> None:
         ([h for s in find_sites(model) for h in s.heads], "No head of the model would be left"),
     ):
         with pytest.raises(OptionError, match=message):
-            compact(model, heads)
+            compact_model(model, heads)
         assert {k: v.shape for k, v in model.state_dict().items()} == state
-    compact(model, [Head("encoder", 0, 2)])
+    compact_model(model, [Head("encoder", 0, 2)])
     with pytest.raises(OptionError, match="All of these heads were removed before"):
-        compact(model, [Head("encoder", 0, 2)])
+        compact_model(model, [Head("encoder", 0, 2)])
 
 
 def test_a_head_of_shared_weights_at_one_depth_cannot_be_cut() -> None:
     model = zoo.ZOO["albert"].build()
     with pytest.raises(OptionError, match=r"share their weights.*\n.*encoder.0.2,encoder.1.2,encoder.2.2,encoder.3.2;"):
-        compact(model, [Head("encoder", 1, 2)])
+        compact_model(model, [Head("encoder", 1, 2)])
     assert heads_of_model(model).removed == []
 
 
@@ -257,7 +257,7 @@ def test_refused_models_stay_as_they_are(name: str) -> None:
     assert removed_heads(model) == []
     head = find_sites(model)[0].heads[0]
     with pytest.raises(UnsupportedModelError, match="cannot be cut out"):
-        compact(model, [head])
+        compact_model(model, [head])
 
 
 def test_nothing_changes_where_one_layer_refuses() -> None:
@@ -265,7 +265,7 @@ def test_nothing_changes_where_one_layer_refuses() -> None:
     state = {k: v.shape for k, v in model.state_dict().items()}
     heads = [Head("encoder", 0, 1), *next(s for s in find_sites(model) if s.stack == "cross").heads]
     with pytest.raises(UnsupportedModelError, match="cannot run without any head"):
-        compact(model, heads)
+        compact_model(model, heads)
     assert {k: v.shape for k, v in model.state_dict().items()} == state
 
 
@@ -278,6 +278,6 @@ def test_the_embedded_model() -> None:
     )
     heads = [Head("encoder", 4, h) for h in range(12)] + [Head("encoder", 0, 0), Head("encoder", 5, 11)]
     expected = outputs(loaded.model, inputs, heads)
-    done = compact(loaded.model, heads)
+    done = compact_model(loaded.model, heads)
     assert (outputs(loaded.model, inputs) - expected).abs().max() <= 1e-5
     assert done.parameters[0] - done.parameters[1] == 14 * 32 * (3 * 385 + 384)

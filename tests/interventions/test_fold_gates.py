@@ -15,7 +15,7 @@ from watching import run
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, OptionError, UnsupportedModelError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact, heads_of_model, refilled, save_compacted
+from headlens.interventions.compacting import compact_model, heads_of_model, refilled, save_compacted
 from headlens.interventions.fold_gates import with_folded_gates
 from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel, load
@@ -103,7 +103,7 @@ def test_weights_alone_do_not_tell_models_with_factors_apart() -> None:
 
 def test_factors_do_not_go_into_shared_weights() -> None:
     model = with_folded_gates(build("AlbertModel"), {Head("encoder", 0, 0): 0.5})
-    compact(model, [Head("encoder", s.layer, 1) for s in find_sites(model)])
+    compact_model(model, [Head("encoder", s.layer, 1) for s in find_sites(model)])
     with pytest.raises(OptionError, match="other factors at other depths"):
         refilled(model)
 

@@ -1,4 +1,4 @@
-"""Every number of `classify` against naive loops over `output_attentions`: counts exactly, the rest to 1e-5."""
+"""Every number of `classify_heads` against naive loops over `output_attentions`: counts exactly, the rest to 1e-5."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tiers import rest_slow
 from transformers import AlbertConfig, AutoModel, BertConfig, GPT2Config, MarianConfig, MarianModel, T5Config
 from transformers_attention import run_eagerly, unpadded
 
-from headlens.analyses.classify.analysis import Frequencies, classify
+from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions
 from headlens.corpora.batches import Batch
 from headlens.corpora.conllu import ConlluCorpus
@@ -188,7 +188,7 @@ def found(request: pytest.FixtureRequest) -> tuple[Any, dict[Stack, list[Sample]
     loaded, corpus = MODELS[request.param](request.param, request)
     # The oracle looks at the model's own attention; the fast kernel is compared with it below.
     options = ClassifyOptions(RELATIONS, similarity="all", batch_tokens=400, kernel="eager")
-    result = classify(loaded, corpus, options, Frequencies(FREQUENCY, FREQUENCY))
+    result = classify_heads(loaded, corpus, options, Frequencies(FREQUENCY, FREQUENCY))
     return result, samples(loaded, corpus, 400)
 
 
@@ -196,7 +196,7 @@ def found(request: pytest.FixtureRequest) -> tuple[Any, dict[Stack, list[Sample]
 def test_the_fast_kernel_gives_the_same_but_for_near_ties(name: str, request: pytest.FixtureRequest) -> None:
     loaded, corpus = MODELS[name](name, request)
     eager, fast = (
-        classify(
+        classify_heads(
             loaded,
             corpus,
             ClassifyOptions(RELATIONS, similarity="all", batch_tokens=400, kernel=kernel),

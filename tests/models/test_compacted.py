@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact, heads_of_model, refilled, save_compacted
+from headlens.interventions.compacting import compact_model, heads_of_model, refilled, save_compacted
 from headlens.models.loading import load
 from headlens.models.model_options import ModelOptions
 from headlens.weights.head_map_file import FILE, as_json, read_head_map
@@ -39,7 +39,7 @@ def small(name: str) -> PreTrainedModel:
     """A model that lost a head everywhere, and a layer or two of its stacks; ALBERT has masks."""
     model = whole(name)
     lost = [s for s in find_sites(model) if s.layer < 2 and s.stack == "encoder"]
-    compact(model, [h for s in find_sites(model) for h in s.heads if h.head == 1 or s in lost])
+    compact_model(model, [h for s in find_sites(model) for h in s.heads if h.head == 1 or s in lost])
     return model
 
 
@@ -67,12 +67,12 @@ def test_what_is_loaded_is_what_was_saved(name: str, tmp_path: Path) -> None:
 def test_masks_are_kept(tmp_path: Path) -> None:
     model = zoo.ZOO["albert"].build("sdpa")
     heads = [Head("encoder", i, 1) for i in range(4)] + [Head("encoder", 2, 3)]
-    compact(model, heads)
+    compact_model(model, heads)
     found = load(written(model, tmp_path / "albert")).model
     assert heads_of_model(found).masked == [Head("encoder", 2, 3)]
     assert torch.equal(output(found, "albert"), output(model, "albert"))
-    compact(found, [Head("encoder", i, 3) for i in range(4)])
-    compact(model, [Head("encoder", i, 3) for i in range(4)])
+    compact_model(found, [Head("encoder", i, 3) for i in range(4)])
+    compact_model(model, [Head("encoder", i, 3) for i in range(4)])
     assert heads_of_model(found).masked == []
     again = load(written(found, tmp_path / "again")).model
     assert torch.equal(output(again, "albert"), output(model, "albert"))
@@ -111,7 +111,7 @@ def test_decoders_generate_the_same_with_and_without_a_cache(tmp_path: Path) -> 
     """Also where a layer of the decoder, its first one apart, has no heads."""
     model = whole("marian")
     lost = [s for s in find_sites(model) if s.layer == 1]
-    compact(model, [h for s in lost for h in s.heads])
+    compact_model(model, [h for s in lost for h in s.heads])
     found = load(written(model, tmp_path / "marian")).model
     source = zoo.padded(zoo.ZOO["marian"])
     inputs = {k: source[k] for k in ("input_ids", "attention_mask")}
@@ -123,7 +123,7 @@ def test_decoders_generate_the_same_with_and_without_a_cache(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["marian", "bert-cross-decoder"])
 def test_a_cache_that_could_not_count_is_off_and_refused(name: str, tmp_path: Path) -> None:
     model = whole(name)
-    compact(model, next(s for s in find_sites(model) if s.stack == "decoder").heads)
+    compact_model(model, next(s for s in find_sites(model) if s.stack == "decoder").heads)
     found = load(written(model, tmp_path / name)).model
     assert found.config.use_cache is False
     source = zoo.padded(zoo.ZOO[name])
@@ -187,12 +187,12 @@ def test_files_that_are_no_map(text: str, tmp_path: Path) -> None:
 def test_the_map_of_another_model(tmp_path: Path) -> None:
     folder = written(small("bert"), tmp_path / "bert")
     other = zoo.ZOO["bert"].build(num_attention_heads=8)
-    compact(other, [Head("encoder", 0, 7)])
+    compact_model(other, [Head("encoder", 0, 7)])
     Path(folder, FILE).write_text(json.dumps(as_json(heads_of_model(other))))
     with pytest.raises(ModelError, match=r"had 8 heads; by its config.json it has 4"):
         load(folder)
     same = zoo.ZOO["bert"].build()
-    compact(same, [Head("encoder", 0, 0)])
+    compact_model(same, [Head("encoder", 0, 0)])
     Path(folder, FILE).write_text(json.dumps(as_json(heads_of_model(same))))
     with pytest.raises(ModelError, match=f"other shapes than its config.json and {FILE} say"):
         load(folder)
@@ -256,6 +256,6 @@ def test_masks_tell_weights_apart(tmp_path: Path) -> None:
     hashes = set()
     for number in (2, 3):
         model = zoo.ZOO["albert"].build()
-        compact(model, [*(Head("encoder", i, 0) for i in range(4)), Head("encoder", 1, number)])
+        compact_model(model, [*(Head("encoder", i, 0) for i in range(4)), Head("encoder", 1, number)])
         hashes.add(load(written(model, tmp_path / str(number))).weight_hash)
     assert len(hashes) == 2

@@ -19,7 +19,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from headlens import memory as models_memory
-from headlens.analyses.classify.analysis import Frequencies, classify
+from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.corpora.frequency import CorpusFrequency
 from headlens.corpora.sentence import Example
@@ -55,7 +55,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTra
 
 
 def run(loaded: LoadedModel, how: CorpusPass | None = None, corpus: Memory = CORPUS) -> dict[str, pd.DataFrame]:
-    found = classify(loaded, corpus, OPTIONS, FREQUENCIES, how=how)
+    found = classify_heads(loaded, corpus, OPTIONS, FREQUENCIES, how=how)
     counts = pd.DataFrame([vars(found.encoding) | {k: str(v) for k, v in vars(found.annotation).items()}])
     return found.frames("tiny") | {"counts": counts}
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact, heads_of_model
+from headlens.interventions.compacting import compact_model, heads_of_model
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.task import Task
@@ -102,9 +102,9 @@ def test_lost_heads_stay_lost(headed: Any, name: str) -> None:
     """Those cut out, and those masked at single depths of shared weights."""
     old = zoo.ZOO[name].build()
     one = Head("encoder", 0, 2)
-    compact(old, [Head("encoder", layer, 1) for layer in range(4 if "albert" in name else 3)])
+    compact_model(old, [Head("encoder", layer, 1) for layer in range(4 if "albert" in name else 3)])
     if "albert" in name:
-        compact(old, [one])
+        compact_model(old, [one])
     expected, lost = old.base_model(IDS).last_hidden_state, heads_of_model(old.base_model)
     found = headed(old, SST2).model
     torch.testing.assert_close(found.base_model(IDS).last_hidden_state, expected, rtol=0, atol=0)

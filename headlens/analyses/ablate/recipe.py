@@ -1,4 +1,4 @@
-"""`ablate` with everything around it: models and task by name, a run folder with tables and figures."""
+"""`ablate_heads` with everything around it: models and task by name, a run folder with tables and figures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headlens.analyses.ablate.many_heads import PruningExperiment
 from headlens.analyses.ablate.options import AblateRequest, Mode
 from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
 from headlens.analyses.ablate.report import write_ablation
-from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate, chosen_metric
+from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate_heads, chosen_metric
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.notes import cut_translations, record_notes
@@ -123,7 +123,7 @@ class _Ablated:
     def run(self, task: Task, source: TaskSource, metric: str) -> _Found:
         options = self.request.options
         examples = self.examples(task, source, metric)
-        found = ablate(self.loaded, examples, options, partial(self._sweep, examples))
+        found = ablate_heads(self.loaded, examples, options, partial(self._sweep, examples))
         records = found.records[options.mode]
         tables, ranked_on = {"ablation": found.table}, None
         arrays = {"heads": np.array([str(h) for h in records.heads])}

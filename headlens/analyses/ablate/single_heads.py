@@ -41,7 +41,7 @@ class Ablation:
     records: dict[Mode, HeadRecords]
 
 
-def ablate(
+def ablate_heads(
     loaded: LoadedModel, examples: Examples, options: AblationOptions | None = None, how: How | None = None
 ) -> Ablation:
     """Run a task with all heads and without each.

@@ -42,7 +42,7 @@ class AttentionMaps:
     labels: dict[Stack, tuple[list[str], list[str]]]
 
 
-def attend(
+def collect_attention(
     loaded: LoadedModel, examples: Sequence[Example], selection: Selection | None = None, *, level: Level = "token"
 ) -> list[AttentionMaps]:
     """Run a few sentences, one at a time, and keep their attention maps.

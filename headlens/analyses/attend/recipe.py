@@ -1,4 +1,4 @@
-"""`attend` with everything around it: a model by name, a run folder with figures and the maps themselves."""
+"""`collect_attention` with everything around it: a model by name, a run folder with figures and the maps themselves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from headlens.analyses.attend.analysis import AttentionMaps, attend, label_lists
+from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, label_lists
 from headlens.analyses.attend.figures import attention_maps
 from headlens.analyses.attend.options import AttendRequest, Selection
 from headlens.analyses.attend.stored_maps import write_maps
@@ -43,7 +43,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
     with open_run("attend", request.model, request, reporter) as run:
         loaded = run.load(request.model, request.model_options)
         with run.masked(loaded, request.mask):
-            maps = attend(loaded, examples, request.selection, level=request.level)
+            maps = collect_attention(loaded, examples, request.selection, level=request.level)
         notes = list(run.warnings)
         if loaded.model.config.is_encoder_decoder and not request.target_text:
             notes.append("Without --target-text only the encoder was looked into.")

@@ -47,7 +47,7 @@ class Frequencies:
 
 @dataclass(frozen=True)
 class Classification:
-    """What `classify` found: tables by the name of their CSV, and what became of the corpus.
+    """What `classify_heads` found: tables by the name of their CSV, and what became of the corpus.
 
     Args:
         tables: `heads`, `positions`, and as far as the corpus allows `syntax`, `rare`, `similarity`; `relevance` where
@@ -76,7 +76,7 @@ class Classification:
         return replace(self, tables=tables, notes=list(dict.fromkeys([*self.notes, *found.notes])))
 
 
-def classify(
+def classify_heads(
     loaded: LoadedModel,
     corpus: Corpus,
     options: ClassifyOptions | None = None,

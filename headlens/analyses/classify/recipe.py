@@ -1,4 +1,4 @@
-"""`classify` with everything around it: corpus and models by name, a run folder with tables and figures."""
+"""`classify_heads` with everything around it: corpus and models by name, a run folder with tables and figures."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import pandas as pd
 
-from headlens.analyses.attend.analysis import AttentionMaps, attend, label_lists, shown_example
+from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, label_lists, shown_example
 from headlens.analyses.attend.stored_maps import write_maps
-from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify
+from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify_heads
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.parsing import keep_trees
 from headlens.analyses.classify.report import write_classification
@@ -71,7 +71,7 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
             with run.masked(loaded, request.mask):
                 results[label] = _measured(request, run, loaded, f"{number}", read)
                 if run.writes and (example := shown_example(corpus, loaded)) is not None:
-                    (shown[label],) = attend(loaded, [example])
+                    (shown[label],) = collect_attention(loaded, [example])
             facts.append(_facts(loaded, label, results[label]))
         tables = _stack(results)
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
@@ -106,7 +106,9 @@ def _measured(request: ClassifyRequest, run: Run, loaded: LoadedModel, number: s
             relevance = head_relevance(loaded, read.corpus, request.relevance_options, reading=reading, how=how)
     text = f"classifying the heads of {loaded.short_name}"
     with run.corpus_pass(f"classify-{number}", text, loaded, read.summary) as how:
-        found = classify(loaded, read.corpus, request.options, read.frequencies, baseline_corpus=read.baseline, how=how)
+        found = classify_heads(
+            loaded, read.corpus, request.options, read.frequencies, baseline_corpus=read.baseline, how=how
+        )
     return found if relevance is None else found.with_relevance(relevance)
 
 

@@ -1,4 +1,4 @@
-"""`compact` with everything around it: a model by name, heads from a list, a folder with the smaller model."""
+"""`compact_model` with everything around it: a model by name, heads from a list, a folder with the smaller model."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import OptionError, OutputError, counted
 from headlens.files import output_errors
 from headlens.heads import Head, parse_heads
-from headlens.interventions.compacting import Compaction, compact, refilled, save_compacted
+from headlens.interventions.compacting import Compaction, compact_model, refilled, save_compacted
 from headlens.models.loading import LoadedModel, load, quiet
 from headlens.models.model_options import ModelOptions
 from headlens.runs.model_record import model_record
@@ -136,7 +136,7 @@ def _cut(
 ) -> tuple[PreTrainedModel, Compaction]:
     with run.reporter.status("cutting heads out"):
         small = copy.deepcopy(loaded.model)
-        done = compact(small, heads)
+        done = compact_model(small, heads)
         return refilled(small) if request.stock else small, done
 
 

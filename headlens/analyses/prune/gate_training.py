@@ -51,7 +51,7 @@ class Pruned:
         return [h for h, value in self.values.items() if value == 0.0]
 
 
-def prune(
+def train_gates(
     loaded: LoadedModel,
     lesson: TrainingSet,
     strength: float,
@@ -123,7 +123,7 @@ def _fit(
 
 
 def gated_heads(loaded: LoadedModel, lesson: TrainingSet, options: GateOptions) -> list[Head]:
-    """The heads that get gates; errors as in `prune`, before anything takes long."""
+    """The heads that get gates; errors as in `train_gates`, before anything takes long."""
     check_folds(loaded.model)
     for part in options.freeze or ():
         weights_of(loaded.model, part)

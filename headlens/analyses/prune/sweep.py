@@ -10,9 +10,9 @@ from pathlib import Path
 
 from transformers import PreTrainedModel
 
-from headlens.analyses.classify.analysis import Frequencies, classify
+from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
-from headlens.analyses.prune.gate_training import from_scratch, gated_heads, prune
+from headlens.analyses.prune.gate_training import from_scratch, gated_heads, train_gates
 from headlens.analyses.prune.options import GateOptions, PenaltySweepOptions
 from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
 from headlens.analyses.training.sweep import MODELS, Baseline, Trainings, run_name
@@ -110,7 +110,7 @@ class GateSweep:
     def _pruned(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
         name = run_name(strength)
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as how:
-            found = prune(self.loaded, self.lesson, strength, self.gates, self.training, how)
+            found = train_gates(self.loaded, self.lesson, strength, self.gates, self.training, how)
         own = self.trainings.compared(self.loaded, self.lesson, found.model, baseline)
         return PenaltyOutcome(
             name,
@@ -159,7 +159,9 @@ class GateSweep:
         with self.run.reporter.status("roles of the heads"):
             options = ClassifyOptions(similarity="off", seed=self.training.seed, thresholds=self.roles.thresholds)
             try:
-                found = classify(replace(self.loaded, model=model), self.roles.corpus, options, self.roles.frequencies)
+                found = classify_heads(
+                    replace(self.loaded, model=model), self.roles.corpus, options, self.roles.frequencies
+                )
             except NoHeadsError:  # a strong penalty
                 return {}
         rows = found.tables["heads"].rows

@@ -19,7 +19,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact
+from headlens.interventions.compacting import compact_model
 from headlens.interventions.gates import HeadGates
 from headlens.metrics.accumulator import Accumulator
 
@@ -165,7 +165,7 @@ def test_removed_heads_are_as_if_cut_out(per: Per) -> None:
     removed = [Head("encoder", 0, h) for h in range(4)] + [Head("decoder", 1, 0), Head("cross", 0, 1)]
     gated = estimate(model, [inputs], removed, per)
     smaller = deepcopy(model)
-    compact(smaller, removed)
+    compact_model(smaller, removed)
     close(estimate(smaller, [inputs], per=per), {h: v for h, v in gated.items() if h not in removed})
     whole = estimate(model, [inputs], per=per)
     assert all(abs(v - whole[h]) > 1e-6 * v for h, v in gated.items() if v)
@@ -176,7 +176,7 @@ def test_removed_heads_of_shared_weights_are_gone_at_their_depth() -> None:
     removed = [Head("encoder", layer, 1) for layer in range(4)] + [Head("encoder", 2, 0)]
     gated = estimate(model, [inputs], removed)
     smaller = deepcopy(model)
-    compact(smaller, removed)
+    compact_model(smaller, removed)
     found = estimate(smaller, [inputs])
     # Masked there, so that it takes no part.
     assert found.pop(Head("encoder", 2, 0)) == 0

@@ -164,7 +164,7 @@ def test_from_python(model: str, data: str, done: AblateRun) -> None:
     loaded = headlens.load(model)
     task, source = headlens.open_task("sst2", data)
     options = headlens.AblationOptions(replicates=200, batch_tokens=400)
-    found = headlens.ablate(loaded, headlens.Examples.of(task, source, loaded), options)
+    found = headlens.ablate_heads(loaded, headlens.Examples.of(task, source, loaded), options)
     pd.testing.assert_frame_equal(found.table, done.tables["ablation"].drop(columns="model"))
     assert headlens.evaluate(task, loaded, source).value == found.table["baseline"].iloc[0]
 

@@ -10,12 +10,12 @@ import torch
 from saved import build, sentence
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.attend.analysis import attend
+from headlens.analyses.attend.analysis import collect_attention
 from headlens.analyses.attend.options import Selection
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, OptionError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact
+from headlens.interventions.compacting import compact_model
 from headlens.models.loading import LoadedModel
 
 SENTENCE = sentence("unbelievable zzyzx cats sleep .")
@@ -41,7 +41,7 @@ def eager(loaded: LoadedModel, ids: Any, **more: Any) -> Any:
 
 
 def test_maps_are_the_models_own(bert: LoadedModel) -> None:
-    first, second = attend(bert, [Example(SENTENCE), Example(SHORT)])
+    first, second = collect_attention(bert, [Example(SENTENCE), Example(SHORT)])
     assert bert.tokenizer is not None
     for maps, text in ((first, SENTENCE.text), (second, SHORT.text)):
         ids = bert.tokenizer(text)["input_ids"]
@@ -53,7 +53,7 @@ def test_maps_are_the_models_own(bert: LoadedModel) -> None:
 
 
 def test_words(bert: LoadedModel) -> None:
-    tokens, words = (attend(bert, [Example(SENTENCE)], level=level)[0] for level in ("token", "word"))
+    tokens, words = (collect_attention(bert, [Example(SENTENCE)], level=level)[0] for level in ("token", "word"))
     names = words.labels["encoder"][0]
     assert names == ["[CLS]", *(w.form for w in SENTENCE.words), "[SEP]"]
     weights = words.weights["encoder"]
@@ -67,7 +67,7 @@ def test_words(bert: LoadedModel) -> None:
 
 
 def test_pairs_have_three_stacks(marian: LoadedModel) -> None:
-    (maps,) = attend(marian, [Example(SHORT, sentence("It cannot see"))])
+    (maps,) = collect_attention(marian, [Example(SHORT, sentence("It cannot see"))])
     assert list(maps.weights) == ["encoder", "decoder", "cross"]
     queries, keys = maps.labels["cross"]
     assert maps.weights["cross"].shape[2:] == (len(queries), len(keys))
@@ -79,19 +79,19 @@ def test_pairs_have_three_stacks(marian: LoadedModel) -> None:
 
 
 def test_source_alone(marian: LoadedModel) -> None:
-    (maps,) = attend(marian, [Example(SHORT)])
+    (maps,) = collect_attention(marian, [Example(SHORT)])
     assert list(maps.weights) == ["encoder"]
 
 
 def test_one_stack(marian: LoadedModel) -> None:
-    (maps,) = attend(marian, [Example(SHORT, SHORT)], Selection("cross", 1, 0))
+    (maps,) = collect_attention(marian, [Example(SHORT, SHORT)], Selection("cross", 1, 0))
     assert list(maps.weights) == ["cross"]
     assert maps.weights["cross"].shape[:2] == (2, 2)
 
 
 def test_too_long_is_not_cut(bert: LoadedModel) -> None:
     with pytest.raises(CorpusError, match=r"The sentence 'cats cats .* is longer than the model's 40 tokens"):
-        attend(bert, [Example(sentence(" ".join(["cats"] * 50)))])
+        collect_attention(bert, [Example(sentence(" ".join(["cats"] * 50)))])
 
 
 HEADS = [Head("encoder", layer, h) for layer in range(2) for h in range(3)]
@@ -120,28 +120,28 @@ def test_selections_in_range(selection: Selection) -> None:
 
 
 def test_no_sentence(bert: LoadedModel) -> None:
-    assert attend(bert, []) == []
+    assert collect_attention(bert, []) == []
 
 
 @pytest.mark.parametrize("level", ["token", "word"])
 def test_heads_that_were_cut_out_leave_gaps(bert: LoadedModel, level: Any) -> None:
     """The others stay at the numbers they had; what is below the cut sees the same as before."""
     small = LoadedModel("small", copy.deepcopy(bert.model), bert.tokenizer, None)
-    compact(small.model, [Head("encoder", 0, 0)])
-    (before,), (after,) = (attend(m, [Example(SENTENCE)], level=level) for m in (bert, small))
+    compact_model(small.model, [Head("encoder", 0, 0)])
+    (before,), (after,) = (collect_attention(m, [Example(SENTENCE)], level=level) for m in (bert, small))
     assert after.weights["encoder"].shape == before.weights["encoder"].shape
     torch.testing.assert_close(after.weights["encoder"][0, 1], before.weights["encoder"][0, 1])
     assert after.weights["encoder"][0, 0].isnan().all()
     assert not after.weights["encoder"][1].isnan().any()
     with pytest.raises(OptionError, match=r"--head 0 is out of range.\nChoose 1; both"):
-        attend(small, [Example(SENTENCE)], Selection(layer=0, head=0), level=level)
+        collect_attention(small, [Example(SENTENCE)], Selection(layer=0, head=0), level=level)
 
 
 def test_a_layer_that_was_cut_out_is_a_gap(bert: LoadedModel) -> None:
     small = LoadedModel("small", copy.deepcopy(bert.model), bert.tokenizer, None)
-    compact(small.model, [Head("encoder", 0, 0), Head("encoder", 0, 1)])
-    (found,) = attend(small, [Example(SENTENCE)])
+    compact_model(small.model, [Head("encoder", 0, 0), Head("encoder", 0, 1)])
+    (found,) = collect_attention(small, [Example(SENTENCE)])
     assert found.weights["encoder"][0].isnan().all()
     assert not found.weights["encoder"][1].isnan().any()
     with pytest.raises(OptionError, match=r"--layer 0 is out of range.\nChoose 1; both"):
-        attend(small, [Example(SENTENCE)], Selection(layer=0))
+        collect_attention(small, [Example(SENTENCE)], Selection(layer=0))

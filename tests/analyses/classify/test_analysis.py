@@ -13,7 +13,7 @@ from pandas.testing import assert_frame_equal
 from saved import Memory, build, save, sentence, tree
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify
+from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.attention.sites import find_sites
 from headlens.corpora.frequency import CorpusFrequency
@@ -76,7 +76,7 @@ def make(
 def run(
     loaded: LoadedModel, corpus: Memory = CORPUS, options: ClassifyOptions = OPTIONS, **more: Any
 ) -> Classification:
-    return classify(loaded, corpus, options, more.pop("frequencies", FREQUENCIES), **more)
+    return classify_heads(loaded, corpus, options, more.pop("frequencies", FREQUENCIES), **more)
 
 
 def stacks(result: Classification, name: str = "heads") -> list[str]:

@@ -11,7 +11,7 @@ import pytest
 from saved import Memory, build, joined, save, sentence, tree
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.classify.analysis import Frequencies, classify
+from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions
 from headlens.corpora.corpus_options import LongSentences
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
@@ -43,10 +43,10 @@ OPTIONS = ClassifyOptions(long_sentences="window", relations=("nsubj", "obj", "a
 def test_the_same_as_a_corpus_of_the_windows(loaded: LoadedModel) -> None:
     assert loaded.tokenizer is not None
     corpus = Memory([Example(SHORT), Example(LONG), Example(sentence("x " * 30))])
-    found = classify(loaded, corpus, OPTIONS, Frequencies(len))
+    found = classify_heads(loaded, corpus, OPTIONS, Frequencies(len))
     encoder = SentenceEncoder(loaded.tokenizer, LIMIT, long_sentences="window")
     windows = [Example(e.source.sentence) for e in encode_corpus(corpus, encoder, EncodingCounts())]
-    expected = classify(loaded, Memory(windows), OPTIONS, Frequencies(len))
+    expected = classify_heads(loaded, Memory(windows), OPTIONS, Frequencies(len))
     assert found.tables.keys() == expected.tables.keys() >= {"heads", "syntax", "rare", "similarity"}
     for name, table in found.tables.items():
         pd.testing.assert_frame_equal(table.rows, expected.tables[name].rows)
@@ -56,7 +56,7 @@ def test_the_same_as_a_corpus_of_the_windows(loaded: LoadedModel) -> None:
 
 
 def test_arcs_and_notes(loaded: LoadedModel) -> None:
-    found = classify(loaded, Memory([Example(LONG), Example(SHORT)]), OPTIONS)
+    found = classify_heads(loaded, Memory([Example(LONG), Example(SHORT)]), OPTIONS)
     arcs = [w for w in (*LONG.words, *SHORT.words) if w.relation != "root"]
     assert sum(found.annotation.arcs.values()) + found.annotation.lost_arcs == len(arcs)
     assert found.annotation.lost_arcs > 0
@@ -66,16 +66,16 @@ def test_arcs_and_notes(loaded: LoadedModel) -> None:
 
 
 def test_left_out_by_default(loaded: LoadedModel) -> None:
-    found = classify(loaded, Memory([Example(LONG), Example(SHORT)]), ClassifyOptions())
+    found = classify_heads(loaded, Memory([Example(LONG), Example(SHORT)]), ClassifyOptions())
     assert f"1 sentence longer than {LIMIT} tokens was left out. --long-sentences window cuts them." in found.notes
     assert (found.encoding.too_long, found.encoding.windowed) == (1, 0)
     with pytest.raises(CorpusError, match=rf"1 longer than its {LIMIT} tokens, 0 empty(.|\n)*--long-sentences window"):
-        classify(loaded, Memory([Example(LONG)]), ClassifyOptions())
+        classify_heads(loaded, Memory([Example(LONG)]), ClassifyOptions())
 
 
 def test_words_too_long_are_told(loaded: LoadedModel) -> None:
     text = sentence("a b " + "x1" * 40 + " c d")
-    found = classify(loaded, Memory([Example(text), Example(sentence("x1" * 40))]), OPTIONS)
+    found = classify_heads(loaded, Memory([Example(text), Example(sentence("x1" * 40))]), OPTIONS)
     assert f"1 word was left out of the windows, alone longer than {LIMIT} tokens." in found.notes
     assert f"1 sentence longer than {LIMIT} tokens was left out." in found.notes
 
@@ -85,7 +85,7 @@ def test_pairs_are_never_cut(tmp_path: Path, marian_tokenizer: PreTrainedTokeniz
     model = build("MarianModel", len(marian_tokenizer), max_position_embeddings=LIMIT, **extra)
     loaded = load(save(model, tmp_path / "marian", marian_tokenizer))
     pairs = [Example(sentence("a cat"), sentence("it")), Example(sentence("a cat " * 9), sentence("it"))]
-    found = classify(loaded, Memory(pairs), OPTIONS)
+    found = classify_heads(loaded, Memory(pairs), OPTIONS)
     assert (found.encoding.too_long, found.encoding.windowed) == (1, 0)
     assert f"1 sentence longer than {LIMIT} tokens was left out. Pairs are not cut into windows." in found.notes
 
@@ -95,6 +95,6 @@ def test_progress_is_told_in_sentences_of_the_corpus(loaded: LoadedModel, long_s
     steps: list[int] = []
     corpus = Memory([Example(s) for s in (LONG, SHORT, LONG, SHORT, sentence("x " * 30), SHORT)])
     options = replace(OPTIONS, long_sentences=long_sentences, batch_tokens=LIMIT)
-    classify(loaded, corpus, options, how=CorpusPass(steps.append))
+    classify_heads(loaded, corpus, options, how=CorpusPass(steps.append))
     assert len(steps) > 1
     assert sum(steps) == len(corpus.examples)

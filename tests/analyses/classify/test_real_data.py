@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headlens.analyses.classify.analysis import classify
+from headlens.analyses.classify.analysis import classify_heads
 from headlens.analyses.classify.options import ClassifyOptions
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import open_corpus
@@ -30,7 +30,7 @@ def test_best_heads_of_minilm_on_pud(shared: Path) -> None:
     treebank = shared / "data" / "ud_english_pud" / "en_pud-ud-test.conllu"
     corpus = open_corpus(str(treebank), CorpusOptions(limit=400))
     options = ClassifyOptions(relations=tuple(ORIENTATION), exclude_self=True, similarity="off")
-    rows = classify(load("demo"), corpus, options).tables["syntax"].rows
+    rows = classify_heads(load("demo"), corpus, options).tables["syntax"].rows
     best = rows[rows["direction"] == "dep->head"].groupby("relation")[["accuracy", "baseline"]].max()
     for relation, (accuracy, baseline) in ORIENTATION.items():
         assert best.loc[relation, "accuracy"] == pytest.approx(accuracy, abs=0.02), relation

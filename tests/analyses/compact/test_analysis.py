@@ -26,7 +26,7 @@ from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sentence import Example
 from headlens.errors import CorpusError, SelfCheckError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact
+from headlens.interventions.compacting import compact_model
 from headlens.models.loading import LoadedModel
 from headlens.statistics.means import geometric_mean_interval
 from headlens.weights.projections import projections
@@ -38,7 +38,7 @@ TEXTS = ("dogs chase cats", "a house stands near the river", "she sold nothing")
 def pair() -> tuple[PreTrainedModel, PreTrainedModel]:
     model = zoo.ZOO["bert"].build("sdpa")
     small = copy.deepcopy(model)
-    compact(small, HEADS)
+    compact_model(small, HEADS)
     return model, small
 
 

@@ -22,7 +22,7 @@ from headlens.errors import OptionError, ResumeError
 from headlens.heads import Head
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.interventions.attention_mask_edit import MaskEdit
-from headlens.interventions.compacting import compact
+from headlens.interventions.compacting import compact_model
 from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
@@ -159,7 +159,7 @@ def test_the_mask_of_a_file_is_the_final_one(
 def test_layers_keep_their_numbers_where_one_lost_its_heads(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, _ = taught(wordpiece_tokenizer)
     small = loaded.model
-    compact(small, [Head("encoder", 0, 0), Head("encoder", 0, 1)])
+    compact_model(small, [Head("encoder", 0, 0), Head("encoder", 0, 1)])
     mask = LearnedAttentionMask(masked_sites(small), LearnedMaskOptions(8, per_layer=True))
     with torch.no_grad():
         mask.alpha.fill_(-9.0)

@@ -12,7 +12,7 @@ from saved import build
 from spread_gates import spread
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.prune.gate_training import Pruned, from_scratch, gate_table, prune
+from headlens.analyses.prune.gate_training import Pruned, from_scratch, gate_table, train_gates
 from headlens.analyses.prune.options import GateOptions
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.errors import CorpusError, OptionError, UnsupportedModelError
@@ -44,7 +44,7 @@ def test_the_model_is_what_was_trained_with_gates(
 ) -> None:
     loaded, lesson = taught(wordpiece_tokenizer, task, kind)
     before = {name: p.clone() for name, p in loaded.model.state_dict().items()}
-    found = prune(loaded, lesson, 0.0, GateOptions(freeze=("all",)), SHORT)
+    found = train_gates(loaded, lesson, 0.0, GateOptions(freeze=("all",)), SHORT)
     assert found.removed == []
     assert set(found.values) == {h for s in gated_sites(loaded.model) for h in s.heads}
     gates = StochasticGates(gated_sites(lesson.task.network(loaded.model)))
@@ -65,7 +65,7 @@ def test_the_model_is_what_was_trained_with_gates(
 def test_a_very_large_penalty(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
     training = TrainingOptions(steps=40, batch_tokens=200)
-    found = prune(loaded, lesson, 1e4, training=training)
+    found = train_gates(loaded, lesson, 1e4, training=training)
     assert len(found.removed) == 4
     assert set(found.values.values()) == {0.0}
     assert heads_of_model(found.model).removed == []
@@ -75,7 +75,7 @@ def test_a_very_large_penalty(wordpiece_tokenizer: PreTrainedTokenizerBase) -> N
 
 def test_rows_of_gates(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
-    found = prune(loaded, lesson, 0.1, GateOptions(gate_start=0.5), SHORT)
+    found = train_gates(loaded, lesson, 0.1, GateOptions(gate_start=0.5), SHORT)
     assert found.gates.columns.tolist() == ["step", "stack", "layer", "head", "log_alpha", "p_open", "gate"]
     assert found.gates["step"].unique().tolist() == [0, 3, 6]
     assert len(found.gates) == 3 * 4
@@ -96,7 +96,7 @@ def test_gates_that_are_closed_have_no_probability_left_only_far_below() -> None
 
 def test_some_parts_are_frozen(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
-    found = prune(loaded, lesson, 0.0, GateOptions(freeze=("encoder", "embeddings")), SHORT)
+    found = train_gates(loaded, lesson, 0.0, GateOptions(freeze=("encoder", "embeddings")), SHORT)
     old, new = loaded.model.state_dict(), found.model.state_dict()
     changed = {name for name in old if not torch.equal(old[name], new[name]) and "attention.output.dense" not in name}
     assert changed
@@ -126,7 +126,7 @@ def test_from_random_weights(wordpiece_tokenizer: PreTrainedTokenizerBase) -> No
 def test_a_compacted_model_can_be_pruned_further(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
     once = from_scratch(loaded, lesson, [Head("encoder", 0, 1)], TrainingOptions(steps=1))
-    found = prune(LoadedModel("tiny", once, wordpiece_tokenizer, None), lesson, 0.0, training=SHORT)
+    found = train_gates(LoadedModel("tiny", once, wordpiece_tokenizer, None), lesson, 0.0, training=SHORT)
     assert set(found.values) == {Head("encoder", 0, 0), Head("encoder", 1, 0), Head("encoder", 1, 1)}
     assert heads_of_model(found.model).removed == [Head("encoder", 0, 1)]
 
@@ -150,18 +150,18 @@ def test_options_that_cannot_be(wrong: dict[str, Any], message: str) -> None:
 def test_penalties_that_cannot_be(wordpiece_tokenizer: PreTrainedTokenizerBase, strength: float) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
     with pytest.raises(OptionError, match=rf"--lambdas {strength} is not a finite number of 0 or more"):
-        prune(loaded, lesson, strength)
+        train_gates(loaded, lesson, strength)
 
 
 def test_stacks_and_models_that_cannot_be(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
     with pytest.raises(OptionError, match="--gates cross: BertForSequenceClassification has no such heads"):
-        prune(loaded, lesson, 0.1, GateOptions(gates=("cross",)))
+        train_gates(loaded, lesson, 0.1, GateOptions(gates=("cross",)))
     with pytest.raises(OptionError, match="--freeze decoder"):
-        prune(loaded, lesson, 0.1, GateOptions(freeze=("decoder",)))
+        train_gates(loaded, lesson, 0.1, GateOptions(freeze=("decoder",)))
     other = LoadedModel("tiny", build("GPT2Model"), wordpiece_tokenizer, None)
     with pytest.raises(UnsupportedModelError, match="cannot be cut out"):
-        prune(other, lesson, 0.1)
+        train_gates(other, lesson, 0.1)
 
 
 class Lossless(type(CATALOGUE["sst2"].task)):  # type: ignore[misc]
@@ -178,7 +178,7 @@ def test_a_task_without_a_loss(wordpiece_tokenizer: PreTrainedTokenizerBase) -> 
     task = Lossless("sst2", ("negative", "positive"), ("accuracy",))
     source = GivenExamples(tuple(example(task, n) for n in range(6)), "made")
     with pytest.raises(OptionError, match="The model computed no loss for the task sst2"):
-        prune(loaded, TrainingSet.of_task(loaded, task, source), 0.1)
+        train_gates(loaded, TrainingSet.of_task(loaded, task, source), 0.1)
 
 
 def test_what_is_held_out(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:

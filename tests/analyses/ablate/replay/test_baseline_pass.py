@@ -19,7 +19,7 @@ from headlens.analyses.ablate.replay.nested_tensors import tensors
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import Head
-from headlens.interventions.compacting import compact
+from headlens.interventions.compacting import compact_model
 from headlens.interventions.fold_gates import with_folded_gates
 from headlens.interventions.gates import HeadGates
 from headlens.weights.shared_layer_masks import silent_heads
@@ -72,7 +72,7 @@ def compare(
 def test_heads_of_compacted_models(name: str, layer: int, mode: Mode, kernel: str) -> None:
     model, inputs = doubled(name, kernel)
     small, gone = copy.deepcopy(model), lost(model, layer)
-    compact(small, gone)
+    compact_model(small, gone)
     assert any(s.n_heads == 0 for s in find_sites(small)) == any(s.layer == layer for s in find_sites(model))
     compare(model, small, set(gone), mode, inputs)
 
@@ -85,7 +85,7 @@ def test_heads_that_shared_weights_mask_at_their_depth(name: str, mode: Mode, ke
     model, inputs = entry.build(kernel).double(), zoo.padded(entry)
     gone = [*lost(model, 1), Head("encoder", 0, 2), Head("encoder", 3, 0)]
     small = copy.deepcopy(model)
-    compact(small, gone)
+    compact_model(small, gone)
     assert any(silent_heads(small))
     compare(model, small, set(gone), mode, inputs)
 
@@ -116,7 +116,7 @@ def test_uniform_attention_in_models_that_lost_heads(name: str, kernel: str) -> 
     """A head whose queries are 0 scores all keys alike."""
     model, inputs = doubled(name, kernel)
     small, gone = copy.deepcopy(model), set(lost(model, 1))
-    compact(small, gone)
+    compact_model(small, gone)
     with Replay(small, "uniform") as replay:
         found = {v.head: v.outputs for v in replay.run(inputs).variants()}
     for site in find_sites(model):
@@ -137,7 +137,7 @@ def test_uniform_attention_in_models_that_lost_heads(name: str, kernel: str) -> 
 def test_means_of_what_is_left() -> None:
     model, inputs = doubled("bert", "sdpa")
     small, gone = copy.deepcopy(model), set(lost(model, 1))
-    compact(small, gone)
+    compact_model(small, gone)
     nothing: dict[Any, Tensor] = {s: torch.zeros(s.n_heads, 8) for s in find_sites(small)}
     with Replay(small, "mean", nothing) as replay:
         for variant in replay.run(inputs).variants():

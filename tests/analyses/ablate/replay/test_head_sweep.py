@@ -19,7 +19,7 @@ from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, SelfCheckError
 from headlens.heads import Head
-from headlens.interventions.compacting import compact
+from headlens.interventions.compacting import compact_model
 from headlens.interventions.gates import HeadGates
 
 
@@ -69,7 +69,7 @@ def test_some_heads_alone() -> None:
 def test_heads_of_a_compacted_model_are_known_by_their_original_numbers(name: str, gone: list[str], mode: Mode) -> None:
     whole, removed = zoo.ZOO[name].build().double(), [Head.parse(h) for h in gone]
     model = deepcopy(whole)
-    compact(model, removed)
+    compact_model(model, removed)
     found = sweep(model, batches(name), read, HeadSweepOptions(mode=mode))
     for head, records in found.without.items():
         others = [h for s in find_sites(whole) for h in s.heads if h[:2] == head[:2] and h != head]
