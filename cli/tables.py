@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> list[Table]:
     """Roles by number of heads, and the best head of every relation and direction beside its baseline."""
+    from headlens.analyses.classify.measures import measure_records, registered_declarations
     from headlens.analyses.classify.roles import role_family
     from headlens.analyses.classify.syntax_figure import best_heads, verdicts
     from headlens.pages.console import summary_table
@@ -26,6 +27,7 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     counts = counts[list(heads["model"].unique())]
     rows = [{"role": str(role), **{str(m): int(n) for m, n in own.items()}} for role, own in counts.iterrows()]
     shown = [summary_table("Heads by their strongest role", sorted(rows, key=lambda r: str(r["role"]) == "none"))]
+    shown.append(summary_table("Measures", list(measure_records(heads, registered_declarations()))))
     if "syntax" in tables:
         for name, own in best_heads(tables["syntax"]).groupby("model", sort=False):
             best = [_best(r) for r in own.assign(verdict=verdicts(own, min_instances)).to_dict("records")]

@@ -25,6 +25,8 @@ DEFAULT_RELATIONS = ("nsubj", "obj", "amod", "advmod")
 DEMO = "demo"  # the model and the corpus that come with headlens
 T = TypeVar("T")
 _DECLARED = "option"
+# Metadata of a field that Python alone can give, so that run.json does not hold it.
+NOT_RECORDED = {"recorded": False}
 
 
 @dataclass(frozen=True)

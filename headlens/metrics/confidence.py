@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric import Metric, MetricColumn, Sums
 from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, ratio_sums
 
 
@@ -23,6 +23,34 @@ class Confidence(Metric):
     """
 
     name: ClassVar[str] = "confidence"
+    title: ClassVar[str] = "Confidence of attention heads"
+    heading: ClassVar[str] = "Confidence"
+    caption: ClassVar[str] = (
+        "The mean largest attention weight of every head: 1 (yellow) means that each token attends to a single other "
+        "one. On the left separators and end-of-sentence tokens are left out, on the right nothing is: a head that is "
+        "brighter on the right rests on separators."
+    )
+    columns: ClassVar[tuple[MetricColumn, ...]] = (
+        MetricColumn("tokens", "Number of query tokens, special tokens included.", unit="tokens", contract=True),
+        MetricColumn(
+            "confidence",
+            "Mean largest attention weight; separators count neither as queries nor as keys.",
+            "confidence",
+            "mean largest weight",
+            "without separators",
+            interval=True,
+            contract=True,
+        ),
+        MetricColumn(
+            "confidence_all",
+            "Mean largest attention weight of all queries.",
+            "confidence with separators",
+            "mean largest weight",
+            "all tokens",
+            interval=True,
+            contract=True,
+        ),
+    )
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of each query's largest attention weight, without separators and over all keys; (heads,)."""

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric import Metric, MetricColumn, Sums
 from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
 from headlens.metrics.reductions import entropy
 
@@ -24,6 +24,32 @@ class Entropy(Metric):
     """
 
     name: ClassVar[str] = "entropy"
+    title: ClassVar[str] = "Entropy of attention heads"
+    heading: ClassVar[str] = "Entropy"
+    caption: ClassVar[str] = (
+        "How evenly every head spreads its attention: on the left in nats, on the right as a share of the largest "
+        "possible entropy, where 1 (yellow) is the same weight for every token."
+    )
+    columns: ClassVar[tuple[MetricColumn, ...]] = (
+        MetricColumn(
+            "entropy",
+            "Mean entropy of the attention of a query, in nats.",
+            unit="nats",
+            panel="in nats",
+            scale="entropy (nats)",
+            high=None,
+            contract=True,
+        ),
+        MetricColumn(
+            "entropy_norm",
+            "Of attention, as a share of the largest possible one: 1 is even attention.",
+            "entropy",
+            panel="normalised",
+            scale="entropy / log(number of keys)",
+            colours="cividis",
+            contract=True,
+        ),
+    )
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over real queries of the entropy in nats and of the normalised entropy; (heads,) each."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric import Metric, MetricColumn, Sums
 from headlens.metrics.reductions import dot
 
 KINDS = ("cls", "sep", "bos", "eos", "punct")
@@ -29,6 +29,40 @@ class Mass(Metric):
     """
 
     name: ClassVar[str] = "mass"
+    drawn: ClassVar[bool] = False  # as bars by layer
+    columns: ClassVar[tuple[MetricColumn, ...]] = (
+        MetricColumn("to_cls", "Mean attention weight given to [CLS].", "weight to [CLS]", contract=True),
+        MetricColumn("to_sep", "Mean attention weight given to [SEP].", "weight to [SEP]", contract=True),
+        MetricColumn(
+            "to_bos",
+            "Mean attention weight given to the beginning of the sentence.",
+            "weight to the first token",
+            contract=True,
+        ),
+        MetricColumn(
+            "to_eos", "Mean attention weight given to the end-of-sentence token.", "weight to the end", contract=True
+        ),
+        MetricColumn("to_punct", "Mean attention weight given to punctuation.", "weight to punctuation", contract=True),
+        MetricColumn("to_self", "Mean attention weight of tokens to themselves.", "weight to itself", contract=True),
+        MetricColumn(
+            "to_prev",
+            "Mean attention weight given to the previous token.",
+            "weight to the previous token",
+            contract=True,
+        ),
+        MetricColumn(
+            "to_next", "Mean attention weight given to the next token.", "weight to the next token", contract=True
+        ),
+        MetricColumn(
+            "distance",
+            "Mean distance in tokens between a query and what it attends to, by weight.",
+            "distance",
+            "tokens",
+            high=None,
+            contract=True,
+        ),
+        MetricColumn("to_first", "Mean attention weight given to the first token, whatever it is."),
+    )
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over real queries of the attention weights on kinds of keys and of the distance; (heads,) each.

@@ -4,31 +4,113 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from torch import Tensor
 
 from headlens.attention.contract import AttentionCall, Observer
 from headlens.attention.sites import Site
-from headlens.heads import STACKS, Head, HeadTable, Stack
+from headlens.heads import KEY_COLUMNS, STACKS, Head, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.attention_view import CallView
-from headlens.options import Level
+from headlens.options import DEFAULT_RELATIONS, Level
 
 # One site's sums over a corpus: name -> array whose first axis is the head.
 Sums = Mapping[str, Array]
 
 
-class Metric(ABC):
-    """A quantity of every head: parameters only, and two pure functions.
+@dataclass(frozen=True)
+class MetricColumn:
+    """A column of heads.csv that a metric fills; console, page, figure and reference are made from it.
 
-    `measure` reduces one attention call to named sums; `table` turns the sums of all sites over a corpus into a
-    table. Metrics with the same columns for every site only say how one site's columns are computed.
+    Args:
+        name: of the column; with `interval` the columns `<name>_ci_low` and `<name>_ci_high` hold its 95 % interval.
+        about: what the numbers are and what they are not, in a sentence.
+        title: what the page and the console call it; empty for columns that only the table has.
+        unit: of the numbers.
+        panel: title of its panel in the metric's figure; empty for a column that is not drawn there.
+        scale: label of the colour bar; by default title and unit.
+        high: upper end of the colour scale, which begins at 0; None for the largest value.
+        chance: the column that says what a head which points at random would have.
+        colours: matplotlib's name of the colours.
+        interval: whether its interval is measured, too.
+        contract: whether it stands among the first columns of heads.csv, which every run has.
+    """
+
+    name: str
+    about: str
+    title: str = ""
+    unit: str = "share"
+    panel: str = ""
+    scale: str = ""
+    high: float | None = 1.0
+    chance: str = ""
+    colours: str = "viridis"
+    interval: bool = False
+    contract: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The column, and the ends of its interval."""
+        return (self.name, f"{self.name}_ci_low", f"{self.name}_ci_high") if self.interval else (self.name,)
+
+
+@dataclass(frozen=True)
+class MetricSettings:
+    """What metrics are told of a run.
+
+    Args:
+        relations: names of the dependency relations, numbered as in `Tokens.arcs`.
+        exclude_self: whether a word's attention to itself is left out where relations are looked at.
+        baseline: by stack, word offsets of the syntactic baseline; None where the corpus itself decides.
+    """
+
+    relations: tuple[str, ...] = DEFAULT_RELATIONS
+    exclude_self: bool = False
+    baseline: Mapping[Stack, Array] | None = None
+
+
+class Metric(ABC):
+    """A quantity of every head: parameters only, two pure functions, and the declaration of what they measure.
+
+    `measure` reduces one attention call to named sums; `compute` turns the sums of a site over a corpus into columns.
+    A metric is one file of `headlens.metrics` (or an entry point `headlens.metrics` of another package): `columns` says
+    which columns of heads.csv it fills, from which follow the console, the switch of colours and the cards of the page,
+    a heatmap with its caption, and the reference.
+
+    Attributes:
+        name: of the metric, of its own table and of its figure.
+        columns: the columns of heads.csv that it fills.
+        own_table: whether `<name>.csv` is written, too: for metrics with several rows for each head, or with details.
+        title: of its figure; by default the first sentence of the docstring.
+        heading: of the figure's caption.
+        caption: what the figure shows and how it is read; by default what the columns say.
+        drawn: whether it has a heatmap.
+        stacks: where it is measured.
     """
 
     name: ClassVar[str]
+    columns: ClassVar[tuple[MetricColumn, ...]] = ()
+    own_table: ClassVar[bool] = False
+    title: ClassVar[str] = ""
+    heading: ClassVar[str] = ""
+    caption: ClassVar[str] = ""
+    drawn: ClassVar[bool] = True
     stacks: ClassVar[tuple[Stack, ...]] = STACKS
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        """Refuse a metric that would be measured and reach no table."""
+        super().__init_subclass__(**more)
+        if hasattr(cls, "name") and not (cls.columns or cls.own_table):
+            raise TypeError(f"The metric {cls.name} reaches no table: declare its columns, or own_table = True.")
+
+    @classmethod
+    def of(cls, settings: MetricSettings) -> Self:
+        """Returns the metric for a run; those with parameters take them from the settings."""
+        del settings
+        return cls()
 
     @abstractmethod
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
@@ -36,20 +118,44 @@ class Metric(ABC):
 
     def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """The table of all sites; None if nothing was measured."""
-        heads: list[Head] = []
-        parts: list[Mapping[str, Array]] = []
-        for site, own in sums.items():
-            columns = self.compute(own)
-            shape = next(iter(columns.values())).shape
-            heads += [h for h in site.heads for _ in range(int(np.prod(shape[1:])))]
-            parts.append({k: np.reshape(v, -1) for k, v in columns.items()})
-        if not parts:
-            return None
-        return HeadTable.from_columns(heads, **{k: np.concatenate([p[k] for p in parts]) for k in parts[0]})
+        return _table({site: self.compute(own) for site, own in sums.items()})
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Columns of one site: each (heads,), or (heads, rows) for tables with several rows per head."""
         raise NotImplementedError
+
+    def head_columns(self, sums: Sums) -> Mapping[str, Array]:
+        """Columns of heads.csv of one site, each (heads,); by default all that `compute` gives."""
+        return self.compute(sums)
+
+    def head_table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
+        """The metric's part of heads.csv; None if it has none, or nothing was measured.
+
+        Raises:
+            ValueError: if a column is computed and not declared, or declared and not computed.
+        """
+        if not self.columns:
+            return None
+        table = _table({site: self.head_columns(own) for site, own in sums.items()})
+        if table is not None:
+            declared = {name for column in self.columns for name in column.names}
+            computed = set(table.rows.columns) - set(KEY_COLUMNS)
+            if declared != computed:
+                names = ", ".join(sorted(declared ^ computed))
+                raise ValueError(f"The metric {self.name} does not compute the columns that it declares: {names}.")
+        return table
+
+
+def _table(columns: Mapping[Site, Mapping[str, Array]]) -> HeadTable | None:
+    """The columns of all sites below each other; None where there are no sites."""
+    if not columns:
+        return None
+    heads: list[Head] = []
+    for site, own in columns.items():
+        rows = int(np.prod(next(iter(own.values())).shape[1:]))
+        heads += [head for head in site.heads for _ in range(rows)]
+    names = next(iter(columns.values()))
+    return HeadTable.from_columns(heads, **{n: np.concatenate([c[n].ravel() for c in columns.values()]) for n in names})
 
 
 class Statistics(Observer):
@@ -96,3 +202,7 @@ class Statistics(Observer):
     def tables(self) -> dict[str, HeadTable]:
         """One table per metric that measured anything, by metric name."""
         return {m.name: table for m in self.metrics if (table := m.table(self.sums(m))) is not None}
+
+    def head_tables(self) -> list[HeadTable]:
+        """The parts of heads.csv, of every metric that fills columns of it."""
+        return [table for m in self.metrics if (table := m.head_table(self.sums(m))) is not None]

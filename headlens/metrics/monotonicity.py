@@ -11,7 +11,7 @@ from torch import Tensor
 from headlens.heads import Stack
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric import Metric, MetricColumn, Sums
 from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
 
 
@@ -23,6 +23,14 @@ class Monotonicity(Metric):
     """
 
     name: ClassVar[str] = "monotonicity"
+    drawn: ClassVar[bool] = False
+    columns: ClassVar[tuple[MetricColumn, ...]] = (
+        MetricColumn(
+            "monotonicity",
+            "Share of steps to the next target token at which the most attended source token does not go back.",
+            "monotonicity",
+        ),
+    )
     stacks: ClassVar[tuple[Stack, ...]] = ("cross",)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric import Metric, MetricColumn, Sums
 from headlens.metrics.reductions import count
 
 REACH = 8
@@ -29,6 +29,23 @@ class Positions(Metric):
     """
 
     name: ClassVar[str] = "positions"
+    own_table: ClassVar[bool] = True
+    drawn: ClassVar[bool] = False  # with the offset in every cell
+    columns: ClassVar[tuple[MetricColumn, ...]] = (
+        MetricColumn(
+            "positional_offset",
+            "The commonest offset from a token to the one it attends to most, itself left out.",
+            unit="tokens",
+            contract=True,
+        ),
+        MetricColumn(
+            "positional_share",
+            "Share of tokens whose most attended token stands at the commonest offset.",
+            "commonest offset",
+            contract=True,
+        ),
+        MetricColumn("self_share", "Share of tokens that attend most to themselves."),
+    )
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Counts per offset: (heads, 19), the two tails at the ends."""
@@ -39,6 +56,11 @@ class Positions(Metric):
         column = offset.masked_fill(~view.peaked, len(OFFSETS)) + heads * (len(OFFSETS) + 1)
         counts = count(column, offset.shape[1] * (len(OFFSETS) + 1))
         return {"count": counts.view(offset.shape[1], -1)[:, :-1]}
+
+    def head_columns(self, sums: Sums) -> Mapping[str, Array]:
+        """The commonest offset of every head, its share, and the share of offset 0."""
+        offset, share, diagonal = positional(sums["count"])
+        return {"positional_offset": offset, "positional_share": share, "self_share": diagonal}
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Rows of positions.csv: one per head and offset."""

@@ -13,7 +13,7 @@ from headlens.attention.contract import Tokens
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_pair
-from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric import Metric, MetricColumn, Sums
 from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, sentence_sums
 from headlens.metrics.word_argmax import places, plan
 
@@ -27,6 +27,39 @@ class RareWords(Metric):
     """
 
     name: ClassVar[str] = "rare"
+    own_table: ClassVar[bool] = True
+    title: ClassVar[str] = "Heads that point at rare words"
+    heading: ClassVar[str] = "Rare words"
+    caption: ClassVar[str] = (
+        "How often every head points at the least frequent word of the sentence (left) or at one of the two least "
+        "frequent (right); above each map the share that a head pointing at random would have."
+    )
+    columns: ClassVar[tuple[MetricColumn, ...]] = (
+        MetricColumn("rare_words", "Number of query words in sentences with rare words.", unit="words"),
+        MetricColumn(
+            "rare_top1",
+            "How often a head points at the least frequent word of the sentence.",
+            "rarest word",
+            panel="the rarest word",
+            scale="share of query words",
+            high=None,
+            chance="rare_chance",
+            interval=True,
+            contract=True,
+        ),
+        MetricColumn(
+            "rare_top2",
+            "How often a head points at one of the two least frequent words of the sentence.",
+            panel="one of the two rarest",
+            scale="share of query words",
+            high=None,
+            chance="rare_chance2",
+            interval=True,
+            contract=True,
+        ),
+        MetricColumn("rare_chance", "`rare_top1` of a head that points at random.", contract=True),
+        MetricColumn("rare_chance2", "`rare_top2` of a head that points at random."),
+    )
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums of the query words that attend most to a rarest word, and of the number expected by chance.
@@ -51,13 +84,12 @@ class RareWords(Metric):
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Shares with 95 % intervals, chance, and the number of query words."""
-        columns: dict[str, Array] = {}
+        columns: dict[str, Array] = {"rare_words": sums["rare_top1.n"]}
         for name in ("rare_top1", "rare_top2"):
             columns[name] = ratio_mean(name, sums)
             columns[f"{name}_ci_low"], columns[f"{name}_ci_high"] = ratio_interval(name, sums, within=(0, 1))
         columns["rare_chance"] = ratio_mean("rare_chance1", sums)
         columns["rare_chance2"] = ratio_mean("rare_chance2", sums)
-        columns["rare_words"] = sums["rare_top1.n"]
         return columns
 
 
@@ -67,7 +99,7 @@ class RareFacts:
 
     Args:
         rank: rarity of the word that begins at a token, 0 where none does; (batch, length of the keys).
-        counted: whether a row of `pointing.Plan` is a query word of a sentence with rare words; (rows,).
+        counted: whether a row of `word_argmax.GatherPlan` is a query word of a sentence with rare words; (rows,).
         n: such words of every sentence; (batch, 1).
         chance1, chance2: share of words that are the rarest, or among the two rarest; (batch, 1) each.
     """

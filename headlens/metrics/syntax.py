@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 import pandas as pd
@@ -18,7 +18,7 @@ from headlens.heads import HeadTable, Stack
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
-from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric import Metric, MetricSettings, Sums
 from headlens.metrics.reductions import count
 from headlens.metrics.word_argmax import places, plan
 from headlens.options import DEFAULT_RELATIONS
@@ -49,7 +49,14 @@ class Syntax(Metric):
     exclude_self: bool = False
     baseline: Mapping[Stack, Array] | None = None
     name: ClassVar[str] = "syntax"
+    own_table: ClassVar[bool] = True
+    drawn: ClassVar[bool] = False  # a panel for every relation
     stacks: ClassVar[tuple[Stack, ...]] = ("encoder", "decoder")
+
+    @classmethod
+    def of(cls, settings: MetricSettings) -> Self:
+        """Returns the metric for the relations of a run."""
+        return cls(settings.relations, settings.exclude_self, settings.baseline)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """`n`: (relation, direction, offset); `correct`: (heads, relation, direction, offset)."""
@@ -115,7 +122,7 @@ class ArcFacts:
     """The relation instances of a batch, first all from dependent to head, then all from head to dependent.
 
     Args:
-        row: row of the source word in `pointing.Plan`.
+        row: row of the source word in `word_argmax.GatherPlan`.
         goal: first token of the target word.
         slot: relation, direction and offset as one number.
     """

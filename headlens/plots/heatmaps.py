@@ -1,8 +1,8 @@
-"""One number per head, as heatmaps: confidence, entropy, rare words."""
+"""One number per head, as heatmaps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,6 @@ from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, paint
 from headlens.plots.head_grid import (
     StackRows,
     by_model_and_stack,
-    combine,
     each,
     float_column,
     flow,
@@ -22,53 +21,6 @@ from headlens.plots.head_grid import (
     sheet_width,
 )
 from headlens.plots.style import FULL_WIDTH
-
-
-def confidence_map(frames: Mapping[str, pd.DataFrame]) -> Figure | None:
-    """Confidence of every head, without and with separator tokens, on one scale from 0 to 1.
-
-    After Voita et al. (2019), section 5. One row of two panels per model and stack.
-
-    Args:
-        frames: rows of `heads.csv` by model name.
-
-    Returns:
-        The figure, or None when no head has a confidence.
-    """
-    columns = {"confidence": "without separators", "confidence_all": "all tokens"}
-    scale = Scale("confidence (mean largest weight)")
-    return paired_maps(combine(frames), columns, [scale], "Confidence of attention heads")
-
-
-def rare_map(heads: pd.DataFrame) -> Figure | None:
-    """How often every head points at the rarest word of a sentence, and at one of the two rarest.
-
-    Titles of panels say how often a head that points at random would.
-
-    Args:
-        heads: rows of `heads.csv`, of one model or several.
-
-    Returns:
-        The figure, or None when nothing was measured.
-    """
-    columns = {"rare_top1": "the rarest word", "rare_top2": "one of the two rarest"}
-    scale = Scale("share of query words", high=_upper(heads, *columns))
-    return paired_maps(heads, columns, [scale], "Heads that point at rare words", _rare_chance)
-
-
-def entropy_map(heads: pd.DataFrame) -> Figure | None:
-    """Entropy of every head's attention, in nats and divided by the logarithm of the number of keys.
-
-    Args:
-        heads: rows of `heads.csv`, of one model or several.
-
-    Returns:
-        The figure, or None when nothing was measured.
-    """
-    columns = {"entropy": "in nats", "entropy_norm": "normalised"}
-    nats = Scale("entropy (nats)", high=_upper(heads, "entropy"))
-    share = Scale("entropy / log(number of keys)", colours="cividis")
-    return paired_maps(heads, columns, [nats, share], "Entropy of attention heads")
 
 
 def head_heatmap(heads: pd.DataFrame, column: str, scale: Scale, title: str) -> Figure | None:
@@ -96,7 +48,7 @@ def head_heatmap(heads: pd.DataFrame, column: str, scale: Scale, title: str) -> 
 def paired_maps(
     heads: pd.DataFrame,
     columns: Mapping[str, str],
-    scales: list[Scale],
+    scales: Sequence[Scale],
     title: str,
     remark: Callable[[StackRows, str], str] | None = None,
 ) -> Figure | None:
@@ -131,13 +83,7 @@ def paired_maps(
     return sheet.figure
 
 
-def _rare_chance(part: StackRows, column: str) -> str:
-    chance = float_column(part.rows, {"rare_top1": "rare_chance", "rare_top2": "rare_chance2"}[column])
-    known = chance[np.isfinite(chance)]
-    return f"\n(chance {known.mean():.3f})" if known.size else ""
-
-
-def _upper(frame: pd.DataFrame, *columns: str) -> float:
+def upper_end(frame: pd.DataFrame, *columns: str) -> float:
     """The upper end of a scale from 0 that holds all values; 1 where there is none above 0."""
     values = np.concatenate([float_column(frame, column) for column in columns])
     return float(max(values[np.isfinite(values)], default=0.0)) or 1.0

@@ -23,7 +23,7 @@ def arguments(request: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for field in fields(request):
         value = getattr(request, field.name)
-        if isinstance(value, OutputOptions):
+        if isinstance(value, OutputOptions) or not field.metadata.get("recorded", True):
             continue
         found |= arguments(value) if is_dataclass(value) else {field.name: json_value(value)}
     return found

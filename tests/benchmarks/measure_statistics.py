@@ -33,8 +33,12 @@ from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
 from headlens.corpora.frequency import WordfreqFrequency
-from headlens.metrics import TOKEN_METRICS
+from headlens.metrics.confidence import Confidence
+from headlens.metrics.entropy import Entropy
+from headlens.metrics.mass import Mass
 from headlens.metrics.metric import Statistics
+from headlens.metrics.monotonicity import Monotonicity
+from headlens.metrics.positions import Positions
 from headlens.metrics.rare import RareWords
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax
@@ -50,6 +54,8 @@ TIERS = {
 KEEPING = "output_attentions kept, then numpy"
 PLAIN = "plain forward (sdpa)"
 TIMES = (1, 4, 16)
+
+TOKEN_METRICS = (Confidence(), Positions(), Entropy(), Mass(), Monotonicity())
 
 
 def headlens_way(feed: CorpusReader, tier: int) -> Callable[[Iterable[Batch]], Statistics]:

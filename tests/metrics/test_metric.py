@@ -24,16 +24,17 @@ from headlens.attention.kernels import blocked_softmax as core
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import STACKS, HeadTable, Stack
-from headlens.metrics import TOKEN_METRICS
 from headlens.metrics.accumulator import Accumulator
-from headlens.metrics.metric import Metric, Statistics
+from headlens.metrics.metric import Metric, MetricSettings, Statistics
 from headlens.metrics.rare import RareWords
+from headlens.metrics.registry import registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax
 from headlens.options import Level
 
 RELATIONS = ("amod", "nsubj")
-METRICS: tuple[Metric, ...] = (*TOKEN_METRICS, RareWords(), Syntax(RELATIONS))
+METRICS: tuple[Metric, ...] = tuple(metric.of(MetricSettings(RELATIONS)) for metric in registered_metrics())
+TOKEN_METRICS = tuple(metric for metric in METRICS if not isinstance(metric, RareWords | Syntax))
 N_HEADS = 2
 
 

@@ -8,9 +8,9 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
+from headlens.analyses.classify.measures import registered_declarations
 from headlens.errors import OptionError, OutputError
 from headlens.plots.export import MOVING_DPI, Animation, write_animation, write_figure
-from headlens.plots.heatmaps import confidence_map
 
 
 def simple() -> Figure:
@@ -29,7 +29,7 @@ def test_png_has_200_dpi(tmp_path: Path) -> None:
 def test_the_same_table_gives_the_same_bytes(tmp_path: Path, make_heads: Callable[..., pd.DataFrame]) -> None:
     contents = []
     for name in "ab":
-        figure = confidence_map({"demo": make_heads()})
+        figure = registered_declarations()[0].figure(make_heads())
         contents.append([path.read_bytes() for path in write_figure(figure, tmp_path / name)])
     assert contents[0] == contents[1]
     assert b"<dc:date>" not in contents[0][1]

@@ -1,4 +1,4 @@
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -8,11 +8,22 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from headlens.analyses.classify.measures import registered_declarations
 from headlens.plots.cell_drawing import Scale
-from headlens.plots.heatmaps import confidence_map, entropy_map, head_heatmap, rare_map
+from headlens.plots.heatmaps import head_heatmap
 from headlens.plots.style import MISSING
 
 Make = Callable[..., pd.DataFrame]
+DECLARED = {own.name: own for own in registered_declarations()}
+entropy_map, rare_map = DECLARED["entropy"].figure, DECLARED["rare"].figure
+
+
+def confidence_map(frames: Mapping[str, pd.DataFrame]) -> Figure | None:
+    return DECLARED["confidence"].figure(
+        pd.concat([frame.assign(model=name) for name, frame in frames.items()], ignore_index=True)
+    )
+
+
 THREE = {"encoder": [8] * 6, "decoder": [8] * 6, "cross": [8] * 6}
 
 

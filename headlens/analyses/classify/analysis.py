@@ -24,12 +24,11 @@ from headlens.corpora.frequency import Frequency
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError, NoHeadsError, OptionError
 from headlens.heads import HeadTable, Stack
-from headlens.metrics import TOKEN_METRICS
 from headlens.metrics.accumulator import Array
-from headlens.metrics.metric import Statistics
-from headlens.metrics.rare import RareWords
+from headlens.metrics.metric import MetricSettings, Statistics
+from headlens.metrics.registry import registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
-from headlens.metrics.syntax import Syntax, count_offsets, most_frequent_offsets
+from headlens.metrics.syntax import count_offsets, most_frequent_offsets
 from headlens.models.loading import LoadedModel
 from headlens.options import DEFAULT_RELATIONS
 from headlens.runs.corpus_pass import CorpusPass
@@ -138,9 +137,10 @@ def classify_heads(
 
 
 def _observers(feed: CorpusReader, options: ClassifyOptions, baseline: dict[Stack, Array] | None) -> list[Observer]:
-    metrics = [*TOKEN_METRICS, RareWords(), Syntax(options.relations, options.exclude_self, baseline)]
-    found: list[Observer] = [Statistics(metrics, feed.sites, level=options.level)]
-    return found if options.similarity == "off" else [*found, HeadSimilarity(feed.sites)]
+    settings = MetricSettings(options.relations, options.exclude_self, baseline)
+    metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
+    statistics = Statistics(metrics, feed.sites, level=options.level)
+    return [statistics] if options.similarity == "off" else [statistics, HeadSimilarity(feed.sites)]
 
 
 def _first(corpus: Corpus) -> Example:

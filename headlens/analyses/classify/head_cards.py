@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from headlens.analyses.attend.stored_maps import read_maps
+from headlens.analyses.classify.measures import declarations_of
 from headlens.analyses.classify.syntax_figure import is_marked
 from headlens.analyses.relevance.head_cards import relevance_findings, relevance_series
 from headlens.errors import counted
@@ -23,32 +24,6 @@ _RELATIONS = 6  # lines of a card
 _KEYS = ["model", "stack", "layer", "head"]
 
 
-class _Measure(NamedTuple):
-    column: str
-    title: str
-    about: str
-
-
-_MEASURES = (
-    _Measure(
-        "confidence", "confidence", "Mean largest attention weight; separators count neither as queries nor as keys."
-    ),
-    _Measure("confidence_all", "confidence with separators", "Mean largest attention weight of all queries."),
-    _Measure("entropy_norm", "entropy", "Of attention, as a share of the largest possible one: 1 is even attention."),
-    _Measure("distance", "distance", "Mean distance in tokens between a query and what it attends to, by weight."),
-    _Measure("positional_share", "commonest offset", "Share of tokens whose most attended token stands at it."),
-    _Measure("to_cls", "weight to [CLS]", "Mean attention weight given to it."),
-    _Measure("to_sep", "weight to [SEP]", "Mean attention weight given to it."),
-    _Measure("to_bos", "weight to the first token", "Mean attention weight given to the beginning of the sentence."),
-    _Measure("to_eos", "weight to the end", "Mean attention weight given to the end-of-sentence token."),
-    _Measure("to_punct", "weight to punctuation", "Mean attention weight given to it."),
-    _Measure("to_self", "weight to itself", "Mean attention weight of tokens to themselves."),
-    _Measure("to_prev", "weight to the previous token", "Mean attention weight given to it."),
-    _Measure("to_next", "weight to the next token", "Mean attention weight given to it."),
-    _Measure("rare_top1", "rarest word", "How often a head points at the least frequent word of the sentence."),
-)
-
-
 def classify_heads(run: RecordedRun) -> HeadFacts:
     """Roles, measures, relations, offsets, and attention on a sentence."""
     heads = run.tables["heads"] if "heads" in run.tables else pd.DataFrame(columns=[*_KEYS, "role", "roles"])
@@ -57,10 +32,11 @@ def classify_heads(run: RecordedRun) -> HeadFacts:
     about = "The strongest role of the head, if it holds one; letters give the offset or the relation."
     categories = {"no role" if name == NONE else name: COLOURS[name] for name in FAMILIES}
     series = [HeadSeries("role", "role", about, roled, "code", categories=categories, letters="letters")]
-    for column, title, text in _MEASURES:
-        if column in heads:
-            bounds = (f"{column}_ci_low", f"{column}_ci_high")
-            series.append(HeadSeries(column, title, text, heads, column, bounds if set(bounds) <= set(heads) else None))
+    for column in (column for metric in declarations_of(run) for column in metric.columns if column.title):
+        if column.name in heads:
+            _, *bounds = column.names
+            known = (bounds[0], bounds[1]) if bounds and set(bounds) <= set(heads) else None
+            series.append(HeadSeries(column.name, column.title, column.about, heads, column.name, known))
     if "syntax" in run.tables:
         series += _best_margin(run.tables["syntax"])
     if "relevance" in run.tables:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from headlens.analyses.relevance.options import RelevanceOptions
 from headlens.corpora.corpus_options import CorpusOptions, LongSentences
@@ -21,6 +21,7 @@ from headlens.options import (
     LEVEL,
     LONG_SENTENCES,
     MODEL,
+    NOT_RECORDED,
     ONE_OR_TWO_MODELS,
     PARSER,
     RELEVANCE,
@@ -84,7 +85,8 @@ class ClassifyOptions:
 
     Relations are given by UD name; a ClearNLP name is taken for its UD counterpart. The kernel "eager" runs the model's
     own attention, bit for bit; "fast" differs from it by rounding, so that a head that attends to two tokens equally to
-    the seventh digit may point at the other one. The seed chooses the query tokens of sampled similarity.
+    the seventh digit may point at the other one. The seed chooses the query tokens of sampled similarity. `metrics` are
+    measured beside those that are registered.
     """
 
     relations: tuple[str, ...] = option(
@@ -100,6 +102,7 @@ class ClassifyOptions:
     seed: int = option(0, SEED)
     long_sentences: LongSentences = option("skip", LONG_SENTENCES)
     kernel: Literal["fast", "eager"] = option("fast", "fast, or the model's own attention bit for bit, slower.", MODEL)
+    metrics: tuple[Any, ...] = field(default=(), metadata=NOT_RECORDED)  # of `Metric`
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "relations", tuple(dict.fromkeys(normalise(r) for r in self.relations)))

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.best_heads import FEWEST
+from headlens.analyses.classify.measures import declarations_of, measure_records
 from headlens.analyses.classify.syntax_figure import best_heads, verdicts
 from headlens.heads import Head
 from headlens.pages.page_tables import Cell, Interval, PageTable, number_text, page_table, run_label, tables_of
@@ -57,6 +58,16 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
         "not significant after the correction for all heads, relations and directions."
     )
     return page_table("Best head of every relation", records, about)
+
+
+def measures(runs: Sequence[RecordedRun]) -> PageTable:
+    """What the metrics measured: mean over the heads of every stack, and the highest head."""
+    records = [
+        run_label(run, runs) | record
+        for run, heads in tables_of(runs, "heads")
+        for record in measure_records(heads, declarations_of(run))
+    ]
+    return page_table("Measures", records, "Mean over the heads of a stack, lowest and highest head.")
 
 
 def roles_held(runs: Sequence[RecordedRun]) -> PageTable:

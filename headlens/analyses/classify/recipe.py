@@ -12,6 +12,7 @@ import pandas as pd
 from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, label_lists, shown_example
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify_heads
+from headlens.analyses.classify.measures import MetricDeclaration, registered_declarations
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.parsing import keep_trees
 from headlens.analyses.classify.report import write_classification
@@ -79,9 +80,12 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 few = request.options.thresholds.min_instances
-                write_classification(run.folder, tables, few, figures=request.figures)
+                more = [MetricDeclaration.of(metric) for metric in request.options.metrics]
+                shown_metrics = [*registered_declarations(), *more]
+                write_classification(run.folder, tables, few, shown_metrics, figures=request.figures)
                 _write_maps(run.folder, shown)
-            run.folder.finish({"models": facts, "corpus": asdict(summary), "notes": notes})
+            given = {"metrics": [metric.as_record() for metric in more]} if more else {}
+            run.folder.finish({"models": facts, "corpus": asdict(summary), **given, "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary)
 
 

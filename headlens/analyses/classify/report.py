@@ -11,11 +11,13 @@ from headlens.analyses.classify.before_after import roles_before_after
 from headlens.analyses.classify.best_heads import FEWEST, best_heads_table
 from headlens.analyses.classify.head_cards import classify_findings, classify_heads
 from headlens.analyses.classify.mass_bars import mass_bars
-from headlens.analyses.classify.overviews import best_rows, fewest, role_counts, roles_held
+from headlens.analyses.classify.measures import MetricDeclaration, declarations_of, registered_declarations
+from headlens.analyses.classify.overviews import best_rows, fewest, measures, role_counts, roles_held
 from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
 from headlens.analyses.classify.role_map import function_map
 from headlens.analyses.classify.similarity_figure import similarity_map
 from headlens.analyses.classify.syntax_figure import DIRECTIONS, syntactic_map
+from headlens.analyses.classify.tables import head_columns
 from headlens.analyses.relevance.overviews import top_heads
 from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, relevance_figures
@@ -23,13 +25,14 @@ from headlens.analyses.relevance.scatter_figure import confidence_against_releva
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
-from headlens.plots.heatmaps import confidence_map, entropy_map, rare_map
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 
 
 def classify_figures(
-    tables: Mapping[str, pd.DataFrame], min_instances: int = FEWEST
+    tables: Mapping[str, pd.DataFrame],
+    min_instances: int = FEWEST,
+    declarations: Sequence[MetricDeclaration] | None = None,
 ) -> Iterator[tuple[str, Figure | None]]:
     """Draw every figure one after the other, so that only one is in memory.
 
@@ -37,6 +40,7 @@ def classify_figures(
         tables: as far as there `heads`, `positions`, `syntax`, `similarity`, `relevance`: rows of the CSV files, of
             one model or several.
         min_instances: relations with fewer instances are marked.
+        declarations: of the metrics that have a heatmap; None for those that are registered.
 
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
@@ -45,16 +49,15 @@ def classify_figures(
     by_model = {str(name): rows for name, rows in heads.groupby("model", sort=False)}
     if by_model:
         yield "functions", function_map(by_model)
-        yield "confidence", confidence_map(by_model)
+        for metric in declarations or registered_declarations():
+            if metric.title:
+                yield metric.name, metric.figure(heads)
         yield "positions", positional_map(heads)
+        yield "mass", mass_bars(heads)
     if "positions" in tables:
         yield "offsets", offset_profile(tables["positions"])
     if "syntax" in tables:
         yield from _syntax(tables["syntax"], min_instances)
-    if by_model:
-        yield "rare", rare_map(heads)
-        yield "mass", mass_bars(heads)
-        yield "entropy", entropy_map(heads)
     if by_model and "similarity" in tables:
         yield "similarity", similarity_map(tables["similarity"], heads)
     if by_model and "relevance" in tables:
@@ -70,28 +73,36 @@ def _syntax(syntax: pd.DataFrame, min_instances: int) -> Figures:
 
 
 def write_classification(
-    run: RunFolder, tables: Mapping[str, pd.DataFrame], min_instances: int = FEWEST, *, figures: bool = True
+    run: RunFolder,
+    tables: Mapping[str, pd.DataFrame],
+    min_instances: int = FEWEST,
+    declarations: Sequence[MetricDeclaration] | None = None,
+    *,
+    figures: bool = True,
 ) -> None:
-    """Write every table as CSV, then, if wanted, every figure as PNG and SVG."""
+    """Write every table as CSV, then, if wanted, every figure as PNG and SVG; see `classify_figures`."""
     for name, frame in tables.items():
         run.table(name, frame)
-    for name, figure in classify_figures(tables, min_instances) if figures else ():
+    for name, figure in classify_figures(tables, min_instances, declarations) if figures else ():
         run.figure(name, figure)
 
 
 def _draw(run: RecordedRun) -> Figures:
-    return classify_figures(run.tables, fewest(run))
+    return classify_figures(run.tables, fewest(run), declarations_of(run))
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    tables = role_counts(runs), roles_before_after(runs), best_rows(runs), roles_held(runs), top_heads(runs)
-    return [table for table in tables if table.rows]
+    tables = role_counts(runs), roles_before_after(runs), best_rows(runs), measures(runs), roles_held(runs)
+    return [table for table in (*tables, top_heads(runs)) if table.rows]
 
 
+# Columns of heads.csv that no figure is drawn from, or that hold words.
+_NOT_DRAWN = {"tokens", "distance", "role", "roles"}
 _SITE = {"model": (), "stack": STACKS}
 _HEAD = ("model", "stack", "layer", "head")
 _CAPTIONS = {
     **RELEVANCE_CAPTIONS,
+    **{own.name: Caption(own.heading, own.caption) for own in registered_declarations() if own.title},
     "confidence_relevance": Caption(
         "Confidence against relevance",
         "Every dot is a head: how sure it is where to attend, and its share of its layer's relevance, coloured by its "
@@ -104,12 +115,6 @@ _CAPTIONS = {
         "Every head by its strongest role; layer 0 is at the bottom. The letters give the offset of a positional head "
         "or the relation of a syntactic one; ↑ means that a dependent attends to its head, ↓ that a head attends to "
         "its dependent. Grey heads hold no role. A head may hold more roles than the one shown: see heads.csv.",
-    ),
-    "confidence": Caption(
-        "Confidence",
-        "The mean largest attention weight of every head: 1 (yellow) means that each token attends to a single other "
-        "one. On the left separators and end-of-sentence tokens are left out, on the right nothing is: a head that is "
-        "brighter on the right rests on separators.",
     ),
     "positions": Caption(
         "Commonest offset",
@@ -134,20 +139,10 @@ _CAPTIONS = {
         "baseline, blue worse, white equal. Frames mark heads above the margin that are significant after Holm's "
         "correction for all heads, relations and directions.",
     ),
-    "rare": Caption(
-        "Rare words",
-        "How often every head points at the least frequent word of the sentence (left) or at one of the two least "
-        "frequent (right); above each map the share that a head pointing at random would have.",
-    ),
     "mass": Caption(
         "Where attention goes",
         "The mean attention weight that tokens give to special tokens, punctuation and neighbours. Bars are means over "
         "the heads of a layer, dots the heads.",
-    ),
-    "entropy": Caption(
-        "Entropy",
-        "How evenly every head spreads its attention: on the left in nats, on the right as a share of the largest "
-        "possible entropy, where 1 (yellow) is the same weight for every token.",
     ),
     "similarity": Caption(
         "Heads that attend alike",
@@ -162,11 +157,7 @@ REPORT = CommandReport(
     tables={
         "heads": Columns(
             keys=("layer", "head"),
-            numbers=(
-                "confidence", "confidence_all", "entropy", "entropy_norm", "positional_offset", "positional_share",
-                "to_cls", "to_sep", "to_bos", "to_eos", "to_punct", "to_self", "to_prev", "to_next",
-                "rare_top1", "rare_top2", "rare_chance", "relevance",
-            ),
+            numbers=(*(name for name in head_columns() if name not in _NOT_DRAWN),),
             words={**_SITE, "role": (), "roles": ()},
             identity=_HEAD,
         ),
@@ -189,16 +180,14 @@ REPORT = CommandReport(
     figures=_draw,
     captions=_CAPTIONS,
     sources={
+        **{own.name: ("heads",) for own in registered_declarations() if own.title},
         "functions": ("heads",),
         "confidence_relevance": ("heads",),
-        "confidence": ("heads",),
         "positions": ("heads",),
         "offsets": ("positions",),
         "best_heads": ("syntax",),
         "syntax": ("syntax",),
-        "rare": ("heads",),
         "mass": ("heads",),
-        "entropy": ("heads",),
         "similarity": ("similarity", "heads",),
         "relevance": ("relevance",),
         "rule_agreement": ("relevance",),

@@ -121,7 +121,7 @@ def test_tables_can_be_sorted_with_the_keyboard(page: str) -> None:
     found = Elements(page)
     tables = [a for a in found.attributes("table") if a.get("class") == "sortable"]
     heads = [a for a in found.attributes("th") if a.get("aria-sort") == "none"]
-    assert len(tables) == 8
+    assert len(tables) == 9
     buttons = found.attributes("button")
     assert len([a for a in buttons if a.get("class") == "save"]) == len(tables)
     assert len(heads) == len(buttons) - len(tables) > 50

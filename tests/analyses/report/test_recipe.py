@@ -187,10 +187,10 @@ def test_of_an_interrupted_classification_is_drawn_what_can_be(classified: Path)
     assert [p.stem for p in report(classified).files if p.suffix == ".png"] == [
         "functions",
         "confidence",
-        "positions",
-        "rare",
-        "mass",
         "entropy",
+        "rare",
+        "positions",
+        "mass",
     ]
 
 

@@ -1,0 +1,131 @@
+"""What the declarations of metrics say to the figures, the page and the console of `headlens classify`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.figure import Figure
+
+from headlens.heads import Head
+from headlens.metrics.metric import Metric, MetricColumn
+from headlens.metrics.registry import registered_metrics
+from headlens.plots.cell_drawing import Scale
+from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
+from headlens.plots.heatmaps import paired_maps, upper_end
+from headlens.runs.reading import RecordedRun
+
+
+@dataclass(frozen=True)
+class MetricDeclaration:
+    """What a metric declares, without the metric itself, as run.json holds it of metrics that are not registered.
+
+    Args:
+        name: of the metric and of its figure.
+        title: of the figure; empty where it has no heatmap.
+        heading: of the figure's caption.
+        caption: what the figure shows.
+        columns: the columns of heads.csv.
+    """
+
+    name: str
+    title: str
+    heading: str
+    caption: str
+    columns: tuple[MetricColumn, ...]
+
+    @classmethod
+    def of(cls, metric: Metric | type[Metric]) -> MetricDeclaration:
+        """Returns the declaration of a metric; what it leaves out is taken from its docstring and its columns."""
+        first = (metric.__doc__ or metric.name).strip().splitlines()[0].removesuffix(".")
+        columns = metric.columns
+        if not any(column.panel for column in columns):
+            columns = tuple(replace(c, panel=c.title) if c.title and metric.drawn else c for c in columns)
+        title = (metric.title or first) if metric.drawn and columns else ""
+        caption = metric.caption or " ".join(f"{c.title}: {c.about}" for c in columns if c.title)
+        return cls(metric.name, title, metric.heading or metric.title or first, caption, columns)
+
+    @classmethod
+    def of_record(cls, record: Mapping[str, Any]) -> MetricDeclaration:
+        """Returns the declaration that run.json holds."""
+        return cls(**{**record, "columns": tuple(MetricColumn(**column) for column in record["columns"])})
+
+    def as_record(self) -> dict[str, Any]:
+        """Returns the declaration for run.json."""
+        return asdict(self)
+
+    def figure(self, heads: pd.DataFrame) -> Figure | None:
+        """Draws the metric's columns as heatmaps, one row of panels for each model and stack.
+
+        Args:
+            heads: rows of `heads.csv`, of one model or several.
+
+        Returns:
+            The figure, or None when nothing was measured.
+        """
+        drawn = [column for column in self.columns if column.panel and column.name in heads]
+        if not drawn or not self.title:
+            return None
+        alike = len({(c.scale or c.unit, c.colours, c.high) for c in drawn}) == 1
+        scales = [_scale(heads, drawn)] if alike else [_scale(heads, [column]) for column in drawn]
+        chances = {column.name: column.chance for column in drawn if column.chance}
+
+        def remark(part: StackRows, name: str) -> str:
+            return _chance(part, chances.get(name, ""))
+
+        return paired_maps(heads, {c.name: c.panel for c in drawn}, scales, self.title, remark)
+
+
+def registered_declarations() -> list[MetricDeclaration]:
+    """Returns the declarations of all registered metrics, in the order of their columns."""
+    return [MetricDeclaration.of(metric) for metric in registered_metrics()]
+
+
+def declarations_of(run: RecordedRun) -> list[MetricDeclaration]:
+    """Returns the declarations of the registered metrics, and of those that a run was given beside them."""
+    recorded = run.record.get("metrics")
+    more = [MetricDeclaration.of_record(own) for own in recorded] if isinstance(recorded, list) else []
+    return [*registered_declarations(), *more]
+
+
+def measure_records(heads: pd.DataFrame, declarations: Sequence[MetricDeclaration]) -> Iterator[dict[str, Any]]:
+    """Yields for each model, stack and metric the mean over heads of its first titled column, and its highest head.
+
+    Args:
+        heads: rows of `heads.csv`, of one model or several.
+        declarations: of the metrics.
+    """
+    for part in by_model_and_stack(heads):
+        for declaration in declarations:
+            titled = [column for column in declaration.columns if column.title and column.name in heads]
+            values = float_column(part.rows, titled[0].name) if titled else np.array([])
+            if not np.isfinite(values).any():
+                continue
+            best = part.rows.iloc[int(np.nanargmax(values))]
+            yield {
+                "model": part.model,
+                "stack": part.stack,
+                "measure": titled[0].title,
+                "unit": titled[0].unit,
+                "mean": float(np.nanmean(values)),
+                "lowest": float(np.nanmin(values)),
+                "highest": float(np.nanmax(values)),
+                "head": str(Head(best["stack"], int(best["layer"]), int(best["head"]))),
+            }
+
+
+def _scale(heads: pd.DataFrame, columns: Sequence[MetricColumn]) -> Scale:
+    first = columns[0]
+    high = upper_end(heads, *(column.name for column in columns)) if first.high is None else first.high
+    return Scale(first.scale or f"{first.title} ({first.unit})", high=high, colours=first.colours)
+
+
+def _chance(part: StackRows, column: str) -> str:
+    if column not in part.rows:
+        return ""
+    chance = float_column(part.rows, column)
+    known = chance[np.isfinite(chance)]
+    return f"\n(chance {known.mean():.3f})" if known.size else ""

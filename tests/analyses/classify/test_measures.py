@@ -1,0 +1,114 @@
+"""What a metric declares appears in heads.csv, on the console, on the page and as a figure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pandas as pd
+import pytest
+from made_runs import classify_tables
+from torch import Tensor
+
+from headlens.analyses.classify.head_cards import classify_heads as head_facts
+from headlens.analyses.classify.measures import MetricDeclaration, measure_records, registered_declarations
+from headlens.analyses.classify.options import ClassifyOptions, ClassifyRequest
+from headlens.analyses.classify.overviews import measures
+from headlens.analyses.classify.recipe import run_classify
+from headlens.analyses.classify.report import REPORT, classify_figures
+from headlens.analyses.classify.tables import head_columns
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
+from headlens.metrics.metric import Metric, MetricColumn, Sums
+from headlens.metrics.registry import registered_metrics
+from headlens.runs.output_options import OutputOptions
+from headlens.runs.reading import RecordedRun, read_recorded
+
+
+@dataclass(frozen=True)
+class Sharpness(Metric):
+    """Sharpness of attention.
+
+    Mean sum of squared attention weights.
+    """
+
+    name: ClassVar[str] = "sharpness"
+    columns: ClassVar[tuple[MetricColumn, ...]] = (
+        MetricColumn("sharpness", "Mean sum of squared attention weights.", "sharpness"),
+    )
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        squares = (view.weights**2).sum(-1) * view.queries.real[:, None]
+        return {"squares": squares.sum((0, 2), dtype=view.sums_dtype), "n": view.queries.real.sum()}
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        return {"sharpness": sums["squares"] / sums["n"]}
+
+
+def test_the_contract_of_heads_csv() -> None:
+    assert head_columns() == [
+        *("tokens", "confidence", "confidence_all", "entropy", "entropy_norm", "positional_offset"),
+        *("positional_share", "to_cls", "to_sep", "to_bos", "to_eos", "to_punct", "to_self", "to_prev", "to_next"),
+        *("distance", "rare_top1", "rare_top2", "rare_chance", "relevance", "role", "roles"),
+    ]
+
+
+def test_every_registered_metric_reaches_page_and_figures() -> None:
+    heads = classify_tables()["heads"].assign(monotonicity=0.5, distance=2.0)
+    run = RecordedRun(Path("folder"), "run", {"command": "classify"}, {"heads": heads})
+    switches = {series.key for series in head_facts(run).series}
+    figures = {name for name, figure in classify_figures({"heads": heads}) if figure is not None}
+    rows = {record["measure"] for record in measure_records(heads, registered_declarations())}
+    for metric in registered_metrics():
+        titled = [column for column in metric.columns if column.title]
+        assert {column.name for column in titled} <= switches
+        assert not titled or titled[0].title in rows
+        assert metric.own_table or titled
+        if metric.drawn and metric.columns:
+            assert metric.name in figures
+            assert REPORT.caption(metric.name).text == metric.caption
+
+
+def test_the_records_of_measures() -> None:
+    keys = {"model": "m", "stack": "encoder", "layer": [0, 0, 1], "head": [0, 1, 0]}
+    heads = pd.DataFrame({**keys, "confidence": [0.1, 0.4, 0.7], "confidence_all": 1.0, "entropy_norm": float("nan")})
+    (record,) = measure_records(heads, registered_declarations())
+    assert record == {
+        "model": "m",
+        "stack": "encoder",
+        "measure": "confidence",
+        "unit": "mean largest weight",
+        "mean": pytest.approx(0.4),
+        "lowest": 0.1,
+        "highest": 0.7,
+        "head": "encoder.1.0",
+    }
+
+
+def test_what_is_not_said_is_taken_from_the_docstring() -> None:
+    declaration = MetricDeclaration.of(Sharpness)
+    assert (declaration.title, declaration.heading) == ("Sharpness of attention", "Sharpness of attention")
+    assert declaration.caption == "sharpness: Mean sum of squared attention weights."
+    assert declaration.columns[0].panel == "sharpness"
+    assert MetricDeclaration.of_record(json.loads(json.dumps(declaration.as_record()))) == declaration
+
+
+def test_a_metric_of_ones_own_is_measured_drawn_and_shown_again_later(tmp_path: Path) -> None:
+    options = ClassifyOptions(metrics=(Sharpness(),), similarity="off")
+    place = OutputOptions(tmp_path / "run")
+    request = ClassifyRequest(corpus_options=CorpusOptions(limit=5), frequency="none", options=options, place=place)
+    result = run_classify(request)
+    heads = result.tables["heads"]
+    assert heads["sharpness"].between(0, 1).all()
+    assert list(heads).index("sharpness") > list(heads).index("roles")
+    assert (tmp_path / "run/figures/sharpness.png").exists()
+    recorded = read_recorded(tmp_path / "run", "run")
+    assert "metrics" not in recorded.record["arguments"]
+    assert [own["name"] for own in recorded.record["metrics"]] == ["sharpness"]
+    assert "sharpness" in {series.key for series in head_facts(recorded).series}
+    assert "sharpness" in {name for name, figure in REPORT.figures(recorded) if figure is not None}
+    assert "sharpness" in {row[2].text for row in measures([recorded]).rows}

@@ -1,0 +1,78 @@
+"""Every metric is declared once: what it measures reaches heads.csv, the page, a figure, and has an oracle."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from torch import Tensor
+
+from headlens.attention.sites import Site
+from headlens.metrics.accumulator import Array
+from headlens.metrics.attention_view import CallView
+from headlens.metrics.metric import Metric, MetricColumn, MetricSettings, Sums
+from headlens.metrics.registry import registered_metrics
+
+
+def test_the_order_of_the_columns_is_that_of_the_registry() -> None:
+    names = [metric.name for metric in registered_metrics()]
+    assert names[:5] == ["confidence", "entropy", "positions", "mass", "rare"]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("metric", registered_metrics(), ids=lambda metric: metric.name)
+def test_every_metric_has_words_and_an_oracle(metric: type[Metric]) -> None:
+    for column in metric.columns:
+        assert column.about.endswith("."), column.name
+        assert column.unit
+    file = Path(inspect.getfile(metric)).name
+    assert (Path(__file__).parent / f"test_{file}").exists(), f"tests/metrics/test_{file} checks {metric.name}"
+    assert metric.of(MetricSettings(("obj",))).name == metric.name
+
+
+def test_a_metric_that_would_reach_no_table_cannot_be_defined() -> None:
+    with pytest.raises(TypeError, match="The metric lost reaches no table: declare its columns, or own_table = True"):
+
+        class Lost(Metric):
+            name: ClassVar[str] = "lost"
+
+            def measure(self, view: CallView) -> Mapping[str, Tensor]:
+                raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Made(Metric):
+    """Computes what it is told to."""
+
+    computed: tuple[str, ...]
+    name: ClassVar[str] = "made"
+    columns: ClassVar[tuple[MetricColumn, ...]] = (MetricColumn("one", "A number.", "one", interval=True),)
+
+    def measure(self, view: CallView) -> Mapping[str, Tensor]:
+        raise NotImplementedError
+
+    def compute(self, sums: Sums) -> Mapping[str, Array]:
+        return dict.fromkeys(self.computed, sums["n"])
+
+
+@pytest.mark.parametrize(
+    ("computed", "named"),
+    [
+        (("one",), "one_ci_high, one_ci_low"),
+        (("one", "one_ci_low", "one_ci_high", "two"), "two"),
+        (("three",), "three"),
+    ],
+)
+def test_what_is_computed_is_what_is_declared(computed: tuple[str, ...], named: str) -> None:
+    site = Site("encoder", 0, 2, "attention")
+    with pytest.raises(ValueError, match=f"The metric made does not compute the columns that it declares: .*{named}"):
+        Made(computed).head_table({site: {"n": np.zeros(2)}})
+    whole = Made(("one", "one_ci_low", "one_ci_high")).head_table({site: {"n": np.zeros(2)}})
+    assert whole is not None
+    assert len(whole.rows) == 2
+    assert Made(("one",)).head_table({}) is None
