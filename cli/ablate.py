@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from headlens.analyses.ablate.options import AblateRequest
+from headlens.analyses.ablate.options import COMMAND, AblateRequest
 
 from .command import command
 from .screen import Screen
 
 
-@command("Analyses", AblateRequest)
+@command(COMMAND, "Analyses")
 def ablate(request: AblateRequest, screen: Screen) -> None:
     """Tell what every attention head is worth: a task without each of them, and with many pruned.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from headlens.analyses.attend.options import AttendRequest
+from headlens.analyses.attend.options import COMMAND, AttendRequest
 
 from .command import command
 from .screen import Screen
 
 
-@command("Analyses", AttendRequest)
+@command(COMMAND, "Analyses")
 def attend(request: AttendRequest, screen: Screen) -> None:
     """Draw the attention maps of given sentences: a figure per layer, or one head large.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from headlens.analyses.classify.options import ClassifyRequest
+from headlens.analyses.classify.options import COMMAND, ClassifyRequest
 
 from .command import command
 from .screen import Screen
 
 
-@command("Analyses", ClassifyRequest)
+@command(COMMAND, "Analyses")
 def classify(request: ClassifyRequest, screen: Screen) -> None:
     """Tell what every attention head does: confidence, positions, syntax, rare words; and name its role.
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from headlens.options import OUTPUT, DeclaredOption, build, declared_options, without_none
+from headlens.options import OUTPUT, CommandOptions, DeclaredOption, without_none
 
 from .config import load_config, load_run
 from .process_rank import rank
@@ -20,7 +20,6 @@ from .process_rank import rank
 if TYPE_CHECKING:
     from .screen import Screen
 
-Make = Callable[[Mapping[str, Any]], Any]
 Plan = Callable[[Any, "Screen", Path | None], None]
 
 
@@ -43,23 +42,21 @@ COMMANDS: dict[str, Command] = {}
 
 
 def command(
-    panel: str, *requests: type, make: Make | None = None, plan: Plan | None = None, plans: bool = True
+    declared: CommandOptions, panel: str, *, plan: Plan | None = None, plans: bool = True
 ) -> Callable[[Callable[[Any, Screen], None]], Callable[..., None]]:
     """Returns a decorator that makes a command of a function of a request and the screen.
 
     Args:
+        declared: its options.
         panel: the group of commands that it stands in.
-        requests: classes whose options are those of the command.
-        make: makes the request of their values; without it the first class is built.
         plan: shows what would be done with `--dry-run`; without it the plan of the request.
         plans: whether there is `--dry-run`.
     """
     terminal = [name for name in inspect.signature(_terminal).parameters if plans or name != "dry_run"]
 
     def made(function: Callable[[Any, Screen], None]) -> Callable[..., None]:
-        flat = with_options(function, *requests, make=make, plan=plan, terminal=terminal)
-        name = function.__name__.replace("_", "-")
-        COMMANDS[name] = Command(name, panel, flat)
+        flat = with_options(function, declared, plan=plan, terminal=terminal)
+        COMMANDS[declared.name] = Command(declared.name, panel, flat)
         return flat
 
     return made
@@ -67,17 +64,16 @@ def command(
 
 def with_options(
     function: Callable[[Any, Screen], None],
-    *requests: type,
-    make: Make | None = None,
+    declared: CommandOptions,
+    *,
     plan: Plan | None = None,
     terminal: Collection[str] = (),
 ) -> Callable[..., None]:
-    """Returns a function for Typer whose parameters are the options of requests, see `command`.
+    """Returns a function for Typer whose parameters are the options of a command, see `command`.
 
     Args:
         function: what the request and the screen are given to.
-        requests: classes whose options it has.
-        make: makes the request of their values; without it the first class is built.
+        declared: the options.
         plan: shows what would be done with `--dry-run`.
         terminal: names of the options of the terminal that it has.
     """
@@ -86,13 +82,13 @@ def with_options(
     def flat(**values: Any) -> None:
         screen = _screen(values)
         resumed, dry_run = values.pop("resume", None), values.pop("dry_run", False)
-        request = (make or _built(requests[0]))(_placed(values, resumed))
+        request = declared.request(_placed(values, resumed))
         if dry_run:
             (plan or _show_plan)(request, screen, resumed)
         else:
             function(request, screen)
 
-    parameters = [*map(_parameter, declared_options(*requests).values()), *_of_terminal(terminal)]
+    parameters = [*map(_parameter, declared.options.values()), *_of_terminal(terminal)]
     # The command line knows arguments by their place: these come first.
     parameters.sort(key=lambda p: not isinstance(p.annotation.__metadata__[0], typer.models.ArgumentInfo))
     flat.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -104,10 +100,6 @@ def _show_plan(request: Any, screen: Screen, resumed: Path | None) -> None:
     from .plan import show_plan
 
     show_plan(request, screen, resumed)
-
-
-def _built(request: type) -> Make:
-    return getattr(request, "from_options", None) or (lambda values: build(request, values))
 
 
 def _placed(values: Mapping[str, Any], resumed: Path | None) -> dict[str, Any]:

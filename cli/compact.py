@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from headlens.analyses.compact.options import CompactRequest
+from headlens.analyses.compact.options import COMMAND, CompactRequest
 
 from .command import command
 from .screen import Screen
 
 
-@command("Models", CompactRequest)
+@command(COMMAND, "Models")
 def compact(request: CompactRequest, screen: Screen) -> None:
     """Cut attention heads out of a model: a smaller and faster checkpoint that computes what the masked model does.
 

@@ -33,7 +33,7 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
     file, _, step = str(path).rpartition(".toml:")
     path = Path(f"{file}.toml") if file else path
     if not path.exists():
-        from .recipe import packaged
+        from headlens.analyses.reproduce.paper_recipe import packaged
 
         path = packaged(path.stem) or path
     try:
@@ -50,7 +50,7 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
 
 def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> dict[str, Any]:
     """The options of a step of a recipe, see `headlens reproduce`."""
-    from .recipe import Step
+    from headlens.analyses.reproduce.paper_recipe import Step
 
     found = [step for step in map(Step.of, steps) if step.command == command]
     chosen = [step for step in found if name in (None, step.name)]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from headlens.analyses.masks.options import MasksRequest
+from headlens.analyses.masks.options import COMMAND, MasksRequest
 
 from .command import command
 from .screen import Screen
 
 
-@command("Analyses", MasksRequest)
+@command(COMMAND, "Analyses")
 def masks(request: MasksRequest, screen: Screen) -> None:
     """Count and draw fixed attention patterns, write them as mask files, and with --task train models under them.
 

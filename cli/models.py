@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from headlens.models.model_options import ModelOptions
-from headlens.options import DEMO, MODEL_NAME, option
+from headlens.options import DEMO, MODEL_NAME, CommandOptions, option
 
 from .command import with_options
 from .screen import Screen
@@ -65,4 +65,4 @@ def check(request: CheckRequest, screen: Screen) -> None:
     screen.finish(found.as_json(), [], f"headlens classify {request.model}")
 
 
-app.command()(with_options(check, CheckRequest, terminal=["json"]))
+app.command()(with_options(check, CommandOptions("check", (CheckRequest,), ""), terminal=["json"]))

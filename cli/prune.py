@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from headlens.analyses.prune.options import PruneRequest
+from headlens.analyses.prune.options import COMMAND, PruneRequest
 
 from .command import command
 from .screen import Screen
 
 
-@command("Models", PruneRequest)
+@command(COMMAND, "Models")
 def prune(request: PruneRequest, screen: Screen) -> None:
     """Prune heads by gates that are learned: train a model on until the heads it can go without are closed.
 

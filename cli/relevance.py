@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from headlens.analyses.relevance.options import RelevanceRequest
+from headlens.analyses.relevance.options import COMMAND, RelevanceRequest
 
 from .command import command
 from .screen import Screen
 
 
-@command("Analyses", RelevanceRequest)
+@command(COMMAND, "Analyses")
 def relevance(request: RelevanceRequest, screen: Screen) -> None:
     """Tell what every attention head contributes to the output, by layer-wise relevance propagation.
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from headlens.analyses.report.options import ReportRequest
+from headlens.analyses.report.options import COMMAND, ReportRequest
 
 from .command import command
 from .screen import Screen
 
 
-@command("Results", ReportRequest, plans=False)
+@command(COMMAND, "Results", plans=False)
 def report(request: ReportRequest, screen: Screen) -> None:
     """Draw the figures of runs again from their tables, and write one self-contained page, report.html.
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from headlens.analyses.sparsefinder.options import SparsefinderRequest
+from headlens.analyses.sparsefinder.options import COMMAND, SparsefinderRequest
 
 from .command import command
 from .screen import Screen
 
 
-@command("Analyses", SparsefinderRequest)
+@command(COMMAND, "Analyses")
 def sparsefinder(request: SparsefinderRequest, screen: Screen) -> None:
     """Predict which attention weights of an entmax model will be zero, and measure what that is worth.
 

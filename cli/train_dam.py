@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 
-from headlens.analyses.dam.options import DamRequest
+from headlens.analyses.dam.options import COMMAND, DamRequest
 
 from .command import command
 from .screen import Screen
 
 
-@command("Models", DamRequest)
+@command(COMMAND, "Models")
 def train_dam(request: DamRequest, screen: Screen) -> None:
     """Learn which positions attention needs: train a model together with masks, and see how sparse they can be.
 

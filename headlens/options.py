@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
+from difflib import get_close_matches
 from functools import cache
+from importlib import import_module
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -125,6 +127,65 @@ class DeclaredOption:
         ):
             bounds = f"at least {low}" if high is None else f"from {low} to {high}"
             raise OptionError(f"{self.flag} {value} is out of range.", f"Give {bounds}.")
+
+
+@dataclass(frozen=True)
+class CommandOptions:
+    """A command of headlens: its options, and what does the work.
+
+    `COMMAND` in `options.py` of every analysis is one.
+
+    Args:
+        name: as it is typed.
+        requests: classes whose options it has.
+        run: the function of a request and a reporter, in `recipe.py` beside the options.
+        make: makes the request of the values of options; without it the first class is built.
+    """
+
+    name: str
+    requests: tuple[type, ...]
+    run: str
+    make: Callable[[Mapping[str, Any]], Any] | None = None
+
+    @property
+    def options(self) -> dict[str, DeclaredOption]:
+        """The options by name."""
+        return declared_options(*self.requests)
+
+    def request(self, values: Mapping[str, Any]) -> Any:
+        """Returns the request for the values of options by name, as `build` does.
+
+        Raises:
+            OptionError: for a value that cannot be meant.
+        """
+        return self.make(values) if self.make is not None else build(self.requests[0], values)
+
+    def named(self, values: Mapping[str, Any], source: str) -> dict[str, Any]:
+        """Returns values under the names of options as Python writes them.
+
+        Args:
+            values: by name of option, with dashes or underscores.
+            source: where they come from, for the message.
+
+        Raises:
+            OptionError: if there is no option of a name.
+        """
+        named = {name.replace("-", "_"): value for name, value in values.items()}
+        for name in named:
+            if name not in self.options:
+                close = get_close_matches(name, self.options, n=1)
+                hint = (
+                    f"Did you mean {close[0].replace('_', '-')}?"
+                    if close
+                    else f"headlens {self.name} --help lists all."
+                )
+                raise OptionError(f"{source}: there is no option {name.replace('_', '-')!r} of {self.name}.", hint)
+        return named
+
+    def execute(self, request: Any, reporter: Any = None) -> Any:
+        """Does what a request asks for, and returns what the recipe of the command returns."""
+        package = self.requests[0].__module__.rpartition(".")[0]
+        return getattr(import_module(f"{package}.recipe"), self.run)(request, reporter)
 
 
 def declared_options(*requests: type) -> dict[str, DeclaredOption]:

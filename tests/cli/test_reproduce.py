@@ -16,7 +16,7 @@ from headlens.analyses.planning import counted as known
 from headlens.analyses.planning import model_sizes as models
 from headlens.analyses.planning import plan as plan_module
 from headlens.analyses.planning.speed import Speed
-from headlens_cli.recipe import PaperRecipe, read_recipe, recipe_names
+from headlens.analyses.reproduce.paper_recipe import PaperRecipe, read_recipe, recipe_names
 
 from .conftest import Headlens
 

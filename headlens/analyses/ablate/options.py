@@ -17,6 +17,7 @@ from headlens.options import (
     SEED,
     STATISTICS,
     TASK,
+    CommandOptions,
     names,
     option,
     share,
@@ -136,3 +137,6 @@ class AblateRequest:
     def __post_init__(self) -> None:
         if not 1 <= len(self.models) <= 2:
             raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
+
+
+COMMAND = CommandOptions("ablate", (AblateRequest,), "run_ablate")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
-from headlens.options import CORPUS, DEMO, LEVEL, MODEL_NAME, STATISTICS, Level, StackName, option
+from headlens.options import CORPUS, DEMO, LEVEL, MODEL_NAME, STATISTICS, CommandOptions, Level, StackName, option
 from headlens.runs.mask_options import MaskOptions
 from headlens.runs.output_options import OutputOptions
 
@@ -71,3 +71,6 @@ class AttendRequest:
 def _span(numbers: set[int]) -> str:
     """What can be chosen: `0 to 11`, or `0, 2, 3` where heads were cut out."""
     return f"0 to {max(numbers)}" if len(numbers) == max(numbers) + 1 else ", ".join(map(str, sorted(numbers)))
+
+
+COMMAND = CommandOptions("attend", (AttendRequest,), "run_attend")

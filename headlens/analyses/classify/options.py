@@ -28,6 +28,7 @@ from headlens.options import (
     ROLES,
     SEED,
     STATISTICS,
+    CommandOptions,
     Level,
     amount,
     names,
@@ -140,3 +141,6 @@ class ClassifyRequest:
     def __post_init__(self) -> None:
         if not 1 <= len(self.models) <= 2:
             raise OptionError(f"{len(self.models)} models were given.", "Give one model, or two to compare.")
+
+
+COMMAND = CommandOptions("classify", (ClassifyRequest,), "run_classify")

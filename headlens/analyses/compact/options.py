@@ -15,6 +15,7 @@ from headlens.options import (
     MODEL_NAME,
     OUTPUT,
     STATISTICS,
+    CommandOptions,
     names,
     option,
 )
@@ -69,3 +70,6 @@ class CompactRequest:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "where", names(",".join(self.where)))
+
+
+COMMAND = CommandOptions("compact", (CompactRequest,), "run_compact")

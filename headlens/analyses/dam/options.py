@@ -16,6 +16,7 @@ from headlens.options import (
     TRAINED_MODEL,
     TRAINING,
     VOCABULARY,
+    CommandOptions,
     numbers,
     option,
 )
@@ -144,3 +145,6 @@ class DamRequest:
         if learning.freeze is not None:
             return learning
         return replace(learning, freeze=("all",) if self.lesson.embedded else ())
+
+
+COMMAND = CommandOptions("train-dam", (DamRequest,), "run_dam")

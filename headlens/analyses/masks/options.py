@@ -14,6 +14,7 @@ from headlens.options import (
     DEMO,
     FIGURES,
     MASK,
+    CommandOptions,
     DeclaredOption,
     Option,
     build,
@@ -313,3 +314,6 @@ def parse_grid(text: str) -> tuple[str, ...]:
 def each_once(texts: Sequence[str]) -> list[str]:
     """Returns each pattern once, as it was written first."""
     return list(dict.fromkeys(text.strip() for text in texts))
+
+
+COMMAND = CommandOptions("masks", (MasksRequest,), "run_masks", MasksRequest.from_options)

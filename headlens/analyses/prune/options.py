@@ -18,6 +18,7 @@ from headlens.options import (
     MODEL_NAME,
     OUTPUT,
     ROLES,
+    CommandOptions,
     StackName,
     names_or_none,
     numbers,
@@ -203,3 +204,6 @@ class PruneRequest:
         if self.gates.freeze is not None:
             return self.gates
         return replace(self.gates, freeze=("all",) if self.lesson.embedded else ())
+
+
+COMMAND = CommandOptions("prune", (PruneRequest,), "run_prune")

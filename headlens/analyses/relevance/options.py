@@ -17,6 +17,7 @@ from headlens.options import (
     MODEL_NAME,
     RELEVANCE,
     SEED,
+    CommandOptions,
     names_or_none,
     option,
 )
@@ -91,3 +92,6 @@ def check_rules(name: str, rules: tuple[str, ...]) -> None:
     for rule in rules:
         if rule not in RULES:
             raise OptionError(f"{name} {rule} is no rule.", f"Rules: {', '.join(RULES)}.")
+
+
+COMMAND = CommandOptions("relevance", (RelevanceRequest,), "run_relevance")

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from headlens.errors import OptionError
-from headlens.options import OUTPUT, DeclaredOption, Option, names, option
+from headlens.options import OUTPUT, CommandOptions, DeclaredOption, Option, names, option
 from headlens.runs.output_options import OutputOptions
 
 
@@ -70,3 +70,6 @@ class ReportRequest:
     def formats(self) -> tuple[str, ...]:
         """With PNG."""
         return tuple(dict.fromkeys(("png", *self.format)))
+
+
+COMMAND = CommandOptions("report", (ReportRequest,), "run_report")

@@ -24,6 +24,7 @@ from headlens.options import (
     MODEL_NAME,
     SEED,
     TASK,
+    CommandOptions,
     names,
     numbers,
     option,
@@ -269,3 +270,6 @@ class SparsefinderRequest:
     def counted_clusters(self) -> int:
         """In how many clusters parts of speech are counted."""
         return self.clusters or min(self.grid.groups, key=lambda count: abs(count - _CLUSTERS))
+
+
+COMMAND = CommandOptions("sparsefinder", (SparsefinderRequest,), "run_sparsefinder")

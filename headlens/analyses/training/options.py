@@ -26,6 +26,7 @@ from headlens.options import (
     TRAINED_MODEL,
     TRAINING,
     VOCABULARY,
+    CommandOptions,
     DeclaredOption,
     Option,
     build,
@@ -247,3 +248,6 @@ class TrainingSetOptions:
         """How the corpus of `mlm` and `translation` is read."""
         data = self.data
         return CorpusOptions(data.target, self.column, self.target_column, self.split, data.limit, offline)
+
+
+COMMAND = CommandOptions("train", (TrainRequest, FineTuneRequest), "run_training", train_request)
