@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 from torch import Tensor
 
 import headlens
@@ -27,7 +28,7 @@ class FirstWord(headlens.Metric):
         real = view.queries.real[:, None]
         return {"mass": to_first.masked_fill(~real, 0).sum((0, 2), dtype=view.sums_dtype), "n": real.sum()}
 
-    def compute(self, sums: Mapping[str, headlens.Array]) -> Mapping[str, headlens.Array]:
+    def compute(self, sums: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
         """From the sums over the corpus to a column."""
         return {"to_first_word": sums["mass"] / sums["n"]}
 

@@ -22,6 +22,20 @@ if TYPE_CHECKING:
     from headlens.analyses.relevance.lrp.relevance_session import RelevanceSession
     from headlens.analyses.relevance.options import RelevanceOptions
     from headlens.analyses.training.training_set import TrainingSet
+    from headlens.api import (
+        ablate,
+        attend,
+        classify,
+        compact,
+        masks,
+        prune,
+        relevance,
+        report,
+        reproduce,
+        sparsefinder,
+        train,
+        train_dam,
+    )
     from headlens.attention.attach_edit import attach_edit
     from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
     from headlens.attention.session import AttentionSession
@@ -35,9 +49,11 @@ if TYPE_CHECKING:
     from headlens.interventions.compacting import compact_model
     from headlens.interventions.gates import HeadGates
     from headlens.interventions.stochastic_gates import StochasticGates
-    from headlens.metrics.metric import Metric, Statistics
+    from headlens.metrics.attention_view import CallView
+    from headlens.metrics.metric import Metric, MetricColumn, Statistics
     from headlens.models.loading import LoadedModel, load
     from headlens.models.model_options import ModelOptions
+    from headlens.result import Result
     from headlens.tasks.evaluation import evaluate
     from headlens.tasks.open_task import open_task
 
@@ -70,6 +86,20 @@ _HOMES = {
     "analyses.relevance.lrp.relevance_session": ("RelevanceSession",),
     "analyses.relevance.options": ("RelevanceOptions",),
     "analyses.training.training_set": ("TrainingSet",),
+    "api": (
+        "ablate",
+        "attend",
+        "classify",
+        "compact",
+        "masks",
+        "prune",
+        "relevance",
+        "report",
+        "reproduce",
+        "sparsefinder",
+        "train",
+        "train_dam",
+    ),
     "attention.attach_edit": ("attach_edit",),
     "attention.contract": (
         "AttentionCall",
@@ -101,8 +131,10 @@ _HOMES = {
     "interventions.compacting": ("compact_model",),
     "interventions.gates": ("HeadGates",),
     "interventions.stochastic_gates": ("StochasticGates",),
+    "metrics.attention_view": ("CallView",),
     "metrics.metric": (
         "Metric",
+        "MetricColumn",
         "Statistics",
     ),
     "models.loading": (
@@ -110,6 +142,7 @@ _HOMES = {
         "load",
     ),
     "models.model_options": ("ModelOptions",),
+    "result": ("Result",),
     "tasks.evaluation": ("evaluate",),
     "tasks.open_task": ("open_task",),
 }
@@ -123,6 +156,7 @@ __all__ = [
     "AttentionSession",
     "BatchTokens",
     "CallContext",
+    "CallView",
     "Classification",
     "ClassifyOptions",
     "Corpus",
@@ -138,11 +172,13 @@ __all__ = [
     "LoadedModel",
     "MaskEdit",
     "Metric",
+    "MetricColumn",
     "ModelOptions",
     "Observer",
     "Pruned",
     "RelevanceOptions",
     "RelevanceSession",
+    "Result",
     "Sentence",
     "Site",
     "Statistics",
@@ -151,18 +187,30 @@ __all__ = [
     "Tokens",
     "TrainingSet",
     "Word",
+    "ablate",
     "ablate_heads",
     "attach_edit",
+    "attend",
     "check_model",
+    "classify",
     "classify_heads",
     "collect_attention",
+    "compact",
     "compact_model",
     "evaluate",
     "find_sites",
     "head_relevance",
     "load",
+    "masks",
     "open_corpus",
     "open_task",
+    "prune",
+    "relevance",
+    "report",
+    "reproduce",
+    "sparsefinder",
+    "train",
+    "train_dam",
     "train_gates",
 ]
 

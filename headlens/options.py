@@ -188,6 +188,23 @@ class CommandOptions:
         return getattr(import_module(f"{package}.recipe"), self.run)(request, reporter)
 
 
+class Given(str):
+    """The name of a model or corpus that Python gives itself, in the place of one that is loaded by its name.
+
+    Args:
+        name: what messages, tables and run.json call it.
+        value: the loaded model, or the corpus.
+    """
+
+    value: Any
+
+    def __new__(cls, name: str, value: Any) -> Given:
+        """Makes the name, which is text like any other, with what it stands for."""
+        given = super().__new__(cls, name)
+        given.value = value
+        return given
+
+
 def declared_options(*requests: type) -> dict[str, DeclaredOption]:
     """Returns the options of requests by name: their fields, and those of the dataclasses in them.
 

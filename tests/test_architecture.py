@@ -13,7 +13,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 # From top to bottom; a file imports from its own folder and from the layers below.
 LAYERS = [
-    {"headlens_cli"},
+    {"headlens_cli", "api"},
+    {"result"},
     {"analyses"},
     {"pages"},
     {"runs", "training", "tasks", "plots"},

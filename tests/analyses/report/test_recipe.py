@@ -22,8 +22,8 @@ from headlens.runs.lock import LOCK_NAME
 from headlens.runs.output_options import OutputOptions
 from headlens.runs.progress import SilentReporter
 
-FIGURES = ["functions", "confidence", "positions", "offsets", "best_heads"]
-FIGURES += ["syntax", "rare", "mass", "entropy", "similarity"]
+FIGURES = ["functions", "confidence", "entropy", "rare", "positions", "mass", "offsets", "best_heads"]
+FIGURES += ["syntax", "similarity"]
 
 
 def report(*runs: Path, **place: Any) -> recipe.ReportRun:

@@ -1,0 +1,344 @@
+"""One function for every command: what `headlens NAME` does, from Python, with the command's options and defaults.
+
+    result = headlens.classify("bert-base-uncased", "en_ewt-ud-test.conllu", relations="nsubj,obj")
+    result.tables["heads"]; result.plot("confidence"); result.save("runs/bert")
+
+A model is a name, a folder, a transformers model with its tokenizer, `(model, tokenizer)`, or a `LoadedModel`. Options
+are called as on the command line, with underscores; `out` is a run folder that is kept and can be resumed.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING
+from functools import wraps
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from headlens.analyses.ablate.options import COMMAND as ABLATE
+from headlens.analyses.attend.options import COMMAND as ATTEND
+from headlens.analyses.attend.report import attend_figures
+from headlens.analyses.classify.options import COMMAND as CLASSIFY
+from headlens.analyses.compact.options import COMMAND as COMPACT
+from headlens.analyses.dam.options import COMMAND as TRAIN_DAM
+from headlens.analyses.masks.options import COMMAND as MASKS
+from headlens.analyses.prune.options import COMMAND as PRUNE
+from headlens.analyses.relevance.options import COMMAND as RELEVANCE
+from headlens.analyses.report.options import COMMAND as REPORT
+from headlens.analyses.reproduce.options import COMMAND as REPRODUCE
+from headlens.analyses.sparsefinder.options import COMMAND as SPARSEFINDER
+from headlens.analyses.training.options import COMMAND as TRAIN
+from headlens.models.loading import LoadedModel
+from headlens.options import DEMO, CommandOptions, Given
+from headlens.result import Result
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from headlens.corpora.sentence import Corpus
+    from headlens.metrics.metric import Metric
+
+    Model = str | Path | LoadedModel | tuple[PreTrainedModel, PreTrainedTokenizerBase]
+
+F = TypeVar("F", bound=Callable[..., Result])
+# Beside the options: what the command line alone needs.
+_HIDDEN = ("show",)
+
+
+def _documented(command: CommandOptions) -> Callable[[F], F]:
+    """Returns a decorator that gives a function the signature and the arguments of a command in words."""
+
+    def documented(function: F) -> F:
+        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        names = {p.name for p in own} | {"models", *_HIDDEN}
+        options = [option for name, option in command.options.items() if name not in names]
+        keywords = [
+            inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=o.hint)
+            for o in options
+            if o.default is not MISSING
+        ]
+
+        @wraps(function)
+        def checked(*args: Any, **options: Any) -> Any:
+            return function(*args, **options)
+
+        signature = inspect.signature(function).replace(parameters=[*own, *keywords])
+        checked.__signature__ = signature  # type: ignore[attr-defined]
+        lines = [f"    {o.name}: {o.option.help}" for o in options]
+        checked.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Options:", *lines])
+        return cast("F", checked)
+
+    return documented
+
+
+@_documented(CLASSIFY)
+def classify(
+    model: Model | Sequence[Model] = DEMO,
+    corpus: str | Path | Corpus = DEMO,
+    *,
+    metrics: Sequence[Metric] = (),
+    **options: Any,
+) -> Result:
+    """Tells what every attention head does: confidence, positions, syntax, rare words; and names its role.
+
+    Args:
+        model: one model, or a list of two that are compared.
+        corpus: sentences: `demo`, a file, `hub:NAME`, or a `Corpus`.
+        metrics: metrics of your own, which are measured beside the others.
+        options: those of `headlens classify`.
+
+    Returns:
+        Tables `heads`, `positions`, and as far as the corpus allows `syntax`, `rare`, `similarity`, `relevance`.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    models = tuple(map(_model, model)) if isinstance(model, list) else (_model(cast("Model", model)),)
+    return _run(CLASSIFY, {"models": models, "corpus": _corpus(corpus), "metrics": tuple(metrics), **options})
+
+
+@_documented(RELEVANCE)
+def relevance(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: Any) -> Result:
+    """Tells what every attention head contributes to the output, by layer-wise relevance propagation.
+
+    Args:
+        model: the model.
+        corpus: sentences, or pairs.
+        options: those of `headlens relevance`.
+
+    Returns:
+        Tables `relevance`, and `correlations` where several rules are compared.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    return _run(RELEVANCE, {"model": _model(model), "corpus": _corpus(corpus), **options})
+
+
+@_documented(ABLATE)
+def ablate(model: Model | Sequence[Model] = DEMO, task: str = "paraphrase", **options: Any) -> Result:
+    """Tells what every attention head is worth: a task without each of them, and with many pruned.
+
+    Args:
+        model: one model, or a list of two that are compared.
+        task: the name of a task.
+        options: those of `headlens ablate`.
+
+    Returns:
+        Tables `ablation`, `examples`, and `pruning` where heads were pruned.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    models = tuple(map(_model, model)) if isinstance(model, list) else (_model(cast("Model", model)),)
+    return _run(ABLATE, {"models": models, "task": task, **options})
+
+
+@_documented(ATTEND)
+def attend(model: Model = DEMO, text: str | Sequence[str] = (), **options: Any) -> Result:
+    """Runs given sentences and draws their attention maps: a figure per layer, or one head large.
+
+    Args:
+        model: the model.
+        text: one sentence or several; an example where there is none.
+        options: those of `headlens attend`.
+
+    Returns:
+        No table; the maps lie in the folder of the result as `attention.safetensors`, and are its figures.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    texts = (text,) if isinstance(text, str) else tuple(text)
+    return _run(ATTEND, {"model": _model(model), "text": texts or None, **options}, attend_figures)
+
+
+@_documented(MASKS)
+def masks(model: Model = DEMO, task: str | None = None, **options: Any) -> Result:
+    """Counts and draws fixed attention patterns, and with a task trains models under them.
+
+    Args:
+        model: what is trained under the masks; the model itself stays as it is.
+        task: the name of a task; None trains nothing.
+        options: those of `headlens masks`.
+
+    Returns:
+        Tables `sparsity`, and `masks` and others of what was trained.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    given = DEMO if task is None and model == DEMO else _model(model, copied=True)
+    return _run(MASKS, {"model": given, "task": task, **options})
+
+
+@_documented(SPARSEFINDER)
+def sparsefinder(model: Model = DEMO, corpus: str | Path | Corpus = DEMO, **options: Any) -> Result:
+    """Predicts which attention weights of an entmax model will be zero, and measures what that is worth.
+
+    Args:
+        model: the model; it stays as it is.
+        corpus: sentences, of which a part is held out.
+        options: those of `headlens sparsefinder`.
+
+    Returns:
+        Tables `pareto`, `areas`, `heads`, `clusters` and others.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    return _run(SPARSEFINDER, {"model": _model(model, copied=True), "corpus": _corpus(corpus), **options})
+
+
+@_documented(PRUNE)
+def prune(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Result:
+    """Prunes heads by gates that are learned: trains a model on until the heads it can go without are closed.
+
+    Args:
+        model: a trained model; it stays as it is.
+        task: the name of a task.
+        options: those of `headlens prune`.
+
+    Returns:
+        Tables `gates`, `sweep`, `log` and others; pruned models lie in the folder of the result.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    return _run(PRUNE, {"model": _model(model, copied=True), "task": task, **options})
+
+
+@_documented(COMPACT)
+def compact(model: Model = DEMO, heads: Sequence[str] | str = (), **options: Any) -> Result:
+    """Cuts attention heads out of a model: a smaller and faster checkpoint that computes what the masked model does.
+
+    Args:
+        model: the model; it stays as it is.
+        heads: by name, such as `encoder.3.1`.
+        options: those of `headlens compact`.
+
+    Returns:
+        Table `compact`; the checkpoint lies in the folder of the result.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    return _run(COMPACT, {"model": _model(model, copied=True), "heads": heads, **options})
+
+
+@_documented(TRAIN)
+def train(model: Model = DEMO, task: str = "mlm", **options: Any) -> Result:
+    """Trains a model: a task from its examples, masked tokens of text, or translation.
+
+    Args:
+        model: a checkpoint to go on from, or `new:NAME` for random weights; a given model stays as it is.
+        task: the name of a task.
+        options: those of `headlens train`.
+
+    Returns:
+        Tables `log`, `evaluations`, `metrics`; the checkpoint lies in `model` in the folder of the result.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    return _run(TRAIN, {"model": _model(model, copied=True), "task": task, **options})
+
+
+@_documented(TRAIN_DAM)
+def train_dam(model: Model = DEMO, task: str = "paraphrase", **options: Any) -> Result:
+    """Learns which positions attention needs: trains a model together with masks, and sees how sparse they can be.
+
+    Args:
+        model: a checkpoint, or `new:NAME` for random weights; a given model stays as it is.
+        task: the name of a task.
+        options: those of `headlens train-dam`.
+
+    Returns:
+        Tables `sparsity`, `positions`, `sweep` and others; masks lie in the folder of the result.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    return _run(TRAIN_DAM, {"model": _model(model, copied=True), "task": task, **options})
+
+
+@_documented(REPORT)
+def report(*runs: str | Path | Result, **options: Any) -> Result:
+    """Draws the figures of runs again from their tables, and writes one self-contained page, `report.html`.
+
+    Args:
+        runs: run folders, or results; several are shown side by side.
+        options: those of `headlens report`.
+
+    Returns:
+        The folder with the page; without `out` that of a single run is its own.
+
+    Raises:
+        InputError: if a run cannot be read or drawn.
+    """
+    folders = tuple(run.folder if isinstance(run, Result) else Path(run) for run in runs)
+    request = REPORT.request({"runs": folders, **_named(REPORT, options)})
+    return Result("report", REPORT.execute(request), parts=runs)
+
+
+@_documented(REPRODUCE)
+def reproduce(paper: str, **options: Any) -> Result:
+    """Runs the setting of a paper, command by command, and sets our numbers beside the published ones.
+
+    Args:
+        paper: the name of a recipe, such as `voita2019`, or a TOML file.
+        options: those of `headlens reproduce`.
+
+    Returns:
+        Table `comparison`; the steps' runs lie in the folder of the result.
+
+    Raises:
+        InputError: whatever is wrong with the recipe.
+        HeadlensError: if a step fails.
+    """
+    return _run(REPRODUCE, {"paper": paper, **options})
+
+
+def _run(command: CommandOptions, values: Mapping[str, Any], draw: Any = None) -> Result:
+    """Runs a command in the folder that is asked for, or in one that is there as long as its result."""
+    named = _named(command, values)
+    folder = None
+    if named.get("out") is None:
+        folder = Path(mkdtemp(prefix=f"headlens-{command.name}-"))
+        # Figures are drawn when they are asked for.
+        named = {"figures": False, **named} if "figures" in command.options else named
+        named |= {"out": folder / "run"}
+    run = command.execute(command.request(named))
+    return Result(command.name, run, folder, draw)
+
+
+def _named(command: CommandOptions, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of options, of which all are known.
+
+    Raises:
+        OptionError: for a name that is none of the command's.
+    """
+    more = {"metrics", "resume"}
+    known = command.named({n: v for n, v in values.items() if n not in more}, f"headlens.{command.name}")
+    return known | {name: value for name, value in values.items() if name in more}
+
+
+def _model(model: Model, *, copied: bool = False) -> str:
+    """A model as options name it; one that the command would change is copied."""
+    if isinstance(model, str | Path):
+        return str(model)
+    if isinstance(model, LoadedModel):
+        loaded = model
+    else:
+        network, tokenizer = model
+        loaded = LoadedModel(network.name_or_path or type(network).__name__, network.eval(), tokenizer, None)
+    if copied:
+        loaded = LoadedModel(loaded.name, copy.deepcopy(loaded.model), loaded.tokenizer, loaded.revision)
+    return Given(loaded.name, loaded)
+
+
+def _corpus(corpus: str | Path | Corpus) -> str:
+    return str(corpus) if isinstance(corpus, str | Path) else Given(corpus.name, corpus)

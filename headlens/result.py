@@ -1,0 +1,154 @@
+"""What the functions of `headlens` return: tables, notes, figures, and a run folder that can be kept."""
+
+from __future__ import annotations
+
+import base64
+import io
+import shutil
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from markupsafe import escape
+from matplotlib.figure import Figure
+
+from headlens.analyses.report.registry import report_of
+from headlens.errors import OptionError, OutputError
+from headlens.pages.command_report import CommandReport
+from headlens.plots.export import Animation
+from headlens.runs.folder import RunFolder
+from headlens.runs.reading import RecordedRun, read_recorded
+
+
+class Result:
+    """The result of a command.
+
+    Args:
+        command: its name.
+        run: what its recipe returned: folder, notes, summary and, where they are at hand, tables.
+        temporary: a folder that goes with the result; `save` keeps what is in it.
+        draw: draws the figures of the run; None for those of its report.
+        parts: other results that are to stay as long as this one.
+
+    Attributes:
+        command: the name of the command.
+        folder: the run folder, as the command line writes it.
+        notes: what the reader of the numbers should know.
+        summary: the result in short, as `--json` prints it.
+    """
+
+    def __init__(
+        self,
+        command: str,
+        run: Any,
+        temporary: Path | None = None,
+        draw: Callable[[RecordedRun], Iterator[tuple[str, Figure | Animation | None]]] | None = None,
+        parts: Sequence[Any] = (),
+    ) -> None:
+        self.command = command
+        self.folder: Path = run.folder
+        self.notes: list[str] = list(run.notes)
+        self.summary: dict[str, Any] = run.summary()
+        self._tables: Mapping[str, pd.DataFrame] | None = getattr(run, "tables", None)
+        if temporary is not None:
+            weakref.finalize(self, shutil.rmtree, temporary, ignore_errors=True)
+        self._draw = draw or self._report.figures
+        self._parts = parts
+
+    @cached_property
+    def tables(self) -> Mapping[str, pd.DataFrame]:
+        """The tables by name, as the command writes them to CSV files."""
+        return self._recorded.tables if self._tables is None else dict(self._tables)
+
+    @cached_property
+    def findings(self) -> list[str]:
+        """What the run found, in a few sentences with their intervals."""
+        return self._report.findings(self._recorded)
+
+    @cached_property
+    def figures(self) -> dict[str, Figure]:
+        """The figures by name, drawn from the tables when they are first asked for; animations are left out."""
+        return {name: figure for name, figure in self._drawn() if isinstance(figure, Figure)}
+
+    def plot(self, name: str | None = None) -> Figure:
+        """Returns a figure by name; without one the main figure.
+
+        Raises:
+            OptionError: if there is no such figure, or none at all.
+        """
+        for known, figure in self._drawn():
+            if isinstance(figure, Figure) and name in (None, known):
+                return figure
+        names = ", ".join(self.figures)
+        raise OptionError(
+            f"{self.command} has no figure {name!r}." if name else f"{self.command} has no figure.",
+            f"There are {names}." if names else "Look at its tables.",
+        )
+
+    def save(self, folder: str | Path, *, overwrite: bool = False, figures: bool = True) -> Path:
+        """Writes the run folder, as the command line does: tables, figures, run.json, and models or masks if any.
+
+        Args:
+            folder: where.
+            overwrite: whether a run that is there is replaced.
+            figures: whether figures are drawn.
+
+        Raises:
+            OutputError: if the folder holds something else, or cannot be written.
+        """
+        place = Path(folder)
+        if place.resolve() == self.folder.resolve():
+            return place
+        model = str(self._recorded.record.get("model"))
+        with RunFolder.create(place, command=self.command, model=model, overwrite=overwrite):
+            pass
+        try:
+            shutil.copytree(self.folder, place, dirs_exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"{place} cannot be written: {error}.", "Name another folder.") from error
+        if figures and not self._recorded.pictures:
+            with RunFolder.reopen(place) as run:
+                for name, figure in self._drawn():
+                    run.figure(name, figure)
+        return place
+
+    def __repr__(self) -> str:
+        """The command, its models, its tables and what it found first."""
+        tables = ", ".join(f"{name} ({len(table)} rows)" for name, table in self.tables.items())
+        lines = [f"headlens {self.command} of {', '.join(self._recorded.models)}: {tables or 'no table'}"]
+        return "\n".join([*lines, *(f"  {text}" for text in self.findings[:3])])
+
+    def _repr_html_(self) -> str:
+        """The result in a notebook: what was found, what to know, and the main figure."""
+        found = "".join(f"<li>{escape(text)}</li>" for text in self.findings)
+        notes = "".join(f"<li>{escape(text)}</li>" for text in self.notes)
+        title = escape(f"headlens {self.command} of {', '.join(self._recorded.models)}")
+        tables = escape(", ".join(f"{name} ({len(table)})" for name, table in self.tables.items()))
+        parts = [f"<h4>{title}</h4>", f"<ul>{found}</ul>" if found else "", f"<p>Tables: {tables}</p>"]
+        parts += [f"<details><summary>Notes</summary><ul>{notes}</ul></details>" if notes else ""]
+        main = next((figure for _, figure in self._drawn() if isinstance(figure, Figure)), None)
+        if main is not None:
+            picture = io.BytesIO()
+            main.savefig(picture, format="png", dpi=110)
+            data = base64.b64encode(picture.getvalue()).decode("ascii")
+            parts.append(f'<img alt="{title}" src="data:image/png;base64,{data}" style="max-width: 100%">')
+        return "".join(parts)
+
+    @property
+    def _report(self) -> CommandReport:
+        return report_of(self.command)
+
+    @cached_property
+    def _recorded(self) -> RecordedRun:
+        return read_recorded(self.folder, self.folder.name)
+
+    def _drawn(self) -> Iterator[tuple[str, Figure | Animation]]:
+        if "figures" in self.__dict__:
+            yield from self.figures.items()
+            return
+        for name, figure in self._draw(self._recorded):
+            if figure is not None:
+                yield name, figure

@@ -1,0 +1,160 @@
+"""The functions of `headlens`, one for every command: the same numbers, defaults and files as the command line."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import pkgutil
+import subprocess
+import sys
+from dataclasses import MISSING
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from matplotlib.figure import Figure
+from saved import build, save
+
+import headlens
+from headlens.analyses.commands import commands
+from headlens.errors import OptionError, OutputError
+from headlens.options import CommandOptions
+
+FUNCTIONS = {name.replace("-", "_"): command for name, command in commands().items()}
+
+
+@pytest.fixture(scope="module")
+def classified() -> headlens.Result:
+    return headlens.classify(limit=20, similarity="off")
+
+
+def test_every_command_has_a_function() -> None:
+    assert {name for name in FUNCTIONS if callable(getattr(headlens, name, None))} == set(FUNCTIONS)
+
+
+def test_no_folder_bears_the_name_of_a_function() -> None:
+    # Importing it would put a module in the place of the function.
+    assert not {module.name for module in pkgutil.iter_modules(headlens.__path__)} & set(headlens.__all__)
+
+
+@pytest.mark.parametrize(("name", "command"), FUNCTIONS.items())
+def test_options_and_defaults_are_those_of_the_command(name: str, command: CommandOptions) -> None:
+    function = getattr(headlens, name)
+    parameters = inspect.signature(function).parameters
+    for option in command.options.values():
+        if option.name in {"show", "models", "runs", "paper"} or option.default is MISSING:
+            continue
+        assert option.name in parameters, option.name
+        if option.name not in {"heads", "text"}:
+            assert parameters[option.name].default == option.default, option.name
+        assert f"{option.name}: " in function.__doc__
+
+
+def test_the_result_of_classify(classified: headlens.Result, tmp_path: Path) -> None:
+    assert list(classified.tables) == ["heads", "positions", "rare", "syntax"]
+    assert repr(classified).startswith("headlens classify of MiniLM-L6: heads (72 rows), positions (1368 rows)")
+    assert classified.findings
+    assert classified.summary["roles"]
+    assert isinstance(classified.plot(), Figure)
+    assert isinstance(classified.plot("confidence"), Figure)
+    assert {"functions", "confidence", "offsets"} <= set(classified.figures)
+    assert classified.plot("confidence") is classified.figures["confidence"]
+    with pytest.raises(OptionError, match=r"classify has no figure 'confidense'\.\nThere are functions, confidence"):
+        classified.plot("confidense")
+    page = classified._repr_html_()
+    assert '<img alt="headlens classify of MiniLM-L6" src="data:image/png;base64,' in page
+    folder = classified.save(tmp_path / "kept")
+    assert (folder / "figures" / "functions.svg").exists()
+    record = json.loads((folder / "run.json").read_text())
+    assert (record["status"], record["command"]) == ("finished", "classify")
+    assert "figures/functions.png" in record["files"]
+    written = pd.read_csv(folder / "heads.csv")
+    pd.testing.assert_series_equal(written["confidence"], classified.tables["heads"]["confidence"], rtol=1e-12)
+    with pytest.raises(OutputError, match="kept"):
+        classified.save(folder)
+    assert classified.save(folder, overwrite=True, figures=False) == folder
+    assert not list((folder / "figures").glob("*"))
+
+
+def test_the_function_gives_the_numbers_of_the_command(classified: headlens.Result, tmp_path: Path) -> None:
+    words = ["classify", "--limit", "20", "--similarity", "off", "--out", str(tmp_path / "run"), "--no-figures"]
+    subprocess.run([sys.executable, "-m", "headlens_cli", *words], check=True, capture_output=True)
+    typed = pd.read_csv(tmp_path / "run" / "heads.csv")
+    pd.testing.assert_frame_equal(typed, pd.read_csv(classified.folder / "heads.csv"))
+
+
+def test_a_folder_is_kept_and_another_disappears(tmp_path: Path) -> None:
+    kept = headlens.classify(limit=3, similarity="off", out=tmp_path / "run")
+    assert kept.folder == tmp_path / "run"
+    assert (tmp_path / "run" / "figures").is_dir()
+    assert kept.save(tmp_path / "run") == tmp_path / "run"
+    passing = headlens.attend(text="The cat sleeps.", layer=1)
+    place = passing.folder
+    assert list(passing.figures) == ["sentence1_encoder_layer1"]
+    del passing
+    assert not place.exists()
+
+
+def test_a_model_is_a_name_a_folder_a_pair_or_loaded(
+    tmp_path: Path, wordpiece_tokenizer: Any, classified: headlens.Result
+) -> None:
+    loaded = headlens.load("demo")
+    pair = headlens.classify((loaded.model, loaded.tokenizer), limit=20, similarity="off")
+    same = headlens.classify(loaded, headlens.open_corpus("demo"), limit=20, similarity="off")
+    for result in (pair, same):
+        numbers = [own.tables["heads"].drop(columns="model") for own in (result, classified)]
+        pd.testing.assert_frame_equal(*numbers)
+    folder = save(build("BertModel", len(wordpiece_tokenizer)), tmp_path / "tiny", wordpiece_tokenizer)
+    two = headlens.classify([loaded, folder], limit=3, similarity="off")
+    assert list(two.tables["heads"]["model"].unique()) == ["MiniLM-L6", "tiny"]
+
+
+def test_a_given_model_stays_as_it_is(tmp_path: Path) -> None:
+    loaded = headlens.load("demo")
+    before = headlens.load("demo").weight_hash
+    result = headlens.compact(loaded, ["encoder.0.0"], limit=4, rounds=2)
+    assert list(result.tables) == ["compact"]
+    assert (result.folder / "model.safetensors").exists()
+    fresh = headlens.LoadedModel(loaded.name, loaded.model, loaded.tokenizer, None)
+    assert fresh.weight_hash == before
+    assert sum(p.numel() for p in fresh.model.parameters()) == headlens.load("demo").n_parameters
+    assert headlens.masks(pattern=["star"], length=16).tables["sparsity"]["pattern"].eq("star").all()
+
+
+def test_options_are_refused_as_on_the_command_line() -> None:
+    with pytest.raises(OptionError, match=r"headlens\.classify: there is no option 'limt' of classify\.\nDid you mean"):
+        headlens.classify(limt=3)
+    with pytest.raises(OptionError, match=r"--similarity 'some' is none\.\nChoose one of sample, all, off"):
+        headlens.classify(similarity="some")
+    with pytest.raises(OptionError, match=r"--seeds is about models that are trained under masks"):
+        headlens.masks(seeds=2)
+
+
+def test_a_report_of_results(classified: headlens.Result, tmp_path: Path) -> None:
+    page = headlens.report(classified, out=tmp_path / "page")
+    assert (page.folder / "report.html").exists()
+    assert "Functions of attention heads" in (page.folder / "report.html").read_text()
+
+
+def test_lists_are_given_as_text_or_as_sequences() -> None:
+    typed = headlens.classify(limit=10, relations="nsubj,obj", similarity="off")
+    listed = headlens.classify(limit=10, relations=["nsubj", "obj"], similarity="off")
+    pd.testing.assert_frame_equal(typed.tables["syntax"], listed.tables["syntax"])
+
+
+@pytest.mark.slow
+def test_longer_commands_give_results_too() -> None:
+    assert {"ablation", "examples"} <= set(headlens.ablate(limit=4).tables)
+    assert {"relevance"} <= set(headlens.relevance(limit=4, replicates=10).tables)
+    pruned = headlens.prune(steps=2, lambdas=[0.1])
+    assert {"gates", "sweep"} <= set(pruned.tables)
+    assert isinstance(pruned.plot(), Figure)
+    learned = headlens.train_dam(steps=2, lambdas=[0.01])
+    assert {"sparsity", "sweep"} <= set(learned.tables)
+    trained = headlens.train(steps=2, limit=20)
+    assert "log" in trained.tables
+    assert headlens.classify(trained.folder / "model", limit=3).tables["heads"].shape[0] == 72
+    found = headlens.sparsefinder(limit=20, epochs=1, windows="0,3", groups="2,4", thresholds="1", task="none")
+    assert {"pareto", "areas"} <= set(found.tables)
+    assert isinstance(found.plot(), Figure)
