@@ -1,0 +1,37 @@
+"""The pages of the reference are those that the declarations in the code give."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+from headlens.analyses.commands import commands
+from headlens.metrics.registry import registered_metrics
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def maker() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("make_reference", ROOT / "docs" / "make_reference.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_pages_are_as_they_are_made() -> None:
+    for path, text in maker().pages():
+        assert path.read_text(encoding="utf-8") == text, "run: python docs/make_reference.py"
+
+
+def test_every_option_and_every_column_is_documented() -> None:
+    options, columns = ((ROOT / "docs" / "reference" / name).read_text() for name in ("options.md", "columns.md"))
+    for name, command in commands().items():
+        section = options.split(f"\n## {name}\n")[1].split("\n## ")[0]
+        for own in command.options.values():
+            assert (own.option.metavar or own.flag) in section if own.option.argument else own.flag in section, own.name
+    for metric in registered_metrics():
+        for column in metric.columns:
+            assert f"`{column.name}`" in columns
