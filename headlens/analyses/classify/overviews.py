@@ -8,9 +8,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.classify.best_heads import FEWEST
 from headlens.analyses.classify.measures import declarations_of, measure_records
-from headlens.analyses.classify.syntax_figure import best_heads, verdicts
+from headlens.analyses.classify.syntax_figure import FEWEST, best_heads, verdicts
 from headlens.heads import Head
 from headlens.pages.page_tables import Cell, Interval, PageTable, number_text, page_table, run_label, tables_of
 from headlens.plots.head_grid import by_model_and_stack, float_column

@@ -8,7 +8,6 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.analyses.classify.before_after import roles_before_after
-from headlens.analyses.classify.best_heads import FEWEST, best_heads_table
 from headlens.analyses.classify.head_cards import classify_findings, classify_heads
 from headlens.analyses.classify.mass_bars import mass_bars
 from headlens.analyses.classify.measures import MetricDeclaration, declarations_of, registered_declarations
@@ -16,7 +15,7 @@ from headlens.analyses.classify.overviews import best_rows, fewest, measures, ro
 from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
 from headlens.analyses.classify.role_map import function_map
 from headlens.analyses.classify.similarity_figure import similarity_map
-from headlens.analyses.classify.syntax_figure import DIRECTIONS, syntactic_map
+from headlens.analyses.classify.syntax_figure import DIRECTIONS, FEWEST, best_heads_figure, syntactic_map
 from headlens.analyses.classify.tables import head_columns
 from headlens.analyses.relevance.overviews import top_heads
 from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
@@ -66,7 +65,7 @@ def classify_figures(
 
 
 def _syntax(syntax: pd.DataFrame, min_instances: int) -> Figures:
-    yield "best_heads", best_heads_table(syntax, min_instances)
+    yield "best_heads", best_heads_figure(syntax, min_instances)
     models = list(syntax.groupby("model", sort=False))
     for number, (_, rows) in enumerate(models, 1):
         yield "syntax" if len(models) == 1 else f"syntax_{number}", syntactic_map(rows)
@@ -129,9 +128,10 @@ _CAPTIONS = {
     ),
     "best_heads": Caption(
         "Best head of every relation",
-        "The most accurate head of every dependency relation and direction, in per cent, beside the accuracy of always "
-        "choosing the commonest word offset. The interval is that of the head alone and does not know that the head "
-        "was the best of many.",
+        "The accuracy of the most accurate head of every dependency relation and direction with its 95 % interval "
+        "(dot, line), ↑ from dependent to head and ↓ from head to dependent, beside that of always choosing the commonest word offset (grey dot). A star: above the offset "
+        "after correction for all heads, relations and directions; a dagger: too few instances to call a head "
+        "syntactic. The interval is that of the head alone and does not know that the head was the best of many.",
     ),
     "syntax": Caption(
         "Syntactic heads",

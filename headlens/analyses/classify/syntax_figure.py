@@ -1,4 +1,4 @@
-"""Which heads follow which dependency relation: maps and the table of best heads."""
+"""Which heads follow which dependency relation: maps, and the best head of each."""
 
 from __future__ import annotations
 
@@ -19,9 +19,12 @@ from headlens.plots.head_grid import (
     panel,
     scatter_grid,
 )
-from headlens.plots.style import DIVERGING
+from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
+from headlens.plots.role_colours import ARROWS
+from headlens.plots.style import BLUE, DIVERGING, FAINT
 
 DIRECTIONS = ("dep->head", "head->dep")
+FEWEST = 30  # the default of --min-instances
 Marks = npt.NDArray[np.bool_]
 
 
@@ -76,6 +79,36 @@ def best_heads(syntax: pd.DataFrame) -> pd.DataFrame:
     columns = ["model", "relation", "direction", "stack", "layer", "head", "n", "accuracy", "ci_low"]
     columns += ["ci_high", "baseline", "significant", "syntactic"]
     return scored.loc[groups.idxmax(), columns].reset_index(drop=True)
+
+
+def best_heads_figure(syntax: pd.DataFrame, min_instances: int = FEWEST) -> Figure | None:
+    """The best head of every relation and direction with its interval, beside the best fixed offset; a panel a model.
+
+    After Voita et al. (2019), table 2.
+
+    Args:
+        syntax: rows of `syntax.csv`, of one model or several.
+        min_instances: relations with fewer instances are marked by a dagger: they give no head a role.
+
+    Returns:
+        The figure, or None when no head was scored.
+    """
+    panels = []
+    for model, best in best_heads(syntax).groupby("model", sort=False):
+        stars = np.where(is_marked(best["significant"]), "*", "")
+        daggers = np.where(float_column(best, "n") < min_instances, "†", "")
+        names = [
+            f"{row.relation} {ARROWS[str(row.direction)]} {row.stack}.{row.layer}.{row.head}{star}{dagger}"
+            for row, star, dagger in zip(best.itertuples(), stars, daggers, strict=True)
+        ]
+        accuracy = best.rename(columns={"accuracy": "value"})
+        offset = best.assign(value=best["baseline"], ci_low=np.nan, ci_high=np.nan)
+        groups = [
+            PointGroup("best head, 95 % interval", BLUE, names, accuracy),
+            PointGroup("best fixed offset", FAINT, names, offset),
+        ]
+        panels.append(PointPanel("accuracy", names, groups, accuracy.iloc[:0], "", str(model)))
+    return point_rows("Best head of every dependency relation", panels) if panels else None
 
 
 def verdicts(best: pd.DataFrame, min_instances: int) -> list[str]:

@@ -8,9 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from headlens.analyses.classify.best_heads import best_heads_table
-from headlens.analyses.classify.syntax_figure import best_heads, is_marked, syntactic_map
-from headlens.plots.style import FAINT
+from headlens.analyses.classify.syntax_figure import best_heads, best_heads_figure, is_marked, syntactic_map
 
 Make = Callable[..., pd.DataFrame]
 
@@ -92,57 +90,57 @@ def test_truth_values_from_a_file_or_from_memory() -> None:
     assert is_marked(column).tolist() == [True] * 5 + [False] * 5
 
 
-def test_the_table_reads_as_in_the_paper(make_syntax: Make) -> None:
-    frame = make_syntax(relations="obj").assign(accuracy=0.2, significant=False)
+def rows_of(figure: Figure | None, panel: int = 0) -> list[str]:
+    assert figure is not None
+    return [label.get_text() for label in figure.axes[panel].get_yticklabels()]
+
+
+def test_the_best_heads_stand_beside_the_best_offset(make_syntax: Make) -> None:
+    frame = make_syntax(relations="obj").assign(accuracy=0.2, significant=False, baseline=0.1)
     chosen = (frame["layer"] == 2) & (frame["head"] == 5) & (frame["direction"] == "head->dep")
     columns = ["accuracy", "baseline", "ci_low", "ci_high", "significant"]
     frame.loc[chosen, columns] = [0.812, 0.381, 0.79, 0.83, True]
-    found = words(best_heads_table(frame))
-    for word in ("obj", "head->dep", "dep->head", "81* / 38", "encoder.2.5", "812", "79–83", "demo"):
-        assert word in found
-    assert not any("*" in w for w in found if w.startswith("20"))
+    figure = best_heads_figure(frame)
+    names = rows_of(figure)
+    assert names[1] == "obj ↓ encoder.2.5*"
+    assert names[0].startswith("obj ↑ encoder.")
+    assert "*" not in names[0]
+    assert figure is not None
+    (axes,) = figure.axes
+    drawn = {line.get_label(): line.get_xdata() for line in axes.lines}
+    np.testing.assert_allclose(drawn["best head, 95 % interval"], [0.2, 0.812])
+    np.testing.assert_allclose(drawn["best fixed offset"], [0.1, 0.381])
 
 
 def test_relations_with_too_few_instances_are_marked(make_syntax: Make) -> None:
     frame = make_syntax(relations="nsubj vocative")
-    few = frame["relation"] == "vocative"
-    frame.loc[few, "n"] = 29
-    figure = best_heads_table(frame)
-    found = words(figure)
-    assert found.count("29†") == 2
-    assert found.count("812") == 2
-    assert "fewer than 30 instances" in found[-1].replace("\n", " ")
-    assert figure is not None
-    marked = {t.get_position()[1] for t in figure.texts if t.get_text() == "29†"}
-    faint = {t.get_position()[1] for t in figure.texts if t.get_color() == FAINT}
-    assert faint == marked
-    assert not [w for w in words(best_heads_table(frame, min_instances=29)) if "†" in w or "dagger" in w]
+    frame.loc[frame["relation"] == "vocative", "n"] = 29
+    marked = [name for name in rows_of(best_heads_figure(frame)) if "†" in name]
+    assert len(marked) == 2
+    assert all(name.startswith("vocative") for name in marked)
+    assert not [name for name in rows_of(best_heads_figure(frame, min_instances=29)) if "†" in name]
 
 
-def test_two_models_have_columns_of_their_own(make_syntax: Make) -> None:
+def test_two_models_have_panels_of_their_own(make_syntax: Make) -> None:
     second = make_syntax("two")
-    frame = pd.concat([make_syntax("one"), second[second["relation"] == "obj"]])
-    figure = best_heads_table(frame)
-    found = words(figure)
-    assert found.count("best / baseline") == 2
-    assert found.count("obj") == 2
-    # one relation is missing in the second model: its cells stay empty
-    assert sum(w.startswith("encoder.") for w in found) == 4 + 2
+    figure = best_heads_figure(pd.concat([make_syntax("one"), second[second["relation"] == "obj"]]))
     assert figure is not None
+    assert [axes.get_title() for axes in figure.axes] == ["one", "two"]
+    assert (len(rows_of(figure)), len(rows_of(figure, 1))) == (4, 2)
     assert fits_a_page(figure)
 
 
-def test_no_scores_no_table(make_syntax: Make) -> None:
-    assert best_heads_table(make_syntax().assign(accuracy=np.nan)) is None
+def test_no_scores_no_figure(make_syntax: Make) -> None:
+    assert best_heads_figure(make_syntax().assign(accuracy=np.nan)) is None
     assert best_heads(make_syntax().iloc[:0]).empty
 
 
-def test_nothing_in_the_table_leaves_the_figure(make_syntax: Make) -> None:
+def test_nothing_leaves_the_figure(make_syntax: Make) -> None:
     model = "an-organisation-with-a-name/a-model-with-a-name-that-does-not-end"
-    figure = best_heads_table(make_syntax(model, {"encoder": [16] * 24}, relations="nsubj:pass $x"))
+    figure = best_heads_figure(make_syntax(model, {"encoder": [16] * 24}, relations="nsubj:pass $x"))
     assert figure is not None
     edge = figure.bbox.width
-    for text in figure.texts:
+    for text in [*figure.texts, *figure.axes[0].get_yticklabels(), figure.axes[0].title]:
         box = text.get_window_extent()
         assert box.x0 >= 0
         assert box.x1 <= edge

@@ -17,9 +17,9 @@ from matplotlib.transforms import Bbox
 from tiers import rest_slow
 
 from headlens.analyses.ablate.report import ablation_figures
-from headlens.analyses.classify.best_heads import best_heads_table
 from headlens.analyses.classify.report import classify_figures
 from headlens.analyses.classify.role_map import function_map
+from headlens.analyses.classify.syntax_figure import syntactic_map
 from headlens.analyses.masks.report import mask_figures
 from headlens.analyses.prune.report import gate_figures
 from headlens.analyses.sparsefinder.report import GOLD, LOOKS, sparsefinder_figures
@@ -38,7 +38,7 @@ STRATEGIES = ("ranked", "importance", "importance-steps", "greedy", "beam", "ran
 KINDS: dict[str, set[str]] = {
     "encoder": set(),
     "translation": {"syntax", "similarity"},
-    "two encoders": {"best_heads", "similarity"},
+    "two encoders": {"similarity"},
     "ablate": set(),
     "ablate two": {"side_by_side"},
     "prune": {"gates_encoder", "gates_decoder", "gates_cross"},
@@ -220,8 +220,8 @@ def test_figures_fit_a_column_or_are_known_not_to(drawings: Callable[[str], Draw
 
 def test_what_holds_too_much_for_a_column_is_drawn_as_for_a_page(make_heads: Make, make_syntax: Make) -> None:
     frames = {"wide": make_heads(shapes={"encoder": [80] * 2})}
-    tables = pd.concat([make_syntax(model) for model in ("a", "b")])
-    for draw in (lambda: function_map(frames), lambda: best_heads_table(tables)):
+    tables = make_syntax("a", {"encoder": [80] * 2})
+    for draw in (lambda: function_map(frames), lambda: syntactic_map(tables)):
         full = draw()
         with drawn_for("column"):
             column = draw()
