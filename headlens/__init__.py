@@ -216,11 +216,19 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
+    if name in _HOME_OF:
+        value = getattr(import_module(f"headlens.{_HOME_OF[name]}"), name)
+    elif name.startswith("_") or (command := _command(name)) is None:
         raise AttributeError(f"module 'headlens' has no attribute {name!r}")
-    value = getattr(import_module(f"headlens.{_HOME_OF[name]}"), name)
+    else:
+        value = import_module("headlens.api").function_of(command)
     globals()[name] = value
     return value
+
+
+def _command(name: str) -> Any:
+    """The command of a name; commands that `headlens.api` has no function for get one."""
+    return import_module("headlens.analyses.commands").commands().get(name.replace("_", "-"))
 
 
 def __dir__() -> list[str]:

@@ -302,6 +302,19 @@ def reproduce(paper: str, **options: Any) -> Result:
     return _run(REPRODUCE, {"paper": paper, **options})
 
 
+def function_of(command: CommandOptions) -> Callable[..., Result]:
+    """Returns a function for a command that has none of its own here: its arguments are the command's options."""
+
+    def function(**options: Any) -> Result:
+        given = {"model": _model(options.pop("model"))} if "model" in options else {}
+        given |= {"corpus": _corpus(options.pop("corpus"))} if "corpus" in options else {}
+        return _run(command, {**given, **options})
+
+    function.__name__ = function.__qualname__ = command.name.replace("-", "_")
+    function.__doc__ = f"Does what `headlens {command.name}` does."
+    return _documented(command)(function)
+
+
 def _run(command: CommandOptions, values: Mapping[str, Any], draw: Any = None) -> Result:
     """Runs a command in the folder that is asked for, or in one that is there as long as its result."""
     named = _named(command, values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import json
 import pkgutil
@@ -18,6 +19,7 @@ from saved import build, save
 
 import headlens
 from headlens.analyses.commands import commands
+from headlens.api import function_of
 from headlens.errors import OptionError, OutputError
 from headlens.options import CommandOptions
 
@@ -158,3 +160,16 @@ def test_longer_commands_give_results_too() -> None:
     found = headlens.sparsefinder(limit=20, epochs=1, windows="0,3", groups="2,4", thresholds="1", task="none")
     assert {"pareto", "areas"} <= set(found.tables)
     assert isinstance(found.plot(), Figure)
+
+
+def test_a_command_without_a_function_of_its_own_gets_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    relevance = commands()["relevance"]
+    made = function_of(dataclasses.replace(relevance, name="some-relevance"))
+    assert made.__name__ == "some_relevance"
+    assert "rule: How relevance is passed back" in (made.__doc__ or "")
+    assert inspect.signature(made).parameters["rule"].default == "epsilon"
+    result = function_of(relevance)(model=headlens.load("demo"), limit=3, replicates=5)
+    assert len(result.tables["relevance"])
+    monkeypatch.setitem(commands(), "some-relevance", relevance)
+    assert headlens.some_relevance(limit=3, replicates=5).command == "relevance"
+    monkeypatch.delattr(headlens, "some_relevance")
