@@ -149,7 +149,7 @@ class CommandOptions:
 
     @property
     def options(self) -> dict[str, DeclaredOption]:
-        """The options by name."""
+        """Declared options of the command by name, in the order of its requests."""
         return declared_options(*self.requests)
 
     def request(self, values: Mapping[str, Any]) -> Any:

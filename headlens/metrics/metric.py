@@ -53,7 +53,7 @@ class MetricColumn:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The column, and the ends of its interval."""
+        """Names of the column and, where an interval is measured, of the columns of its ends."""
         return (self.name, f"{self.name}_ci_low", f"{self.name}_ci_high") if self.interval else (self.name,)
 
 

@@ -55,7 +55,7 @@ class Syntax(Metric):
 
     @classmethod
     def of(cls, settings: MetricSettings) -> Self:
-        """Returns the metric for the relations of a run."""
+        """Returns the metric with the relations, the baseline and the treatment of self-attention of a run."""
         return cls(settings.relations, settings.exclude_self, settings.baseline)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:

@@ -54,7 +54,7 @@ class MetricDeclaration:
         return cls(**{**record, "columns": tuple(MetricColumn(**column) for column in record["columns"])})
 
     def as_record(self) -> dict[str, Any]:
-        """Returns the declaration for run.json."""
+        """Returns the declaration as JSON values, as run.json holds that of a metric which is not registered."""
         return asdict(self)
 
     def figure(self, heads: pd.DataFrame) -> Figure | None:

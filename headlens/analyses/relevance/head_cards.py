@@ -14,7 +14,7 @@ from headlens.runs.reading import RecordedRun
 
 
 def relevance_series(relevance: pd.DataFrame) -> list[HeadSeries]:
-    """A series for every rule."""
+    """Returns the shares of relevance by head, a series of the page for every rule."""
     about = "Share of what its layer contributes to the output that was asked about; the shares of a layer add up to 1."
     return [
         HeadSeries(

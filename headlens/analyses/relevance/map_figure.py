@@ -33,5 +33,5 @@ def relevance_map(relevance: pd.DataFrame) -> Figure | None:
 
 
 def relevance_scale(values: Grid) -> Scale:
-    """Colours for shares of relevance."""
+    """Returns a colour scale for shares of the relevance of a layer, from 0 to the largest share."""
     return centred_scale("share of the layer's relevance", values, DIVERGING)

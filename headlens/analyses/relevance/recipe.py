@@ -30,7 +30,7 @@ class RelevanceRun:
     result: HeadRelevances
 
     def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
+        """Returns the run as JSON values: target, most relevant heads, rank correlations, conservation and notes."""
         heads = self.tables["relevance"]
         asked = heads[heads["rule"] == heads["rule"].iloc[0]].nlargest(10, "relevance")
         best = asked[["stack", "layer", "head", "relevance", "ci_low", "ci_high"]]

@@ -18,7 +18,7 @@ def rules_of_table(relevance: pd.DataFrame) -> list[str]:
 
 
 def of_rule(relevance: pd.DataFrame, rule: str) -> pd.DataFrame:
-    """The rows of one rule."""
+    """Returns the rows of relevance.csv for one rule: share of the layer, interval, signed and raw sums by head."""
     return relevance[relevance["rule"].astype(str) == rule]
 
 

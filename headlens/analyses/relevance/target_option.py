@@ -117,7 +117,7 @@ def _mask_id(loaded: LoadedModel) -> int:
 
 
 def _class_names(loaded: LoadedModel) -> list[str]:
-    """Labels by number."""
+    """Returns the class labels of a classifier by their number in the logits."""
     labels = getattr(loaded.model.config, "id2label", None) or {}
     if not _classifies(loaded):
         raise OptionError(

@@ -111,7 +111,7 @@ class _Meter:
         self.parts: list[Tensor] = []
 
     def scale(self, relevance: Tensor | None) -> Tensor | None:
-        """The sum of all parts, at the magnitude of all parts."""
+        """Returns the summed relevance of all readers, rescaled to the sum of the magnitudes of their parts."""
         if relevance is None:  # one of several outputs that nobody read
             return None
         total = relevance.abs().sum()
@@ -121,17 +121,17 @@ class _Meter:
 
 
 class Branch(torch.autograd.Function):
-    """One reader of a number."""
+    """Identity whose backward pass notes the magnitude of the relevance that one reader of a tensor sends back."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, meter: _Meter) -> Tensor:
-        """The number."""
+        """Returns a view of the tensor, any shape, for one of the operations that read it."""
         ctx.meter = meter
         return x.view_as(x)
 
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, None]:
-        """Tells its magnitude."""
+        """Notes the sum of absolute relevance of this reader, and passes the relevance on unchanged."""
         ctx.meter.parts.append(relevance.abs().sum())
         return relevance, None
 

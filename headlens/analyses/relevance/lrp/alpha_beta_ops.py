@@ -20,11 +20,11 @@ _CHUNK = 1 << 24
 
 
 class SameRelevance(torch.autograd.Function):
-    """y = f(x), number by number: R_x = R_y."""
+    """Elementwise function y = f(x), whose input receives the relevance of its output: R_x = R_y."""
 
     @staticmethod
     def forward(_ctx: Any, x: Tensor, function: Function) -> Tensor:
-        """`function(x)`."""
+        """Returns `function(x)`, which has the shape of x."""
         y: Tensor = function(x)
         if y.shape != x.shape:
             raise LookupError("a constant of another shape")
@@ -32,23 +32,23 @@ class SameRelevance(torch.autograd.Function):
 
     @staticmethod
     def backward(_ctx: Any, relevance: Tensor) -> tuple[Tensor, None]:
-        """As it is."""
+        """Returns the relevance of the output unchanged, as that of the input."""
         return relevance, None
 
 
 class HalfRelevance(torch.autograd.Function):
-    """x · y of two activations."""
+    """Product x · y of two activations, each of which receives half of the relevance."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, function: Function) -> Tensor:
-        """The product."""
+        """Returns the product of both activations, of their broadcast shape."""
         ctx.shapes = x.shape, y.shape
         product: Tensor = function(x, y)
         return product
 
     @staticmethod
     def backward(ctx: Any, relevance: Tensor) -> tuple[Tensor, Tensor, None]:
-        """Half each."""
+        """Returns half of the relevance for each factor, summed over axes that were broadcast."""
         half = relevance / 2
         return half.sum_to_size(ctx.shapes[0]), half.sum_to_size(ctx.shapes[1]), None
 
@@ -58,7 +58,7 @@ class ExplicitSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor, function: Function) -> Tensor:
-        """The sum."""
+        """Returns the sum or difference of both activations, and keeps both terms for the backward pass."""
         total: Tensor = function(x, y)
         # Broadcast, and with the sign they have in the sum.
         ctx.save_for_backward(function(x, torch.zeros_like(y)), function(torch.zeros_like(x), y))
@@ -75,11 +75,11 @@ class ExplicitSum(torch.autograd.Function):
 
 
 class ExplicitLinear(torch.autograd.Function):
-    """x W' + b, token by token."""
+    """Linear layer x W' + b under the alpha-beta rule, token by token; the bias is shared among the inputs."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        """A fully connected layer."""
+        """Returns x W' + b; x is (..., inputs), W (outputs, inputs)."""
         ctx.save_for_backward(x)
         ctx.weight, ctx.bias = weight, bias
         return functional.linear(x, weight, bias)

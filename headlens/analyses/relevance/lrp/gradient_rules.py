@@ -112,11 +112,11 @@ class ConstantDeviation(torch.autograd.Function):
 
 
 class Unchanged(torch.autograd.Function):
-    """y = f(x), number by number: R_x = R_y, so that c_x = c_y · y / x."""
+    """Elementwise function y = f(x) whose relevance passes unchanged: R_x = R_y, so that c_x = c_y · y / x."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, function: Function) -> Tensor:
-        """`function(x)`."""
+        """Returns `function(x)`, which has the shape of x."""
         y: Tensor = function(x)
         # At x = 0 nothing passes whatever the ratio; it must only be finite. A NaN in y shows in the outputs.
         ctx.save_for_backward((y / x).nan_to_num_(0.0, 0.0, 0.0))
@@ -133,13 +133,13 @@ class HalfEach(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        """The product."""
+        """Returns the product of both activations, of their broadcast shape."""
         ctx.save_for_backward(x, y)
         return x * y
 
     @staticmethod
     def backward(ctx: Any, ratio: Tensor) -> tuple[Tensor, Tensor]:
-        """Half of the gradient, each."""
+        """Returns half of the gradient of the product for each factor, so that each receives half of the relevance."""
         x, y = ctx.saved_tensors
         half = ratio / 2
         return (half * y).sum_to_size(x.shape), (half * x).sum_to_size(y.shape)

@@ -61,7 +61,7 @@ class HeadRelevance:
 
 @dataclass(frozen=True)
 class _Plan:
-    """How a rule is computed."""
+    """What a relevance rule does in attention, how relevance of heads is read, and the rules of other operations."""
 
     attention: AttentionRule
     reading: Reading
@@ -134,7 +134,7 @@ class RelevanceSession:
 
     @property
     def sites(self) -> list[Site]:
-        """Where the heads are."""
+        """The sites of the attention heads whose relevance is measured."""
         return self._attention.sites
 
     def __enter__(self) -> Self:

@@ -31,7 +31,7 @@ class Target(ABC):
 
     @property
     def label(self) -> str:
-        """What it is called in tables."""
+        """Name of the target in tables, such as `class:1`."""
         return self.name
 
     @abstractmethod
@@ -48,12 +48,12 @@ class Target(ABC):
 
 @dataclass(frozen=True)
 class PredictedClass(Target):
-    """The largest logit of a classifier."""
+    """The largest logit of a classifier: the class that it predicts."""
 
     name: ClassVar[str] = "predicted"
 
     def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
-        """(batch, 1)."""
+        """Returns the largest logit of every row, (batch, 1)."""
         del inputs
         return _class_logits(outputs).amax(dim=-1, keepdim=True)
 
@@ -71,11 +71,11 @@ class GivenClass(Target):
 
     @property
     def label(self) -> str:
-        """`class:1`."""
+        """Name of the target in tables with the number of the class, such as `class:1`."""
         return f"{self.name}:{self.number}"
 
     def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
-        """(batch, 1)."""
+        """Returns the logit of the given class of every row, (batch, 1)."""
         del inputs
         logits = _class_logits(outputs)
         if not 0 <= self.number < logits.shape[1]:
@@ -131,7 +131,7 @@ class SimilarityTarget(Target):
     pooled: ClassVar[bool] = True
 
     def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
-        """(batch, length, d)."""
+        """Returns the halves of the cosine that each token and dimension contributes, (batch, length, d)."""
         shares, unit, length = _pooled(outputs, inputs)
         if len(unit) % 2:
             raise OptionError(f"{len(unit)} rows are no pairs of sentences.", "Give both sentences of every pair.")
@@ -150,7 +150,7 @@ class OwnEmbedding(Target):
     pooled: ClassVar[bool] = True
 
     def parts(self, outputs: Any, inputs: Inputs) -> Tensor:
-        """(batch, length, d)."""
+        """Returns the share of the similarity with itself that each token and dimension has, (batch, length, d)."""
         shares, unit, length = _pooled(outputs, inputs)
         return shares * (unit / length)[:, None, :]
 
