@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> list[Table]:
     """Roles by number of heads, and the best head of every relation and direction beside its baseline."""
-    from headlens.analyses.classify.measures import measure_records, registered_declarations
+    from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
     from headlens.analyses.classify.roles import role_family
     from headlens.analyses.classify.syntax_figure import best_heads, verdicts
     from headlens.pages.console import summary_table

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Literal, get_args, get_origin
 
-from headlens.analyses.classify.measures import MetricDeclaration
+from headlens.analyses.classify.metric_declarations import MetricDeclaration
 from headlens.analyses.commands import commands
-from headlens.metrics.registry import registered_metrics
+from headlens.metrics.metric_registry import registered_metrics
 from headlens.options import DeclaredOption, without_none
 
 FOLDER = Path(__file__).parent / "reference"

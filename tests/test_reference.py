@@ -7,7 +7,7 @@ from pathlib import Path
 from types import ModuleType
 
 from headlens.analyses.commands import commands
-from headlens.metrics.registry import registered_metrics
+from headlens.metrics.metric_registry import registered_metrics
 
 ROOT = Path(__file__).resolve().parents[1]
 

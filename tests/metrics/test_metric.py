@@ -26,8 +26,8 @@ from headlens.attention.sites import find_sites
 from headlens.heads import STACKS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator
 from headlens.metrics.metric import Metric, MetricSettings, Statistics
+from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.rare import RareWords
-from headlens.metrics.registry import registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import Syntax
 from headlens.options import Level

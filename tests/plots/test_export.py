@@ -8,7 +8,7 @@ import pytest
 from matplotlib.figure import Figure
 from PIL import Image
 
-from headlens.analyses.classify.measures import registered_declarations
+from headlens.analyses.classify.metric_declarations import registered_declarations
 from headlens.errors import OptionError, OutputError
 from headlens.plots.export import MOVING_DPI, Animation, write_animation, write_figure
 

@@ -8,7 +8,7 @@ from matplotlib.collections import QuadMesh
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
-from headlens.analyses.classify.measures import registered_declarations
+from headlens.analyses.classify.metric_declarations import registered_declarations
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.heatmaps import head_heatmap
 from headlens.plots.style import MISSING

@@ -26,7 +26,7 @@ from headlens.errors import CorpusError, NoHeadsError, OptionError
 from headlens.heads import HeadTable, Stack
 from headlens.metrics.accumulator import Array
 from headlens.metrics.metric import MetricSettings, Statistics
-from headlens.metrics.registry import registered_metrics
+from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import count_offsets, most_frequent_offsets
 from headlens.models.loading import LoadedModel

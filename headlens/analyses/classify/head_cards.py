@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.attend.stored_maps import read_maps
-from headlens.analyses.classify.measures import declarations_of
+from headlens.analyses.classify.metric_declarations import declarations_of
 from headlens.analyses.classify.syntax_figure import is_marked
 from headlens.analyses.relevance.head_cards import relevance_findings, relevance_series
 from headlens.errors import counted
@@ -24,7 +24,7 @@ _RELATIONS = 6  # lines of a card
 _KEYS = ["model", "stack", "layer", "head"]
 
 
-def classify_heads(run: RecordedRun) -> HeadFacts:
+def classification_facts(run: RecordedRun) -> HeadFacts:
     """Roles, measures, relations, offsets, and attention on a sentence."""
     heads = run.tables["heads"] if "heads" in run.tables else pd.DataFrame(columns=[*_KEYS, "role", "roles"])
     codes = np.array([FAMILIES.index(name) for name in families(heads["role"])], np.float64)

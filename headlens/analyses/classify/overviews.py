@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.classify.measures import declarations_of, measure_records
+from headlens.analyses.classify.metric_declarations import declarations_of, measure_records
 from headlens.analyses.classify.syntax_figure import FEWEST, best_heads, verdicts
 from headlens.heads import Head
 from headlens.pages.page_tables import Cell, Interval, PageTable, number_text, page_table, run_label, tables_of

@@ -12,7 +12,7 @@ import pandas as pd
 from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, label_lists, shown_example
 from headlens.analyses.attend.stored_maps import write_maps
 from headlens.analyses.classify.analysis import Classification, Frequencies, check_relations, classify_heads
-from headlens.analyses.classify.measures import MetricDeclaration, registered_declarations
+from headlens.analyses.classify.metric_declarations import MetricDeclaration, registered_declarations
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.parsing import keep_trees
 from headlens.analyses.classify.report import write_classification

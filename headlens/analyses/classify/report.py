@@ -8,9 +8,9 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.analyses.classify.before_after import roles_before_after
-from headlens.analyses.classify.head_cards import classify_findings, classify_heads
+from headlens.analyses.classify.head_cards import classification_facts, classify_findings
 from headlens.analyses.classify.mass_bars import mass_bars
-from headlens.analyses.classify.measures import MetricDeclaration, declarations_of, registered_declarations
+from headlens.analyses.classify.metric_declarations import MetricDeclaration, declarations_of, registered_declarations
 from headlens.analyses.classify.overviews import best_rows, fewest, measures, role_counts, roles_held
 from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, positional_map
 from headlens.analyses.classify.role_map import function_map
@@ -194,7 +194,7 @@ REPORT = CommandReport(
         "rule_agreement": ("relevance",),
     },
     overviews=_overviews,
-    heads=classify_heads,
+    heads=classification_facts,
     findings=classify_findings,
     first={"similarity": "js_distance"},
 )  # fmt: skip

@@ -8,7 +8,7 @@ from headlens.analyses.classify.options import Thresholds
 from headlens.analyses.classify.roles import label, mark_syntactic
 from headlens.heads import KEY_COLUMNS, HeadTable
 from headlens.metrics.metric import Statistics
-from headlens.metrics.registry import registered_metrics
+from headlens.metrics.metric_registry import registered_metrics
 from headlens.metrics.similarity import HeadSimilarity
 
 

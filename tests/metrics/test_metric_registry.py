@@ -16,7 +16,7 @@ from headlens.attention.sites import Site
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, MetricColumn, MetricSettings, Sums
-from headlens.metrics.registry import registered_metrics
+from headlens.metrics.metric_registry import registered_metrics
 
 
 def test_the_order_of_the_columns_is_that_of_the_registry() -> None:

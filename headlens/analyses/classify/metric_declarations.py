@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 
 from headlens.heads import Head
 from headlens.metrics.metric import Metric, MetricColumn
-from headlens.metrics.registry import registered_metrics
+from headlens.metrics.metric_registry import registered_metrics
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
 from headlens.plots.heatmaps import paired_maps, upper_end

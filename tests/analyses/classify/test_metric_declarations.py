@@ -13,8 +13,8 @@ import pytest
 from made_runs import classify_tables
 from torch import Tensor
 
-from headlens.analyses.classify.head_cards import classify_heads as head_facts
-from headlens.analyses.classify.measures import MetricDeclaration, measure_records, registered_declarations
+from headlens.analyses.classify.head_cards import classification_facts as head_facts
+from headlens.analyses.classify.metric_declarations import MetricDeclaration, measure_records, registered_declarations
 from headlens.analyses.classify.options import ClassifyOptions, ClassifyRequest
 from headlens.analyses.classify.overviews import measures
 from headlens.analyses.classify.recipe import run_classify
@@ -24,7 +24,7 @@ from headlens.corpora.corpus_options import CorpusOptions
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, MetricColumn, Sums
-from headlens.metrics.registry import registered_metrics
+from headlens.metrics.metric_registry import registered_metrics
 from headlens.runs.output_options import OutputOptions
 from headlens.runs.reading import RecordedRun, read_recorded
 
