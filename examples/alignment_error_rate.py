@@ -17,7 +17,6 @@ import pandas as pd
 import torch
 
 import headlens
-from headlens.runs.corpus_reader import CorpusReader
 
 WAYS = {"written": 1, "read": 0}  # steps before that at which a word is read
 
@@ -38,7 +37,7 @@ def main(model: str, *files: str) -> None:
     loaded, counts, skipped = headlens.load(model), defaultdict(lambda: np.zeros(4)), 0
     for source, target, gold in zip(*(Path(f).read_text(encoding="utf-8").splitlines() for f in files), strict=True):
         pair, sure, possible = headlens.Example(words(source), words(target)), links(gold, "-"), links(gold, "-p")
-        sides = CorpusReader.of(loaded, pair).encoder.encode(pair).sides
+        sides = headlens.CorpusReader.of(loaded, pair).encoder.encode(pair).sides
         if any(list(side.unit_of_word) != list(range(side.n_units)) for side in sides):
             skipped += 1  # words that share a token, or have none
             continue

@@ -9,24 +9,13 @@ Without names two random models are made.
 """
 
 import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 import pandas as pd
 
 import headlens
-from headlens.analyses.training.options import TextOptions
-from headlens.analyses.training.text_training import new_model
 
 DRAWS, ENDS = 2000, (0.025, 0.975)
-
-
-def random_model(name: str) -> headlens.LoadedModel:
-    """Six layers of eight heads that have learned nothing, with a vocabulary of the embedded corpus."""
-    with TemporaryDirectory() as folder:
-        made = new_model(name, headlens.open_corpus("demo"), TextOptions(vocabulary=1000), 0, Path(folder))
-    return headlens.LoadedModel(f"random {name}", made.model.eval(), made.tokenizer, None)
 
 
 def resemblance(confidence: np.ndarray) -> np.ndarray:
@@ -38,14 +27,16 @@ def resemblance(confidence: np.ndarray) -> np.ndarray:
 
 def main(*names: str) -> None:
     """Classify the heads of both models; print their mean confidence, and how much neighbouring layers are alike."""
-    models = [headlens.load(name) for name in names] or [random_model(n) for n in ("bert-small", "albert-small")]
+    # One update leaves a model that has learned nothing, with a vocabulary of the embedded corpus.
+    new = {} if names else {name: headlens.train(f"new:{name}", steps=1) for name in ("bert-small", "albert-small")}
+    models = {name: name for name in names} or {name: result.folder / "model" for name, result in new.items()}
     rng, rows, drawn = np.random.default_rng(0), [], []
-    for loaded in models:
-        found = headlens.classify_heads(loaded, headlens.open_corpus(), headlens.ClassifyOptions(similarity="off"))
+    for name, model in models.items():
+        table = headlens.classify(model, similarity="off", frequency="none").tables["heads"]
         for column, separators in (("confidence", "left out"), ("confidence_all", "counted")):
-            heads = found.tables["heads"].rows.pivot_table(index="layer", columns="head", values=column).to_numpy()
+            heads = table.pivot_table(index="layer", columns="head", values=column).to_numpy()
             drawn.append(resemblance(heads[:, rng.integers(heads.shape[1], size=(DRAWS, heads.shape[1]))]))
-            rows.append((loaded.name, separators, heads.mean(), resemblance(heads), *np.quantile(drawn[-1], ENDS)))
+            rows.append((name, separators, heads.mean(), resemblance(heads), *np.quantile(drawn[-1], ENDS)))
     columns = ["model", "[SEP]", "confidence", "correlation", "ci_low", "ci_high"]
     print(pd.DataFrame(rows, columns=columns).to_string(index=False, float_format="{:.3f}".format))
     low, high = np.quantile(drawn[2] - drawn[0], ENDS)

@@ -8,8 +8,7 @@ The first pattern is compared with the others that are named, or with all, in ea
 import sys
 
 import pandas as pd
-
-from headlens.statistics.means import mean_interval
+from scipy import stats
 
 
 def differences(table: pd.DataFrame, first: str, others: list[str]) -> pd.DataFrame:
@@ -27,7 +26,9 @@ def differences(table: pd.DataFrame, first: str, others: list[str]) -> pd.DataFr
         for other in others or [name for name in values if name != first]:
             if other in values:
                 by_seed = (values[first] - values[other]).dropna()
-                rows.append((task, metric, layers, other, len(by_seed), *mean_interval(by_seed)))
+                mean, seeds = by_seed.mean(), len(by_seed)
+                interval = stats.t.interval(0.95, seeds - 1, mean, by_seed.sem())
+                rows.append((task, metric, layers, other, seeds, mean, *interval))
     columns = ["task", "metric", "layers", f"{first} less", "seeds", "difference", "ci_low", "ci_high"]
     return pd.DataFrame(rows, columns=columns)
 

@@ -12,18 +12,14 @@ import sys
 import pandas as pd
 
 import headlens
-from headlens.analyses.ablate.single_heads import paired_comparison
-from headlens.statistics.bootstrap import Draws
-from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.open_task import DataOptions
 
 
 def main(name: str, data: str, *models: str) -> None:
     """Evaluate all models and print a row for each."""
     file, _, target = data.partition(",")
-    task, source = headlens.open_task(name, file, DataOptions(target=target or None))
+    task, source = headlens.open_task(name, file, headlens.DataOptions(target=target or None))
     metric = task.metrics[0]
-    options = EvaluationOptions(replicates=10_000)
+    options = headlens.EvaluationOptions(replicates=10_000)
     found, heads, keys = [], [], []
     for model in models:
         loaded = headlens.load(model)
@@ -32,13 +28,13 @@ def main(name: str, data: str, *models: str) -> None:
         keys = keys or headlens.Examples.of(task, source, loaded).keys
     if any(own.ids != found[0].ids for own in found):
         sys.exit("The models do not read the same examples: some are too long for one of them.")
-    draws = Draws.of(keys, options.replicates)
+    draws = headlens.Draws.of(keys, options.replicates)
     rows = []
     for model, own, left in zip(models, found, heads, strict=True):
         value = own.metrics[metric]
         row = {"model": model, "heads": left, metric: value.value, "ci_low": value.ci_low, "ci_high": value.ci_high}
         if own is not found[0]:
-            paired = paired_comparison(task, metric, own.records, draws).of(found[0].records)
+            paired = headlens.paired_comparison(task, metric, own.records, draws).of(found[0].records)
             row |= {"first_less_this": paired.delta, "low": paired.low, "high": paired.high, "p_value": paired.p_value}
         rows.append(row)
     print(f"{len(found[0].ids)} examples of {source.name}, {metric}")

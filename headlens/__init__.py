@@ -10,7 +10,7 @@ __version__ = "0.2.0.dev0"
 
 if TYPE_CHECKING:
     from headlens.analyses.ablate.options import AblationOptions
-    from headlens.analyses.ablate.single_heads import Ablation, ablate_heads
+    from headlens.analyses.ablate.single_heads import Ablation, ablate_heads, paired_comparison
     from headlens.analyses.ablate.task_examples import Examples
     from headlens.analyses.attend.analysis import collect_attention
     from headlens.analyses.classify.analysis import Classification, classify_heads
@@ -54,14 +54,17 @@ if TYPE_CHECKING:
     from headlens.models.loading import LoadedModel, load
     from headlens.models.model_options import ModelOptions
     from headlens.result import Result
-    from headlens.tasks.evaluation import evaluate
-    from headlens.tasks.open_task import open_task
+    from headlens.runs.corpus_reader import CorpusReader
+    from headlens.statistics.bootstrap import Draws
+    from headlens.tasks.evaluation import EvaluationOptions, evaluate
+    from headlens.tasks.open_task import DataOptions, open_task
 
 _HOMES = {
     "analyses.ablate.options": ("AblationOptions",),
     "analyses.ablate.single_heads": (
         "Ablation",
         "ablate_heads",
+        "paired_comparison",
     ),
     "analyses.ablate.task_examples": ("Examples",),
     "analyses.attend.analysis": ("collect_attention",),
@@ -143,8 +146,16 @@ _HOMES = {
     ),
     "models.model_options": ("ModelOptions",),
     "result": ("Result",),
-    "tasks.evaluation": ("evaluate",),
-    "tasks.open_task": ("open_task",),
+    "runs.corpus_reader": ("CorpusReader",),
+    "statistics.bootstrap": ("Draws",),
+    "tasks.evaluation": (
+        "EvaluationOptions",
+        "evaluate",
+    ),
+    "tasks.open_task": (
+        "DataOptions",
+        "open_task",
+    ),
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names}
 
@@ -160,7 +171,11 @@ __all__ = [
     "Classification",
     "ClassifyOptions",
     "Corpus",
+    "CorpusReader",
+    "DataOptions",
+    "Draws",
     "Edit",
+    "EvaluationOptions",
     "Example",
     "Examples",
     "GateOptions",
@@ -204,6 +219,7 @@ __all__ = [
     "masks",
     "open_corpus",
     "open_task",
+    "paired_comparison",
     "prune",
     "relevance",
     "report",

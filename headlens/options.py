@@ -13,6 +13,7 @@ from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from difflib import get_close_matches
 from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import UnionType
 from typing import Any, ClassVar, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
@@ -105,8 +106,12 @@ class DeclaredOption:
         """
         if given is None:
             return None if self.default is MISSING else self.default
+        kind = without_none(self.hint)
         if self.repeated:
-            return tuple(given) if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+            values = given if isinstance(given, Sequence) and not isinstance(given, str) else (given,)
+            return tuple(map(Path, values)) if get_args(kind)[0] is Path else tuple(values)
+        if kind is Path:
+            return Path(given)
         if self.option.parse is not None:
             try:
                 given = self.option.parse(given)

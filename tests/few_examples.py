@@ -6,5 +6,7 @@ As committed they measure all of it, which takes minutes; that they run does not
 FEW_EXAMPLES = """
 import functools
 import headlens
-headlens.open_task = functools.partial(headlens.open_task, options=headlens.tasks.open_task.DataOptions(limit=60))
+headlens.open_task = functools.partial(headlens.open_task, options=headlens.DataOptions(limit=60))
+for name in ("ablate", "train_dam", "prune"):
+    setattr(headlens, name, functools.partial(getattr(headlens, name), limit=60))
 """.strip()

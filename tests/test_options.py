@@ -142,3 +142,8 @@ def test_lists_are_read_from_text_and_from_sequences() -> None:
 
 def test_gates_begin_where_the_options_say() -> None:
     assert GATE_START == START
+
+
+def test_folders_are_given_as_text_or_as_paths() -> None:
+    assert build(CompactRequest, {"out": "folder", "from_file": "list.txt"}).place.out == Path("folder")
+    assert build(ReportRequest, {"runs": ["a", Path("b")]}).runs == (Path("a"), Path("b"))
