@@ -13,6 +13,7 @@ import pytest
 from torch import Tensor
 
 from headlens.attention.sites import Site
+from headlens.metrics import metric_registry
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, MetricColumn, MetricSettings, Sums
@@ -76,3 +77,44 @@ def test_what_is_computed_is_what_is_declared(computed: tuple[str, ...], named: 
     assert whole is not None
     assert len(whole.rows) == 2
     assert Made(("one",)).head_table({}) is None
+
+
+@dataclass(frozen=True)
+class Foreign(Made):
+    """A metric of another package."""
+
+    computed: tuple[str, ...] = ("one",)
+    name: ClassVar[str] = "foreign"
+
+
+class Point:
+    """An entry point."""
+
+    def __init__(self, name: str, value: object) -> None:
+        self.name, self.value = name, value
+
+    def load(self) -> object:
+        return self.value
+
+
+def test_metrics_of_other_packages_are_measured_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def entry_points(group: str) -> list[Point]:
+        return [Point("foreign", Foreign)] if group == "headlens.metrics" else []
+
+    monkeypatch.setattr(metric_registry, "entry_points", entry_points)
+    metric_registry.registered_metrics.cache_clear()
+    try:
+        assert metric_registry.registered_metrics()[-1] is Foreign
+    finally:
+        metric_registry.registered_metrics.cache_clear()
+
+
+def test_two_metrics_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Foreign, "name", "mass")
+    monkeypatch.setattr(metric_registry, "entry_points", lambda group: [Point(group, Foreign)])
+    metric_registry.registered_metrics.cache_clear()
+    try:
+        with pytest.raises(ValueError, match=r"Two metrics are called mass\."):
+            metric_registry.registered_metrics()
+    finally:
+        metric_registry.registered_metrics.cache_clear()

@@ -1,0 +1,31 @@
+"""Every command has a report, and other packages can bring theirs."""
+
+from __future__ import annotations
+
+import pytest
+
+from headlens.analyses.commands import commands
+from headlens.analyses.report import registry
+from headlens.pages.command_report import CommandReport
+
+
+def test_every_command_with_a_recipe_has_a_report() -> None:
+    # What these two write is the page itself, and runs of the others.
+    assert set(commands()) - {"report", "reproduce"} == set(registry.reports())
+    assert all(report.command == name for name, report in registry.reports().items())
+
+
+def test_reports_of_other_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Point:
+        name = "probe"
+
+        def load(self) -> CommandReport:
+            return CommandReport("probe", needed=("probes",))
+
+    monkeypatch.setattr(registry, "entry_points", lambda group: [Point()] if group == "headlens.reports" else [])
+    registry.reports.cache_clear()
+    try:
+        assert registry.report_of("probe").needed == ("probes",)
+        assert registry.report_of("classify").command == "classify"
+    finally:
+        registry.reports.cache_clear()
