@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: CSV, JSON, and the atomic write below both."""
+"""Atomic writing of CSV and JSON: a file is complete or not there."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pandas as pd
 
 from headlens.errors import OutputError
 
-# The names of files that are not whole yet.
+# Pattern of the names of files that are not complete yet.
 TEMPORARY = ".*.tmp*"
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -32,16 +32,16 @@ _EXACT: dict[str, Any] = {} if _PANDAS >= (3, 1) else {"float_precision": "round
 
 @contextlib.contextmanager
 def output_errors(path: str | Path) -> Iterator[None]:
-    """Turn what the file system refuses into an `OutputError` that names `path` and says what to do.
+    """Turns errors of the file system into an `OutputError` that names `path` and says what to do.
 
     Raises:
         OutputError: for every `OSError` of the block.
     """
     try:
         yield
-    except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise OutputError(f"Cannot write {path}: {reason}.", _advice(problem.errno)) from problem
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise OutputError(f"Cannot write {path}: {reason}.", _advice(error.errno)) from error
 
 
 def _advice(number: int | None) -> str:
@@ -56,7 +56,7 @@ def _advice(number: int | None) -> str:
 
 @contextlib.contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Give a temporary name beside `path`; when the block ends well, the file there becomes `path`.
+    """Yields a temporary name beside `path`; when the block succeeds, the file there becomes `path`.
 
     A reader sees the old file or the new one, never half of one. Missing folders are made. When the block
     raises, the temporary file is removed and the old file stays. The temporary name keeps the suffix, so
@@ -85,7 +85,7 @@ def _sync(path: Path) -> None:
 
 
 def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
-    """Write a table as CSV that reads back exactly.
+    """Writes a table as CSV that reads back exactly.
 
     Floats are written with the digits that identify them (narrow floats are widened first), missing values
     as empty cells, infinities as `inf` and `-inf`, booleans as `true` and `false`; lines end in a line feed,
@@ -94,43 +94,40 @@ def write_csv(frame: pd.DataFrame, path: str | Path) -> Path:
     Raises:
         OutputError: if the folder cannot be written or the disk is full.
     """
-    cells = pd.DataFrame({name: _cells(column) for name, column in frame.items()})
+    cells = pd.DataFrame({name: _csv_column(column) for name, column in frame.items()})
     with atomic_path(path) as temporary:
         cells.to_csv(temporary, index=False, lineterminator="\n", encoding="utf-8", errors="backslashreplace")
     return Path(path)
 
 
-def _cells(column: pd.Series) -> pd.Series:
+def _csv_column(column: pd.Series) -> pd.Series:
     if pd.api.types.is_float_dtype(column.dtype):
         return column.astype("float64")
     if pd.api.types.is_bool_dtype(column.dtype) or column.dtype == object:
-        return pd.Series([_cell(value) for value in column], index=column.index, dtype=object)
+        cells = [str(bool(value)).lower() if isinstance(value, bool | np.bool_) else value for value in column]
+        return pd.Series(cells, index=column.index, dtype=object)
     return column
 
 
-def _cell(value: object) -> object:
-    return str(bool(value)).lower() if isinstance(value, bool | np.bool_) else value
-
-
 def read_csv(path: str | Path, words: Collection[str] = ()) -> pd.DataFrame:
-    """Read a table that `write_csv` wrote: floats to the last bit, only empty cells missing.
+    """Reads a table that `write_csv` wrote: floats to the last bit, only empty cells missing.
 
     Words such as `NA` or `null` stay text: they may be tokens or names.
 
     Args:
         path: the file.
-        words: columns to be read as text whatever is in them.
+        words: names of columns that are read as text whatever they hold.
     """
-    kinds = dict.fromkeys(words, "str")
+    types = dict.fromkeys(words, "str")
     # not in pieces: a column whose type differs between them would be guessed
     frame: pd.DataFrame = pd.read_csv(
-        path, keep_default_na=False, na_values=[""], dtype=kinds, low_memory=False, encoding="utf-8", **_EXACT
+        path, keep_default_na=False, na_values=[""], dtype=types, low_memory=False, encoding="utf-8", **_EXACT
     )
     return frame
 
 
 def write_json(data: Mapping[str, Any], path: str | Path) -> Path:
-    """Write indented JSON; paths, enums, dataclasses, sets, numpy values and torch names become plain values.
+    """Writes indented JSON; paths, enums, dataclasses, sets, numpy values and torch names become plain values.
 
     A number that is not finite becomes `null`: standard JSON knows no other word for it.
 
@@ -145,7 +142,7 @@ def write_json(data: Mapping[str, Any], path: str | Path) -> Path:
 
 
 def plain_value(value: Any) -> Any:
-    """Bring a value to what JSON knows: dict, list, str, int, finite float, bool, None.
+    """Converts a value to the types of JSON: dict, list, str, int, finite float, bool, None.
 
     Raises:
         TypeError: if it has no plain form.

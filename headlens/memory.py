@@ -1,4 +1,4 @@
-"""When a device has no memory left: batches are run in parts."""
+"""Running batches in parts when the memory of a device does not suffice."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from headlens.errors import ModelError
 
 Row = TypeVar("Row")
-Found = TypeVar("Found")
-# What devices say that raise no error class of their own: Apple's MPS, and torch's allocator for the CPU.
+Result = TypeVar("Result")
+# Messages of devices that raise no error class of their own: Apple's MPS, and torch's allocator for the CPU.
 _MESSAGES = ("out of memory", "can't allocate memory", "not enough memory")
 
 
@@ -25,7 +25,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def free(device: torch.device) -> None:
-    """Give back what torch holds in reserve, after a failure and before the next try."""
+    """Releases the memory that torch holds in reserve, after a failure and before the next attempt."""
     gc.collect()
     if device.type == "cuda":
         torch.cuda.empty_cache()
@@ -33,8 +33,8 @@ def free(device: torch.device) -> None:
         torch.mps.empty_cache()
 
 
-def attempt(device: torch.device, run: Callable[[], Found]) -> Found | None:
-    """What a function gives; None when memory did not suffice."""
+def attempt(device: torch.device, run: Callable[[], Result]) -> Result | None:
+    """Runs a function and returns its result; None if memory did not suffice."""
     try:
         return run()
     except (RuntimeError, MemoryError) as error:
@@ -46,48 +46,48 @@ def attempt(device: torch.device, run: Callable[[], Found]) -> Found | None:
 
 
 @dataclass
-class SplitWhenOutOfMemory(Generic[Row, Found]):
-    """Runs batches, each in as many parts as memory asks for.
+class SplitWhenOutOfMemory(Generic[Row, Result]):
+    """Runs batches, each in as many parts as memory requires.
 
     Args:
-        device: where.
-        run: what some rows of a batch give, never None; a run that failed must leave nothing behind.
-        join: what two parts give together, in order.
-        size: of some rows in tokens, padding included.
-        warn: called once, before the first batch is halved.
-        row: what a row is called.
+        device: device that the batches run on.
+        run: function from some rows of a batch to their result, never None; a run that fails must leave nothing behind.
+        join: function from the results of two parts, in order, to that of both.
+        size: function from some rows to their size in tokens, padding included.
+        warn: function that is called with a message once, before the first batch is halved.
+        row: name of a row in error messages.
     """
 
     device: torch.device
-    run: Callable[[Sequence[Row]], Found]
-    join: Callable[[Found, Found], Found]
+    run: Callable[[Sequence[Row]], Result]
+    join: Callable[[Result, Result], Result]
     size: Callable[[Sequence[Row]], int]
     warn: Callable[[str], None]
     row: str = "example"
-    # Tokens that are known to be too many.
+    # The smallest size, in tokens, that memory did not suffice for.
     too_many: int | None = None
 
-    def __call__(self, rows: Sequence[Row]) -> Found:
-        """What a batch gives.
+    def __call__(self, rows: Sequence[Row]) -> Result:
+        """Runs a batch and returns its result.
 
         Raises:
             ModelError: if memory does not suffice for a single row.
         """
         size = self.size(rows)
         if self.too_many is None or size < self.too_many or len(rows) == 1:
-            found = attempt(self.device, lambda: self.run(rows))
-            if found is not None:
-                return found
+            result = attempt(self.device, lambda: self.run(rows))
+            if result is not None:
+                return result
             if len(rows) == 1:
                 raise ModelError(
                     f"{self.device} has no memory for a single {self.row} of {size} tokens.",
                     "Use --device cpu or --dtype bfloat16.",
                 )
-            self._note(size)
+            self._remember(size)
         middle = len(rows) // 2
         return self.join(self(rows[:middle]), self(rows[middle:]))
 
-    def _note(self, size: int) -> None:
+    def _remember(self, size: int) -> None:
         if self.too_many is None:
             self.warn(
                 f"{self.device} has no memory for a batch of {size} tokens: batches are halved. "

@@ -1,4 +1,4 @@
-"""Whether the Hugging Face hub can be asked."""
+"""Check whether the Hugging Face hub answers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ PATIENCE = 4.0  # seconds
 
 
 def hub_answers(patience: float = PATIENCE) -> bool:
-    """Whether the hub answers anything at all; asking once is quicker than the hub client's minute of retries.
+    """Whether the hub answers anything at all; one request is quicker than the hub client's minute of retries.
 
     The client's own session is used, so that proxies and certificates count as they do for it. False also where
-    HF_HUB_OFFLINE forbids to ask.
+    HF_HUB_OFFLINE forbids requests.
 
     Args:
-        patience: seconds after which silence is a no.
+        patience: seconds after which a hub that is silent counts as not answering.
     """
     if constants.HF_HUB_OFFLINE:
         return False

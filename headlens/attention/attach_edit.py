@@ -1,4 +1,4 @@
-"""Models with an edit that stays with them, whatever is done with them."""
+"""Attaching an edit to a model, so that it holds in plain passes, sessions, replays and copies."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from functools import partial
 from transformers import PreTrainedModel
 
 from headlens.attention.contract import Edit
-from headlens.attention.persistent_edit import PersistentEdit, standing_of
+from headlens.attention.persistent_edit import PersistentEdit, persistent_edit_of
 from headlens.attention.session import AttentionSession
 
 
 @contextmanager
 def attach_edit(model: PreTrainedModel, edit: Edit) -> Iterator[None]:
-    """Inside, an edit holds whenever the model runs: by itself, in training, in sessions and replays, and in its parts.
+    """Applies an edit whenever the model runs inside `with`: alone, in training, in sessions and replays, in parts.
 
         with attach_edit(model, MaskEdit(PatternMask(Window(3)))):
             model(**inputs)
 
-    In sessions it comes before their own edits. The tokens of a pass are those declared with `session.batch`, and
-    otherwise what the attention masks that the model was called with say of padding.
+    In sessions it comes before their own edits. The tokens of a pass are those declared with `session.batch`; without
+    any, padding is known from the attention masks that the model is called with.
 
     Args:
-        model: in no session.
-        edit: what stays with it.
+        model: a model that is in no session.
+        edit: the edit that stays with it.
 
     Raises:
         OptionError: if the edit does not fit the model.
@@ -39,25 +39,25 @@ def attach_edit(model: PreTrainedModel, edit: Edit) -> Iterator[None]:
 
 
 def keep_as(copy: PreTrainedModel, original: PreTrainedModel) -> PreTrainedModel:
-    """Let the edit that stays with a model stay with a copy of it too, for as long as the copy lives.
+    """Attaches the persistent edit of a model to a copy of it, for as long as the copy lives.
 
     Args:
-        copy: of the model, which may have lost heads.
+        copy: a copy of the model, which may have lost heads.
         original: the model.
     """
-    standing = standing_of(original)
-    if standing is not None:
+    persistent = persistent_edit_of(original)
+    if persistent is not None:
         # Never closed: what it would undo goes with the copy.
-        _keep(copy, standing.edit, ExitStack())
+        _keep(copy, persistent.edit, ExitStack())
     return copy
 
 
 def _keep(model: PreTrainedModel, edit: Edit, undo: ExitStack) -> None:
-    if standing_of(model) is not None:
+    if persistent_edit_of(model) is not None:
         raise RuntimeError("an edit stays with this model already")
-    standing = PersistentEdit(model, edit)
-    with ExitStack() as own:
-        standing.attach(model, own)
-        own.callback(standing.rest)
-        standing.apply(partial(AttentionSession, model))
-        undo.push(own.pop_all())
+    persistent = PersistentEdit(model, edit)
+    with ExitStack() as steps:  # undone at once if one of them fails
+        persistent.attach(model, steps)
+        steps.callback(persistent.rest)
+        persistent.apply(partial(AttentionSession, model))
+        undo.push(steps.pop_all())

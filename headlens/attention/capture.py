@@ -1,4 +1,4 @@
-"""Keeping the attention maps of a few sentences, to draw them."""
+"""Observer that keeps the attention maps of a few sentences, for figures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headlens.errors import SelfCheckError
 class Capture(Observer):
     """Keeps the weights of the last forward pass, by site: (batch, heads, query, key) on the CPU, float32.
 
-    For single sentences. Statistics over a corpus reduce at once instead (`headlens.metrics`).
+    It is for single sentences; statistics over a corpus reduce maps at once instead (`headlens.metrics`).
     """
 
     def __init__(self) -> None:
@@ -26,9 +26,9 @@ class Capture(Observer):
         self._pending[call.site] = call.weights.detach().float().cpu()
 
     def commit(self) -> None:
-        """Replace the maps of the pass before."""
+        """Replaces the kept maps by those of the pass that succeeded."""
         self.weights, self._pending = self._pending, {}
 
     def discard(self) -> None:
-        """Keep the maps of the pass before."""
+        """Drops the maps of the pass that failed; those of the pass before stay."""
         self._pending = {}

@@ -1,26 +1,28 @@
-"""What an observer and an edit see of one attention call."""
+"""The interface of edits and observers: tokens of a batch, attention calls, and the two base classes."""
 
 from __future__ import annotations
 
+import inspect
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from headlens.attention.sites import Site
 
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """What is known of the tokens of a padded batch; all tensors (batch, length), on the model's device.
+    """Properties of the tokens of a padded batch; all tensors (batch, length), on the model's device.
 
     Padding is known from the batch (`real`), never guessed from mask tensors.
 
     Args:
-        real: not padding.
+        real: True for tokens that are not padding.
         special: one of the tokenizer's special tokens, or padding.
         cls, sep, bos, eos: real tokens with that id of the tokenizer.
         punct: real tokens that consist of punctuation only.
@@ -28,11 +30,11 @@ class Tokens:
         n_words: words of each sentence; (batch,).
         n_pieces: subwords of each word; (batch, max words), 0 past the end.
         arcs: edges of the dependency trees, (arcs, 4): sentence, dependent word, head word, relation number;
-            None when nobody asked for trees.
+            None if trees were not requested.
         rarity: (batch, max words): 2 for the least frequent word of a sentence, 1 for the second, else 0 (also
-            throughout sentences that are too short); None when nobody asked.
-        sampled: (batch,) one query token of each sentence, for statistics too dear for all; -1 for none.
-        ids: vocabulary ids, for masks that differ from text to text; None where nobody told.
+            throughout sentences that are too short); None if not requested.
+        sampled: (batch,) one query token of each sentence, for statistics too costly for all; -1 for none.
+        ids: vocabulary ids, for masks that differ from text to text; None if unknown.
     """
 
     real: Tensor
@@ -52,12 +54,12 @@ class Tokens:
 
     @classmethod
     def only_real(cls, real: Tensor, ids: Tensor | None = None) -> Tokens:
-        """A batch of which nothing is known but what is padding, and perhaps the ids: no special tokens, no words."""
-        nothing = torch.zeros_like(real, dtype=torch.bool)
+        """Tokens of which only padding is known, and perhaps ids: no special tokens, no words."""
+        none = torch.zeros_like(real, dtype=torch.bool)
         return cls(
             real=real.bool(),
             special=~real.bool(),
-            **dict.fromkeys(("cls", "sep", "bos", "eos", "punct"), nothing),
+            **dict.fromkeys(("cls", "sep", "bos", "eos", "punct"), none),
             word=torch.full_like(real, -1, dtype=torch.long),
             n_words=torch.zeros(real.shape[0], dtype=torch.long, device=real.device),
             n_pieces=torch.zeros(real.shape[0], 0, dtype=torch.long, device=real.device),
@@ -75,7 +77,7 @@ class Tokens:
         return self.sep | self.eos
 
     def rows(self, rows: slice) -> Tokens:
-        """Some sentences of the batch, without gaps; the same object every time."""
+        """The tokens of a slice of consecutive sentences; the same object every time, so that caches recognise it."""
         start, stop, _ = rows.indices(self.shape[0])
         if (start, stop) not in self._parts:
             self._parts[start, stop] = self._cut(start, stop)
@@ -86,18 +88,20 @@ class Tokens:
         return {}
 
     def _cut(self, start: int, stop: int) -> Tokens:
-        own = {k: v[start:stop] for k, v in vars(self).items() if k in self.__match_args__ and v is not None}
+        parts = {name: tensor[start:stop] for name, tensor in self._tensors().items()}
         if self.arcs is not None:
             inside = (self.arcs[:, 0] >= start) & (self.arcs[:, 0] < stop)
             shift = torch.tensor([start, 0, 0, 0], device=self.arcs.device)
-            own["arcs"] = self.arcs[inside] - shift
-        return Tokens(**own)
+            parts["arcs"] = self.arcs[inside] - shift  # sentences are counted from the first of the part
+        return Tokens(**parts)
 
     def to(self, device: torch.device | str) -> Tokens:
         """Returns the tokens of the batch with all tensors moved to another device."""
-        return replace(
-            self, **{k: v.to(device) for k, v in vars(self).items() if k in self.__match_args__ and v is not None}
-        )
+        return Tokens(**{name: tensor.to(device) for name, tensor in self._tensors().items()})
+
+    def _tensors(self) -> dict[str, Tensor]:
+        """The fields that are known, by name; `vars` also has the cached properties."""
+        return {name: vars(self)[name] for name in self.__match_args__ if vars(self)[name] is not None}
 
 
 @dataclass(frozen=True)
@@ -111,16 +115,16 @@ class BatchTokens:
         """Tokens of the queries and of the keys at a site."""
         if site.stack == "cross":
             return self.decoder, self.encoder
-        own = self.encoder if site.stack == "encoder" else self.decoder
-        return own, own
+        tokens = self.encoder if site.stack == "encoder" else self.decoder
+        return tokens, tokens
 
 
 @dataclass(frozen=True)
 class CallContext:
-    """One attention call before it is computed: what an edit may look at.
+    """One attention call before it is computed, as edits see it.
 
     Args:
-        site: which heads.
+        site: the layer of heads that computes it.
         query: (batch, heads, query, d).
         key, value: (batch, key heads, key, d); fewer heads than the query's with grouped keys.
         queries, keys: tokens of the batch; None when none were declared (generation).
@@ -137,14 +141,13 @@ class CallContext:
 
     @property
     def key_of_heads(self) -> Tensor:
-        """The keys of every head: (batch, heads, key, d); grouped keys are repeated for the heads that share them."""
-        groups = self.query.shape[1] // max(1, self.key.shape[1])
-        return self.key.repeat_interleave(groups, dim=1) if groups > 1 else self.key
+        """The keys of every head: (batch, heads, key, d)."""
+        return repeat_groups(self.key, self.query.shape[1])
 
 
 @dataclass(frozen=True)
 class AttentionCall(CallContext):
-    """One attention call after it was computed: what an observer sees.
+    """One attention call after it was computed, as observers see it.
 
     Args:
         weights: (batch, heads, query, key) after the normaliser, before dropout; None unless an observer needs them.
@@ -155,10 +158,16 @@ class AttentionCall(CallContext):
     output: Tensor
 
 
+def repeat_groups(tensor: Tensor, n_heads: int) -> Tensor:
+    """Repeats grouped keys or values for the heads that share them: (batch, key heads, ...) to (batch, heads, ...)."""
+    groups = n_heads // max(1, tensor.shape[1])
+    return tensor.repeat_interleave(groups, dim=1) if groups > 1 else tensor
+
+
 class Observer(ABC):
     """Watches attention calls of a session; it must reduce at once and keep no attention maps.
 
-    What a forward pass brought is pending until `commit`; a pass that failed half-way ends in `discard`, so
+    The results of a forward pass are pending until `commit`; a pass that failed half-way ends in `discard`, so
     that a repeated batch is not counted twice. All observers are asked to `prepare` before the first one commits: if
     one cannot, none counts the pass.
     """
@@ -168,20 +177,20 @@ class Observer(ABC):
 
     @abstractmethod
     def observe(self, call: AttentionCall) -> None:
-        """See one call; a forward pass has one per site.
+        """Receives one call; a forward pass has one per site.
 
         With `parts`, the fast kernel may show a call in several parts, some sentences of the batch in each, and the
         memory of the weights is used again afterwards.
         """
 
     def prepare(self) -> None:
-        """The forward pass succeeded: do what may still fail, such as fetching sums from the device."""
+        """Does what may still fail, such as fetching sums from the device, after a forward pass that succeeded."""
 
     def commit(self) -> None:
-        """What was observed since the last commit counts; nothing that may fail is left to be done."""
+        """Counts what was observed since the last commit; it must not fail."""
 
     def discard(self) -> None:
-        """The forward pass, or some observer's `prepare`, failed: forget what was observed since the last commit."""
+        """Drops what was observed since the last commit, after a forward pass or a `prepare` that failed."""
 
 
 class Edit:
@@ -193,13 +202,13 @@ class Edit:
     edits_mask: bool = False
 
     def check(self, sites: Sequence[Site]) -> None:
-        """Raise OptionError if the edit does not fit a model with these sites; asked before anything runs."""
+        """Raises OptionError if the edit does not fit a model with these sites; called before anything runs."""
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
-        """The additive mask to use: float, broadcastable to (batch, heads, query, key), or None for no mask.
+        """Returns the additive mask to use: float, broadcastable to (batch, heads, query, key), or None for no mask.
 
-        A boolean one is taken too, True where a query may look; what is neither, or does not fit, is an OptionError.
-        What comes in is additive too. Sums below the lowest number of the query's dtype are raised to it, so that
+        A boolean mask is accepted too, True where a query may look; anything else, or another shape, is an OptionError.
+        The mask passed in is additive. Sums below the lowest number of the query's dtype are raised to it, so that
         a row masked throughout, also twice, gets uniform weights and not NaN. A tensor that is given back for several
         layers must not be changed in place between them.
         """
@@ -207,6 +216,29 @@ class Edit:
         return mask
 
     def output(self, context: CallContext, output: Tensor) -> Tensor:
-        """The head outputs to use: (batch, query, heads, d)."""
+        """Returns the head outputs to use: (batch, query, heads, d)."""
         del context
         return output
+
+
+def named_arguments(model: nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call of a model by name, positional ones included."""
+    # The signature of the class: on an instance `forward` may be wrapped in a function that takes anything.
+    names = list(inspect.signature(type(model).forward).parameters)[1:]
+    return {**dict(zip(names, args, strict=False)), **kwargs}
+
+
+def real_tokens(mask: object, ids: object = None) -> Tokens | None:
+    """Tokens of a call, of which only padding is known, from its attention mask.
+
+    The mask is (batch, tokens), for multiple choice (n, choices, tokens); None for masks of other shapes, such as
+    those that are added to scores.
+
+    Args:
+        mask: attention mask of a call of the model, or None.
+        ids: vocabulary ids of the call, of the same shape, or None.
+    """
+    if not isinstance(mask, Tensor) or mask.dim() not in (2, 3):
+        return None
+    known_ids = ids.flatten(0, -2) if isinstance(ids, Tensor) and ids.shape == mask.shape else None
+    return Tokens.only_real(mask.flatten(0, -2), known_ids)

@@ -1,4 +1,4 @@
-"""Edits applied in order, and what each gives back looked at before anything is computed with it."""
+"""Edits applied in order; the result of each is checked before anything is computed with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headlens.attention.contract import CallContext, Edit
 from headlens.attention.interface import Kernel, additive, causal_mask
-from headlens.attention.kernels import differentiable_mask as learned_mask
+from headlens.attention.kernels.differentiable_mask import floored
 from headlens.errors import OptionError
 
 _MASK_ADVICE = (
@@ -21,46 +21,43 @@ _OUTPUT_ADVICE = "Edit.output gives the head outputs back in the shape they came
 
 
 class Floor:
-    """Raises what is below a dtype's lowest number in a mask; the same mask again, as of the next layer, is at hand."""
+    """Raises values below a dtype's lowest number in a mask, and keeps the result for layers with the same mask."""
 
     def __init__(self) -> None:
-        self._last: tuple[Tensor, int, torch.dtype] | None = None
-        self._found: Tensor | None = None
+        self._mask: Tensor | None = None
+        self._state: tuple[int, torch.dtype] | None = None
+        self._result: Tensor | None = None
 
     def of(self, mask: Tensor, kernel: Kernel, query: Tensor) -> Tensor:
         """The mask to add to scores; four axes for sdpa.
 
         Args:
             mask: additive, at most four axes.
-            kernel: what computes the attention.
+            kernel: kernel that computes the attention.
             query: (batch, heads, query, d).
         """
         # Changes in place are not counted in inference mode; `Edit.mask` says that there are none.
-        asked = (mask, 0 if mask.is_inference() else mask._version, query.dtype)
-        if self._found is None or self._last is None or not _same(self._last, asked):
-            found = _floored(mask, kernel, query)
-            if found.requires_grad:  # belongs to one backward pass
-                return found
-            self._last, self._found = asked, found
-        return self._found
+        state = 0 if mask.is_inference() else mask._version, query.dtype
+        if self._result is None or self._mask is not mask or self._state != state:
+            result = _floored(mask, kernel, query)
+            if result.requires_grad:  # belongs to one backward pass
+                return result
+            self._mask, self._state, self._result = mask, state, result
+        return self._result
 
     def forget(self) -> None:
         """Drops the references to the last mask and its floored version, so that their memory can be freed."""
-        self._last = self._found = None
-
-
-def _same(one: tuple[Tensor, int, torch.dtype], other: tuple[Tensor, int, torch.dtype]) -> bool:
-    return one[0] is other[0] and one[1:] == other[1:]
+        self._mask = self._state = self._result = None
 
 
 def _floored(mask: Tensor, kernel: Kernel, query: Tensor) -> Tensor:
     # Two lowest numbers add up to -inf, and a row of those to NaN.
     lowest = torch.finfo(query.dtype).min
-    floored = learned_mask.floored(mask, lowest) if mask.requires_grad else mask.clamp(min=lowest)
+    raised = floored(mask, lowest) if mask.requires_grad else mask.clamp(min=lowest)
     if kernel != "sdpa" and torch.is_autocast_enabled(query.device.type):
-        return floored
+        return raised
     # Without autocast weights of another dtype could not be multiplied with the values; sdpa wants two axes.
-    return floored.to(query.dtype)[(None,) * (4 - mask.dim())]
+    return raised.to(query.dtype)[(None,) * (4 - mask.dim())]
 
 
 def mask_to_use(
@@ -74,12 +71,12 @@ def mask_to_use(
     """The mask for a kernel after all edits that change one; that of the call if none does.
 
     Args:
-        edits: in order.
-        kernel: what computes the attention.
+        edits: edits of the session, in order.
+        kernel: kernel that computes the attention.
         module: the attention module.
         context: the call.
-        call: its mask, boolean or additive, and its argument `is_causal`.
-        floor: what the mask goes through in the end.
+        call: the mask of the call, boolean or additive, and its argument `is_causal`.
+        floor: floor that the edited mask goes through.
     """
     mask, causal = call
     edits = [e for e in edits if e.edits_mask]
@@ -88,8 +85,8 @@ def mask_to_use(
     query, key = context.query, context.key
     if mask is None and kernel == "sdpa" and query.shape[2] > 1:
         # sdpa's shortcut "no mask, is_causal" would lose causality with the first thing added.
-        wanted = getattr(module, "is_causal", True) if causal is None else causal
-        mask = causal_mask(query, key) if wanted else None
+        is_causal = getattr(module, "is_causal", True) if causal is None else causal
+        mask = causal_mask(query, key) if is_causal else None
     mask = edited_mask(edits, context, mask)
     return None if mask is None else floor.of(mask, kernel, query)
 
@@ -128,13 +125,13 @@ def edited_output(edits: Iterable[Edit], context: CallContext, output: Tensor) -
 
 
 def _check_mask(edit: Edit, context: CallContext, before: Tensor | None, after: Tensor | None) -> None:
-    # What the model itself made of its mask is its own affair, and so is whatever has that shape.
+    # The shape that the model gave its own mask is right, whatever it is.
     if after is None or after is before:
         return
     expected = (*context.query.shape[:3], context.key.shape[2])
     if isinstance(after, Tensor) and (after.is_floating_point() or after.dtype is torch.bool):
-        own = before is not None and after.shape == before.shape
-        if own or _broadcasts(after.shape, expected):
+        same_shape = before is not None and after.shape == before.shape
+        if same_shape or _broadcasts(after.shape, expected):
             return
     raise OptionError(
         f"{context.site}: the edit {type(edit).__name__} gave {_described(after)} for a mask; expected one that can be "
@@ -146,7 +143,7 @@ def _check_mask(edit: Edit, context: CallContext, before: Tensor | None, after: 
 def _broadcasts(shape: torch.Size, to: tuple[int, ...]) -> bool:
     """Whether a shape can be expanded to another, which it must not enlarge."""
     last = to[len(to) - len(shape) :]
-    return len(shape) <= len(to) and all(own in (1, wanted) for own, wanted in zip(shape, last, strict=True))
+    return len(shape) <= len(to) and all(size in (1, target) for size, target in zip(shape, last, strict=True))
 
 
 def _described(value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from threading import get_ident
 from typing import Any
 
@@ -17,7 +17,7 @@ from headlens.errors import SelfCheckError
 
 
 class SessionLink:
-    """What a session leaves on every module of its model.
+    """Link to its session that every module of a model carries.
 
     A copy of the model gets None in its place, so that it computes like a model outside of any session.
     """
@@ -36,14 +36,14 @@ class ForwardTracker:
     Args:
         model: the model.
         sites: its sites.
-        finish: called at the end of every pass with `succeeded=`.
+        finish: function that is called at the end of every pass with `succeeded=`.
     """
 
     def __init__(self, model: PreTrainedModel, sites: Sequence[Site], finish: Callable[..., None]) -> None:
         self._sites = [(s, model.get_submodule(s.module)) for s in sites]
-        self._own = {module: site for site, module in self._sites if not site.shared}
+        self._site_of = {module: site for site, module in self._sites if not site.shared}
         parts = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
-        # Which sites lie in which part, as it is now: a layer that is taken out later is missed.
+        # The sites of every model within the model, as it is now: a layer that is taken out later counts as missing.
         self._inside = {p: [s for s, m in self._sites if m in inside] for p in parts for inside in [set(p.modules())]}
         self._finish = finish
         self._root: PreTrainedModel | None = None
@@ -55,12 +55,9 @@ class ForwardTracker:
         """Whether a pass is under way; the recomputing of gradient checkpoints happens outside of any."""
         return self._root is not None
 
-    def hooks(self) -> AbstractContextManager[None]:
-        """Follow passes inside `with`; one that is under way at the end counts as failed."""
-        return self._hooks()
-
     @contextmanager
-    def _hooks(self) -> Iterator[None]:
+    def hooks(self) -> Iterator[None]:
+        """Follows passes inside `with`; one that is under way at the end counts as failed."""
         with ExitStack() as undo:
             for part in self._inside:
                 undo.callback(part.register_forward_pre_hook(_begin).remove)
@@ -70,7 +67,7 @@ class ForwardTracker:
             yield
 
     def begin(self, part: PreTrainedModel) -> None:
-        """A model, or a model within it, starts to run."""
+        """Begins a pass when a model, or a model within it, starts to run, unless one is under way."""
         if self.running:
             self._check_thread()
             if part is not self._root:
@@ -80,16 +77,16 @@ class ForwardTracker:
         self._root, self._thread, self._seen = part, get_ident(), []
 
     def end_of(self, part: PreTrainedModel, *, succeeded: bool) -> None:
-        """A model, or a model within it, returned or raised."""
+        """Ends the pass when the model that began it returns or raises."""
         # A second thread that was turned away reports the end of its attempt, too.
         if part is self._root and self._thread == get_ident():
             self.end(succeeded=succeeded)
 
     def end(self, *, succeeded: bool) -> None:
-        """End the pass that is under way, if there is one.
+        """Ends the pass that is under way, if there is one.
 
         Raises:
-            SelfCheckError: if it did not come by every site once.
+            SelfCheckError: if it did not compute attention once at every site.
         """
         root, self._root = self._root, None
         if root is None:
@@ -108,7 +105,7 @@ class ForwardTracker:
         Raises:
             SelfCheckError: if the module is unknown or not the one whose turn it is.
         """
-        site = self._own.get(module) or self._next_shared(module)
+        site = self._site_of.get(module) or self._next_shared(module)
         if self.running:
             self._check_thread()
             self._seen.append(site)
@@ -128,10 +125,10 @@ class ForwardTracker:
                 "Run the whole model, and without gradient checkpointing.",
             )
         depths = [(s, m) for s, m in self._sites if s.stack == stack]
-        done = sum(s.stack == stack for s in self._seen)
-        if done >= len(depths) or depths[done][1] is not module:
-            raise SelfCheckError(f"{type(module).__name__} was called out of turn, as layer {done} of {len(depths)}.")
-        return depths[done][0]
+        depth = sum(s.stack == stack for s in self._seen)
+        if depth >= len(depths) or depths[depth][1] is not module:
+            raise SelfCheckError(f"{type(module).__name__} was called out of turn, as layer {depth} of {len(depths)}.")
+        return depths[depth][0]
 
     def _check_thread(self) -> None:
         if self._thread != get_ident():
@@ -139,14 +136,15 @@ class ForwardTracker:
 
     def _check_complete(self, root: PreTrainedModel) -> None:
         stacks = {s.stack for s in self._seen}
-        seen, wanted = Counter(self._seen), Counter(self._inside[root])
-        expected = Counter(s for s in wanted if s.stack in stacks)
+        seen, inside = Counter(self._seen), Counter(self._inside[root])
+        # A stack that did not run at all, such as the encoder in generation, is not missing.
+        expected = Counter(s for s in inside if s.stack in stacks)
         # In training layers may be dropped, but not run twice.
-        complete = seen <= expected if root.training else seen == expected and (seen or not wanted)
+        complete = seen <= expected if root.training else seen == expected and (seen or not inside)
         if not complete:
-            differing = sorted({str(s) for s in seen | (expected or wanted) if seen[s] != wanted[s]})
+            differing = sorted({str(s) for s in seen | (expected or inside) if seen[s] != inside[s]})
             raise SelfCheckError(
-                f"a forward pass of {type(root).__name__} should compute attention once at {len(expected or wanted)} "
+                f"a forward pass of {type(root).__name__} should compute attention once at {len(expected or inside)} "
                 f"places, but these were left out or came twice: {', '.join(differing)}.",
                 "Was the model's attention implementation changed inside the session?",
             )

@@ -1,8 +1,8 @@
-"""What a session changes in a model, and how that is undone."""
+"""Routing the attention of a model to a session, and undoing it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from typing import Any
 
@@ -14,13 +14,13 @@ from headlens.attention.interface import ATTRIBUTE, EAGER, NAMES, SWITCHED
 
 
 def install(model: nn.Module, name: str, link: SessionLink, undo: ExitStack) -> None:
-    """Route all attention of a model to a session, until `undo` is closed.
+    """Routes all attention of a model to a session, until `undo` is closed.
 
     Args:
         model: the model.
-        name: the registered name to use.
-        link: what is left on every module for the registered functions to find.
-        undo: takes what puts the model back.
+        name: name of the registered attention function.
+        link: link to the session, set on every module for the registered functions to find.
+        undo: stack that restores the model when it is closed.
 
     Raises:
         RuntimeError: if the model, or one it shares its config object with, is in a session already.
@@ -40,14 +40,14 @@ def implementations(modules: Iterable[nn.Module]) -> set[str]:
 
 
 def is_eager(modules: Iterable[nn.Module]) -> bool:
-    """Whether some module computes its weights itself, as eager attention or what it was switched to does."""
+    """Whether some module uses eager attention or the attention that its model was switched to, which give weights."""
     return bool(implementations(modules) & {"eager", EAGER, SWITCHED})
 
 
 def supports_sdpa(model: nn.Module, modules: Iterable[nn.Module]) -> bool:
-    """Whether every model, whole or within, that holds one of the modules says that sdpa computes its attention."""
-    wanted = set(modules)
-    parts = [m for m in model.modules() if isinstance(m, PreTrainedModel) and wanted.intersection(m.modules())]
+    """Whether sdpa computes the attention of all these modules, by what the models that hold them declare."""
+    attention = set(modules)
+    parts = [m for m in model.modules() if isinstance(m, PreTrainedModel) and attention.intersection(m.modules())]
     return all(p._supports_sdpa for p in parts)
 
 
@@ -60,8 +60,7 @@ def configs_of(model: nn.Module) -> list[Any]:
     """Every configuration object that some part of the model asks for its attention implementation."""
     owners = [m.config for m in model.modules() if hasattr(m, "config")]
     nested = [getattr(c, name, None) for c in owners for name in getattr(c, "sub_configs", {})]
-    found = [c for c in [*owners, *nested] if hasattr(c, "_attn_implementation_internal")]
-    return list({id(c): c for c in found}.values())
+    return list({id(c): c for c in [*owners, *nested] if hasattr(c, "_attn_implementation_internal")}.values())
 
 
 def _refuse_second_session(model: nn.Module, configs: Sequence[Any]) -> None:
@@ -75,12 +74,9 @@ def _refuse_second_session(model: nn.Module, configs: Sequence[Any]) -> None:
 
 
 def put(owner: Any, name: str, value: object, undo: ExitStack) -> None:
-    """Set an attribute until `undo` is closed."""
-    before: Callable[[], object]
+    """Sets an attribute until `undo` is closed."""
     if name in vars(owner):
-        old = vars(owner)[name]
-        before = lambda: setattr(owner, name, old)  # noqa: E731
+        undo.callback(setattr, owner, name, vars(owner)[name])
     else:
-        before = lambda: vars(owner).pop(name, None)  # noqa: E731
-    undo.callback(before)
+        undo.callback(lambda: vars(owner).pop(name, None))
     setattr(owner, name, value)

@@ -7,8 +7,8 @@ lose their padding and causal masks in silence.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import partial, wraps
 from typing import Any, Literal
 
 import torch
@@ -17,7 +17,8 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from headlens.attention.kernels import empty_layer as headless
+from headlens.attention.contract import CallContext
+from headlens.attention.normalizers import unknown_arguments
 from headlens.attention.sites import OWN, eager_function, sdpa_function
 from headlens.errors import SelfCheckError
 
@@ -25,23 +26,35 @@ Kernel = Literal["eager", "sdpa", "fast"]
 EAGER = "headlens"
 SDPA = "headlens_sdpa"
 NAMES = (EAGER, SDPA)
-# The attention that a model was switched to, see `switch`.
+# The attention that a model was switched to, see `model_normalizer.switch`.
 SWITCHED = "headlens_switched"
 # Where a session leaves its link for the registered functions to find: on the modules of its own model, so
 # that nothing is global and two sessions on two models do not meet.
 ATTRIBUTE = "_headlens_link"
+# On the processor scaled_dot_product_attention of torch 2.11 divides by the number of heads, which ends the process.
+FIXED_IN = "2.13"
 
 Attend = Callable[..., tuple[Tensor, Tensor | None]]
 
 
 def own_attention(kernel: Kernel, module: nn.Module) -> Attend:
-    """The function the model itself computes this module's attention with."""
+    """The function that the model itself computes the attention of this module with."""
     return sdpa_function(module) if kernel == "sdpa" else eager_function(module)
 
 
 def uses_sdpa(module: nn.Module) -> bool:
     """Whether the sdpa attention of this module is transformers' own, as that of most models."""
     return inspect.unwrap(sdpa_function(module)) is sdpa_attention_forward
+
+
+def is_plain_sdpa(module: nn.Module, context: CallContext, kwargs: Mapping[str, Any]) -> bool:
+    """Whether the sdpa attention of a call is no more than a softmax of scores and a mask, with keys of every head."""
+    drops = module.training and kwargs.get("dropout")
+    is_grouped = context.key.shape[1] != context.query.shape[1]
+    if drops or is_grouped or torch.is_autocast_enabled(context.query.device.type):
+        return False
+    has_more = unknown_arguments(kwargs) or kwargs.get("position_bias") is not None
+    return not has_more and uses_sdpa(module)
 
 
 def _attention(kernel: Kernel, module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
@@ -61,11 +74,28 @@ def _switched(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Ten
     return _attention("eager", module, *args, **kwargs)
 
 
+@wraps(sdpa_attention_forward)
+def sdpa_or_nothing(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **kwargs: Any
+) -> tuple[Tensor, None]:
+    """Transformers' sdpa attention; for layers that lost all their heads the empty tensor, (batch, query, 0, d)."""
+    if query.shape[1] == 0:
+        return value.new_empty(query.shape[0], query.shape[2], 0, value.shape[3]), None
+    output: tuple[Tensor, None] = sdpa_attention_forward(module, query, key, value, attention_mask, **kwargs)
+    return output
+
+
+def register_empty_layer_kernel() -> None:
+    """Registers `sdpa_or_nothing` as the sdpa attention of all models, if this torch needs it."""
+    if torch.__version__ < FIXED_IN:
+        AttentionInterface.register("sdpa", sdpa_or_nothing)
+
+
 def register_attention() -> None:
-    """Make the names known to transformers; doing it twice changes nothing."""
+    """Registers the attention and mask functions with transformers; a second call changes nothing."""
     AttentionInterface.register(EAGER, partial(_attention, "eager"))
     AttentionMaskInterface.register(EAGER, eager_mask)
-    headless.register_empty_layer_kernel()
+    register_empty_layer_kernel()
     AttentionInterface.register(SDPA, partial(_attention, "sdpa"))
     AttentionMaskInterface.register(SDPA, sdpa_mask)
     AttentionInterface.register(SWITCHED, _switched)
@@ -84,7 +114,7 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 
 
 def causal_mask(query: Tensor, key: Tensor) -> Tensor:
-    """What sdpa's `is_causal` stands for: (query, key), True where a query may look."""
+    """The mask that sdpa's `is_causal` stands for: (query, key), True where a query may look."""
     shape = query.shape[2], key.shape[2]
     return torch.ones(shape, dtype=torch.bool, device=query.device).tril()
 

@@ -1,4 +1,4 @@
-"""Models whose attention is another one than softmax: entmax, with exact zeros, in training and wherever they run."""
+"""Models with another normaliser than softmax: entmax, with exact zeros, in training and wherever they run."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from headlens.attention.normalizers import Entmax, attend_as, parse_normalizer
 from headlens.attention.sites import OWN, find_sites
 from headlens.errors import ModelError, OptionError
 
-# What config.json calls it, so that a checkpoint says which attention it was trained with.
+# Key in config.json, so that a checkpoint tells which attention it was trained with.
 KEY = "headlens_attention"
 SOFTMAX = "softmax"
 
 
 def switch(model: PreTrainedModel, normalizer: Entmax | None) -> None:
-    """Give all heads of a model another normaliser; from then on it is the model's own attention.
+    """Gives all heads of a model another normaliser; from then on it is the model's own attention.
 
     It holds in plain passes, training, sessions and replays, for copies, and for what is saved and loaded with
     headlens. Other programs that load such a checkpoint give it softmax.
 
     Args:
         model: in no session.
-        normalizer: what turns scores into weights; None for softmax, as models come.
+        normalizer: function from scores to weights; None for softmax, the normaliser of the original model.
 
     Raises:
         UnsupportedModelError: if the model's attention cannot be reached.
@@ -48,36 +48,36 @@ def switch(model: PreTrainedModel, normalizer: Entmax | None) -> None:
 
 
 def attention_of(model: nn.Module) -> Entmax | None:
-    """What a model was switched to; None for softmax."""
+    """The normaliser that a model was switched to; None for softmax."""
     text = getattr(getattr(model, "config", None), KEY, None)
     return None if text is None else parse_normalizer(str(text))
 
 
 def attention_name(model: nn.Module) -> str:
-    """The same in words, such as softmax or entmax15."""
+    """Name of the normaliser of a model, such as softmax or entmax15."""
     return str(attention_of(model) or SOFTMAX)
 
 
 def attention_notes(model: nn.Module) -> list[str]:
-    """What to know of a checkpoint that was switched."""
+    """Notes for users of a checkpoint whose model was switched; none for softmax."""
     normalizer = attention_of(model)
     if normalizer is None:
         return []
     return [f"Attention is {normalizer}, which other programs than headlens will not give to this checkpoint."]
 
 
-def switch_as_asked(model: PreTrainedModel, wanted: str | None) -> None:
-    """Give a model the attention of that name; None leaves it as it is.
+def switch_as_asked(model: PreTrainedModel, name: str | None) -> None:
+    """Gives a model the normaliser of this name; None leaves the model as it is.
 
     Raises:
-        OptionError: if there is none.
+        OptionError: if there is none of that name.
     """
-    if wanted is not None:
-        switch(model, parse_normalizer(wanted))
+    if name is not None:
+        switch(model, parse_normalizer(name))
 
 
 def restore_attention(name: str, model: PreTrainedModel) -> None:
-    """Give a loaded model the attention that its checkpoint names.
+    """Gives a loaded model the normaliser that its checkpoint names.
 
     Raises:
         ModelError: if there is none of that name.

@@ -1,4 +1,4 @@
-"""What turns scores into attention weights when it is not the model's own softmax."""
+"""Normalisers, functions from scores to attention weights, other than the model's own softmax."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlens.attention.contract import CallContext
+from headlens.attention.contract import CallContext, repeat_groups
 from headlens.attention.sites import file_function
 from headlens.attention.supported_models import FAMILIES
 from headlens.errors import OptionError, UnsupportedModelError
@@ -24,23 +24,13 @@ _SPARSEST = 10.0  # alpha beyond which bisection has nothing left to tell apart
 # Arguments that models hand on to every attention function and that mean nothing to this core: the mask
 # already holds what sliding_window, is_causal and the positions say.
 _HARMLESS = {
-    "is_causal",
-    "output_attentions",
-    "output_hidden_states",
-    "use_cache",
-    "cache_position",
-    "position_ids",
-    "sliding_window",
-    "return_dict",
-    "num_items_in_batch",
-    "logits_to_keep",
-    "token_type_ids",
-    "deterministic",
+    *("is_causal", "sliding_window", "position_ids", "cache_position", "token_type_ids", "use_cache", "return_dict"),
+    *("output_attentions", "output_hidden_states", "num_items_in_batch", "logits_to_keep", "deterministic"),
 }
 
 
 class CallNormalizer(ABC):
-    """A normaliser that is another one for every call: by layer, or by the sentences of the batch."""
+    """A normaliser that depends on the call: on its layer, or on the sentences of its batch."""
 
     @abstractmethod
     def at(self, context: CallContext) -> Normalizer:
@@ -81,8 +71,8 @@ class Entmax:
         function = self._function()
         # Rows that are masked throughout would come out as NaN.
         lowest = torch.finfo(scores.dtype).min
-        dead = (scores <= lowest / 2).all(dim=-1, keepdim=True)
-        weights: Tensor = function(scores.masked_fill(dead, 0.0), dim=-1)
+        is_masked = (scores <= lowest / 2).all(dim=-1, keepdim=True)
+        weights: Tensor = function(scores.masked_fill(is_masked, 0.0), dim=-1)
         return weights
 
     def _function(self) -> Callable[..., Any]:
@@ -93,7 +83,7 @@ class Entmax:
 
 
 def parse_normalizer(text: str) -> Entmax | None:
-    """Read `softmax` (None), `entmax15`, `sparsemax` or `entmax:ALPHA`.
+    """Reads `softmax` (None), `entmax15`, `sparsemax` or `entmax:ALPHA`.
 
     Raises:
         OptionError: if it is none of these.
@@ -124,11 +114,11 @@ def attend_with(
     """Scaled dot-product attention with another normaliser, which gets scores of at least single precision.
 
     Args:
-        normalizer: scores to weights.
+        normalizer: function from scores to weights, or one for every call.
         context: the call.
         module: the attention module (its training flag decides about dropout).
         mask: additive, broadcastable to (batch, heads, query, key).
-        **kwargs: what the model handed to its attention function.
+        **kwargs: further arguments of the model's attention function.
 
     Returns:
         Head outputs (batch, query, heads, d) and weights (batch, heads, query, key) before dropout.
@@ -150,37 +140,34 @@ def attend_as(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor]:
-    """The same with the arguments that models give to their attention functions.
+    """Scaled dot-product attention as `attend_with`, with the arguments that models give to their attention functions.
 
     Args:
-        normalizer: scores to weights.
+        normalizer: function from scores to weights.
         module: the attention module.
         query: (batch, heads, query, d).
         key: (batch, key heads, key, d).
         value: (batch, key heads, key, d).
         attention_mask: additive.
-        **kwargs: what else the model gives.
+        **kwargs: further arguments of the model's attention function.
 
     Raises:
         UnsupportedModelError: on an argument this core does not know.
     """
     _refuse_unknown(module, kwargs)
-    mask = attention_mask
-    # (batch, heads, key, d) from (batch, key heads, key, d)
-    groups = query.shape[1] // max(1, value.shape[1])
-    key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (key, value))
+    key, value = (repeat_groups(t, query.shape[1]) for t in (key, value))  # (batch, heads, key, d)
     scaling = kwargs.get("scaling")
     scores = torch.matmul(query, key.transpose(2, 3)) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
     scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
     bias = kwargs.get("position_bias")
     scores = scores if bias is None else scores + bias
-    weights = normalizer(scores if mask is None else scores + lowest_kept(mask, scores.dtype))
+    weights = normalizer(scores if attention_mask is None else scores + lowest_kept(attention_mask, scores.dtype))
     dropped = nn.functional.dropout(weights, p=kwargs.get("dropout") or 0.0, training=module.training)
     return torch.matmul(dropped.to(value.dtype), value).transpose(1, 2).contiguous(), weights
 
 
 def check_core(context: CallContext, module: nn.Module, mask: Tensor | None, **kwargs: Any) -> None:
-    """Compare this core under softmax with the model's own attention.
+    """Compares this core under softmax with the model's own attention.
 
     Raises:
         UnsupportedModelError: if they differ: the model does more between scores and output than its arguments say.
@@ -195,7 +182,7 @@ def check_core(context: CallContext, module: nn.Module, mask: Tensor | None, **k
 
 
 def unknown_arguments(kwargs: Mapping[str, object]) -> list[str]:
-    """Arguments of a model's attention that a core of our own would lose."""
+    """Names of the arguments of a model's attention that the cores of headlens would lose."""
     known = _HARMLESS | {"scaling", "dropout", "position_bias"}
     return sorted(k for k, v in kwargs.items() if k not in known and v is not None and v is not False)
 
@@ -209,16 +196,16 @@ def _refuse_unknown(module: nn.Module, kwargs: Mapping[str, object]) -> None:
         )
 
 
-def _irreplaceable(whose: str, lost: str) -> UnsupportedModelError:
+def _irreplaceable(subject: str, lost: str) -> UnsupportedModelError:
     return UnsupportedModelError(
-        f"{whose} is more than a softmax of scaled scores{lost}.",
+        f"{subject} is more than a softmax of scaled scores{lost}.",
         "Its softmax cannot be replaced, neither by entmax nor for relevance by any rule but gradxact and taylor; "
         f"everything else works. Models whose softmax can be: {', '.join(f.title for f in FAMILIES)}.",
     )
 
 
 def lowest_kept(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask in another dtype, whose lowest number still means masked."""
+    """Casts an additive mask to another dtype; the lowest number of its own becomes the lowest of the other."""
     if mask.dtype == dtype:
         return mask
     return mask.to(dtype).masked_fill(mask <= torch.finfo(mask.dtype).min, torch.finfo(dtype).min)

@@ -1,4 +1,4 @@
-"""The one way into a model's attention: a context manager that watches and edits every call."""
+"""AttentionSession, the one way into a model's attention: a context manager that observes and edits every call."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
 from headlens.attention.forward_tracker import ForwardTracker, SessionLink
 from headlens.attention.install import implementations, install, is_eager, recomputes, supports_sdpa
 from headlens.attention.interface import EAGER, SDPA, SWITCHED, Kernel, additive, own_attention
-from headlens.attention.kernels import differentiable_mask as learned_mask
+from headlens.attention.kernels import differentiable_mask
 from headlens.attention.kernels.block_sparse import BlockSparse
 from headlens.attention.kernels.blocked_softmax import BlockedSoftmax, blocked_softmax_attention, blocks, terms_of
 from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_with, check_core
-from headlens.attention.persistent_edit import set_aside, standing_edits
+from headlens.attention.persistent_edit import persistent_edits, set_aside
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import SelfCheckError, UnsupportedModelError
 
@@ -28,7 +28,7 @@ _LOST_BY_SDPA = ("softcap", "s_aux")
 
 
 class AttentionSession:
-    """Watch and edit the attention of a model while inside `with`.
+    """Observes and edits the attention of a model inside `with`.
 
         with AttentionSession(model, observers=[statistics]) as session:
             with session.batch(BatchTokens(encoder=tokens)):
@@ -49,7 +49,7 @@ class AttentionSession:
     Args:
         model: a transformers model; its sites are found by a walk (`find_sites`), and those without heads left out.
         observers: see every call after it was computed.
-        edits: change masks and head outputs, in order, after what stays with the model
+        edits: change masks and head outputs, in order, after the persistent edit of the model
             (`headlens.attention.attach_edit`).
         normalizer: replaces the softmax of every site.
         kernel: "eager", "sdpa", "fast", or "auto": eager if somebody needs weights or the model uses it itself, else
@@ -71,20 +71,20 @@ class AttentionSession:
         kernel: Kernel | Literal["auto"] = "auto",
     ) -> None:
         self.model = model
-        found = find_sites(model)
-        # A layer that lost all its heads computes nothing that could be watched or edited.
-        self.sites = [s for s in found if s.n_heads]
+        sites = find_sites(model)
+        # A layer that lost all its heads computes nothing that could be observed or edited.
+        self.sites = [s for s in sites if s.n_heads]
         self.observers = tuple(observers)
-        self.edits = (*standing_edits(model), *edits)
+        self.edits = (*persistent_edits(model), *edits)
         self.normalizer = normalizer
         for edit in self.edits:
             edit.check(self.sites)
         self._needs_weights = any(o.needs_weights for o in self.observers)
-        self._modules = list(dict.fromkeys(model.get_submodule(s.module) for s in found))
+        self._modules = list(dict.fromkeys(model.get_submodule(s.module) for s in sites))
         self.kernel: Kernel = self._choose_kernel(kernel)
         for module in self._modules:
-            own_attention(self.kernel, module)
-        self._passes = ForwardTracker(model, found, self._finish)
+            own_attention(self.kernel, module)  # raises before anything is changed if there is none
+        self._passes = ForwardTracker(model, sites, self._finish)
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
         self._core = BlockedSoftmax() if self.kernel == "fast" else None
@@ -106,25 +106,25 @@ class AttentionSession:
 
     @contextmanager
     def batch(self, tokens: BatchTokens) -> Iterator[None]:
-        """Declare the tokens of the forward passes inside; without it observers and edits see None for tokens."""
-        before, self._tokens = self._tokens, tokens
+        """Declares the tokens of the forward passes inside; without it observers and edits see None for tokens."""
+        outer, self._tokens = self._tokens, tokens
         try:
             yield
         finally:
-            self._tokens = before
+            self._tokens = outer
 
-    def _choose_kernel(self, wanted: Kernel | Literal["auto"]) -> Kernel:
-        needed = self._needs_weights or self.normalizer is not None
-        if wanted == "auto":
-            return "eager" if needed or is_eager(self._modules) else "sdpa"
-        if wanted == "fast" and self.normalizer is not None:
+    def _choose_kernel(self, kernel: Kernel | Literal["auto"]) -> Kernel:
+        needs_scores = self._needs_weights or self.normalizer is not None
+        if kernel == "auto":
+            return "eager" if needs_scores or is_eager(self._modules) else "sdpa"
+        if kernel == "fast" and self.normalizer is not None:
             raise ValueError("the fast kernel is a softmax and takes no other normaliser")
-        if wanted == "sdpa" and needed:
+        if kernel == "sdpa" and needs_scores:
             raise ValueError("the sdpa kernel never has the weights that an observer or normaliser needs")
         switched = SWITCHED in implementations(self._modules)
-        if wanted == "sdpa" and (switched or not supports_sdpa(self.model, self._modules)):
+        if kernel == "sdpa" and (switched or not supports_sdpa(self.model, self._modules)):
             raise _no_sdpa(type(self.model).__name__)
-        return wanted
+        return kernel
 
     def _install(self, undo: ExitStack) -> None:
         if any(s.shared for s in self.sites) and recomputes(self.model):
@@ -139,9 +139,9 @@ class AttentionSession:
         self._unchecked = set(self._modules) if self.normalizer is not None else set()
 
     def _finish(self, *, succeeded: bool) -> None:
-        for held in (self._core, self._floor, self._blocks):
-            if held is not None:
-                held.forget()
+        for cache in (self._core, self._floor, self._blocks):
+            if cache is not None:
+                cache.forget()
         try:
             for observer in self.observers if succeeded else ():
                 observer.prepare()
@@ -175,7 +175,7 @@ class AttentionSession:
         output = edited_output(self.edits, context, output)
         if self._observes(site):
             with torch.no_grad():
-                self._show(context, self._clean(module, context, mask, weights, kwargs), output)
+                self._show(context, self._weights_before_dropout(module, context, mask, weights, kwargs), output)
         return output, weights
 
     def _attend_fast(
@@ -214,20 +214,17 @@ class AttentionSession:
             return attend_with(self.normalizer, context, module, mask, **kwargs)
         if self.kernel == "sdpa" and any(kwargs.get(k) is not None for k in _LOST_BY_SDPA):
             raise _no_sdpa(type(module).__name__)
-        if (
-            self.kernel == "sdpa"
-            and mask is not None
-            and learned_mask.supports_differentiable_mask(module, context, mask, kwargs)
-        ):
-            return learned_mask.differentiable_mask_attention(context, mask, kwargs.get("scaling")), None
-        if self.kernel == "sdpa" and any(e.edits_mask for e in self.edits):
-            output = self._blocks.output(module, context, mask, kwargs)
-            if output is not None:
-                return output, None
+        if self.kernel == "sdpa" and mask is not None:
+            if differentiable_mask.supports_differentiable_mask(module, context, mask, kwargs):
+                return differentiable_mask.differentiable_mask_attention(context, mask, kwargs.get("scaling")), None
+            if any(e.edits_mask for e in self.edits):
+                output = self._blocks.output(module, context, mask, kwargs)
+                if output is not None:
+                    return output, None
         function = own_attention(self.kernel, module)
         return function(module, context.query, context.key, context.value, mask, **kwargs)
 
-    def _clean(
+    def _weights_before_dropout(
         self,
         module: nn.Module,
         context: CallContext,
@@ -235,7 +232,7 @@ class AttentionSession:
         weights: Tensor | None,
         kwargs: dict[str, Any],
     ) -> Tensor | None:
-        """Weights before dropout: an eager function returns them after, so in training they are computed again."""
+        """Weights before dropout; an eager function returns those after it, so in training they are computed again."""
         if not self._needs_weights:
             return None
         if self.normalizer is None and module.training and kwargs.get("dropout"):

@@ -1,4 +1,4 @@
-"""Where the heads of a model are: a walk over its modules, without running it."""
+"""Sites, the layers of heads of a model: found by a walk over its modules, without running it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from headlens.weights.head_slicing import heads_left
 
 # The name by which a modeling file of transformers asks for its attention function.
 _DISPATCH_NAME = "ALL_ATTENTION_FUNCTIONS"
-# Where a module that was switched to another attention has it.
+# Attribute of a module that was switched to another attention, which it holds.
 OWN = "_headlens_own_attention"
 _CROSS = re.compile(r"cross_?att|encoder_att|enc_?dec", re.IGNORECASE)
 _HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
@@ -35,7 +35,7 @@ class Site:
         n_heads: number of (query) heads.
         module: qualified name of the attention module.
         shared: whether the module computes several layers.
-        left: the numbers of its heads in the original model, where some were cut out; None where none was.
+        left: original numbers of the heads that it still has, where some were cut out; None where none was.
     """
 
     stack: Stack
@@ -47,7 +47,7 @@ class Site:
 
     @property
     def heads(self) -> list[Head]:
-        """The heads that live here, by their numbers in the original model."""
+        """The heads of this layer, by their numbers in the original model."""
         return [Head(self.stack, self.layer, h) for h in (range(self.n_heads) if self.left is None else self.left)]
 
     def __str__(self) -> str:
@@ -55,7 +55,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _AttentionModule:
     name: str
     module: nn.Module
     stack: Stack
@@ -83,49 +83,49 @@ def find_sites(model: nn.Module) -> list[Site]:
         UnsupportedModelError: if no attention of the model goes through transformers' registry, or if it has
             two stacks of the same kind (two towers), which have to be looked into one at a time.
     """
-    found = [
-        _Found(name, module, _stack_of(name, module)) for name, module in model.named_modules() if dispatches(module)
+    modules = [
+        _AttentionModule(name, module, _stack_of(name, module))
+        for name, module in model.named_modules()
+        if dispatches(module)
     ]
-    if not found:
+    if not modules:
         raise _unsupported(model)
-    sites = []
-    for stack in ("encoder", "decoder", "cross"):
-        part = [f for f in found if f.stack == stack]
-        if part:
-            sites += _number(model, part)
-    return sites
+    stacks = ([m for m in modules if m.stack == stack] for stack in ("encoder", "decoder", "cross"))
+    return [site for stack in stacks if stack for site in _number(model, stack)]
 
 
-def _number(model: nn.Module, found: list[_Found]) -> list[Site]:
-    lists = {_prefix(f.name) for f in found}
+def _number(model: nn.Module, modules: list[_AttentionModule]) -> list[Site]:
+    """The sites of the modules of one stack, with the numbers of their layers."""
+    lists = {_prefix(m.name) for m in modules}
     if len(lists) > 1:
         raise UnsupportedModelError(
-            f"{type(model).__name__} has more than one {found[0].stack} stack: {', '.join(sorted(lists))}.",
+            f"{type(model).__name__} has more than one {modules[0].stack} stack: {', '.join(sorted(lists))}.",
             "Give headlens one tower at a time, such as model.text_model.",
         )
-    repeated = _repeated(found)
+    repeated = _repeated(modules)
     if repeated is not None:
-        return [_site(f, i, shared=True) for i, f in enumerate(repeated)]
-    indices = [_first_index(f.name) for f in found]
+        return [_site(m, depth, shared=True) for depth, m in enumerate(repeated)]
+    indices = [_first_index(m.name) for m in modules]
     # Hybrids have attention in some blocks only: the block's number is the layer, unless blocks nest (Swin).
-    layers = indices if None not in indices and len(set(indices)) == len(indices) else range(len(found))
-    return [_site(f, int(i or 0)) for i, f in zip(layers, found, strict=True)]
+    layers = indices if None not in indices and len(set(indices)) == len(indices) else range(len(modules))
+    return [_site(m, int(i or 0)) for i, m in zip(layers, modules, strict=True)]
 
 
-def _site(found: _Found, layer: int, *, shared: bool = False) -> Site:
-    return Site(found.stack, layer, _n_heads(found), found.name, shared, heads_left(found.module))
+def _site(attention: _AttentionModule, layer: int, *, shared: bool = False) -> Site:
+    return Site(attention.stack, layer, _n_heads(attention), attention.name, shared, heads_left(attention.module))
 
 
-def _repeated(found: list[_Found]) -> list[_Found] | None:
+def _repeated(modules: list[_AttentionModule]) -> list[_AttentionModule] | None:
     """The modules in the order they run where fewer modules compute all layers (ALBERT); None if each runs once."""
-    config = getattr(found[0].module, "config", None)
+    config = getattr(modules[0].module, "config", None)
     groups = getattr(config, "num_hidden_groups", None)
-    if groups is None or len(found) % groups:
+    if groups is None or len(modules) % groups:
         return None
-    size, depth = len(found) // groups, int(getattr(config, "num_hidden_layers", groups))
+    size, depth = len(modules) // groups, int(getattr(config, "num_hidden_layers", groups))
+    # The group of every depth, as modeling_albert.py computes it.
     starts = [int(layer / (depth / groups)) * size for layer in range(depth)]
-    order = [found[start + inner] for start in starts for inner in range(size)]
-    return order if len(order) > len(found) else None
+    order = [modules[start + inner] for start in starts for inner in range(size)]
+    return order if len(order) > len(modules) else None
 
 
 def _stack_of(name: str, module: nn.Module) -> Stack:
@@ -147,20 +147,21 @@ def _first_index(name: str) -> int | None:
     return next((int(p) for p in name.split(".") if p.isdigit()), None)
 
 
-def _n_heads(found: _Found) -> int:
-    for owner in (found.module, getattr(found.module, "config", None)):
+def _n_heads(attention: _AttentionModule) -> int:
+    for owner in (attention.module, getattr(attention.module, "config", None)):
         for attribute in _HEAD_COUNTS:
             count: Any = getattr(owner, attribute, None)
             if isinstance(count, int):
                 return count
     raise UnsupportedModelError(
-        f"The attention module {found.name} ({type(found.module).__name__}) does not tell how many heads it has.",
+        f"The attention module {attention.name} ({type(attention.module).__name__}) does not tell how many heads it "
+        "has.",
         f"headlens looks for one of: {', '.join(_HEAD_COUNTS)}.",
     )
 
 
 def eager_function(module: nn.Module) -> Callable[..., Any]:
-    """The model's own eager attention: what it was switched to, see `switch`, or that of its file.
+    """The model's own eager attention: the one it was switched to, see `model_normalizer.switch`, or that of its file.
 
     Raises:
         UnsupportedModelError: if that file has none.
@@ -170,7 +171,7 @@ def eager_function(module: nn.Module) -> Callable[..., Any]:
 
 
 def file_function(module: nn.Module) -> Callable[..., Any]:
-    """Eager attention as the file has it that defines the module's forward pass.
+    """The eager attention function of the file that defines the module's forward pass.
 
     Raises:
         UnsupportedModelError: if that file has none.
@@ -199,24 +200,23 @@ def sdpa_function(module: nn.Module) -> Callable[..., Any]:
 
 
 def _unsupported(model: nn.Module) -> UnsupportedModelError:
-    own = sorted({type(m).__name__ for m in model.modules() if re.search(r"Attention$|Attn$", type(m).__name__)})
-    if own:
+    classes = sorted({type(m).__name__ for m in model.modules() if re.search(r"Attention$|Attn$", type(m).__name__)})
+    if classes:
         reason = (
-            f"{type(model).__name__} computes attention itself ({', '.join(own)}), "
+            f"{type(model).__name__} computes attention itself ({', '.join(classes)}), "
             "not through transformers' attention registry; headlens would change nothing and see nothing."
         )
     else:
         reason = f"{type(model).__name__} has no attention heads that headlens can find."
-    works = ", ".join(f.title for f in FAMILIES)
     return UnsupportedModelError(
         reason,
-        f"Models that work: {works} and every other that asks the registry; "
+        f"Models that work: {', '.join(f.title for f in FAMILIES)} and every other that asks the registry; "
         f"models that do not: {', '.join(UNSUPPORTED)}.",
     )
 
 
 def check_heads(heads: Iterable[Head], sites: Sequence[Site]) -> None:
-    """Raise OptionError on a head that is at none of these sites."""
+    """Raises OptionError on a head that is at none of these sites."""
     known = {h for site in sites for h in site.heads}
     for head in heads:
         if head not in known:
@@ -224,11 +224,8 @@ def check_heads(heads: Iterable[Head], sites: Sequence[Site]) -> None:
 
 
 def inventory(sites: Sequence[Site]) -> str:
-    """What can be named: `encoder.0 to encoder.11 with 12 heads`."""
+    """The heads of a model in words, such as `encoder.0 to encoder.11 with 12 heads`."""
     stacks = [[s for s in sites if s.stack == stack] for stack in dict.fromkeys(s.stack for s in sites)]
-    found = "; ".join(f"{part[0]} to {part[-1]} with {max(s.n_heads for s in part)} heads" for part in stacks)
-    return (
-        f"{found}; some were cut out, the others keep their numbers"
-        if any(s.left is not None for s in sites)
-        else found
-    )
+    text = "; ".join(f"{part[0]} to {part[-1]} with {max(s.n_heads for s in part)} heads" for part in stacks)
+    some_cut = any(s.left is not None for s in sites)
+    return f"{text}; some were cut out, the others keep their numbers" if some_cut else text

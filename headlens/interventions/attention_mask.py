@@ -17,59 +17,45 @@ from torch import Tensor
 
 from headlens.errors import OptionError, OutputError, counted
 from headlens.heads import STACKS, Stack
-from headlens.interventions.patterns import Pattern, made
+from headlens.interventions.patterns import Pattern, cached_positions
 
 FILE = "mask.safetensors"
 _FORMAT = "headlens attention mask 1"
 _TENSOR = "allowed"
-_MEND = f"Give a {FILE} that headlens wrote, or a pattern such as window:3."
+_ADVICE = f"Give a {FILE} that headlens wrote, or a pattern such as window:3."
 
 
-class MaskSource(Protocol):
-    """Where a query may look in a sentence of any length."""
-
+class _DescribedMask(Protocol):
     @property
     def name(self) -> str:
         """Name of the mask in tables and error messages."""
 
     @property
     def stack(self) -> Stack | None:
-        """Whose self-attention it is for; None for the encoder's, of a model without one the decoder's."""
+        """Stack whose self-attention the mask is for; None for the encoder's, of a model without one the decoder's."""
 
     @property
     def shape(self) -> tuple[int, int]:
-        """For how many layers and heads it says something; 1 says the same for all."""
+        """Numbers of layers and heads that the mask tells apart; 1 where all share one mask."""
 
     @property
     def sha256(self) -> str:
-        """Of all that decides what `block` gives."""
+        """SHA-256 digest, in hexadecimal, of everything that decides which positions are open."""
+
+
+class MaskSource(_DescribedMask, Protocol):
+    """Where a query may look in a sentence of any length."""
 
     def block(self, length: int) -> Tensor:
-        """True where a query may look in a sentence of that many tokens: (layers or 1, heads or 1, query, key)."""
+        """True where a query may look in a sentence of `length` tokens: (layers or 1, heads or 1, query, key)."""
 
 
 @runtime_checkable
-class TextMaskSource(Protocol):
-    """Where a query may look in a text, which is known by its tokens; the same for all layers and heads."""
-
-    @property
-    def name(self) -> str:
-        """Name of the mask in tables and error messages."""
-
-    @property
-    def stack(self) -> Stack | None:
-        """Whose self-attention it is for; None for the encoder's, of a model without one the decoder's."""
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of layers and heads that the masks tell apart, always `(1, 1)`: all share the mask of a text."""
-
-    @property
-    def sha256(self) -> str:
-        """Of all that decides what `rows` gives."""
+class TextMaskSource(_DescribedMask, Protocol):
+    """Where a query may look in a text, which is known by its tokens; `shape` is (1, 1): layers and heads share it."""
 
     def rows(self, ids: Tensor, real: Tensor) -> Tensor:
-        """True where a query may look: (batch, query, key); what padding gets means nothing.
+        """True where a query may look: (batch, query, key); values at padding mean nothing.
 
         Args:
             ids: vocabulary ids, (batch, length).
@@ -91,9 +77,9 @@ class AttentionMask:
         ends: whether the first and the last token of every sentence look at all its tokens and are looked at by all,
             whatever its length: the last-row rule of DAM. Padding is no part of a sentence.
         diagonal: whether the diagonal is kept as it is; else it is masked, also where `ends` would open it.
-        name: what tables call it.
-        stack: whose self-attention it is for; None for the encoder's, of a model without one the decoder's.
-        metadata: what else is known of it, by name.
+        name: name of the mask in tables and error messages.
+        stack: stack whose self-attention the mask is for; None for the encoder's, of a model without one the decoder's.
+        metadata: notes that are saved with the mask, by name.
         layers: in which layers the rules hold, `ends` and `diagonal`; None for all. Others are as `allowed` has them.
 
     Raises:
@@ -120,7 +106,7 @@ class AttentionMask:
         if self.stack == "cross":
             raise OptionError(f"{self.name}: it is for cross-attention.", "Masks hold in self-attention.")
         if self.layers is not None and not set(self.layers) <= set(range(shape[0])):
-            raise OptionError(f"{self.name}: its rules are for layers that it does not have.", _MEND)
+            raise OptionError(f"{self.name}: its rules are for layers that it does not have.", _ADVICE)
 
     @property
     def length(self) -> int:
@@ -134,7 +120,7 @@ class AttentionMask:
 
     @property
     def sha256(self) -> str:
-        """Of positions and rules; name and metadata do not count."""
+        """SHA-256 digest, in hexadecimal, of the positions and rules; name and metadata do not count."""
         digest = hashlib.sha256(f"{tuple(self.allowed.shape)} {self.ends} {self.diagonal} {self.stack}".encode())
         digest.update(b"" if self.layers is None else str(self.layers).encode())
         digest.update(self.allowed.cpu().contiguous().view(torch.uint8).numpy().data)
@@ -151,35 +137,36 @@ class AttentionMask:
                 f"The mask {self.name} is for {counted(self.length, 'token')}, but a sentence has {length}.",
                 "Take shorter sentences, a longer mask, or a pattern, which is made for any length.",
             )
-        found = self.allowed[:, :, :length, :length].clone()
-        ruled = found if self.layers is None else found[list(self.layers)]
+        block = self.allowed[:, :, :length, :length].clone()
+        # All layers, a view, or a copy of those in which the rules hold.
+        ruled = block if self.layers is None else block[list(self.layers)]
         if self.ends:
             for end in (0, length - 1):
                 ruled[:, :, end] = True
                 ruled[:, :, :, end] = True
         if not self.diagonal:
-            ruled &= ~torch.eye(length, dtype=torch.bool, device=found.device)
+            ruled &= ~torch.eye(length, dtype=torch.bool, device=block.device)
         if self.layers is not None:
-            found[list(self.layers)] = ruled
-        return found
+            block[list(self.layers)] = ruled
+        return block
 
     @property
     def masked(self) -> Tensor:
-        """How many of the n × n positions are masked, whole numbers: (layers or 1, heads or 1)."""
+        """Number of masked positions of n × n: whole numbers, (layers or 1, heads or 1)."""
         return (~self.block(self.length)).sum(dim=(2, 3))
 
     @property
     def sparsity(self) -> Tensor:
-        """Which share that is, in double precision: (layers or 1, heads or 1)."""
+        """Share of the n × n positions that is masked, in double precision: (layers or 1, heads or 1)."""
         return self.masked.double() / self.length**2
 
     def without_diagonal(self) -> AttentionMask:
-        """The same, in which no token looks at itself."""
+        """The same mask, in which no token looks at itself."""
         diagonal = torch.eye(self.length, dtype=torch.bool, device=self.allowed.device)
         return replace(self, allowed=self.allowed & ~diagonal, diagonal=False)
 
     def __or__(self, other: AttentionMask) -> AttentionMask:
-        """What either of two masks allows; of one length, with their rules applied at that length.
+        """A mask that allows what either of two masks of one length allows, their rules applied at that length.
 
         Raises:
             OptionError: for masks of different lengths, stacks, or numbers of layers or heads.
@@ -196,66 +183,68 @@ class AttentionMask:
         return AttentionMask(allowed, name=f"{self.name}|{other.name}", stack=self.stack)
 
     def save(self, path: str | Path) -> Path:
-        """Write the mask and all that is known of it; a reader sees a whole file or none.
+        """Writes the mask with its rules, name and metadata; a reader sees a complete file or none.
 
         Raises:
             OutputError: if it cannot be written.
         """
         target = Path(path)
-        fresh = target.with_name(f".{target.name}.tmp")
+        temporary = target.with_name(f".{target.name}.tmp")
         rules = {"ends": self.ends, "diagonal": self.diagonal, "name": self.name, "stack": self.stack}
         rules |= {} if self.layers is None else {"layers": list(self.layers)}
         header = {"format": _FORMAT, "mask": json.dumps(rules), "metadata": json.dumps(dict(self.metadata))}
         try:
-            fresh.write_bytes(_ordered(save({_TENSOR: self.allowed.cpu().contiguous()}, header)))
-            fresh.replace(target)
-        except OSError as problem:
-            raise OutputError(
-                f"Cannot write {target}: {problem.strerror or problem}.", "Name another folder."
-            ) from problem
+            temporary.write_bytes(_with_sorted_header(save({_TENSOR: self.allowed.cpu().contiguous()}, header)))
+            temporary.replace(target)
+        except OSError as error:
+            raise OutputError(f"Cannot write {target}: {error.strerror or error}.", "Name another folder.") from error
         finally:
             with contextlib.suppress(OSError):
-                fresh.unlink()
+                temporary.unlink()
         return target
 
     @classmethod
     def load(cls, path: str | Path) -> AttentionMask:
-        """Read what `save` wrote.
+        """Reads a mask that `save` wrote.
 
         Args:
-            path: of the file, or of a folder with a `mask.safetensors`.
+            path: path of the file, or of a folder with a `mask.safetensors`.
 
         Raises:
             OptionError: if there is no such file, or it holds no mask.
         """
         file = Path(path) / FILE if Path(path).is_dir() else Path(path)
         if not file.is_file():
-            inside = (own for form in ("*.safetensors", f"*/{FILE}") for own in Path(path).glob(form))
-            others = sorted(map(str, inside)) if Path(path).is_dir() else []
-            there = f"{path}: there is no {FILE} in this folder" if others else f"{path}: there is no such mask file"
-            raise OptionError(f"{there}.", f"Give one of: {', '.join(others)}." if others else _MEND)
+            masks = (mask for form in ("*.safetensors", f"*/{FILE}") for mask in Path(path).glob(form))
+            others = sorted(map(str, masks)) if Path(path).is_dir() else []
+            problem = f"there is no {FILE} in this folder" if others else "there is no such mask file"
+            raise OptionError(f"{path}: {problem}.", f"Give one of: {', '.join(others)}." if others else _ADVICE)
         try:
             with safe_open(file, framework="pt") as content:
                 header = content.metadata() or {}
                 tensor = content.get_tensor(_TENSOR) if header.get("format") == _FORMAT else None
                 rules, metadata = json.loads(header.get("mask", "{}")), json.loads(header.get("metadata", "{}"))
-        except (SafetensorError, OSError, ValueError) as problem:
-            raise OptionError(f"{file} cannot be read as a mask: {problem}.", _MEND) from problem
+        except (SafetensorError, OSError, ValueError) as error:
+            raise OptionError(f"{file} cannot be read as a mask: {error}.", _ADVICE) from error
         if tensor is None:
-            raise OptionError(f"{file} holds no attention mask.", _MEND)
-        return cls(tensor, **_checked(rules, file), metadata=metadata)
+            raise OptionError(f"{file} holds no attention mask.", _ADVICE)
+        return cls(tensor, **_check_rules(rules, file), metadata=metadata)
 
 
-def _checked(rules: Any, file: Path) -> dict[str, Any]:
-    """The rules of a file, if they can be meant."""
+def _check_rules(rules: Any, file: Path) -> dict[str, Any]:
+    """The rules in the header of a file.
+
+    Raises:
+        OptionError: if some are missing or of another type than `save` writes.
+    """
     kinds: dict[str, type] = {"ends": bool, "diagonal": bool, "name": str}
-    whole = isinstance(rules, dict) and set(rules) - {"layers"} == {*kinds, "stack"}
-    layers = rules.get("layers", []) if whole else []
+    complete = isinstance(rules, dict) and set(rules) - {"layers"} == {*kinds, "stack"}
+    layers = rules.get("layers", []) if complete else []
     fits = isinstance(layers, list) and all(isinstance(layer, int) for layer in layers)
-    if not whole or not fits or not all(isinstance(rules[k], kind) for k, kind in kinds.items()):
-        raise OptionError(f"{file} does not say how its mask is meant.", _MEND)
+    if not complete or not fits or not all(isinstance(rules[k], kind) for k, kind in kinds.items()):
+        raise OptionError(f"{file} does not say how its mask is meant.", _ADVICE)
     if rules["stack"] not in (None, *STACKS):
-        raise OptionError(f"{file}: there is no stack {rules['stack']!r}.", _MEND)
+        raise OptionError(f"{file}: there is no stack {rules['stack']!r}.", _ADVICE)
     return dict(rules) | ({"layers": tuple(layers)} if "layers" in rules else {})
 
 
@@ -265,7 +254,7 @@ class PatternMask:
 
     Args:
         pattern: the pattern.
-        stack: whose self-attention it is for; None for the encoder's, of a model without one the decoder's.
+        stack: stack whose self-attention it is for; None for the encoder's, of a model without one the decoder's.
     """
 
     pattern: Pattern
@@ -288,7 +277,7 @@ class PatternMask:
 
     def block(self, length: int) -> Tensor:
         """Where queries of a sentence may look: (1, 1, length, length)."""
-        return torch.tensor(made(self.pattern, length))[None, None]
+        return torch.tensor(cached_positions(self.pattern, length))[None, None]
 
     def of_length(self, n: int) -> AttentionMask:
         """The mask over n positions, as a file can hold it; of shorter sentences its first positions are taken."""
@@ -299,7 +288,7 @@ class PatternMask:
 
 @dataclass(frozen=True)
 class _Derived:
-    """A mask made of another one, for the same layers and heads."""
+    """A mask that is derived from another one, for the same layers and heads."""
 
     source: AnyMaskSource
 
@@ -319,7 +308,7 @@ class Controlled(_Derived):
     """A mask with one of SparseBERT's controls (Shi et al. 2021, table 2).
 
     Args:
-        source: the mask.
+        source: the mask that is changed.
         drop: `diagonal` masks i = j everywhere. `random` masks as many other allowed positions as the source allows on
             the diagonal, of every sentence length by itself and the same in every sentence of that length, for each
             layer and head that the source tells apart; all others where there are fewer, as none in a sentence of one
@@ -333,7 +322,7 @@ class Controlled(_Derived):
 
     @property
     def name(self) -> str:
-        """That of the mask, and what is dropped."""
+        """Name of the source mask, and what is dropped from it."""
         return f"{self.source.name} without {'the diagonal' if self.drop == 'diagonal' else 'as many at random'}"
 
     @property
@@ -343,17 +332,17 @@ class Controlled(_Derived):
 
     def block(self, length: int) -> Tensor:
         """Where queries of a sentence may look: (layers or 1, heads or 1, length, length)."""
-        found = self.source.block(length).cpu()
+        allowed = self.source.block(length).cpu()
         diagonal = torch.eye(length, dtype=torch.bool)
         if self.drop == "diagonal":
-            return found & ~diagonal
+            return allowed & ~diagonal
         generator = torch.Generator().manual_seed(self.seed * 100_003 + length)
-        free = (found & ~diagonal).flatten(2)
+        free = (allowed & ~diagonal).flatten(2)  # (layers or 1, heads or 1, length²)
         draws = torch.rand(free.shape, generator=generator).masked_fill(~free, 2.0)
-        # the positions with the smallest numbers; those that are not free have none
+        # The positions with the smallest numbers are dropped; those that are not free come last.
         rank = draws.argsort(dim=2, stable=True).argsort(dim=2, stable=True)
-        wanted = (found & diagonal).sum(dim=(2, 3))[..., None]
-        return found & ~(free & (rank < wanted)).view(found.shape)
+        n_dropped = (allowed & diagonal).sum(dim=(2, 3))[..., None]
+        return allowed & ~(free & (rank < n_dropped)).view(allowed.shape)
 
 
 @dataclass(frozen=True)
@@ -361,14 +350,14 @@ class WithoutDiagonal(_Derived):
     """A mask that differs from text to text, in which no token looks at itself.
 
     Args:
-        source: the mask.
+        source: the mask that is changed.
     """
 
     source: TextMaskSource
 
     @property
     def name(self) -> str:
-        """That of the mask, and what is dropped."""
+        """Name of the source mask, and what is dropped from it."""
         return f"{self.source.name} without the diagonal"
 
     @property
@@ -378,12 +367,12 @@ class WithoutDiagonal(_Derived):
 
     def rows(self, ids: Tensor, real: Tensor) -> Tensor:
         """True where a query may look: (batch, query, key)."""
-        found = self.source.rows(ids, real)
-        return found & ~torch.eye(found.shape[-1], dtype=torch.bool, device=found.device)
+        allowed = self.source.rows(ids, real)
+        return allowed & ~torch.eye(allowed.shape[-1], dtype=torch.bool, device=allowed.device)
 
 
-def _ordered(content: bytes) -> bytes:
-    """A safetensors file with its header in one order, whatever order the library took this time."""
+def _with_sorted_header(content: bytes) -> bytes:
+    """A safetensors file with the keys of its header sorted: the library's own order differs from call to call."""
     size = int.from_bytes(content[:8], "little")
     header = json.dumps(json.loads(content[8 : 8 + size]), sort_keys=True, separators=(",", ":"), ensure_ascii=False)
     text = header.encode()

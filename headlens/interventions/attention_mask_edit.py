@@ -16,18 +16,18 @@ from headlens.interventions.attention_mask import AnyMaskSource, TextMaskSource
 
 
 @dataclass(frozen=True, eq=False)
-class _Made:
-    """What was made for one attention call, which is the same for many."""
+class _CachedMask:
+    """The mask of one attention call, kept for the calls of other layers that have the same."""
 
     layer: int
     heads: tuple[int, ...]
     real: Tensor
-    before: Tensor | None
+    model_mask: Tensor | None
     mask: Tensor
 
-    def serves(self, layer: int, heads: tuple[int, ...], real: Tensor, before: Tensor | None) -> bool:
-        """Whether another call is such a one."""
-        return (self.layer, self.heads) == (layer, heads) and self.real is real and self.before is before
+    def serves(self, layer: int, heads: tuple[int, ...], real: Tensor, model_mask: Tensor | None) -> bool:
+        """Whether a call has the same mask: same layer and heads of the source, same tokens, same mask of the model."""
+        return (self.layer, self.heads) == (layer, heads) and self.real is real and self.model_mask is model_mask
 
 
 class MaskEdit(Edit):
@@ -52,37 +52,36 @@ class MaskEdit(Edit):
         self.source = source
         self.layers = None if layers is None else frozenset(layers)
         self.stack: Stack = stack or source.stack or "encoder"
-        self._made: _Made | None = None
-        self._alone: Tensor | None = None
+        self._cached: _CachedMask | None = None
+        # A scalar on the model's device: fetching it at every call would hold up the queue of a GPU.
+        self._any_alone: Tensor | None = None
 
     @property
     def left_alone(self) -> bool:
         """Whether some query of some sentence was left without any key."""
-        return self._alone is not None and bool(self._alone)
+        return self._any_alone is not None and bool(self._any_alone)
 
     def check(self, sites: Sequence[Site]) -> None:
-        """Raise OptionError if the mask is for another stack, or other numbers of layers or heads."""
-        own = [s for s in sites if s.stack == self.stack]
-        if not own:
-            there = ", ".join(dict.fromkeys(s.stack for s in sites))
+        """Raises OptionError if the mask is for another stack, or other numbers of layers or heads."""
+        masked = [s for s in sites if s.stack == self.stack]
+        if not masked:
+            stacks = ", ".join(dict.fromkeys(s.stack for s in sites))
             raise OptionError(
                 f"The mask {self.source.name} is for the {self.stack}, which this model does not have.",
-                f"It has: {there}. Masks hold in the self-attention of encoder or decoder.",
+                f"It has: {stacks}. Masks hold in the self-attention of encoder or decoder.",
             )
-        self._check_layers([s.layer for s in own])
-        self._check_shape(own)
-
-    def _check_layers(self, there: Sequence[int]) -> None:
-        if self.layers is not None and (missing := sorted(self.layers - set(there))):
+        numbers = [s.layer for s in masked]
+        if self.layers is not None and (missing := sorted(self.layers - set(numbers))):
             raise OptionError(
                 f"--layers: there is no layer {missing[0]} in the {self.stack}.",
-                f"Its layers are {min(there)} to {max(there)}.",
+                f"Its layers are {min(numbers)} to {max(numbers)}.",
             )
+        self._check_shape(masked)
 
-    def _check_shape(self, own: Sequence[Site]) -> None:
+    def _check_shape(self, masked: Sequence[Site]) -> None:
         layers, heads = self.source.shape
-        fits = layers in (1, max(s.layer for s in own) + 1)
-        for site in own:
+        fits = layers in (1, max(s.layer for s in masked) + 1)
+        for site in masked:
             # Of a model that lost heads the original number is not known: enough of them is all that can be asked.
             least = max((h.head for h in site.heads), default=0) + 1
             fits &= heads in (1, least) or (site.left is not None and heads > least)
@@ -90,8 +89,8 @@ class MaskEdit(Edit):
             raise OptionError(
                 f"The mask {self.source.name} has the wrong shape for this model: {counted(layers, 'layer')} of "
                 f"{counted(heads, 'head')}.",
-                f"The {self.stack} has {counted(len(own), 'layer')} of {counted(own[0].n_heads, 'head')}; a mask with "
-                "1 layer or 1 head says the same for all.",
+                f"The {self.stack} has {counted(len(masked), 'layer')} of {counted(masked[0].n_heads, 'head')}; "
+                "a mask with 1 layer or 1 head says the same for all.",
             )
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
@@ -107,28 +106,27 @@ class MaskEdit(Edit):
         layers, n_heads = self.source.shape
         layer = site.layer if layers > 1 else 0
         heads = tuple(h.head for h in site.heads) if n_heads > 1 else (0,)
-        made = self._made
-        if made is None or not made.serves(layer, heads, real, mask):
+        if self._cached is None or not self._cached.serves(layer, heads, real, mask):
             allowed = self._allowed(context, real, layer, heads)
-            made = _Made(layer, heads, real, mask, self._within(allowed, mask, real, context.query.dtype))
-            self._made = made
-        return made.mask
+            within = self._within(allowed, mask, real, context.query.dtype)
+            self._cached = _CachedMask(layer, heads, real, mask, within)
+        return self._cached.mask
 
     def _allowed(self, context: CallContext, real: Tensor, layer: int, heads: tuple[int, ...]) -> Tensor:
         """The mask on the tokens of every sentence, True elsewhere: (batch, heads or 1, query, key)."""
-        place = (real.long().cumsum(dim=1) - 1).clamp(min=0)
-        numbers = real.sum(dim=1).tolist()
-        within = real[:, None, :, None] & real[:, None, None, :]
+        place = (real.long().cumsum(dim=1) - 1).clamp(min=0)  # of every token in its sentence, (batch, length)
+        lengths = real.sum(dim=1).tolist()
+        both_real = real[:, None, :, None] & real[:, None, None, :]  # (batch, 1, query, key)
         if isinstance(self.source, TextMaskSource):
-            return self.source.rows(self._ids(context), real)[:, None] | ~within
-        found = torch.ones(len(real), len(heads), *real.shape[1:] * 2, dtype=torch.bool, device=real.device)
-        for length in {int(n) for n in numbers} - {0}:
-            rows = torch.tensor([i for i, n in enumerate(numbers) if n == length], device=real.device)
+            return self.source.rows(self._ids(context), real)[:, None] | ~both_real
+        allowed = torch.ones(len(real), len(heads), *real.shape[1:] * 2, dtype=torch.bool, device=real.device)
+        for length in {int(n) for n in lengths} - {0}:
+            rows = torch.tensor([i for i, n in enumerate(lengths) if n == length], device=real.device)
             # (heads, length, length) -> (heads, rows, query, key)
             block = self.source.block(length)[layer, list(heads)].to(real.device)
-            own = place[rows]
-            found[rows] = block[:, own[:, :, None], own[:, None, :]].transpose(0, 1)
-        return found | ~within
+            places = place[rows]
+            allowed[rows] = block[:, places[:, :, None], places[:, None, :]].transpose(0, 1)
+        return allowed | ~both_real
 
     def _ids(self, context: CallContext) -> Tensor:
         if context.queries is None or context.queries.ids is None:
@@ -139,14 +137,14 @@ class MaskEdit(Edit):
         return context.queries.ids
 
     def _within(self, allowed: Tensor, mask: Tensor | None, real: Tensor, dtype: torch.dtype) -> Tensor:
-        """What is allowed, within the model's own additive mask."""
-        own = torch.zeros((), dtype=dtype, device=real.device) if mask is None else mask
-        lowest = torch.finfo(own.dtype).min
+        """The model's own additive mask, closed where a position is not allowed: (batch, heads or 1, query, key)."""
+        model_mask = torch.zeros((), dtype=dtype, device=real.device) if mask is None else mask
+        lowest = torch.finfo(model_mask.dtype).min
         # Sums of lowest numbers are -inf; anything this low is 0 after a softmax.
-        reaches = (allowed & (own > lowest / 2)).any(dim=-1, keepdim=True)
+        reaches = (allowed & (model_mask > lowest / 2)).any(dim=-1, keepdim=True)
         alone = (~reaches & real[:, None, :, None]).any()
-        self._alone = alone if self._alone is None else self._alone.to(alone.device) | alone
-        return torch.where(allowed | ~reaches, own, lowest)
+        self._any_alone = alone if self._any_alone is None else self._any_alone.to(alone.device) | alone
+        return torch.where(allowed | ~reaches, model_mask, lowest)
 
 
 def _real(context: CallContext) -> Tensor:

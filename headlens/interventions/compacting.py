@@ -1,38 +1,43 @@
-"""Cutting heads out of a model, so that it is smaller and faster (Michel et al. 2019; Voita et al. 2019 prune them)."""
+"""Cutting heads out of a model, so that it is smaller and faster, and folding gates into its weights.
+
+Michel et al. (2019) and Voita et al. (2019) prune heads with masks or gates; here their weights go.
+"""
 
 from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
 from headlens.attention.attach_edit import keep_as
 from headlens.attention.persistent_edit import set_aside
-from headlens.attention.sites import find_sites
-from headlens.errors import OptionError, counted
+from headlens.attention.sites import Site, find_sites
+from headlens.errors import OptionError, UnsupportedModelError, counted
 from headlens.heads import Head
-from headlens.weights.cache_guard import guard_cache
 from headlens.weights.head_map import HeadMap, SiteHeads
 from headlens.weights.head_map_file import FILE, as_json
-from headlens.weights.head_slicing import heads_before, heads_left, numbers_of, refill
+from headlens.weights.head_slicing import guard_cache, heads_before, heads_left, numbers_of, refill
+from headlens.weights.projections import projections
 from headlens.weights.shared_layer_masks import depth_mask, head_scales, silent_heads
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What became of a model.
+    """The result of cutting heads out of a model.
 
     Args:
-        heads: what is left, by the numbers of the original.
-        cut: heads whose weights are gone now.
+        heads: map of the heads that are left, by the numbers of the original.
+        cut: heads whose weights this call removed.
         masked: heads that are silent at their depth, but whose weights other depths need (ALBERT), old and new.
-        again: heads that were asked for, but had been removed before.
-        parameters: before and after, shared ones once.
+        again: heads that were named, but had been removed before.
+        parameters: numbers of parameters before and after, shared ones counted once.
     """
 
     heads: HeadMap
@@ -75,7 +80,7 @@ def removed_heads(model: PreTrainedModel) -> list[Head]:
 
 
 def compact_model(model: PreTrainedModel, heads: Collection[Head]) -> Compaction:
-    """Cut heads out of a model, in place: what it computes afterwards is what it computed with these heads gated to 0.
+    """Cuts heads out of a model, in place: what it computes afterwards is what it computed with these heads gated to 0.
 
     Their weights and biases go from the projections to queries, keys and values, and their weights from the output
     projection. A layer may lose all its heads: then only the bias of its output projection is left of it. The others
@@ -92,20 +97,19 @@ def compact_model(model: PreTrainedModel, heads: Collection[Head]) -> Compaction
         OptionError: on a head that the model never had, if there is nothing to cut, or if no head would be left.
         UnsupportedModelError: if its heads cannot be found, or not be cut out.
     """
-    before, parameters = heads_of_model(model), _parameters(model)
+    before, n_before = heads_of_model(model), _n_parameters(model)
     after = before.without(heads)
-    cut = _gone(after) - _gone(before)
+    cut = _without_weights(after) - _without_weights(before)
     # Masks alone would make nothing smaller, and plain from_pretrained would read the weights without them.
-    if after == before or not _gone(after):
-        raise _nothing(before, heads)
+    if after == before or not _without_weights(after):
+        raise _nothing_to_cut(before, heads)
     after.apply(model)
-    again = set(heads) & set(before.removed)
     return Compaction(
         heads=after,
         cut=tuple(h for h in after.removed if h in cut),
         masked=tuple(after.masked),
-        again=tuple(h for h in before.removed if h in again),
-        parameters=(parameters, _parameters(model)),
+        again=tuple(h for h in before.removed if h in set(heads)),
+        parameters=(n_before, _n_parameters(model)),
     )
 
 
@@ -129,24 +133,23 @@ def without_heads(model: PreTrainedModel, heads: Collection[Head]) -> PreTrained
 
 
 def save_compacted(model: PreTrainedModel, folder: Path) -> None:
-    """Save a model so that `headlens.load` reads it again, with the map of its heads if it lost some.
+    """Saves a model so that `headlens.load` reads it again, with the map of its heads if it lost some.
 
     Args:
-        model: whole, compacted, or compacted and trained further.
-        folder: where `save_pretrained` writes; the tokenizer is left to the caller.
+        model: a model with all its heads, a compacted one, or one that was trained further after compaction.
+        folder: folder for `save_pretrained`; the caller saves the tokenizer.
     """
     model.save_pretrained(folder)
-    # safetensors lets nobody else read its files.
+    # safetensors writes files that only their owner may read.
     for weights in folder.glob("*.safetensors"):
         weights.chmod((folder / "config.json").stat().st_mode)
-    changed = any(heads_left(m) is not None for m in model.modules()) or any(silent_heads(model)) or head_scales(model)
-    heads = heads_of_model(model) if changed else None
-    if heads is not None:
-        (folder / FILE).write_text(json.dumps(as_json(heads), indent=2) + "\n", encoding="utf-8")
+    if any(heads_left(m) is not None for m in model.modules()) or any(silent_heads(model)) or head_scales(model):
+        heads = as_json(heads_of_model(model))
+        (folder / FILE).write_text(json.dumps(heads, indent=2) + "\n", encoding="utf-8")
 
 
 def refilled(model: PreTrainedModel) -> PreTrainedModel:
-    """Give a compacted model its original shape again, in place, with zeros where heads were cut out.
+    """Gives a compacted model its original shape again, in place, with zeros where heads were cut out.
 
     The outputs stay the same, and so the model can be read by whatever reads the original.
 
@@ -173,11 +176,11 @@ def refilled(model: PreTrainedModel) -> PreTrainedModel:
     return model
 
 
-def _gone(heads: HeadMap) -> set[Head]:
+def _without_weights(heads: HeadMap) -> set[Head]:
     return set(heads.removed) - set(heads.masked)
 
 
-def _nothing(before: HeadMap, heads: Collection[Head]) -> OptionError:
+def _nothing_to_cut(before: HeadMap, heads: Collection[Head]) -> OptionError:
     if not heads:
         return OptionError("No heads to cut out were given.", "Name some, such as encoder.3.1.")
     if set(heads) <= set(before.removed):
@@ -191,5 +194,62 @@ def _nothing(before: HeadMap, heads: Collection[Head]) -> OptionError:
     )
 
 
-def _parameters(model: nn.Module) -> int:
+def _n_parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
+
+
+def check_folds(model: PreTrainedModel) -> None:
+    """Refuses a model whose output projections cannot take gates in; called before anything is trained.
+
+    Raises:
+        UnsupportedModelError: see `headlens.weights.projections.projections`.
+    """
+    for site in find_sites(model):
+        projections(model, site.module)
+
+
+def with_folded_gates(
+    model: PreTrainedModel, values: Mapping[Head, float], *, keep_shape: bool = False
+) -> PreTrainedModel:
+    """A copy of a model that computes without gates what the model does with them.
+
+    A head's columns of the output projection are multiplied by its gate, and heads with a gate of 0 are cut out. Where
+    depths share their weights (ALBERT) and a head's gates differ by depth, the model gets a factor for each depth in
+    its place, which `save_compacted` writes and `headlens.load` reads.
+
+    Args:
+        model: the model, in evaluation mode, without gates; what it lost before stays lost.
+        values: the gates, 1 for heads that are not named.
+        keep_shape: leave zeros where heads are gone, so that plain from_pretrained reads the model; depths that
+            differ need headlens all the same. A model without any head left keeps its shape in any case, and so do
+            models that cannot run without heads.
+
+    Raises:
+        UnsupportedModelError: if its heads are laid out in no known way.
+    """
+    check_folds(model)
+    folded = copy.deepcopy(model)
+    sites = [s for s in find_sites(folded) if s.n_heads]
+    gates = {s: [values.get(h, 1.0) for h in s.heads] for s in sites}
+    # Depths that share their weights, but not their gates.
+    differing = [s for s in sites if any(gates[o] != gates[s] for o in sites if o.module == s.module)]
+    for site in {s.module: s for s in sites if s not in differing}.values():
+        _scale_outputs(folded, site, gates[site])
+    heads = heads_of_model(folded).scaled({(s.stack, s.layer): gates[s] for s in differing})
+    emptied = differing if keep_shape else sites
+    dead = [h for s in emptied for h, gate in zip(s.heads, gates[s], strict=True) if gate == 0.0]
+    if len(dead) < sum(s.n_heads for s in sites):
+        heads = heads.without(dead)
+    # Some layers cannot be without heads; their zeros are there already.
+    with suppress(UnsupportedModelError):
+        heads.apply(folded)
+    return folded
+
+
+def _scale_outputs(model: nn.Module, site: Site, gates: list[float]) -> None:
+    parts = projections(model, site.module)
+    weight = parts.output.weight
+    # (hidden, heads × d): a head's columns times its gate
+    factors = torch.tensor(gates, dtype=weight.dtype, device=weight.device).repeat_interleave(parts.head_size)
+    with torch.no_grad():
+        weight.mul_(factors)

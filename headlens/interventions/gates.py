@@ -31,7 +31,7 @@ class HeadGates(Edit):
         }
 
     def check(self, sites: Sequence[Site]) -> None:
-        """Raise OptionError on a head the model does not have, or on a tensor for another number of heads."""
+        """Raises OptionError on a head the model does not have, or on a tensor for another number of heads."""
         counts = {(s.stack, s.layer): s.n_heads for s in sites}
         check_heads(self._heads, sites)
         for (stack, layer), tensor in self._tensors.items():
@@ -53,9 +53,9 @@ class HeadGates(Edit):
         return output * gates.to(output)[..., None, :, None]
 
     def _gates(self, site: Site) -> Tensor | None:
+        """Gates (heads,) or (batch, heads) of a layer; None where none of its heads has one."""
         if (site.stack, site.layer) in self._tensors:
             return self._tensors[site.stack, site.layer]
-        values = [self._heads.get(h) for h in site.heads]
-        if all(v is None for v in values):
+        if self._heads.keys().isdisjoint(site.heads):
             return None
-        return torch.tensor([1.0 if v is None else v for v in values])
+        return torch.tensor([self._heads.get(h, 1.0) for h in site.heads])

@@ -34,8 +34,8 @@ class HardConcrete:
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
-        stretched = self.low < 0 and self.high > 1
-        if not stretched or self.temperature <= 0 or not 0 <= self.epsilon < 0.5:
+        reaches_beyond = self.low < 0 and self.high > 1
+        if not reaches_beyond or self.temperature <= 0 or not 0 <= self.epsilon < 0.5:
             raise ValueError(f"{self} is no Hard Concrete distribution")
 
     @property
@@ -59,6 +59,7 @@ class HardConcrete:
 
     def gate(self, log_alpha: Tensor) -> Tensor:
         """Gates for evaluation: without noise and temperature, exactly 0 if and only if log α <= `closed_below`."""
+        # Open gates stay above 0, also where rounding would close them.
         smallest = torch.finfo(log_alpha.dtype).eps
         return self._stretched(log_alpha).clamp(smallest, 1.0).masked_fill(log_alpha <= self.closed_below, 0.0)
 
@@ -77,11 +78,12 @@ class HardConcrete:
         return torch.sigmoid(log_alpha - self.temperature * self.open_above)
 
     def mean(self, log_alpha: Tensor) -> Tensor:
-        """E g = the integral of P(g > t) over t from 0 to 1, by Gauss and Legendre; exact to rounding.
+        """Computes E g, the integral of P(g > t) over t from 0 to 1, by Gauss-Legendre quadrature; exact to rounding.
 
         P(g > t) = sigmoid(log α - β logit((t - γ) / (ζ - γ))), which is smooth from 0 to 1.
         """
         nodes, weights = (torch.from_numpy(a).to(log_alpha) for a in np.polynomial.legendre.leggauss(_NODES))
+        # Nodes are from -1 to 1: t = (node + 1) / 2, and the interval halves the weights.
         places = ((nodes + 1) / 2 - self.low) / (self.high - self.low)
         above = torch.sigmoid(log_alpha[..., None] - self.temperature * torch.logit(places))
         return (above * weights).sum(dim=-1) / 2

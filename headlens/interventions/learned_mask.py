@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -13,38 +13,37 @@ from headlens.attention.contract import CallContext, Edit
 from headlens.attention.normalizers import CallNormalizer, Normalizer, softmax
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, counted
-from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
-from headlens.interventions.mask_distributions import MaskDistribution
+from headlens.interventions.mask_distributions import GumbelSigmoid, MaskDistribution
 from headlens.interventions.mask_parametrization import Offsets, PositionPairs, Shape, at_ends
 
 Form = Literal["additive", "multiplicative", "renormalised"]
 Noise = Literal["training", "always", "never"]
 PenaltyKind = Literal["sum", "mean"]
-_SPREAD = 1e-3  # of α before training
-# Of M in its logarithm: what is masked keeps next to no weight, and has the derivative that its scores give.
-_LEAST = 1e-6
+_START_STD = 1e-3  # standard deviation of α before training
+# Added to M before its logarithm: masked positions keep next to no weight, and a finite derivative.
+_EPSILON = 1e-6
 
 
 @dataclass(frozen=True)
 class LearnedMaskOptions:
-    """What a learned mask is like.
+    """Options of a learned mask.
 
     Args:
         longest: n, tokens of the longest text.
         structured: one α for every offset |i - j|, and the first and last row and column of each sentence always
             active; else one for every pair of positions.
-        per_layer: masks of their own for every layer; else heads share theirs with those of the same number in all
-            layers, as the authors have it.
+        per_layer: whether every layer has masks of its own; else heads of the same number share one in all layers, as
+            the authors have it.
         form: `additive` adds Q = -c (1 - M) to the scores (equations 5 and 6); `multiplicative` multiplies the weights
             by M, which leaves rows that do not sum to 1 (equation 4); `renormalised` divides these rows by their sums:
             it adds log(M + 1e-6) to the scores, so that what is masked has a derivative, too.
-        strength: c.
+        strength: c of the additive form.
         diagonal: whether a token may look at itself; if not, i = j is masked everywhere.
         noise: whether M is drawn in `training`, also at evaluation (`always`), as in the authors' code, or `never`,
             which is soft importance.
 
     Raises:
-        OptionError: if a number or a name cannot be.
+        OptionError: for a number out of range, or an unknown form or noise.
     """
 
     longest: int = 128
@@ -73,12 +72,12 @@ class LearnedMaskOptions:
 
 @dataclass(frozen=True)
 class Scope:
-    """Where a learned mask holds, and which positions its penalty counts.
+    """Layers and heads that a learned mask has, and the positions that its penalty counts.
 
     Args:
-        layers: which layers are masked; None for all. With shared weights (ALBERT) these are depths.
-        per_head: masks of their own for every head; else all heads of a layer share one.
-        counted: tokens of the text whose positions the penalty counts; None for those of the longest text.
+        layers: numbers of the layers that are masked; None for all. With shared weights (ALBERT) these are depths.
+        per_head: whether every head has a mask of its own; else all heads of a layer share one.
+        counted: length of the text whose positions the penalty counts; None for the longest text.
     """
 
     layers: tuple[int, ...] | None = None
@@ -90,16 +89,16 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
     """Masks the self-attention of encoders by numbers M from 0 to 1, which a law makes of α; symmetric by construction.
 
     M is drawn once for a forward pass, the same for all sentences of the batch (`draw`; `MaskedModel` does it). Without
-    a draw M is without noise, `MaskLaw.settled`. Shorter sentences use the top-left block of the mask; their lengths
-    are those of the declared tokens, and without any all tokens count.
+    a draw M is without noise, `MaskDistribution.settled`. Shorter sentences use the top-left block of the mask; their
+    lengths are those of the declared tokens, and without any all tokens count.
 
     The multiplicative form is the normaliser of a session; the others are edits.
 
     Args:
-        sites: of an encoder, see `masked_sites`; the scope says which of them are masked.
-        options: what the mask is like.
-        law: how M is drawn.
-        draws: of the whole training, for a temperature that falls.
+        sites: sites of an encoder, see `masked_sites`; the scope says which of them are masked.
+        options: options of the mask.
+        law: distribution that M is drawn from.
+        draws: number of draws in the training, for a temperature that falls.
         scope: layers, heads and positions that count.
     """
 
@@ -117,38 +116,45 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
         if self.law.by_offset and not self.options.structured:
             raise OptionError("Degrees are about offsets, and the mask has a number for each pair.", "Structure it.")
         self.sites = tuple(s for s in sites if self.scope.layers is None or s.layer in self.scope.layers)
-        self._all_layers = 1 + max(s.layer for s in sites)
-        _check_layers(self.scope.layers, [s.layer for s in sites])
+        numbers = [s.layer for s in sites]
+        self._n_layers = 1 + max(numbers)
+        if missing := sorted(set(self.scope.layers or ()) - set(numbers)):
+            raise OptionError(
+                f"--layers: there is no layer {missing[0]} with heads in the encoder.",
+                f"Its layers are {min(numbers)} to {max(numbers)}.",
+            )
         self.edits_mask = self.options.form != "multiplicative"
-        self._rows = {(s.stack, s.layer): i if self.options.per_layer else 0 for i, s in enumerate(self.sites)}
-        layers = len(self.sites) if self.options.per_layer else 1
+        # Index into the first axis of α, by stack and layer.
+        self._layer_index = {(s.stack, s.layer): i if self.options.per_layer else 0 for i, s in enumerate(self.sites)}
+        n_layers = len(self.sites) if self.options.per_layer else 1
         # Heads that were cut out keep their numbers.
-        heads = 1 + max(h.head for s in self.sites for h in s.heads) if self.scope.per_head else 1
-        near_zero = _SPREAD * torch.randn(layers, heads, self.law.size(self.options.shape.size))
+        n_heads = 1 + max(h.head for s in self.sites for h in s.heads) if self.scope.per_head else 1
+        near_zero = _START_STD * torch.randn(n_layers, n_heads, self.law.size(self.options.shape.size))
         self.alpha = nn.Parameter(self.law.start(near_zero))
         self.register_buffer("drawn", torch.zeros((), dtype=torch.int64))
         self.drawn: Tensor
         self._values: Tensor | None = None
-        self._built: dict[tuple[int, int], Tensor] = {}
+        # Masks of the present draw by layer index and length.
+        self._cache: dict[tuple[int, int], Tensor] = {}
 
     def check(self, sites: Sequence[Site]) -> None:
-        """Raise OptionError if a layer that is masked is not there, or has other heads."""
-        there = {(s.stack, s.layer): s.heads for s in sites}
+        """Raises OptionError if a layer that is masked is not there, or has other heads."""
+        heads = {(s.stack, s.layer): s.heads for s in sites}
         for site in self.sites:
-            if there.get((site.stack, site.layer)) != site.heads:
+            if heads.get((site.stack, site.layer)) != site.heads:
                 raise OptionError(f"The mask of {site} is not that of this model.", "Make one for its own sites.")
 
     def draw(self) -> None:
-        """Draw the M of the next forward pass; its gradients can be asked for until the next draw."""
+        """Draws the M of the next forward pass; its gradients can be computed until the next draw."""
         self.forget()
-        self._values = self._sampled()
+        self._values = self._drawn_values()
         if self.training:
             self.drawn += 1
 
     def forget(self) -> None:
-        """Let go of what was drawn: passes that follow see M without noise."""
+        """Forgets the draw: passes that follow see M without noise."""
         self._values = None
-        self._built.clear()
+        self._cache.clear()
 
     @property
     def temperature(self) -> Tensor:
@@ -160,110 +166,111 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
 
     @property
     def values(self) -> Tensor:
-        """M of the present pass: (layers or 1, heads or 1, numbers)."""
-        return self._sampled(noisy=False) if self._values is None else self._values
+        """The values of M in the present pass: (layers or 1, heads or 1, values)."""
+        return self._settled() if self._values is None else self._values
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
         """The mask with Q added: (1 or batch, heads, query, key)."""
-        if self._row(context) is None:
+        if self._index(context) is None:
             return mask
-        added = self._of(context)
+        added = self._matrix_of(context)
         return added if mask is None else mask + added
 
     def at(self, context: CallContext) -> Normalizer:
         """A softmax whose weights are multiplied by M."""
-        if self._row(context) is None:
+        if self._index(context) is None:
             return softmax
-        own = self._of(context)
-        return lambda scores: softmax(scores) * own
+        factors = self._matrix_of(context)  # M, (1 or batch, heads, query, key)
+        return lambda scores: softmax(scores) * factors
 
     def penalty(self, kind: PenaltyKind = "sum") -> Tensor:
-        """‖M‖₁ without the positions that are always active: a scalar.
+        """Computes ‖M‖₁ without the positions that are always active: a scalar.
 
-        Of the present pass, or where the law has it so its expectation.
+        M is that of the present pass, or for a distribution with `expected` its expectation.
 
         Args:
             kind: "sum" over layers, heads, and all n x n positions, as the authors have it, or their "mean".
                 The scope may say that the positions of a shorter text are counted.
         """
-        values = self._fitted(self.law.probabilities(self.alpha)) if self.law.expected else self.values
+        values = self._padded(self.law.probabilities(self.alpha)) if self.law.expected else self.values
         total = (values * self._counts()).sum()
-        return total if kind == "sum" else total / (self.alpha[..., 0].numel() * self._counted**2)
+        return total if kind == "sum" else total / (self.alpha[..., 0].numel() * self._n_counted**2)
 
     @property
     def layers(self) -> tuple[int, ...] | None:
-        """By number those that are masked; None where `kept` and `probabilities` are the same for all."""
-        whole = not self.options.per_layer and self.scope.layers is None
-        return None if whole else tuple(s.layer for s in self.sites)
+        """Numbers of the masked layers; None where `kept` and `probabilities` are the same for all layers."""
+        same_for_all = not self.options.per_layer and self.scope.layers is None
+        return None if same_for_all else tuple(s.layer for s in self.sites)
 
     def probabilities(self) -> Tensor:
-        """P of every position: (layers or 1, heads or 1, n, n); 1 where it is always active."""
+        """Computes the probability of each position to be open: (layers or 1, heads or 1, n, n), 1 at active ends."""
         with torch.no_grad():
-            return self._by_number(self._whole(self._fitted(self.law.probabilities(self.alpha))))
+            return self._all_layers(self._full_matrix(self._padded(self.law.probabilities(self.alpha))))
 
     def kept(self) -> Tensor:
-        """The positions that stay, see `MaskLaw.kept`: bool, (layers or 1, heads or 1, n, n)."""
+        """True at positions that stay open, see `MaskDistribution.kept`: (layers or 1, heads or 1, n, n)."""
         with torch.no_grad():
-            return self._by_number(self._whole(self._fitted(self.law.kept(self.alpha).to(self.alpha)))) > 0.5
+            return self._all_layers(self._full_matrix(self._padded(self.law.kept(self.alpha).to(self.alpha)))) > 0.5
 
-    def _sampled(self, *, noisy: bool | None = None) -> Tensor:
-        if noisy is None:
-            noisy = self.options.noise == "always" or (self.options.noise == "training" and self.training)
-        if not noisy:
-            return self._fitted(self.law.settled(self.alpha, self.temperature))
-        return self._fitted(self.law.sample(self.alpha, self.law.noise(self.alpha), self.temperature))
+    def _settled(self) -> Tensor:
+        return self._padded(self.law.settled(self.alpha, self.temperature))
 
-    def _fitted(self, values: Tensor) -> Tensor:
-        """With 0 for offsets that the law never opens: (layers or 1, heads or 1, numbers of the shape)."""
+    def _drawn_values(self) -> Tensor:
+        if self.options.noise == "never" or (self.options.noise == "training" and not self.training):
+            return self._settled()
+        return self._padded(self.law.sample(self.alpha, self.law.noise(self.alpha), self.temperature))
+
+    def _padded(self, values: Tensor) -> Tensor:
+        """Values with 0 for offsets that the law never opens: (layers or 1, heads or 1, values of the shape)."""
         return nn.functional.pad(values, (0, self.options.shape.size - values.shape[-1]))
 
-    def _row(self, context: CallContext) -> int | None:
-        return self._rows.get((context.site.stack, context.site.layer))
+    def _index(self, context: CallContext) -> int | None:
+        return self._layer_index.get((context.site.stack, context.site.layer))
 
     @property
-    def _counted(self) -> int:
+    def _n_counted(self) -> int:
         return self.scope.counted or self.options.longest
 
     def _counts(self) -> Tensor:
         shape = self.options.shape
-        counts = shape.counts(self._counted, self.alpha.device).to(self.alpha)
+        counts = shape.counts(self._n_counted, self.alpha.device).to(self.alpha)
         return counts if self.options.diagonal else counts.masked_fill(shape.offsets(self.alpha.device) == 0, 0.0)
 
-    def _whole(self, values: Tensor) -> Tensor:
+    def _full_matrix(self, values: Tensor) -> Tensor:
         n = self.options.longest
         return self._matrix(values[:, :, None], n, torch.tensor([n], device=values.device))[:, :, 0]
 
-    def _by_number(self, whole: Tensor) -> Tensor:
-        """In the place of every layer's number; layers without a mask, or without heads, have all positions."""
+    def _all_layers(self, matrix: Tensor) -> Tensor:
+        """Masks placed by the numbers of their layers; layers without a mask, or without heads, have all positions."""
         if self.layers is None:
-            return whole
-        found = whole.new_ones(self._all_layers, *whole.shape[1:])
-        found[list(self.layers)] = whole
-        return found
+            return matrix
+        by_layer = matrix.new_ones(self._n_layers, *matrix.shape[1:])
+        by_layer[list(self.layers)] = matrix
+        return by_layer
 
     def _matrix(self, values: Tensor, length: int, lengths: Tensor) -> Tensor:
-        """M by position, (..., 1 or batch, length, length) of values (..., 1, numbers)."""
-        found = self.options.shape.matrix(values, length)
+        """M by position, (..., 1 or batch, length, length), of values (..., 1, values)."""
+        matrix = self.options.shape.matrix(values, length)
         if self.options.structured:
-            found = found.masked_fill(at_ends(lengths, length), 1.0)
+            matrix = matrix.masked_fill(at_ends(lengths, length), 1.0)
         if not self.options.diagonal:
-            found = found.masked_fill(torch.eye(length, dtype=torch.bool, device=found.device), 0.0)
-        return found
+            matrix = matrix.masked_fill(torch.eye(length, dtype=torch.bool, device=matrix.device), 0.0)
+        return matrix
 
-    def _of(self, context: CallContext) -> Tensor:
+    def _matrix_of(self, context: CallContext) -> Tensor:
         """Q or M of a call: (1 or batch, heads of the layer, query, key)."""
-        row, length = self._row(context), context.query.shape[2]
-        assert row is not None
-        built = self._built.get((row, length))
-        if built is None:
-            built = self._build(row, context)
-            if self._values is not None:
-                self._built[row, length] = built
+        index, length = self._index(context), context.query.shape[2]
+        assert index is not None
+        matrix = self._cache.get((index, length))
+        if matrix is None:
+            matrix = self._build(index, context)
+            if self._values is not None:  # without a draw α may change from call to call
+                self._cache[index, length] = matrix
         heads = [h.head for h in context.site.heads]
-        whole = not self.scope.per_head or heads == list(range(built.shape[1]))
-        return built if whole else built[:, heads]
+        has_all = not self.scope.per_head or heads == list(range(matrix.shape[1]))
+        return matrix if has_all else matrix[:, heads]
 
-    def _build(self, row: int, context: CallContext) -> Tensor:
+    def _build(self, index: int, context: CallContext) -> Tensor:
         length = context.query.shape[2]
         if length > self.options.longest:
             raise OptionError(
@@ -271,13 +278,13 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
                 "Give --longest, or leave long texts out.",
             )
         # transposed from (heads, 1 or batch, length, length)
-        found = self._matrix(self.values[row][:, None], length, self._lengths(context)).transpose(0, 1)
+        values = self._matrix(self.values[index][:, None], length, self._lengths(context)).transpose(0, 1)
         if self.options.form == "additive":
-            return self.options.strength * (found - 1.0)
-        return found if self.options.form == "multiplicative" else torch.log(found + _LEAST)
+            return self.options.strength * (values - 1.0)
+        return values if self.options.form == "multiplicative" else torch.log(values + _EPSILON)
 
     def _lengths(self, context: CallContext) -> Tensor:
-        """(batch,), or (1,) where all are as long as the longest and in masks that do not look at lengths."""
+        """Lengths of the sentences (batch,); (1,) where all have the same, or the mask does not depend on them."""
         longest = torch.tensor([context.query.shape[2]], device=context.query.device)
         if context.queries is None or not self.options.structured:
             return longest
@@ -285,16 +292,8 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
         return longest if bool((lengths == longest).all()) else lengths
 
 
-def _check_layers(wanted: Collection[int] | None, there: Sequence[int]) -> None:
-    if missing := sorted(set(wanted or ()) - set(there)):
-        raise OptionError(
-            f"--layers: there is no layer {missing[0]} with heads in the encoder.",
-            f"Its layers are {min(there)} to {max(there)}.",
-        )
-
-
 def masked_sites(model: nn.Module) -> list[Site]:
-    """The layers of encoders that have heads.
+    """The sites of encoders that have heads.
 
     Raises:
         OptionError: if there are none.

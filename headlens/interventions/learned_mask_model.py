@@ -1,4 +1,4 @@
-"""A model and its learned mask as one module."""
+"""A model and its learned attention mask as one module that can be trained."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.contract import BatchTokens, Tokens, named_arguments, real_tokens
 from headlens.attention.model_normalizer import attention_of
-from headlens.attention.padding import named_arguments, real_tokens
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError
 from headlens.interventions.learned_mask import LearnedAttentionMask
@@ -21,13 +20,13 @@ from headlens.interventions.learned_mask import LearnedAttentionMask
 class MaskedModel(nn.Module):
     """A model and its mask, which can be trained, saved and shared by processes.
 
-        masked = MaskedModel(model, SoftMask(masked_sites(model)))
+        masked = MaskedModel(model, LearnedAttentionMask(masked_sites(model)))
         with masked.opened():
             masked(**inputs)
 
     Args:
-        module: the model; it stays as it is, but for what training changes.
-        mask: of its encoder.
+        module: the model; only training changes it.
+        mask: mask of its encoder.
     """
 
     def __init__(self, module: PreTrainedModel, mask: LearnedAttentionMask) -> None:
@@ -38,9 +37,12 @@ class MaskedModel(nn.Module):
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Inside, every forward pass of the model, called by itself or through this module, draws a mask and uses it.
+        """Draws and applies a mask in every forward pass inside `with`, of the model itself or of this module.
 
-        Sentences are as long as the pass's attention mask says.
+        The attention mask of a pass gives the lengths of its sentences.
+
+        Raises:
+            OptionError: for a multiplicative mask, if the model's own attention is no softmax.
         """
         multiplies = self.mask.options.form == "multiplicative"
         if multiplies and attention_of(self.module) is not None:
@@ -70,7 +72,7 @@ class MaskedModel(nn.Module):
 
 @contextmanager
 def _drawing(session: AttentionSession, mask: LearnedAttentionMask) -> Iterator[None]:
-    """Draw and declare tokens whenever the outermost of the models that are called holds the encoder."""
+    """Draws a mask and declares the tokens at the start of every pass, in the outermost model that is called."""
     running: list[tuple[nn.Module, ExitStack]] = []
 
     def begin(module: nn.Module, args: tuple[Any, ...], inputs: dict[str, Any]) -> None:
@@ -94,7 +96,7 @@ def _drawing(session: AttentionSession, mask: LearnedAttentionMask) -> Iterator[
 
 
 def _tokens(inputs: dict[str, Any]) -> Tokens | None:
-    """What is known of the tokens of a pass: which are padding; None where the encoder does not run."""
+    """The tokens of a pass, of which only padding is known; None where the encoder does not run."""
     if inputs.get("encoder_outputs") is not None:
         return None
     ids, real = inputs.get("input_ids"), inputs.get("attention_mask")

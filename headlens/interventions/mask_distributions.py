@@ -1,24 +1,28 @@
-"""How the numbers of a learned mask are drawn: what laws have in common."""
+"""Distributions of the numbers M of a learned mask: the Gumbel-sigmoid (Shi et al. 2021) and degrees of neighbours."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
 from headlens.errors import OptionError
 
+_FIRST = 0.9  # probability of the largest degree before training
+
 
 @dataclass(frozen=True)
 class MaskDistribution(ABC):
-    """Numbers M from 0 to 1 that are drawn with learned probabilities, and nearly 0 or 1.
+    """Base of distributions of numbers M from 0 to 1, nearly 0 or 1, that are drawn with learned probabilities.
 
     Args:
         temperature: τ; the smaller, the nearer M is to 0 or 1.
-        final_temperature: what τ has fallen to at the end of the training, in a geometric series; None keeps it.
-        straight_through: M is 0 or 1, and its derivative that of the number that was rounded.
+        final_temperature: τ at the end of the training, to which it falls in a geometric series; None keeps it.
+        straight_through: whether M is rounded to 0 or 1, with the derivative of the number before rounding.
 
     Raises:
         OptionError: if a temperature is not positive.
@@ -28,7 +32,7 @@ class MaskDistribution(ABC):
     final_temperature: float | None = None
     straight_through: bool = True
 
-    # Whether masks need a structure by offset, and whether the penalty is on the probabilities, not on what was drawn.
+    # Whether masks need a structure by offset, and whether the penalty is on probabilities instead of the draw.
     by_offset: ClassVar[bool] = False
     expected: ClassVar[bool] = False
 
@@ -39,35 +43,35 @@ class MaskDistribution(ABC):
                 raise OptionError(f"--{name.replace('_', '-')} {value} is not a positive number.", "Try 1.")
 
     def temperature_at(self, share: Tensor) -> Tensor:
-        """τ after a share of the training, from 0 to 1: a scalar."""
-        last = self.temperature if self.final_temperature is None else self.final_temperature
-        return self.temperature * (last / self.temperature) ** share
+        """Temperature τ, a scalar, after a share of the training from 0 to 1."""
+        final = self.temperature if self.final_temperature is None else self.final_temperature
+        return self.temperature * (final / self.temperature) ** share
 
     @abstractmethod
     def size(self, values: int) -> int:
-        """How many numbers α are learned for a mask of so many M."""
+        """Number of parameters α that are learned for a mask of `values` numbers M."""
 
     def start(self, near_zero: Tensor) -> Tensor:
-        """α before training, of small random numbers."""
+        """Parameters α before training, of small random numbers of the same shape."""
         return near_zero
 
     @abstractmethod
     def noise(self, alpha: Tensor) -> Tensor:
-        """What makes a draw differ from the next, of the shape of α, from torch's generator of its device."""
+        """Noise of a draw, of the shape of `alpha`, from torch's generator of its device."""
 
     @abstractmethod
     def sample(self, alpha: Tensor, noise: Tensor | float, temperature: Tensor | float = 1.0) -> Tensor:
-        """M of a draw, differentiable by α.
+        """The numbers M of a draw, differentiable by α.
 
         Args:
             alpha: α, (..., numbers).
-            noise: of `noise`.
+            noise: result of `noise`.
             temperature: τ.
         """
 
     @abstractmethod
     def settled(self, alpha: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
-        """M without noise, differentiable by α; where it is rounded, it is 1 where `kept` says so."""
+        """The numbers M without noise, differentiable by α; rounded ones are 1 where `kept` is True."""
 
     @abstractmethod
     def probabilities(self, alpha: Tensor) -> Tensor:
@@ -79,7 +83,157 @@ class MaskDistribution(ABC):
 
     @abstractmethod
     def kept(self, alpha: Tensor) -> Tensor:
-        """Which M stay in the end, P > 1/2: bool.
+        """True for the M that stay after training, those with P > 1/2.
 
-        The authors draw masks to the end and publish no rule; this is what a draw gives more often than not.
+        The authors draw masks to the end and publish no rule; this is the more frequent result of a draw.
         """
+
+
+@dataclass(frozen=True)
+class GumbelSigmoid(MaskDistribution):
+    """M = sigmoid((α + G₁ - G₂) / τ), G = -log(-log u): the difference of two Gumbel variables is logistic.
+
+    P(M > 1/2) = sigmoid(α) = P whatever τ is; without noise M = sigmoid(α / τ).
+    """
+
+    def size(self, values: int) -> int:
+        """Returns `values`: there is one parameter α for every number M of the mask."""
+        return values
+
+    def noise(self, alpha: Tensor) -> Tensor:
+        """Draws standard logistic noise log u - log(1 - u) of the shape of `alpha`, u uniform on (0, 1)."""
+        return torch.logit(_uniform(alpha))
+
+    def sample(self, alpha: Tensor, noise: Tensor | float, temperature: Tensor | float = 1.0) -> Tensor:
+        """The numbers M of a draw, of the shape of α.
+
+        Args:
+            alpha: α.
+            noise: G₁ - G₂, of the same shape; 0 for none.
+            temperature: τ.
+        """
+        soft = torch.sigmoid((alpha + noise) / temperature)
+        return rounded(soft > 0.5, soft) if self.straight_through else soft
+
+    def settled(self, alpha: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
+        """Computes sigmoid(α / τ), rounded where draws are."""
+        return self.sample(alpha, 0.0, temperature)
+
+    def probabilities(self, alpha: Tensor) -> Tensor:
+        """Computes P(M > 1/2) = sigmoid(α), of the shape of `alpha` and differentiable by it."""
+        return torch.sigmoid(alpha)
+
+    def kept(self, alpha: Tensor) -> Tensor:
+        """Returns a boolean mask of the shape of `alpha`, True where α > 0, that is where P(M > 1/2) > 1/2."""
+        return alpha > 0
+
+
+def rounded(hard: Tensor, soft: Tensor) -> Tensor:
+    """Rounded numbers with the gradient of the soft ones: the straight-through estimator (Bengio et al. 2013)."""
+    # soft - soft is exactly 0, so that the sum is 0 or 1 to the last digit; added the other way it would be rounded.
+    return hard.to(soft) + (soft - soft.detach())
+
+
+@dataclass(frozen=True)
+class GumbelDegrees(MaskDistribution):
+    """A degree D from 0, 1, …, w with P(D = d) = softmax(α)_d; a query looks at keys with |i - j| ≤ D.
+
+    One draw of D decides about all offsets: M_k = Σ_{d ≥ k} y_d, with y = softmax((α + G) / τ), G = -log(-log u), the
+    Gumbel-softmax (Jang et al. 2017), in which P(y_d is the largest) = softmax(α)_d. So M falls from M_0 = 1, and where
+    draws are rounded (straight through, the default) its expectation is P_k = P(D ≥ k), the mass of degrees ≥ k; soft
+    draws are nearer to the middle than that. The paper gives no code and leaves the relaxation open.
+
+    Args:
+        largest: w.
+
+    Raises:
+        OptionError: if the largest degree is below 1.
+    """
+
+    largest: int = 16
+
+    by_offset: ClassVar[bool] = True
+    expected: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.largest < 1:
+            raise OptionError(f"--largest-degree {self.largest} leaves nothing to learn.", "Give 1 or more.")
+
+    def size(self, values: int) -> int:
+        """One α for every degree from 0 to w.
+
+        Raises:
+            OptionError: if degrees are larger than the text.
+        """
+        if self.largest >= values:
+            raise OptionError(
+                f"--largest-degree {self.largest} is more than texts of {values} tokens have.",
+                f"Give at most {values - 1}.",
+            )
+        return self.largest + 1
+
+    def start(self, near_zero: Tensor) -> Tensor:
+        """Parameters α with which the largest degree has probability 0.9.
+
+        From degrees that are all alike a task that needs far keys is rarely seen solved, and what is never seen is
+        never learned: the penalty closes what the task had no time to ask for.
+        """
+        # softmax gives the last of w + 1 the share p if its α is log(p / (1 - p) w) above the others.
+        alpha = near_zero.clone()
+        alpha[..., -1] += math.log(_FIRST / (1 - _FIRST) * self.largest)
+        return alpha
+
+    def noise(self, alpha: Tensor) -> Tensor:
+        """Draws standard Gumbel noise G = -log(-log u) of the shape of `alpha`, u uniform on (0, 1)."""
+        return -torch.log(-torch.log(_uniform(alpha)))
+
+    def sample(self, alpha: Tensor, noise: Tensor | float, temperature: Tensor | float = 1.0) -> Tensor:
+        """The numbers M of every offset from 0 to w: (..., w + 1).
+
+        Args:
+            alpha: α, (..., w + 1).
+            noise: G, of the same shape.
+            temperature: τ.
+        """
+        soft = torch.softmax((alpha + noise) / temperature, dim=-1)
+        if not self.straight_through:
+            return at_least(soft)
+        hard = torch.nn.functional.one_hot(soft.argmax(dim=-1), soft.shape[-1])
+        return at_least(rounded(hard, soft))
+
+    def settled(self, alpha: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
+        """The mass of degrees ≥ k of softmax(α / τ), where draws are rounded that of the median of softmax(α)."""
+        soft = at_least(torch.softmax(alpha / temperature, dim=-1))
+        return rounded(self.kept(alpha), soft) if self.straight_through else soft
+
+    def probabilities(self, alpha: Tensor) -> Tensor:
+        """Computes P_k = P(D ≥ k), the probability that the degree is at least k, for every offset k.
+
+        Args:
+            alpha: α, (..., w + 1).
+
+        Returns:
+            Probabilities of shape (..., w + 1); P_0 is 1.
+        """
+        return at_least(torch.softmax(alpha, dim=-1))
+
+    def kept(self, alpha: Tensor) -> Tensor:
+        """True where P_k > 1/2: offsets up to the median of the degree, the smaller one of two."""
+        kept = self.probabilities(alpha) > 0.5
+        kept[..., 0] = True  # P_0 = 1, whatever rounding makes of it
+        return kept
+
+    def distribution(self, alpha: Tensor) -> Tensor:
+        """Computes the probability P(D = d) = softmax(α)_d of every degree d from 0 to w: (..., w + 1)."""
+        return torch.softmax(alpha, dim=-1)
+
+
+def at_least(mass: Tensor) -> Tensor:
+    """Computes the sums Σ_{d ≥ k} of the masses of degrees d for every k: (..., degrees)."""
+    return mass.flip(-1).cumsum(-1).flip(-1)
+
+
+def _uniform(alpha: Tensor) -> Tensor:
+    # As far from 0 and 1 as single precision can tell: log 0 would be infinite.
+    return torch.rand_like(alpha).clamp(min=2.0**-24, max=1 - 2.0**-24)

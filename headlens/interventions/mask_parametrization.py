@@ -1,4 +1,4 @@
-"""How the numbers that are learned make a symmetric mask: one for every pair of positions, or one for every offset."""
+"""Parametrizations of symmetric masks: a value for every pair of positions, or one for every offset."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class PositionPairs:
-    """A number for every pair of positions: the upper triangle, row by row.
+    """A value for every pair of positions: the upper triangle, row by row.
 
     Args:
-        n: positions.
+        n: number of positions.
     """
 
     n: int
@@ -32,23 +32,23 @@ class PositionPairs:
         return upper + upper.triu(1).mT
 
     def counts(self, within: int, device: torch.device | None = None) -> Tensor:
-        """How many positions of a text of so many tokens are a value's own: (size,)."""
+        """Number of positions of a text of `within` tokens that each value fills: (size,)."""
         rows, columns = torch.triu_indices(self.n, self.n, device=device)
         return torch.where(rows == columns, 1.0, 2.0).masked_fill(columns >= within, 0.0)
 
     def offsets(self, device: torch.device | None = None) -> Tensor:
         """Returns the offset |i - j| of the pair of positions that each value stands for: integers of shape (size,)."""
         rows, columns = torch.triu_indices(self.n, self.n, device=device)
-        apart: Tensor = columns - rows
-        return apart
+        offsets: Tensor = columns - rows
+        return offsets
 
 
 @dataclass(frozen=True)
 class Offsets:
-    """A number for every offset |i - j|: Toeplitz matrices. Positions at the ends are no value's own.
+    """A value for every offset |i - j|: Toeplitz matrices, whose first and last row and column are always active.
 
     Args:
-        n: positions.
+        n: number of positions.
     """
 
     n: int
@@ -60,16 +60,16 @@ class Offsets:
 
     def matrix(self, values: Tensor, length: int) -> Tensor:
         """Toeplitz matrices, (..., length, length), of values (..., size)."""
-        own = values[..., :length]
+        near = values[..., :length]
         # (..., 2 length - 1), by the offset j - i from the lowest to the highest
-        both = torch.cat([own.flip(-1), own[..., 1:]], dim=-1)
+        both = torch.cat([near.flip(-1), near[..., 1:]], dim=-1)
         # Window k has the offsets of the row length - 1 - k.
         return both.unfold(-1, length, 1).flip(-2)
 
     def counts(self, within: int, device: torch.device | None = None) -> Tensor:
-        """How many positions of a text of so many tokens are a value's own: (size,).
+        """Number of positions of a text of `within` tokens that each value fills: (size,).
 
-        Its first and last row and column are no value's own.
+        The first and the last row and column are always active, and no value's.
         """
         inner = (within - 2 - self.offsets(device)).clamp(min=0)
         return torch.where(self.offsets(device) == 0, inner, 2 * inner).float()
@@ -87,7 +87,7 @@ def at_ends(lengths: Tensor, longest: int) -> Tensor:
 
     Args:
         lengths: tokens of every sentence, padded at the end: (batch,).
-        longest: of the batch.
+        longest: length of the batch, padding included.
     """
     places = torch.arange(longest, device=lengths.device)
     ends = (places == 0) | (places == lengths[:, None] - 1)

@@ -1,11 +1,18 @@
-"""Fixed attention patterns: which keys a query may look at in a sentence of n tokens, and how many that are."""
+"""Fixed attention patterns: which keys a query may look at in a sentence of n tokens, and how they are written.
+
+A pattern is written as `window:3|global:1|random:2`, `strided`, `bigbird:window=1,keys=3,seed=7`. A new one is a class
+here: its name registers it, and parsing, printing and counting follow from its fields and from `allows`.
+"""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from functools import lru_cache
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +20,12 @@ import numpy.typing as npt
 from headlens.errors import OptionError, counted
 
 Allowed = npt.NDArray[np.bool_]
+Positions = npt.NDArray[np.int64]
+
+# All patterns by name, in the order of their classes, which is that of error messages.
+PATTERNS: dict[str, type[Pattern]] = {}
+_BLOCK = 2**20  # positions that are counted at a time
+_SYNTAX = "Write a pattern such as window:3, several with | between them, parameters as in bigbird:window=1,keys=2."
 
 
 class Pattern(ABC):
@@ -26,145 +39,65 @@ class Pattern(ABC):
     # The smallest value of a parameter, where that is not 0.
     least: ClassVar[dict[str, int]] = {}
 
+    def __init_subclass__(cls, *, register: bool = True) -> None:
+        super().__init_subclass__()
+        if register:
+            PATTERNS[cls.name] = cls
+
     def __post_init__(self) -> None:
-        for own in fields(self):  # type: ignore[arg-type]  # all subclasses are dataclasses
-            value, least = getattr(self, own.name), self.least.get(own.name, 0)
+        for parameter in fields(self):  # type: ignore[arg-type]  # all subclasses are dataclasses
+            value, least = getattr(self, parameter.name), self.least.get(parameter.name, 0)
             if value < least:
-                raise OptionError(f"{self.name}: {own.name} is {value}.", f"Give {least} or more.")
+                raise OptionError(f"{self.name}: {parameter.name} is {value}.", f"Give {least} or more.")
 
     @abstractmethod
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True where a query may look at a key: (queries, n).
+
+        Args:
+            query: positions of some queries that follow each other, (queries, 1).
+            key: positions of all n keys, (1, n).
+        """
+
     def allowed(self, n: int) -> Allowed:
         """True where a query may look: (query, key), both n."""
+        place = np.arange(n)
+        return self.allows(place[:, None], place[None, :])
 
-    @abstractmethod
     def count(self, n: int) -> int:
-        """How many positions of n × n are allowed, by formula."""
+        """Counts the allowed positions of n × n."""
+        return sum(int(self.allows(*block).sum()) for block in _blocks(n))
 
     def diagonal(self, n: int) -> int:
-        """How many of these are on the diagonal, by formula."""
-        return n
+        """Counts the allowed positions on the diagonal, where i = j."""
+        # A block begins at the query query[0], so that its diagonal begins at that column.
+        return sum(int(np.trace(self.allows(query, key), offset=int(query[0, 0]))) for query, key in _blocks(n))
 
     def __or__(self, other: Pattern) -> Union:
         return Union((*parts_of(self), *parts_of(other)))
 
     def __str__(self) -> str:
-        values = ",".join(f"{own.name}={getattr(self, own.name)}" for own in fields(self))  # type: ignore[arg-type]
+        values = ",".join(f"{p.name}={getattr(self, p.name)}" for p in fields(self))  # type: ignore[arg-type]
         return f"{self.name}:{values}" if values else self.name
 
 
 @dataclass(frozen=True)
-class Union(Pattern):
-    """What any of several patterns allows. There is no formula for the count of any union: it is counted."""
+class Union(Pattern, register=False):
+    """What any of several patterns allows."""
 
     patterns: tuple[Pattern, ...]
     name = "union"
 
     def __post_init__(self) -> None:
-        """There are no whole numbers to look at."""
+        """Checks nothing: the patterns have checked their parameters, and a union has none."""
 
-    def allowed(self, n: int) -> Allowed:
-        """True where a query may look."""
-        found: Allowed = np.logical_or.reduce([p.allowed(n) for p in self.patterns])
-        return found
-
-    def count(self, n: int) -> int:
-        """Counts the allowed positions in the union of the patterns, an array of shape `(query, key)`, both n."""
-        return int(self.allowed(n).sum())
-
-    def diagonal(self, n: int) -> int:
-        """Counts the allowed positions on the diagonal of the union of the patterns, where i = j."""
-        return int(np.trace(self.allowed(n)))
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True where one of the patterns allows it: (queries, n)."""
+        union: Allowed = np.logical_or.reduce([p.allows(query, key) for p in self.patterns])
+        return union
 
     def __str__(self) -> str:
         return "|".join(map(str, self.patterns))
-
-
-@dataclass(frozen=True)
-class Full(Pattern):
-    """Every query looks at every key."""
-
-    name = "full"
-
-    def allowed(self, n: int) -> Allowed:
-        """Returns an array of shape `(query, key)`, both n, that is True everywhere."""
-        return np.ones((n, n), dtype=bool)
-
-    def count(self, n: int) -> int:
-        """Returns the number of allowed positions by formula: n², all of them."""
-        return n * n
-
-
-@dataclass(frozen=True)
-class Window(Pattern):
-    """|i − j| ≤ w.
-
-    Args:
-        width: w, keys to each side.
-    """
-
-    width: int = 1
-    name = "window"
-
-    def allowed(self, n: int) -> Allowed:
-        """True where a query may look."""
-        return np.abs(_offsets(n)) <= self.width
-
-    def count(self, n: int) -> int:
-        """Returns the number of allowed positions by formula: n (2 w + 1) − w (w + 1), where w is at most n − 1."""
-        return _band(n, self.width)
-
-
-@dataclass(frozen=True)
-class Global(Pattern):
-    """The first g tokens look at all and are looked at by all.
-
-    Args:
-        tokens: g.
-    """
-
-    tokens: int = 1
-    name = "global"
-
-    def allowed(self, n: int) -> Allowed:
-        """True where a query may look."""
-        first = np.arange(n) < self.tokens
-        return first[:, None] | first[None, :]
-
-    def count(self, n: int) -> int:
-        """Returns the number of allowed positions by formula: g (2 n − g), where g is at most n."""
-        g = min(self.tokens, n)
-        return g * (2 * n - g)
-
-    def diagonal(self, n: int) -> int:
-        """Returns the number of allowed positions on the diagonal by formula: g, where g is at most n."""
-        return min(self.tokens, n)
-
-
-@dataclass(frozen=True)
-class Random(Pattern):
-    """Every query looks at r other keys, drawn without replacement; the same ones in every sentence of n tokens.
-
-    Args:
-        keys: r.
-        seed: of the draw; every length is drawn by itself.
-    """
-
-    keys: int = 1
-    seed: int = 0
-    name = "random"
-
-    def allowed(self, n: int) -> Allowed:
-        """True where a query may look."""
-        return _drawn(~np.eye(n, dtype=bool), self.keys, self.seed)
-
-    def count(self, n: int) -> int:
-        """Returns the number of allowed positions by formula: n r, where r is at most n − 1."""
-        return n * min(self.keys, n - 1)
-
-    def diagonal(self, n: int) -> int:
-        """Returns 0: keys are drawn among the other tokens, so that no position on the diagonal is allowed."""
-        del n
-        return 0
 
 
 @dataclass(frozen=True)
@@ -179,16 +112,11 @@ class Strided(Pattern):
     name = "strided"
     least: ClassVar[dict[str, int]] = {"stride": 1}
 
-    def allowed(self, n: int) -> Allowed:
-        """True where a query may look."""
-        offsets = _offsets(n)
-        found: Allowed = (np.abs(offsets) <= self.stride) | (offsets % self.stride == 0)
-        return found
-
-    def count(self, n: int) -> int:
-        """That of a window of l, and 2 Σ (n − k l) over the multiples from 2 l up to n − 1."""
-        most = max(1, (n - 1) // self.stride)
-        return _band(n, self.stride) + 2 * ((most - 1) * n - self.stride * (most * (most + 1) // 2 - 1))
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True where the distance is at most l or a multiple of l: (queries, n)."""
+        offset = key - query
+        allowed: Allowed = (np.abs(offset) <= self.stride) | (offset % self.stride == 0)
+        return allowed
 
 
 @dataclass(frozen=True)
@@ -213,19 +141,10 @@ class FixedPattern(Pattern):
                 f"summary can be 0 to {self.stride}.",
             )
 
-    def allowed(self, n: int) -> Allowed:
-        """True where a query may look."""
-        place = np.arange(n)
-        block = place // self.stride
-        found: Allowed = block[:, None] == block[None, :]
-        return found | (place % self.stride >= self.stride - self.summary)[None, :]
-
-    def count(self, n: int) -> int:
-        """Blocks q l² + r² for n = q l + r, and of each summary column what lies outside of its block."""
-        blocks, rest = divmod(n, self.stride)
-        inside = blocks * self.stride**2 + rest**2
-        shared = max(0, rest - (self.stride - self.summary))
-        return inside + blocks * self.summary * (n - self.stride) + shared * (n - rest)
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True in the query's own block and for the last c keys of every block: (queries, n)."""
+        same_block: Allowed = query // self.stride == key // self.stride
+        return same_block | (key % self.stride >= self.stride - self.summary)
 
 
 @dataclass(frozen=True)
@@ -242,31 +161,9 @@ class Longformer(Pattern):
     tokens: int = 1
     name = "longformer"
 
-    def allowed(self, n: int) -> Allowed:
-        """True where a query may look."""
-        return Window(self.window).allowed(n) | Global(self.tokens).allowed(n)
-
-    def count(self, n: int) -> int:
-        """Returns the number of allowed positions by formula.
-
-        It is the count of a window over n − g tokens, plus g (2 n − g) for the global tokens, where g is at most n.
-        """
-        return _band(n - min(self.tokens, n), self.window) + Global(self.tokens).count(n)
-
-
-@dataclass(frozen=True)
-class Star(Pattern):
-    """Neighbours, and the first token as the relay of all (Guo et al. 2019)."""
-
-    name = "star"
-
-    def allowed(self, n: int) -> Allowed:
-        """True where a query may look."""
-        return Longformer(1, 1).allowed(n)
-
-    def count(self, n: int) -> int:
-        """That of a window of 1 over n − 1 tokens, and 2 n − 1."""
-        return Longformer(1, 1).count(n)
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True in the window, and where query or key is global: (queries, n)."""
+        return Window(self.window).allows(query, key) | Global(self.tokens).allows(query, key)
 
 
 @dataclass(frozen=True)
@@ -278,19 +175,11 @@ class LogSparse(Pattern):
 
     name = "logsparse"
 
-    def allowed(self, n: int) -> Allowed:
-        """True where a query may look."""
-        far = np.abs(_offsets(n))
-        found: Allowed = (far & (far - 1)) == 0
-        return found
-
-    def count(self, n: int) -> int:
-        """Returns the number of allowed positions by formula: n + 2 (p n − (2^p − 1)).
-
-        Here p is how many powers of 2 are smaller than n.
-        """
-        powers = (n - 1).bit_length()
-        return n + 2 * (powers * n - ((1 << powers) - 1))
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True where the distance has at most one binary digit 1: (queries, n)."""
+        distance = np.abs(key - query)
+        allowed: Allowed = (distance & (distance - 1)) == 0
+        return allowed
 
 
 @dataclass(frozen=True)
@@ -310,17 +199,83 @@ class BigBird(Pattern):
     seed: int = 0
     name = "bigbird"
 
-    def allowed(self, n: int) -> Allowed:
-        """True where a query may look."""
-        seen = Longformer(self.window, self.tokens).allowed(n)
-        return seen | _drawn(~seen, self.keys, self.seed)
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True in the window, for global tokens, and for the keys that are drawn: (queries, n)."""
+        seen = Longformer(self.window, self.tokens).allows(query, key)
+        return seen | _drawn(~seen, query, self.keys, self.seed)
 
-    def count(self, n: int) -> int:
-        """That of window and global tokens, and of each other query the smaller of r and what it does not see."""
-        rest = n - min(self.tokens, n)
-        place = np.arange(rest)
-        near = np.minimum(rest - 1, place + self.window) - np.maximum(0, place - self.window) + 1
-        return Longformer(self.window, self.tokens).count(n) + int(np.minimum(self.keys, rest - near).sum())
+
+@dataclass(frozen=True)
+class Star(Pattern):
+    """Neighbours, and the first token as the relay of all (Guo et al. 2019)."""
+
+    name = "star"
+
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True for neighbours, and where query or key is the first token: (queries, n)."""
+        return Longformer(1, 1).allows(query, key)
+
+
+@dataclass(frozen=True)
+class Window(Pattern):
+    """|i − j| ≤ w.
+
+    Args:
+        width: w, keys to each side.
+    """
+
+    width: int = 1
+    name = "window"
+
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True where the distance is at most w: (queries, n)."""
+        near: Allowed = np.abs(key - query) <= self.width
+        return near
+
+
+@dataclass(frozen=True)
+class Global(Pattern):
+    """The first g tokens look at all and are looked at by all.
+
+    Args:
+        tokens: g.
+    """
+
+    tokens: int = 1
+    name = "global"
+
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True where query or key is one of the first g tokens: (queries, n)."""
+        return (query < self.tokens) | (key < self.tokens)
+
+
+@dataclass(frozen=True)
+class Random(Pattern):
+    """Every query looks at r other keys, drawn without replacement; the same ones in every sentence of n tokens.
+
+    Args:
+        keys: r.
+        seed: of the draw; every length is drawn by itself.
+    """
+
+    keys: int = 1
+    seed: int = 0
+    name = "random"
+
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """True for the keys that are drawn: (queries, n)."""
+        return _drawn(query != key, query, self.keys, self.seed)
+
+
+@dataclass(frozen=True)
+class Full(Pattern):
+    """Every query looks at every key."""
+
+    name = "full"
+
+    def allows(self, query: Positions, key: Positions) -> Allowed:
+        """Returns an array of shape `(queries, n)` that is True everywhere."""
+        return np.ones((query.size, key.size), dtype=bool)
 
 
 def parts_of(pattern: Pattern) -> tuple[Pattern, ...]:
@@ -329,15 +284,15 @@ def parts_of(pattern: Pattern) -> tuple[Pattern, ...]:
 
 
 @lru_cache(maxsize=128)
-def made(pattern: Pattern, n: int) -> Allowed:
-    """`pattern.allowed(n)`, made once for sentences of the same length; not to be written to."""
-    found = pattern.allowed(n)
-    found.flags.writeable = False
-    return found
+def cached_positions(pattern: Pattern, n: int) -> Allowed:
+    """Returns `pattern.allowed(n)`, computed once for all sentences of a length; the array cannot be written to."""
+    allowed = pattern.allowed(n)
+    allowed.flags.writeable = False
+    return allowed
 
 
 def pattern_sparsity(pattern: Pattern, n: int, *, diagonal: bool = True) -> float:
-    """The share of n × n that is masked, by formula.
+    """The share of n × n that is masked.
 
     Args:
         pattern: the pattern.
@@ -348,23 +303,78 @@ def pattern_sparsity(pattern: Pattern, n: int, *, diagonal: bool = True) -> floa
 
 
 def count_masked(pattern: Pattern, n: int, *, diagonal: bool = True) -> int:
-    """How many positions of n × n are masked, by formula; see `pattern_sparsity`."""
+    """Counts the masked positions of n × n; see `pattern_sparsity`."""
     return n * n - pattern.count(n) + (0 if diagonal else pattern.diagonal(n))
 
 
-def _offsets(n: int) -> npt.NDArray[np.int64]:
-    place = np.arange(n, dtype=np.int64)
-    return place[None, :] - place[:, None]
+def _blocks(n: int) -> Iterator[tuple[Positions, Positions]]:
+    """Positions of some queries and of all keys, (queries, 1) and (1, n): a few MB at a time, however large n is."""
+    place = np.arange(n)
+    size = max(1, _BLOCK // max(1, n))
+    for first in range(0, n, size):
+        yield place[first : first + size, None], place[None, :]
 
 
-def _band(n: int, width: int) -> int:
-    w = max(0, min(width, n - 1))
-    return n * (2 * w + 1) - w * (w + 1)
+def _drawn(free: Allowed, query: Positions, keys: int, seed: int) -> Allowed:
+    """As many of the free keys of every query, (queries, n), drawn without replacement."""
+    bits = np.random.PCG64([seed, free.shape[1]])
+    # Skips the numbers of the queries before: a block gets those that it has in the whole pattern.
+    bits.advance(int(query[0, 0]) * free.shape[1])
+    draws = np.where(free, np.random.Generator(bits).random(free.shape), np.inf)
+    # The keys with the smallest numbers; those that are not free come last, and are closed again.
+    chosen = np.zeros_like(free)
+    np.put_along_axis(chosen, draws.argsort(axis=1, kind="stable")[:, :keys], values=True, axis=1)
+    return free & chosen
 
 
-def _drawn(free: Allowed, keys: int, seed: int) -> Allowed:
-    """As many of the free keys of every query, (query, key), drawn without replacement."""
-    draws = np.where(free, np.random.default_rng([seed, len(free)]).random(free.shape), np.inf)
-    # the keys with the smallest numbers; those that are not free have none
-    rank = draws.argsort(axis=1, kind="stable").argsort(axis=1, kind="stable")
-    return free & (rank < keys)
+def parse_pattern(text: str) -> Pattern:
+    """Reads a pattern, or several with `|` between them, of which any may allow a position.
+
+    A pattern is its name, and after a colon its parameters in order or by name, with commas between them.
+
+    Raises:
+        OptionError: for what is no pattern, with the pattern that may have been meant.
+    """
+    patterns = [_single_pattern(part.strip(), text) for part in text.split("|")]
+    return patterns[0] if len(patterns) == 1 else Union(tuple(patterns))
+
+
+def _single_pattern(part: str, text: str) -> Pattern:
+    name, colon, values = (piece.strip() for piece in part.partition(":"))
+    if not name or (colon and not values):
+        missing = "a parameter" if name else "a name"
+        raise OptionError(f"{text!r} is no attention pattern: {missing} is missing.", _SYNTAX)
+    kind = PATTERNS.get(name.lower())
+    if kind is None:
+        advice = _nearest(name.lower(), list(PATTERNS)) + f"Patterns: {', '.join(PATTERNS)}."
+        raise OptionError(f"There is no attention pattern {name!r}.", advice)
+    return kind(**_parameters(kind, values))
+
+
+def _parameters(kind: type[Pattern], text: str) -> dict[str, int]:
+    """The parameters of a pattern by name, of a text such as `1,keys=2`."""
+    defaults: dict[str, Any] = {p.name: p.default for p in fields(kind)}  # type: ignore[arg-type]
+    names = list(defaults)
+    listed = ", ".join(f"{name} ({default})" for name, default in defaults.items())
+    advice = f"In order it has {listed}." if names else "It has none."
+    values: dict[str, int] = {}
+    for place, part in enumerate(text.split(",") if text else ()):
+        name, equals, value = (piece.strip() for piece in part.rpartition("="))
+        if not equals:
+            if place >= len(names):
+                raise OptionError(f"{kind.name}: {part.strip()!r} is one parameter too many.", advice)
+            name = names[place]
+        if name not in names:
+            raise OptionError(f"{kind.name} has no parameter {name!r}.", _nearest(name, names) + advice)
+        if name in values:
+            raise OptionError(f"{kind.name}: {name} is given twice.", advice)
+        # int() also takes 3_0 and digits of other scripts.
+        if not re.fullmatch(r"-?[0-9]+", value):
+            raise OptionError(f"{kind.name}: {name} is {value!r}, which is no whole number.", _SYNTAX)
+        values[name] = int(value)
+    return values
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    close = get_close_matches(name, names, n=1)
+    return f"Did you mean {close[0]}? " if close else ""

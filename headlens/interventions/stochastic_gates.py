@@ -31,9 +31,9 @@ class StochasticGates(nn.Module, Edit):
     With shared weights (ALBERT) a head has a gate at every depth.
 
     Args:
-        sites: which layers have gates.
+        sites: the layers whose heads have gates.
         start: log α of all gates before training.
-        law: the distribution.
+        law: the distribution of the gates.
     """
 
     def __init__(self, sites: Sequence[Site], start: float = START, law: HardConcrete | None = None) -> None:
@@ -44,14 +44,14 @@ class StochasticGates(nn.Module, Edit):
 
     @property
     def heads(self) -> list[Head]:
-        """All heads that have a gate."""
+        """The heads that have a gate, in the order of the sites."""
         return [h for s in self.sites for h in s.heads]
 
     def check(self, sites: Sequence[Site]) -> None:
-        """Raise OptionError if a layer that has gates is not there, or has another number of heads."""
-        there = {(s.stack, s.layer): s.heads for s in sites}
+        """Raises OptionError if a layer that has gates is not there, or has another number of heads."""
+        heads = {(s.stack, s.layer): s.heads for s in sites}
         for site in self.sites:
-            if there.get((site.stack, site.layer)) != site.heads:
+            if heads.get((site.stack, site.layer)) != site.heads:
                 raise OptionError(f"The gates of {site} are not those of this model.", "Make gates for its own sites.")
 
     def output(self, context: CallContext, output: Tensor) -> Tensor:
@@ -80,16 +80,16 @@ class StochasticGates(nn.Module, Edit):
     def values(self) -> dict[Head, float]:
         """The gate of every head at evaluation."""
         with torch.no_grad():
-            return self._by_head({key: self.law.gate(own) for key, own in self.log_alpha.items()})
+            return self._by_head({key: self.law.gate(log_alpha) for key, log_alpha in self.log_alpha.items()})
 
     def closed(self) -> list[Head]:
         """The heads whose gates are 0 at evaluation."""
         return [h for h, value in self.values().items() if value == 0.0]
 
-    def _by_head(self, found: Any) -> dict[Head, float]:
-        """Numbers (heads,) by key, as a mapping by head."""
-        pairs = ((s.heads, found[_key(s)].tolist()) for s in self.sites)
-        return {head: value for heads, values in pairs for head, value in zip(heads, values, strict=True)}
+    def _by_head(self, values: Any) -> dict[Head, float]:
+        """Values of all heads, of a mapping from the keys of the sites to tensors of shape (heads,)."""
+        numbers = (value for s in self.sites for value in values[_key(s)].tolist())
+        return dict(zip(self.heads, numbers, strict=True))
 
 
 class GatedModel(nn.Module):
@@ -100,8 +100,8 @@ class GatedModel(nn.Module):
             gated(**inputs)
 
     Args:
-        module: the model; it stays as it is, but for what training changes.
-        gates: of some of its sites.
+        module: the model; only training changes it.
+        gates: gates of some of its sites.
     """
 
     def __init__(self, module: PreTrainedModel, gates: StochasticGates) -> None:
@@ -112,7 +112,7 @@ class GatedModel(nn.Module):
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Inside, head outputs go through the gates."""
+        """Multiplies head outputs by the gates in every forward pass inside `with`."""
         with AttentionSession(self.module, edits=[self.gates]):
             self._open = True
             try:
@@ -143,15 +143,15 @@ def gated_sites(model: nn.Module, stacks: Collection[Stack] | None = None) -> li
         UnsupportedModelError: if its heads cannot be found.
     """
     sites = [s for s in find_sites(model) if s.n_heads]
-    there = [stack for stack in STACKS if any(s.stack == stack for s in sites)]
-    wanted = there if stacks is None else list(stacks)
-    if missing := [str(stack) for stack in wanted if stack not in there]:
+    present = [stack for stack in STACKS if any(s.stack == stack for s in sites)]
+    gated = present if stacks is None else list(stacks)
+    if missing := [str(stack) for stack in gated if stack not in present]:
         raise OptionError(
-            f"--gates {missing[0]}: {type(model).__name__} has no such heads.", f"It has {', '.join(there)}."
+            f"--gates {missing[0]}: {type(model).__name__} has no such heads.", f"It has {', '.join(present)}."
         )
-    if not wanted:
-        raise OptionError("No stack is to have gates.", f"The model has {', '.join(there)}.")
-    return [s for s in sites if s.stack in wanted]
+    if not gated:
+        raise OptionError("No stack is to have gates.", f"The model has {', '.join(present)}.")
+    return [s for s in sites if s.stack in gated]
 
 
 def _key(site: Site) -> str:

@@ -22,8 +22,8 @@ from headlens.metrics.metric import Metric, MetricSettings, Sums
 from headlens.metrics.reductions import count
 from headlens.metrics.word_argmax import places, plan
 from headlens.options import DEFAULT_RELATIONS
-from headlens.statistics.paired_tests import holm
-from headlens.statistics.proportions import mcnemar_greater, wilson
+from headlens.statistics.intervals import wilson
+from headlens.statistics.paired_tests import holm, mcnemar_greater
 
 DIRECTIONS = ("dep->head", "head->dep")
 # Word offsets beyond this are counted together and cannot be the baseline's.

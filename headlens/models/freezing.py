@@ -1,4 +1,4 @@
-"""Backward passes that are not about parameters need no gradients of them."""
+"""Models without gradients of their parameters, for backward passes that need none of them."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from torch import nn
 
 @contextmanager
 def frozen(model: nn.Module) -> Iterator[None]:
-    """Inside, no parameter asks for a gradient."""
-    asking = [p for p in model.parameters() if p.requires_grad]
+    """Switches the gradients of all parameters of a model off inside `with`, and back on afterwards."""
+    trainable = [p for p in model.parameters() if p.requires_grad]
     try:
-        for parameter in asking:
+        for parameter in trainable:
             parameter.requires_grad = False
         yield
     finally:
-        for parameter in asking:
+        for parameter in trainable:
             parameter.requires_grad = True

@@ -1,4 +1,4 @@
-"""What language models answer: models with a second head for pre-training call it otherwise than those without."""
+"""Logits of language models, which have other names in models with a second head for pre-training."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 def token_logits(outputs: Any) -> Any:
     """Logits of tokens, (rows, length, vocabulary); of other models whatever they call `logits`, or None."""
-    found = getattr(outputs, "prediction_logits", None)
-    return getattr(outputs, "logits", None) if found is None else found
+    logits = getattr(outputs, "prediction_logits", None)
+    return getattr(outputs, "logits", None) if logits is None else logits
 
 
 def next_logits(outputs: Any) -> Any:
-    """Logits of BERT's head for next sentences, or of ALBERT's for their order; (rows, 2), class 0: it follows."""
-    found = getattr(outputs, "seq_relationship_logits", None)
-    return getattr(outputs, "sop_logits", None) if found is None else found
+    """Logits (rows, 2) of BERT's head for next sentences, or of ALBERT's for their order; class 0: it follows."""
+    logits = getattr(outputs, "seq_relationship_logits", None)
+    return getattr(outputs, "sop_logits", None) if logits is None else logits

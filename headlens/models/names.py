@@ -1,4 +1,4 @@
-"""What models are called."""
+"""Short names of models, for titles and tables."""
 
 from __future__ import annotations
 

@@ -17,12 +17,12 @@ _LAYER = re.compile(r"^(.+?\.)(\d+)\.")
 
 
 def check_weights(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
-    """Refuse a checkpoint whose heads would not be those that were trained.
+    """Refuses a checkpoint whose heads would not be those that were trained.
 
     Args:
-        name: of the model.
-        model: as it was loaded.
-        report: what `from_pretrained` tells with `output_loading_info`.
+        name: name of the model, for errors.
+        model: the model as it was loaded.
+        report: the second result of `from_pretrained` with `output_loading_info`.
 
     Raises:
         ModelError: if weights would be random, if layers would be left out, or if there is NaN or infinity.
@@ -30,13 +30,13 @@ def check_weights(name: str, model: PreTrainedModel, report: dict[str, Any]) -> 
     missing = sorted(k for k in report.get("missing_keys", ()) if not is_optional(model, k))
     if missing:
         raise ModelError(
-            f"{name}: {_weights(missing)} missing from the checkpoint and would be random: {_shown(missing)}.",
+            f"{name}: {_count(missing)} missing from the checkpoint and would be random: {_listed(missing)}.",
             "The checkpoint does not fit its config.json.",
         )
     beyond = sorted(beyond_last_layer(model, report.get("unexpected_keys", ())))
     if beyond:
         raise ModelError(
-            f"{name}: {_weights(beyond)} of layers that the model of its config.json does not have: {_shown(beyond)}.",
+            f"{name}: {_count(beyond)} of layers that the model of its config.json does not have: {_listed(beyond)}.",
             "The checkpoint does not fit its config.json: heads would be left out.",
         )
     broken = [k for k, p in model.state_dict().items() if p.is_floating_point() and not torch.isfinite(p).all()]
@@ -51,28 +51,28 @@ def check_weights(name: str, model: PreTrainedModel, report: dict[str, Any]) -> 
 def is_optional(model: PreTrainedModel, key: str) -> bool:
     """Whether a weight may be random without any attention being so: one of a pooler, or of a head on top.
 
-    That is what lies outside of the base model, or in its pooler, and has no attention of its own.
+    Such weights lie outside of the base model, or in its pooler, in a part that has no attention of its own.
     """
     prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
     inside = key.startswith(prefix)
     part = f"{prefix if inside else ''}{key.removeprefix(prefix).split('.')[0]}"
     if inside and part != f"{prefix}pooler":
         return False
-    own = (k for k in model.state_dict() if k.split(".")[: part.count(".") + 1] == part.split("."))
-    return not any(_ATTENTION.search(k) for k in own)
+    keys = (k for k in model.state_dict() if k.split(".")[: part.count(".") + 1] == part.split("."))
+    return not any(_ATTENTION.search(k) for k in keys)
 
 
 def beyond_last_layer(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
-    """Those of the weights that belong to a layer in a list of layers that the model has, but shorter."""
+    """The keys of weights whose layer is past the end of a list of layers that the model has."""
     known = {m.groups() for k in model.state_dict() if (m := _LAYER.match(k))}
     lists = {prefix for prefix, _ in known}
-    found = ((k, _LAYER.match(k)) for k in keys)
-    return [k for k, m in found if m and m[1] in lists and m.groups() not in known]
+    matches = ((k, _LAYER.match(k)) for k in keys)
+    return [k for k, m in matches if m and m[1] in lists and m.groups() not in known]
 
 
-def _weights(names: list[str]) -> str:
+def _count(names: list[str]) -> str:
     return f"{counted(len(names), 'weight')} {'is' if len(names) == 1 else 'are'}"
 
 
-def _shown(names: list[str]) -> str:
+def _listed(names: list[str]) -> str:
     return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"

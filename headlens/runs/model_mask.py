@@ -14,8 +14,7 @@ from headlens.attention.attach_edit import attach_edit
 from headlens.attention.sites import find_sites
 from headlens.interventions.attention_mask import AnyMaskSource, AttentionMask, Controlled, MaskSource, PatternMask
 from headlens.interventions.attention_mask_edit import MaskEdit
-from headlens.interventions.pattern_parser import PATTERNS, parse_pattern
-from headlens.interventions.patterns import Full
+from headlens.interventions.patterns import PATTERNS, Full, parse_pattern
 from headlens.runs.mask_options import MaskOptions, read_layers
 
 _ALONE = (

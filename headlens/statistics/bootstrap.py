@@ -30,13 +30,13 @@ class Draws:
 
     @classmethod
     def of(cls, keys: Sequence[str], replicates: int = 1000, seed: int = 0) -> Draws:
-        """Draw.
+        """Draws how often each replicate takes each example.
 
         Args:
             keys: one for each example, the same wherever it is met. Examples with equal keys are drawn together: give
                 those keys that share what makes them alike, such as the paragraph of several questions.
             replicates: how many.
-            seed: other draws for the same examples.
+            seed: another one gives other draws of the same examples.
         """
         columns = {key: _poisson(key, replicates, seed) for key in dict.fromkeys(keys)}
         counts = np.empty((replicates, len(keys)), np.uint8)
@@ -72,12 +72,13 @@ def percentile_interval(replicates: Floats, level: float = 0.95) -> tuple[Floats
     finite = np.isfinite(replicates)
     low = np.full(replicates.shape[1:], np.nan)
     high = low.copy()
-    some = finite.any(axis=0)
-    if some.any():
-        known = np.where(finite, replicates, np.nan)[:, some]
-        low[some], high[some] = np.nanquantile(known, [(1 - level) / 2, (1 + level) / 2], axis=0)
+    defined = finite.any(axis=0)
+    if defined.any():
+        known = np.where(finite, replicates, np.nan)[:, defined]
+        low[defined], high[defined] = np.nanquantile(known, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
 
 
 def _poisson(key: str, replicates: int, seed: int) -> npt.NDArray[np.uint8]:
+    # (replicates,); P(X > 255) is below 1e-500
     return np.minimum(generator_of(key, seed).poisson(1.0, replicates), 255).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Two systems on the same examples: how far apart, within what interval, and could that be chance."""
+"""Two systems on the same examples: their difference, its interval, and tests of whether it could be chance."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from statsmodels.stats.multitest import multipletests
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 
 Floats = npt.NDArray[np.float64]
+Counts = npt.NDArray[np.int64]
 # A metric of records (examples, k) under every weighting (replicates, examples): (replicates,).
 Statistic = Callable[[Floats, Floats], Floats]
 # Of records (examples, k), 1 for examples that are right and 0 for others: (examples,).
@@ -23,13 +24,13 @@ Right = Callable[[Floats], Floats]
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """One system against a baseline.
+    """Result of comparing one system with a baseline.
 
     Args:
         value: the metric of the system.
-        delta: minus that of the baseline.
+        delta: `value` minus the metric of the baseline.
         low, high: ends of the 95 % interval of `delta`.
-        p_value: two-sided, that the two do not differ.
+        p_value: two-sided p-value of the hypothesis that the two do not differ.
     """
 
     value: float
@@ -42,14 +43,14 @@ class PairedComparison:
 class Comparison:
     """Compares systems with one baseline on the same examples.
 
-    Intervals are the percentiles of the bootstrap. The p-value is McNemar's where every example is right or wrong, else
+    Intervals are percentiles of the bootstrap. The p-value is McNemar's where every example is right or wrong, else
     that of the bootstrap, see `p_from`.
 
     Args:
-        baseline: its records, (examples, k).
+        baseline: records of the baseline, (examples, k).
         statistic: the metric.
-        draws: of the examples.
-        right: given if the metric is the share of examples that are right.
+        draws: bootstrap draws of the examples.
+        right: whether examples are right; given if the metric is the share of examples that are right.
     """
 
     def __init__(self, baseline: Floats, statistic: Statistic, draws: Draws, right: Right | None = None) -> None:
@@ -59,7 +60,7 @@ class Comparison:
         self._replicates = replicates_of(baseline, statistic, draws)
 
     def of(self, records: Floats) -> PairedComparison:
-        """Compare a system, by its records of the same examples in the same order.
+        """Compares a system with the baseline, by its records of the same examples in the same order.
 
         Raises:
             ValueError: if there are not as many.
@@ -81,7 +82,7 @@ class Comparison:
 
 
 def value_of(records: Floats, statistic: Statistic) -> float:
-    """The metric, each example counting once."""
+    """The metric of records (examples, k), each example counting once."""
     return float(statistic(records, np.ones((1, len(records))))[0])
 
 
@@ -102,7 +103,8 @@ def mcnemar(system: npt.ArrayLike, baseline: npt.ArrayLike) -> float:
     """Exact two-sided p-value of McNemar's test of two systems that are right (1) or wrong (0).
 
     Of the examples that only one of the two gets right, each does half if they do not differ (McNemar 1947): twice the
-    smaller tail of a binomial distribution, at most 1.
+    smaller tail of a binomial distribution, at most 1. The test has no direction, since taking a head out may help or
+    harm; `mcnemar_greater` is the one-sided test.
 
     Raises:
         ValueError: if there are other scores than 0 and 1, or not as many for both.
@@ -114,6 +116,26 @@ def mcnemar(system: npt.ArrayLike, baseline: npt.ArrayLike) -> float:
         raise ValueError("McNemar's test compares scores of 0 and 1")
     gained, lost = int(((ours == 1) & (theirs == 0)).sum()), int(((ours == 0) & (theirs == 1)).sum())
     return float(stats.binomtest(min(gained, lost), gained + lost, 0.5).pvalue) if gained + lost else 1.0
+
+
+def mcnemar_greater(only_first: Counts, only_second: Counts, trials: Counts) -> Floats:
+    """Exact one-sided McNemar test that the first of two paired classifiers is more accurate, for many pairs at once.
+
+    It serves where the alternative has a direction, such as a head against the baseline of its relation, and where
+    counts are all that is kept. `mcnemar` is two-sided and takes the scores of the examples.
+
+    Args:
+        only_first: instances only the first has right.
+        only_second: instances only the second has right.
+        trials: all instances; where there are none the p-value is NaN.
+
+    Returns:
+        P(X >= only_first) for X binomial with probability one half over the discordant instances.
+    """
+    # P(X >= k) = sf(k - 1)
+    tail = stats.binom.sf(only_first - 1, only_first + only_second, 0.5)
+    p_values: Floats = np.where(trials > 0, tail, np.nan)
+    return p_values
 
 
 def p_from(replicates: Floats, delta: float) -> float:
@@ -130,20 +152,20 @@ def p_from(replicates: Floats, delta: float) -> float:
 
 
 def holm(p_values: npt.ArrayLike) -> Floats:
-    """p-values corrected for having looked at many heads (Holm 1979); NaN stays NaN and does not count."""
-    given = np.asarray(p_values, np.float64)
-    corrected = np.full(given.shape, np.nan)
-    known = ~np.isnan(given)
+    """Corrects p-values for the number of heads that are tested (Holm 1979); NaN stays NaN and does not count."""
+    values = np.asarray(p_values, np.float64)
+    corrected = np.full(values.shape, np.nan)
+    known = ~np.isnan(values)
     if known.any():
-        with _nothing_to_collect():
-            corrected[known] = multipletests(given[known], method="holm")[1]
+        with _without_collection():
+            corrected[known] = multipletests(values[known], method="holm")[1]
     return corrected
 
 
 @contextmanager
-def _nothing_to_collect() -> Iterator[None]:
-    """Let garbage be: statsmodels collects it at every call, a quarter of a second with all that torch has loaded."""
-    if gc.get_freeze_count():  # by somebody else, who may need it to stay so
+def _without_collection() -> Iterator[None]:
+    """Makes gc.collect() quick: statsmodels calls it every time, and with torch loaded it takes a quarter second."""
+    if gc.get_freeze_count():  # frozen by other code, which may rely on it
         yield
         return
     gc.freeze()

@@ -1,4 +1,7 @@
-"""Spearman's rank correlation of numbers with one value per head."""
+"""Spearman's rank correlation of numbers with one value per head, every head counting once.
+
+In the bootstrap, where examples count as often as they were drawn, `weighted_means.weighted_spearman` takes its place.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +27,17 @@ def spearman_by_row(first: Floats, second: Floats) -> Floats:
     if first.shape[1] < _FEWEST:
         return np.full(len(first), np.nan)
     missing = np.isnan(first).any(axis=1) | np.isnan(second).any(axis=1)
-    sides = [rankdata(np.nan_to_num(side), axis=1) for side in (first, second)]
-    one, two = (ranks - ranks.mean(axis=1, keepdims=True) for ranks in sides)
-    lengths = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
-    found = np.full(len(first), np.nan)
-    np.divide((one * two).sum(axis=1), lengths, out=found, where=(lengths > 0) & ~missing)
-    return found
+    # Pearson's correlation of the centred ranks; rows with missing values are ranked all the same and left NaN.
+    ranks = (rankdata(np.nan_to_num(side), axis=1) for side in (first, second))
+    one, two = (r - r.mean(axis=1, keepdims=True) for r in ranks)
+    norms = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
+    correlations = np.full(len(first), np.nan)
+    np.divide((one * two).sum(axis=1), norms, out=correlations, where=(norms > 0) & ~missing)
+    return correlations
 
 
 def spearman_of_known(first: Floats, second: Floats) -> float:
-    """Spearman's rank correlation over the places (heads,) where both numbers are known.
+    """Spearman's rank correlation over the heads, (heads,), for which both numbers are known.
 
     NaN for fewer than three of them, or where one side is constant.
     """

@@ -8,11 +8,11 @@ import numpy as np
 
 
 def generator_of(key: str, seed: int) -> np.random.Generator:
-    """A generator that depends on nothing but its arguments.
+    """A random generator that depends on nothing but its arguments.
 
     Args:
-        key: what tells the sentence from others (`EncodedExample.key`).
-        seed: other numbers for the same sentence.
+        key: key of the sentence, which no other has (`EncodedExample.key`).
+        seed: another one gives other numbers for the same sentence.
     """
     salt = seed.to_bytes(8, "little", signed=True)
     digest = blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16, salt=salt).digest()

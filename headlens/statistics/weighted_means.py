@@ -14,7 +14,7 @@ Floats = npt.NDArray[np.float64]
 
 
 def ratio(numerator: Floats, denominator: Floats) -> Floats:
-    """Divide elementwise, broadcasting both shapes; the quotient is NaN where the denominator is 0."""
+    """Divides elementwise, broadcasting both shapes; the quotient is NaN where the denominator is 0."""
     out = np.full(np.broadcast_shapes(numerator.shape, denominator.shape), np.nan)
     np.divide(numerator, denominator, out=out, where=denominator != 0)
     return out
@@ -29,8 +29,8 @@ def f1(labels: Floats, predicted: Floats, weights: Floats) -> Floats:
     """F1 of class 1; 0 where class 1 neither occurs nor is predicted, as in scikit-learn."""
     both = weights @ ((labels == 1) & (predicted == 1)).astype(np.float64)
     either = weights @ ((labels == 1).astype(np.float64) + (predicted == 1))
-    found: Floats = np.divide(2 * both, either, out=np.zeros_like(both), where=either != 0)
-    return found
+    scores: Floats = np.divide(2 * both, either, out=np.zeros_like(both), where=either != 0)
+    return scores
 
 
 def matthews(labels: Floats, predicted: Floats, weights: Floats) -> Floats:
@@ -38,11 +38,11 @@ def matthews(labels: Floats, predicted: Floats, weights: Floats) -> Floats:
     total, right = weights.sum(axis=1), weights @ (labels == predicted).astype(np.float64)
     classes = np.union1d(labels, predicted)
     true = weights @ (labels[:, None] == classes)  # (replicates, classes)
-    said = weights @ (predicted[:, None] == classes)
-    covariance = right * total - (true * said).sum(axis=1)
-    product = (total**2 - (said**2).sum(axis=1)) * (total**2 - (true**2).sum(axis=1))
-    found: Floats = np.divide(covariance, np.sqrt(product), out=np.zeros_like(covariance), where=product > 0)
-    return found
+    chosen = weights @ (predicted[:, None] == classes)
+    covariance = right * total - (true * chosen).sum(axis=1)
+    product = (total**2 - (chosen**2).sum(axis=1)) * (total**2 - (true**2).sum(axis=1))
+    scores: Floats = np.divide(covariance, np.sqrt(product), out=np.zeros_like(covariance), where=product > 0)
+    return scores
 
 
 def pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
@@ -51,21 +51,24 @@ def pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
     total = weights.sum(axis=1)
     dx, dy = (v - ratio((weights * v).sum(axis=1), total)[:, None] for v in (x, y))
     xx, yy, xy = (np.einsum("rn,rn,rn->r", weights, a, b) for a, b in ((dx, dx), (dy, dy), (dx, dy)))
-    # What is left of a constant is rounding.
-    constant = np.minimum(xx / _square(weights, x), yy / _square(weights, y)) < 1e-24
-    found = ratio(xy, np.where(constant | (total == 0), 0.0, np.sqrt(xx * yy)))
-    clipped: Floats = np.clip(found, -1.0, 1.0)
+    # A constant less its mean is rounding, tiny beside its squares.
+    constant = np.minimum(xx / _sums_of_squares(weights, x), yy / _sums_of_squares(weights, y)) < 1e-24
+    correlations = ratio(xy, np.where(constant | (total == 0), 0.0, np.sqrt(xx * yy)))
+    clipped: Floats = np.clip(correlations, -1.0, 1.0)
     return clipped
 
 
-def _square(weights: Floats, values: Floats) -> Floats:
-    """Sums of squares, for comparison; never 0."""
+def _sums_of_squares(weights: Floats, values: Floats) -> Floats:
+    """Weighted sums of squares (replicates,), 1 in place of 0 so that they can divide."""
     squares: Floats = np.einsum("rn,rn,rn->r", weights, values, values)
     return np.where(squares > 0, squares, 1.0)
 
 
 def weighted_spearman(x: Floats, y: Floats, weights: Floats) -> Floats:
-    """Spearman's correlation of x and y, each (n,); tied values share the mean of their ranks."""
+    """Spearman's correlation of x and y, each (n,), for every weighting; tied values share the mean of their ranks.
+
+    Ranks depend on how often each example was drawn, which `rank_correlation.spearman_by_row` does not know.
+    """
     return pearson(ranks(x, weights), ranks(y, weights), weights)
 
 
@@ -77,9 +80,9 @@ def ranks(values: Floats, weights: Floats) -> Floats:
     order = np.argsort(group, kind="stable")
     starts = np.flatnonzero(np.diff(group[order], prepend=-1))
     sizes = np.add.reduceat(weights[:, order], starts, axis=1)  # (replicates, groups)
-    middle = np.cumsum(sizes, axis=1) - (sizes - 1) / 2
-    found: Floats = middle[:, group]
-    return found
+    # A group that ends at rank c and has s members has the mean rank c - (s - 1) / 2.
+    mean_ranks: Floats = np.cumsum(sizes, axis=1) - (sizes - 1) / 2
+    return mean_ranks[:, group]
 
 
 def best_threshold(scores: Floats, above: Floats, below: Floats, weights: Floats) -> Floats:
@@ -88,11 +91,12 @@ def best_threshold(scores: Floats, above: Floats, below: Floats, weights: Floats
     Args:
         scores: (n,).
         above: value of an example whose score is above the threshold, (n,).
-        below: and if it is not.
+        below: value of an example whose score is not, (n,).
         weights: (replicates, n).
     """
     order = np.argsort(scores, kind="stable")
     last = np.append(np.diff(scores[order]) > 0, True)  # equal scores fall on one side
+    # What all examples up to a score gain when the threshold is moved past them: (replicates, thresholds).
     gains = np.cumsum(weights[:, order] * (below - above)[order], axis=1)[:, last]
     gain = np.maximum(gains.max(axis=1, initial=0.0), 0.0)
     return ratio(weights @ above + gain, weights.sum(axis=1))

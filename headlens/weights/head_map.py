@@ -1,4 +1,4 @@
-"""Which heads of the original model a smaller one still has: what is saved beside its weights."""
+"""The map of heads of a smaller model: which heads of the original it still has, as saved beside its weights."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from transformers import PreTrainedModel
 
 from headlens.errors import OptionError
 from headlens.heads import STACKS, Head, Stack
-from headlens.weights.cache_guard import guard_cache
-from headlens.weights.head_slicing import check_shrinks, numbers_of, shrink
+from headlens.weights.head_slicing import check_shrinks, guard_cache, numbers_of, shrink
 from headlens.weights.shared_layer_masks import mask_depths
 
 
@@ -19,11 +18,11 @@ class SiteHeads:
     """The heads of one layer.
 
     Args:
-        stack, layer: where.
+        stack, layer: stack and depth of the layer.
         module: name of its attention module; several depths have the same one where weights are shared.
-        heads: how many there were.
-        left: the numbers of those that have weights still.
-        masked: of these the ones that are silent at this depth, because other depths need their weights.
+        heads: how many heads the layer has in the original model.
+        left: the numbers of the heads that still have weights.
+        masked: the heads of `left` that are silent at this depth, because other depths need their weights.
         scales: what the outputs of the heads in `left` are multiplied by at this depth, where weights that other depths
             share cannot say it; none for 1.
     """
@@ -38,7 +37,7 @@ class SiteHeads:
 
     @property
     def dead(self) -> set[int]:
-        """Heads that contribute nothing."""
+        """Numbers of the heads that contribute nothing, without weights or masked."""
         return (set(range(self.heads)) - set(self.left)) | set(self.masked)
 
     def reduced(self, left: Collection[int], masked: Iterable[int]) -> SiteHeads:
@@ -47,7 +46,7 @@ class SiteHeads:
         return replace(self, left=tuple(sorted(left)), masked=tuple(sorted(masked)), scales=scales)
 
     def named(self, numbers: Iterable[int]) -> list[Head]:
-        """Heads of this layer by number."""
+        """The heads of this layer with these numbers, sorted."""
         return [Head(self.stack, self.layer, h) for h in sorted(numbers)]
 
 
@@ -80,13 +79,14 @@ class HeadMap:
         Raises:
             OptionError: on a head that the original never had, and if no head at all would be left.
         """
-        wanted = set(heads)
+        removed = set(heads)
         known = {h for s in self.sites for h in s.named(range(s.heads))}
-        if unknown := sorted(wanted - known, key=str):
+        if unknown := sorted(removed - known, key=str):
             raise OptionError(f"There is no head {unknown[0]}.", f"The model has {self.inventory()}.")
-        dead = [s.dead | {h for h in range(s.heads) if Head(s.stack, s.layer, h) in wanted} for s in self.sites]
+        dead = [s.dead | {h for h in range(s.heads) if Head(s.stack, s.layer, h) in removed} for s in self.sites]
         if all(len(d) == s.heads for d, s in zip(dead, self.sites, strict=True)):
             raise OptionError("No head of the model would be left.", "Leave one.")
+        # Heads that are dead at every depth of a module, by module.
         cut = {
             s.module: set.intersection(*(d for d, o in zip(dead, self.sites, strict=True) if o.module == s.module))
             for s in self.sites
@@ -102,12 +102,12 @@ class HeadMap:
         """The map when heads of some layers are scaled further.
 
         Args:
-            factors: by stack and layer, one for every head in `left`.
+            factors: by stack and layer, a factor for every head in `left`.
         """
         return HeadMap(tuple(_scaled(s, factors.get((s.stack, s.layer))) for s in self.sites))
 
     def apply(self, model: PreTrainedModel) -> None:
-        """Bring a model to this map, in place.
+        """Brings a model to this map, in place.
 
         Raises:
             UnsupportedModelError: if heads cannot be cut out of its weights; nothing has changed then.
@@ -126,7 +126,7 @@ class HeadMap:
             guard_cache(model, first)
 
     def inventory(self) -> str:
-        """What can be named: `encoder.0 to encoder.11 with heads 0 to 11`."""
+        """The heads of the original in words, such as `encoder.0 to encoder.11 with heads 0 to 11`."""
         stacks = [[s for s in self.sites if s.stack == stack] for stack in STACKS]
         return "; ".join(
             f"{p[0].stack}.{p[0].layer} to {p[-1].stack}.{p[-1].layer} with heads 0 to {max(s.heads for s in p) - 1}"
@@ -138,5 +138,5 @@ class HeadMap:
 def _scaled(site: SiteHeads, factors: Sequence[float] | None) -> SiteHeads:
     if factors is None:
         return site
-    before = site.scales or (1.0,) * len(site.left)
-    return replace(site, scales=tuple(a * b for a, b in zip(before, factors, strict=True)))
+    present = site.scales or (1.0,) * len(site.left)
+    return replace(site, scales=tuple(a * b for a, b in zip(present, factors, strict=True)))

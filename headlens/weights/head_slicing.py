@@ -1,27 +1,35 @@
-"""Cutting heads out of the weights of an attention module, and putting zeros in their place again."""
+"""Cutting heads out of the weights of an attention module, and putting zeros in their place again.
+
+Decoders whose first layer has no heads left cannot use transformers' cache, which counts its length there
+(`guard_cache`).
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from headlens.errors import UnsupportedModelError
 from headlens.weights.projections import HeadProjections, projections
 
 # Left on an attention module that lost heads: the numbers its remaining heads had in the original model.
 LEFT = "headlens_heads_left"
-# And how many it had.
+# Left on it, too: how many heads it had in the original model.
 BEFORE = "headlens_heads_before"
 _HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads")
+# Left on the first attention module of a decoder whose cache is guarded.
+_GUARD = "headlens_cache_guard"
 
 
 def heads_left(module: nn.Module) -> tuple[int, ...] | None:
     """The original numbers of the heads of a module, in the order of its weights; None if none was ever cut out."""
-    found: tuple[int, ...] | None = getattr(module, LEFT, None)
-    return found
+    left: tuple[int, ...] | None = getattr(module, LEFT, None)
+    return left
 
 
 def numbers_of(model: nn.Module, name: str) -> tuple[int, ...]:
@@ -40,12 +48,12 @@ def heads_before(model: nn.Module, name: str) -> int:
     Raises:
         UnsupportedModelError: see `projections`.
     """
-    before: int | None = getattr(model.get_submodule(name), BEFORE, None)
-    return projections(model, name).n_heads if before is None else before
+    n_before: int | None = getattr(model.get_submodule(name), BEFORE, None)
+    return projections(model, name).n_heads if n_before is None else n_before
 
 
 def check_shrinks(model: nn.Module, name: str, left: Sequence[int]) -> None:
-    """Refuse what `shrink` cannot do, before anything is changed.
+    """Refuses what `shrink` cannot do, before anything is changed.
 
     Raises:
         UnsupportedModelError: see `projections`; and if the module would lose all its heads and reshapes by their
@@ -53,23 +61,23 @@ def check_shrinks(model: nn.Module, name: str, left: Sequence[int]) -> None:
     """
     projections(model, name)
     module = model.get_submodule(name)
-    named = set(inspect.unwrap(type(module).forward).__code__.co_names)
-    if not left and named & set(_HEAD_COUNTS):
+    used_names = set(inspect.unwrap(type(module).forward).__code__.co_names)
+    if not left and used_names & set(_HEAD_COUNTS):
         raise UnsupportedModelError(
             f"{name} ({type(module).__name__}) cannot run without any head.", "Leave one in each of its layers."
         )
 
 
 def shrink(model: nn.Module, name: str, left: Sequence[int]) -> None:
-    """Cut all heads but these out of an attention module, in place; it may lose all of them.
+    """Cuts all heads but these out of an attention module, in place; it may lose all of them.
 
     A head's rows go from the query, key and value projections, with their biases, and its columns from the output
     projection, whose bias stays.
 
     Args:
-        model: holds the module.
-        name: of the module.
-        left: original numbers of heads that it still has.
+        model: the model that holds the module.
+        name: name of the module.
+        left: original numbers of the heads that stay; the module still has them.
 
     Raises:
         UnsupportedModelError: see `projections`.
@@ -77,68 +85,102 @@ def shrink(model: nn.Module, name: str, left: Sequence[int]) -> None:
     module = model.get_submodule(name)
     parts = projections(model, name)
     numbers = numbers_of(model, name)
-    rows = _features([numbers.index(h) for h in left], parts.head_size)
-    before = heads_before(model, name)
-    _replace(parts, rows)
-    _count(module, parts, len(left))
+    features = features_of([numbers.index(h) for h in left], parts.head_size)
+    n_before = heads_before(model, name)
+    _change_weights(parts, len(features), lambda tensor, axis: _selected(tensor, axis, features))
+    _set_head_counts(module, parts, len(left))
     setattr(module, LEFT, tuple(left))
-    setattr(module, BEFORE, before)
+    setattr(module, BEFORE, n_before)
 
 
 def refill(model: nn.Module, name: str) -> None:
-    """Give an attention module its original shape, in place: zeros where heads were cut out."""
+    """Gives an attention module its original shape, in place: zeros where heads were cut out."""
     module = model.get_submodule(name)
     left = heads_left(module)
     if left is None:
         return
     parts, n_heads = projections(model, name), heads_before(model, name)
-    width, rows = n_heads * parts.head_size, _features(left, parts.head_size)
-    for layer in parts.inward:
-        _set(layer, "weight", _spread(layer.weight, 0, rows, width))
-        if layer.bias is not None:
-            _set(layer, "bias", _spread(layer.bias, 0, rows, width))
-        layer.out_features = width
-    _set(parts.output, "weight", _spread(parts.output.weight, 1, rows, width))
-    parts.output.in_features = width
-    _count(module, parts, n_heads)
+    width, features = n_heads * parts.head_size, features_of(left, parts.head_size)
+    _change_weights(parts, width, lambda tensor, axis: _spread(tensor, axis, features, width))
+    _set_head_counts(module, parts, n_heads)
     delattr(module, LEFT)
     delattr(module, BEFORE)
 
 
-def _features(positions: Sequence[int], size: int) -> list[int]:
-    return [p * size + i for p in positions for i in range(size)]
+def features_of(positions: Sequence[int], head_size: int) -> list[int]:
+    """The features of a projection that belong to heads, given by their places in its weights."""
+    return [p * head_size + i for p in positions for i in range(head_size)]
 
 
-def _replace(parts: HeadProjections, rows: list[int]) -> None:
+def _change_weights(parts: HeadProjections, width: int, change: Callable[[Tensor, int], Tensor]) -> None:
+    """Replaces the weights by `change(tensor, axis)`, where `axis` is that of the heads, whose features become `width`.
+
+    Heads are rows (axis 0) of weights and biases of the inward projections, and columns (axis 1) of the output weight.
+    """
     for layer in parts.inward:
-        _set(layer, "weight", _taken(layer.weight, 0, rows))
+        layer.weight = _parameter_like(layer.weight, change(layer.weight, 0))
         if layer.bias is not None:
-            _set(layer, "bias", _taken(layer.bias, 0, rows))
-        layer.out_features = len(rows)
-    _set(parts.output, "weight", _taken(parts.output.weight, 1, rows))
-    parts.output.in_features = len(rows)
+            layer.bias = _parameter_like(layer.bias, change(layer.bias, 0))
+        layer.out_features = width
+    parts.output.weight = _parameter_like(parts.output.weight, change(parts.output.weight, 1))
+    parts.output.in_features = width
 
 
-def _taken(tensor: Tensor, axis: int, rows: list[int]) -> Tensor:
+def _selected(tensor: Tensor, axis: int, features: list[int]) -> Tensor:
     # Contiguous, for weights cut out of columns; a model being loaded has its tensors on the device "meta".
-    return tensor.detach().index_select(axis, torch.tensor(rows, dtype=torch.long, device=tensor.device)).contiguous()
+    index = torch.tensor(features, dtype=torch.long, device=tensor.device)
+    return tensor.detach().index_select(axis, index).contiguous()
 
 
-def _spread(tensor: Tensor, axis: int, rows: list[int], width: int) -> Tensor:
+def _spread(tensor: Tensor, axis: int, features: list[int], width: int) -> Tensor:
     shape = list(tensor.shape)
     shape[axis] = width
-    index = torch.tensor(rows, dtype=torch.long, device=tensor.device)
+    index = torch.tensor(features, dtype=torch.long, device=tensor.device)
     return tensor.new_zeros(shape).index_copy(axis, index, tensor.detach())
 
 
-def _set(layer: nn.Linear, name: str, value: Tensor) -> None:
-    before: nn.Parameter = getattr(layer, name)
-    setattr(layer, name, nn.Parameter(value, requires_grad=before.requires_grad))
+def _parameter_like(parameter: Tensor, value: Tensor) -> nn.Parameter:
+    return nn.Parameter(value, requires_grad=parameter.requires_grad)
 
 
-def _count(module: nn.Module, parts: HeadProjections, n_heads: int) -> None:
+def _set_head_counts(module: nn.Module, parts: HeadProjections, n_heads: int) -> None:
     for attribute in _HEAD_COUNTS:
         if attribute in vars(module):
             setattr(module, attribute, n_heads)
     if "all_head_size" in vars(module):
         module.all_head_size = n_heads * parts.head_size  # type: ignore[assignment]
+
+
+def guard_cache(model: PreTrainedModel, name: str) -> None:
+    """Switches the cache off if a layer that counts it has lost all heads, and refuses callers that pass one.
+
+    The cache tells its length by the keys of the first layer: of none there, every token would be the first one.
+    The cache is switched on again once the layer has its heads back.
+
+    Args:
+        model: the model.
+        name: name of the decoder's first attention module.
+    """
+    module = model.get_submodule(name)
+    is_empty, is_guarded = heads_left(module) == (), hasattr(module, _GUARD)
+    if is_empty and not is_guarded:
+        setattr(module, _GUARD, True)
+        module.register_forward_pre_hook(_refuse_cache, with_kwargs=True)
+    if is_empty or is_guarded:
+        _set_use_cache(model, use_cache=not is_empty)
+
+
+def _set_use_cache(model: PreTrainedModel, *, use_cache: bool) -> None:
+    owners = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
+    for config in [c for o in owners for c in (o.config, getattr(o, "generation_config", None))]:
+        if config is not None and hasattr(config, "use_cache"):
+            config.use_cache = use_cache
+
+
+def _refuse_cache(module: nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    del inputs
+    if kwargs.get("past_key_values") is not None and heads_left(module) == ():
+        raise UnsupportedModelError(
+            "The first layer of the decoder has no heads left, so that a cache could not count the tokens in it.",
+            "Run the model with use_cache=False.",
+        )

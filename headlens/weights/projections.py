@@ -14,9 +14,9 @@ class Layout:
     """How a modeling file calls the projections, seen from its attention module.
 
     Args:
-        families: the models that do so.
-        query, key, value: into the heads.
-        output: out of them; `../` stands for the module around the attention module.
+        families: the models whose files use these names.
+        query, key, value: names of the projections into the heads.
+        output: name of the projection out of them; `../` stands for the module around the attention module.
     """
 
     families: str
@@ -47,12 +47,12 @@ class HeadProjections:
 
     @property
     def inward(self) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
-        """Those whose output features belong to heads."""
+        """The projections into the heads, whose output features belong to heads: query, key and value."""
         return self.query, self.key, self.value
 
     @property
     def n_heads(self) -> int:
-        """Heads that have weights here."""
+        """Number of heads that have weights in these projections."""
         return self.query.out_features // self.head_size
 
 
@@ -66,10 +66,10 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
     module = model.get_submodule(name)
     for layout in LAYOUTS:
         layers = [_linear(model, name, path) for path in (layout.query, layout.key, layout.value, layout.output)]
-        found = [layer for layer in layers if layer is not None]
+        present = [layer for layer in layers if layer is not None]
         sizes = [int(getattr(module, attribute)) for attribute in _HEAD_SIZES if hasattr(module, attribute)]
-        if sizes and len(found) == len(layers):
-            query, key, value, output = found
+        if sizes and len(present) == len(layers):
+            query, key, value, output = present
             parts = HeadProjections(query, key, value, output, sizes[0])
             if _fits(parts):
                 return parts
@@ -82,14 +82,14 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
 
 def _linear(model: nn.Module, name: str, path: str) -> nn.Linear | None:
     place = f"{name}.{path}"
-    if path.startswith("../"):
+    if path.startswith("../"):  # seen from the module around the attention module
         place = ".".join([*name.split(".")[:-1], path[3:]])
     try:
-        found = model.get_submodule(place)
+        module = model.get_submodule(place)
     except AttributeError:
         return None
     # A subclass (quantised, with adapters) may keep its weights in another way.
-    return found if type(found) is nn.Linear else None
+    return module if type(module) is nn.Linear else None
 
 
 def _fits(parts: HeadProjections) -> bool:

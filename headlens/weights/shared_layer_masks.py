@@ -1,4 +1,4 @@
-"""Heads of shared weights (ALBERT) that are to be silent at some depths and heard, perhaps less, at others."""
+"""Masks and factors for heads whose weights several depths share (ALBERT): silent or scaled at some depths only."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.errors import SelfCheckError
-from headlens.weights.head_slicing import numbers_of
+from headlens.weights.head_slicing import features_of, numbers_of
 from headlens.weights.projections import projections
 
 _ATTRIBUTE = "headlens_depth_mask"
@@ -32,17 +32,17 @@ class DepthMask:
         scales: Sequence[Sequence[float]] = (),
     ) -> None:
         self.heads = tuple(tuple(numbers) for numbers in heads)
-        self.features = [list(own) for own in features]
-        self.scales = [list(own) for own in scales] or [[] for _ in self.features]
+        self.features = [list(silent) for silent in features]
+        self.scales = [list(factors) for factors in scales] or [[] for _ in self.features]
         self._depth = 0
 
     @property
     def changes(self) -> bool:
-        """Whether anything is silent or scaled."""
+        """Whether any head is silent or scaled at any depth."""
         return any(self.heads) or any(self.scales)
 
     def begin(self, stack: nn.Module, inputs: object) -> None:
-        """A forward pass of the stack starts."""
+        """Hook before the forward pass of the stack: the next call of a projection is that of depth 0."""
         del stack, inputs
         self._depth = 0
 
@@ -73,14 +73,14 @@ class DepthMask:
         return context * factors
 
     def skip_to(self, depth: int) -> None:
-        """The next call is of this depth: a pass leaves out those before it."""
+        """Makes the next call of a projection that of `depth`, in a pass that leaves out the depths before it."""
         self._depth = depth
 
 
 def depth_mask(model: nn.Module) -> DepthMask | None:
     """The mask of a model; None where nothing was ever masked."""
-    found: DepthMask | None = next((getattr(m, _ATTRIBUTE) for m in model.modules() if hasattr(m, _ATTRIBUTE)), None)
-    return found
+    mask: DepthMask | None = next((getattr(m, _ATTRIBUTE) for m in model.modules() if hasattr(m, _ATTRIBUTE)), None)
+    return mask
 
 
 def silent_heads(model: nn.Module) -> tuple[tuple[int, ...], ...]:
@@ -92,13 +92,13 @@ def silent_heads(model: nn.Module) -> tuple[tuple[int, ...], ...]:
 def head_scales(model: nn.Module) -> tuple[tuple[float, ...], ...]:
     """The factors of the heads at each depth, in the order of the weights; empty where none was ever scaled."""
     mask = depth_mask(model)
-    return () if mask is None or not any(mask.scales) else tuple(tuple(own) for own in mask.scales)
+    return () if mask is None or not any(mask.scales) else tuple(tuple(factors) for factors in mask.scales)
 
 
 def mask_depths(
     model: nn.Module, modules: Sequence[str], heads: Sequence[Sequence[int]], scales: Sequence[Sequence[float]]
 ) -> None:
-    """Silence and scale heads of shared weights, in place of what is silent and scaled now.
+    """Silences and scales heads of shared weights, in place of what is silent and scaled now.
 
     Args:
         model: the model.
@@ -108,14 +108,10 @@ def mask_depths(
             for a factor of 1.
     """
     stack = _stack(model, modules[0])
-    mask = DepthMask(
-        heads,
-        [_features(model, name, own) for name, own in zip(modules, heads, strict=True)],
-        scales,
-    )
-    before: DepthMask | None = getattr(stack, _ATTRIBUTE, None)
-    if before is not None:
-        before.heads, before.features, before.scales = mask.heads, mask.features, mask.scales
+    mask = DepthMask(heads, [_features(model, *silent) for silent in zip(modules, heads, strict=True)], scales)
+    present: DepthMask | None = getattr(stack, _ATTRIBUTE, None)
+    if present is not None:  # its hooks are there already
+        present.heads, present.features, present.scales = mask.heads, mask.features, mask.scales
     elif mask.changes:
         setattr(stack, _ATTRIBUTE, mask)
         stack.register_forward_pre_hook(mask.begin)
@@ -124,13 +120,13 @@ def mask_depths(
 
 
 def _features(model: nn.Module, name: str, heads: Sequence[int]) -> list[int]:
-    parts = projections(model, name)
+    """Input features of the output projection of a module that belong to heads, given by their original numbers."""
     numbers = numbers_of(model, name)
-    return [numbers.index(h) * parts.head_size + i for h in heads for i in range(parts.head_size)]
+    return features_of([numbers.index(h) for h in heads], projections(model, name).head_size)
 
 
 def _stack(model: nn.Module, name: str) -> nn.Module:
-    """What runs once in a pass and calls all depths: the module around the list of layers."""
+    """The module around the list of layers, which runs once in a pass and calls all depths."""
     parts = name.split(".")
     first = next(i for i, part in enumerate(parts) if part.isdigit())
     return model.get_submodule(".".join(parts[: first - 1]))

@@ -181,7 +181,7 @@ def test_a_place_that_was_not_found_is_noticed() -> None:
     model = zoo.ZOO["bert"].build()
     with AttentionSession(model) as session:
         hidden = model.encoder.layer[1]
-        session._passes._own.pop(hidden.attention.self)
+        session._passes._site_of.pop(hidden.attention.self)
         session._passes._sites = [(s, m) for s, m in session._passes._sites if s.layer != 1]
         with pytest.raises(SelfCheckError, match="a place headlens did not find"):
             run(model, zoo.padded(zoo.ZOO["bert"]))

@@ -26,10 +26,9 @@ from transformers import BertConfig, BertForMaskedLM
 
 from headlens.attention.kernels import differentiable_mask as learned_mask
 from headlens.attention.kernels.differentiable_mask import MaskedAttention
-from headlens.interventions.gumbel_degrees import GumbelDegrees
 from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import MaskDistribution
+from headlens.interventions.mask_distributions import GumbelDegrees, MaskDistribution
 from headlens.models.loading import load
 from headlens.training.mask_objective import MaskSparsityObjective
 from headlens.training.objectives import MaskedTokenLoss, parameter_groups

@@ -30,7 +30,7 @@ from headlens.corpora.sources import open_corpus
 from headlens.corpora.word_graphs import GraphOptions, GraphWords, word_graph
 from headlens.interventions.attention_mask import AnyMaskSource, PatternMask
 from headlens.interventions.attention_mask_edit import MaskEdit
-from headlens.interventions.pattern_parser import parse_pattern
+from headlens.interventions.patterns import parse_pattern
 from headlens.models.loading import load, tokenizer_of
 
 KINDS = ("syntax", "lexical", "neighbour", "random")

@@ -14,11 +14,9 @@ from headlens.attention.contract import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
-from headlens.interventions.gumbel_degrees import GumbelDegrees
-from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, Scope, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import MaskDistribution
+from headlens.interventions.mask_distributions import GumbelDegrees, GumbelSigmoid, MaskDistribution
 
 ENCODERS = ["bert", "albert", "albert-groups", "marian", "roberta", "distilbert", "modernbert", "bart"]
 SOFT = GumbelSigmoid(straight_through=False)

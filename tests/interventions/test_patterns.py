@@ -1,4 +1,4 @@
-"""Patterns against positions written down one by one, and formulas against counting."""
+"""Patterns against positions written down one by one, and counts of blocks against those of the whole pattern."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.errors import OptionError
-from headlens.interventions.pattern_parser import PATTERNS, parse_pattern
 from headlens.interventions.patterns import (
+    PATTERNS,
     BigBird,
     FixedPattern,
     Full,
@@ -25,8 +25,9 @@ from headlens.interventions.patterns import (
     Strided,
     Union,
     Window,
+    cached_positions,
     count_masked,
-    made,
+    parse_pattern,
     pattern_sparsity,
 )
 
@@ -65,7 +66,7 @@ LENGTH = st.integers(1, 70)
 
 
 @given(SINGLE, LENGTH)
-def test_formulas_equal_counting(pattern: Pattern, n: int) -> None:
+def test_counts_are_those_of_the_allowed_positions(pattern: Pattern, n: int) -> None:
     allowed = pattern.allowed(n)
     assert allowed.shape == (n, n)
     assert pattern.count(n) == int(allowed.sum())
@@ -73,6 +74,14 @@ def test_formulas_equal_counting(pattern: Pattern, n: int) -> None:
     assert count_masked(pattern, n) == int((~allowed).sum())
     assert count_masked(pattern, n, diagonal=False) == int((~(allowed & ~np.eye(n, dtype=bool))).sum())
     assert pattern_sparsity(pattern, n) == count_masked(pattern, n) / n**2
+
+
+@pytest.mark.parametrize("pattern", [Random(2, 3), BigBird(), Global(2) | Random(1), Strided(3)], ids=str)
+def test_blocks_count_the_same_positions(pattern: Pattern, monkeypatch: pytest.MonkeyPatch) -> None:
+    allowed = pattern.allowed(23)
+    monkeypatch.setattr("headlens.interventions.patterns._BLOCK", 5 * 23)
+    assert pattern.count(23) == int(allowed.sum())
+    assert pattern.diagonal(23) == int(np.trace(allowed))
 
 
 RULES: list[tuple[Pattern, Callable[[int, int, int], bool]]] = [
@@ -202,7 +211,7 @@ def test_every_pattern_has_its_name_and_defaults() -> None:
 
 
 def test_what_was_made_is_kept_and_cannot_be_written_to() -> None:
-    kept = made(Window(2), 9)
-    assert made(Window(2), 9) is kept
+    kept = cached_positions(Window(2), 9)
+    assert cached_positions(Window(2), 9) is kept
     with pytest.raises(ValueError, match="read-only"):
         kept[0, 0] = False

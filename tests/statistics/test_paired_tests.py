@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+
+import naive_statistics
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +13,7 @@ from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as reference
 
 from headlens.statistics.bootstrap import Draws
-from headlens.statistics.paired_tests import Comparison, PairedComparison, holm, mcnemar, replicates_of
+from headlens.statistics.paired_tests import Comparison, PairedComparison, holm, mcnemar, mcnemar_greater, replicates_of
 
 PAIRS = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=1, max_size=60)
 
@@ -174,3 +177,25 @@ def test_fewer_than_five_examples_have_no_interval() -> None:
         found = Comparison(records, mean, draws).of(records + 0.1)
         assert found.delta == pytest.approx(0.1)
         assert np.isfinite([found.low, found.high, found.p_value]).all() == known
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_one_sided_mcnemar_against_the_binomial_sum(first: int, second: int) -> None:
+    p = mcnemar_greater(np.array([first]), np.array([second]), np.array([100]))[0]
+    assert p == pytest.approx(naive_statistics.paired_p_value(first, second), rel=1e-9)
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 30), st.integers(0, 30))
+def test_one_sided_mcnemar_against_statsmodels(first: int, second: int) -> None:
+    """Its two-sided p-value is twice the smaller one-sided one."""
+    p = mcnemar_greater(np.array([first]), np.array([second]), np.array([100]))[0]
+    other = mcnemar_greater(np.array([second]), np.array([first]), np.array([100]))[0]
+    two_sided = reference([[7, first], [second, 9]], exact=True).pvalue
+    assert min(1.0, 2 * min(p, other)) == pytest.approx(two_sided, rel=1e-9)
+
+
+def test_one_sided_mcnemar_without_differences_or_trials() -> None:
+    p = mcnemar_greater(np.array([0, 0, 3]), np.array([0, 0, 0]), np.array([0, 10, 10]))
+    assert math.isnan(p[0])
+    assert p[1:].tolist() == pytest.approx([1, 1 / 8])

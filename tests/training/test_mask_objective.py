@@ -13,11 +13,9 @@ from made_training import Folder, assert_equal, weights
 from tiers import rest_slow
 from transformers import BertConfig, BertForMaskedLM
 
-from headlens.interventions.gumbel_degrees import GumbelDegrees
-from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, PenaltyKind, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import MaskDistribution
+from headlens.interventions.mask_distributions import GumbelDegrees, GumbelSigmoid, MaskDistribution
 from headlens.training.batch_sampler import Indices
 from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import Trainer

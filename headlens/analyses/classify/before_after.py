@@ -16,7 +16,7 @@ from headlens.pages.page_tables import PageTable, number_text, page_table, table
 from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import FAMILIES, NONE, families
 from headlens.runs.reading import RecordedRun
-from headlens.statistics.means import mean_interval
+from headlens.statistics.intervals import mean_interval
 
 _NAMED = 6  # heads that a sentence names
 

@@ -25,7 +25,7 @@ from headlens.metrics.accumulator import Array
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_reader import CorpusReader
 from headlens.runs.progress import Advance
-from headlens.statistics.means import geometric_mean_interval
+from headlens.statistics.intervals import geometric_mean_interval
 
 Inputs = dict[str, Any]
 # Of the largest output, or of 1 where that is less.

@@ -18,7 +18,6 @@ from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.attach_edit import attach_edit
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask_edit import MaskEdit
-from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.learned_mask import (
     LearnedAttentionMask,
     LearnedMaskOptions,
@@ -27,7 +26,7 @@ from headlens.interventions.learned_mask import (
     masked_sites,
 )
 from headlens.interventions.learned_mask_model import MaskedModel
-from headlens.interventions.mask_distributions import MaskDistribution
+from headlens.interventions.mask_distributions import GumbelSigmoid, MaskDistribution
 from headlens.models.loading import LoadedModel
 from headlens.runs.mask_options import read_layers
 from headlens.tasks.task import Task

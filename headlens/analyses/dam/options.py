@@ -84,8 +84,8 @@ class DamOptions:
     def learning(self) -> MaskLearningOptions:
         """Returns the mask, its distribution and its training, as `learn_mask` takes them."""
         from headlens.analyses.dam.learning import MaskLearningOptions
-        from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
         from headlens.interventions.learned_mask import LearnedMaskOptions
+        from headlens.interventions.mask_distributions import GumbelSigmoid
 
         shape = (self.longest, self.structured, self.per_layer, self.form, self.strength, self.diagonal, self.noise)
         distribution = GumbelSigmoid(self.temperature, self.final_temperature, self.straight_through)

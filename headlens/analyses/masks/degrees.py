@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from headlens.analyses.masks.options import LEARNED
-from headlens.interventions.gumbel_degrees import GumbelDegrees
 from headlens.interventions.learned_mask import LearnedAttentionMask
+from headlens.interventions.mask_distributions import GumbelDegrees
 
 # What a grid calls the degrees, and what the pattern does.
 DEGREES_COLUMNS = [

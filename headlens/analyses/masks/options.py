@@ -76,7 +76,7 @@ class DegreeOptions:
 
     def __post_init__(self) -> None:
         if self.largest_degree != _LARGEST:
-            from headlens.interventions.gumbel_degrees import GumbelDegrees
+            from headlens.interventions.mask_distributions import GumbelDegrees
 
             GumbelDegrees(largest=self.largest_degree)
         if self.degrees_of not in ("heads", "layers"):
@@ -111,8 +111,8 @@ class DegreeOptions:
             diagonal: whether a token may look at itself.
         """
         from headlens.analyses.dam.learning import MaskLearningOptions
-        from headlens.interventions.gumbel_degrees import GumbelDegrees
         from headlens.interventions.learned_mask import LearnedMaskOptions
+        from headlens.interventions.mask_distributions import GumbelDegrees
 
         mask = LearnedMaskOptions(
             longest,
@@ -278,7 +278,7 @@ class MasksRequest:
 
     def chosen(self) -> dict[str, Pattern]:
         """The patterns that are counted, by name; those of the SparseBERT paper where no mask at all is named."""
-        from headlens.interventions.pattern_parser import parse_pattern
+        from headlens.interventions.patterns import parse_pattern
 
         grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
         others = self.study is not None and (self.study.graph or self.study.mask or self.study.degrees.patterns)

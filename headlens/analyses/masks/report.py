@@ -37,8 +37,7 @@ from headlens.analyses.masks.task_tables import (
 )
 from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.errors import counted
-from headlens.interventions.pattern_parser import parse_pattern
-from headlens.interventions.patterns import Allowed
+from headlens.interventions.patterns import Allowed, parse_pattern
 from headlens.pages.command_report import Caption, CommandReport, Drawings, Together
 from headlens.pages.formatting import DELTA, value_text
 from headlens.pages.page_tables import PageTable, page_table

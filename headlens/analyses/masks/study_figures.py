@@ -26,7 +26,7 @@ from headlens.plots.style import (
     new_figure,
     page_width,
 )
-from headlens.statistics.means import mean_interval
+from headlens.statistics.intervals import mean_interval
 
 FULL = "full"
 # Patterns that are made for the texts of a run, whose sparsity at some other length says nothing.

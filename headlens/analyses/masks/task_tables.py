@@ -27,7 +27,7 @@ from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import short_names
 from headlens.runs.reading import RecordedRun
-from headlens.statistics.means import mean_interval
+from headlens.statistics.intervals import mean_interval
 
 _ROW = ["model", "pattern", "layers", "control"]
 _TRAINING = [*_ROW, "task", "seed"]

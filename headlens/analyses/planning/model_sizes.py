@@ -20,10 +20,9 @@ from transformers import (
 from headlens.analyses.planning.counted import MODELS
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError
-from headlens.models.loading import LoadedModel, choose_device, load, local_or_hub, quiet
+from headlens.models.loading import LoadedModel, choose_device, load, load_tokenizer, local_or_hub, quiet
 from headlens.models.loading_errors import LoadRequest, explained
 from headlens.models.model_options import ModelOptions
-from headlens.models.tokenizers import load_tokenizer
 from headlens.network import hub_answers
 from headlens.options import DEMO
 from headlens.training.architectures import PREFIX, shape_of

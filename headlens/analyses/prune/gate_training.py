@@ -16,8 +16,7 @@ from headlens.analyses.training.training_callbacks import TrainingCallbacks
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.model_normalizer import restore_attention
 from headlens.heads import Head
-from headlens.interventions.compacting import heads_of_model
-from headlens.interventions.fold_gates import check_folds, with_folded_gates
+from headlens.interventions.compacting import check_folds, heads_of_model, with_folded_gates
 from headlens.interventions.hard_concrete import HardConcrete
 from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel

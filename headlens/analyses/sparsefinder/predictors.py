@@ -20,7 +20,7 @@ from headlens.analyses.sparsefinder.candidate_pairs import (
     within,
 )
 from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
-from headlens.interventions.patterns import Global, Pattern, Window, made, parts_of
+from headlens.interventions.patterns import Global, Pattern, Window, cached_positions, parts_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +177,7 @@ class FixedGraph(Predictor):
         lengths = torch.stack([vectors.real_queries.sum(dim=1), vectors.real_keys.sum(dim=1)], dim=1).cpu()
         for own, other in sorted(set(map(tuple, lengths.tolist()))):
             # Copied: what is made once for all sentences of a length cannot be written to.
-            allowed = torch.tensor(made(self.pattern, max(before + own, other)))
+            allowed = torch.tensor(cached_positions(self.pattern, max(before + own, other)))
             rows = (lengths == torch.tensor([own, other])).all(dim=1)
             found[rows, :, :own, :other] = allowed[before : before + own, :other]
         return found.to(vectors.queries.device)

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headlens.attention.contract import CallContext
-from headlens.attention.interface import uses_sdpa
-from headlens.attention.normalizers import unknown_arguments
+from headlens.attention.interface import is_plain_sdpa
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
@@ -35,11 +34,11 @@ LARGEST_SHARE = 0.5
 
 @dataclass(frozen=True, eq=False)
 class BlockMap:
-    """Which blocks of positions a mask opens.
+    """The blocks of positions that a mask opens.
 
     Args:
-        mask: for FlexAttention.
-        share: of all blocks that are computed.
+        mask: the blocks for FlexAttention.
+        share: share of all blocks that are computed.
     """
 
     mask: BlockMask
@@ -47,7 +46,7 @@ class BlockMap:
 
 
 def blocks_of(allowed: Tensor, size: int = SIZE) -> BlockMap:
-    """The blocks that a mask opens wholly or in part.
+    """Maps the blocks that a mask opens, completely or in part.
 
     Args:
         allowed: True where a query may look, (batch or 1, heads or 1, query, key).
@@ -57,24 +56,25 @@ def blocks_of(allowed: Tensor, size: int = SIZE) -> BlockMap:
 
     lengths = allowed.shape[2], allowed.shape[3]
     # Kernels look at whole blocks, also past the end.
-    whole = functional.pad(allowed, (0, -lengths[1] % size, 0, -lengths[0] % size))
-    rows, heads, queries, keys = whole.shape
-    counts = whole.view(rows, heads, queries // size, size, keys // size, size).sum(dim=(3, 5))
+    padded = functional.pad(allowed, (0, -lengths[1] % size, 0, -lengths[0] % size))
+    rows, heads, queries, keys = padded.shape
+    # open positions of every block: (batch or 1, heads or 1, query blocks, key blocks)
+    counts = padded.view(rows, heads, queries // size, size, keys // size, size).sum(dim=(3, 5))
     full = counts == size * size
     part = (counts > 0) & ~full
     one_row, one_head = rows == 1, heads == 1
 
     def opened(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
-        return whole[batch * 0 if one_row else batch, head * 0 if one_head else head, query, key]
+        return padded[batch * 0 if one_row else batch, head * 0 if one_head else head, query, key]
 
     mask = BlockMask.from_kv_blocks(
-        *_listed(part), *_listed(full), BLOCK_SIZE=size, mask_mod=opened, seq_lengths=lengths
+        *_key_blocks(part), *_key_blocks(full), BLOCK_SIZE=size, mask_mod=opened, seq_lengths=lengths
     )
     return BlockMap(mask, float((counts > 0).float().mean()))
 
 
-def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many key blocks each query block has, and which, those first."""
+def _key_blocks(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Number of key blocks of each query block, and their indices, which come first in the last axis."""
     order = blocks.int().argsort(dim=-1, descending=True, stable=True)
     return blocks.sum(dim=-1).int(), order.int()
 
@@ -82,7 +82,7 @@ def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
 def block_sparse_attention(
     query: Tensor, key: Tensor, value: Tensor, mask: BlockMask, scaling: float | None = None
 ) -> Tensor:
-    """Softmax attention of what a mask opens: (batch, heads, query, d). A query without any key gets zeros.
+    """Softmax attention within the positions that a mask opens: (batch, heads, query, d); 0 for queries without keys.
 
     Args:
         query: (batch, heads, query, d).
@@ -91,22 +91,22 @@ def block_sparse_attention(
         mask: see `blocks_of`.
         scaling: factor of the scores; by default the root of 1 / d.
     """
-    found: Tensor = _kernel(on_gpu=query.is_cuda)(query, key, value, block_mask=mask, scale=scaling)
-    return found
+    output: Tensor = _kernel(on_gpu=query.is_cuda)(query, key, value, block_mask=mask, scale=scaling)
+    return output
 
 
 @cache
 def _kernel(*, on_gpu: bool) -> Callable[..., Any]:
     from torch.nn.attention.flex_attention import flex_attention  # noqa: PLC0415 - slow to import
 
-    # Without a compiler all positions are computed: right, and of use for tests alone.
-    plain: Any = flex_attention
-    kernel: Callable[..., Any] = torch.compile(plain) if on_gpu else plain
+    # Without a compiler all positions are computed, which is correct, but useful in tests only.
+    uncompiled: Any = flex_attention
+    kernel: Callable[..., Any] = torch.compile(uncompiled) if on_gpu else uncompiled
     return kernel
 
 
 class BlockSparse:
-    """Decides for every call whether its mask leaves out enough, and computes it; masks are looked at once."""
+    """Computes calls whose mask leaves out enough blocks; the blocks of a mask are found once for all layers."""
 
     def __init__(self) -> None:
         self._mask: Tensor | None = None
@@ -123,16 +123,16 @@ class BlockSparse:
         if blocks is None or blocks.share > LARGEST_SHARE:
             return None
         try:
-            found = block_sparse_attention(
+            output = block_sparse_attention(
                 context.query, context.key, context.value, blocks.mask, kwargs.get("scaling")
             )
         except torch.OutOfMemoryError:
             raise
-        except Exception as problem:
-            logger.warning("FlexAttention failed, so masks save no time: %s", str(problem).splitlines()[:1])
+        except Exception as error:
+            logger.warning("FlexAttention failed, so masks save no time: %s", str(error).splitlines()[:1])
             self._broken = True
             return None
-        return found.transpose(1, 2)
+        return output.transpose(1, 2)
 
     def forget(self) -> None:
         """Drops the references to the last mask and its blocks, so that their memory can be freed."""
@@ -142,23 +142,18 @@ class BlockSparse:
         """The blocks of an additive mask; None for one that does more than close positions."""
         if mask is not self._mask:
             closed = mask <= torch.finfo(mask.dtype).min / 2
-            fixed = not bool((mask.masked_fill(closed, 0) != 0).any())
-            self._mask, self._blocks = mask, blocks_of(~closed) if fixed else None
+            only_closes = not bool((mask.masked_fill(closed, 0) != 0).any())
+            self._mask, self._blocks = mask, blocks_of(~closed) if only_closes else None
         return self._blocks
 
 
-def wanted(query: Tensor) -> bool:
-    """Whether texts are long enough, and where blocks that are left out save time."""
+def saves_time(query: Tensor) -> bool:
+    """Whether leaving blocks out is faster than sdpa: for long texts on a GPU."""
     return query.is_cuda and query.shape[2] >= SHORTEST
 
 
 def supports_block_sparse(module: nn.Module, context: CallContext, mask: Tensor, kwargs: Mapping[str, Any]) -> bool:
     """Whether FlexAttention computes the same as sdpa does: a softmax, a mask that is not learned, no dropout."""
-    if mask.requires_grad or not wanted(context.query) or context.query.shape[2] != context.key.shape[2]:
+    if mask.requires_grad or not saves_time(context.query) or context.query.shape[2] != context.key.shape[2]:
         return False
-    dropped = module.training and kwargs.get("dropout")
-    grouped = context.key.shape[1] != context.query.shape[1]
-    if dropped or grouped or torch.is_autocast_enabled(context.query.device.type):
-        return False
-    extra = unknown_arguments(kwargs) or kwargs.get("position_bias") is not None
-    return not extra and uses_sdpa(module)
+    return is_plain_sdpa(module, context, kwargs)

@@ -1,7 +1,7 @@
-"""Softmax attention of our own: the weights as soon as there are any, a few sentences at a time.
+"""Softmax attention of a few sentences at a time, for observers of weights.
 
-Eager attention writes all weights of a layer to memory several times before anybody can look at them. This core hands
-them on while they are in the processor's cache, and never holds more than a block of them.
+Eager attention writes all weights of a layer to memory several times before observers see them. This core hands them on
+while they are in the processor's cache, and never holds more than a block of them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlens.attention.contract import CallContext
+from headlens.attention.contract import CallContext, repeat_groups
 from headlens.attention.normalizers import lowest_kept, unknown_arguments
 from headlens.attention.sites import eager_function
 
 # Weights of a block: small enough for the caches of a processor, large enough for a GPU.
 BLOCK = {"cpu": 2**22, "other": 2**25}
-# Queries of a sentence that are compared with eager attention.
+# Number of queries of a sentence that are compared with eager attention.
 CHECKED = 32
 
 
@@ -38,7 +38,8 @@ class BlockedSoftmax:
 
     def serves(self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]) -> bool:
         """Whether this call can be computed here: no gradients, no dropout, nothing but a softmax of scores."""
-        learns = torch.is_grad_enabled() and any(t.requires_grad for t in (context.query, context.key, context.value))
+        tensors = (context.query, context.key, context.value)
+        learns = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
         autocast = torch.is_autocast_enabled(context.query.device.type)
         if learns or autocast or module.training or kwargs.get("output_attentions") or unknown_arguments(kwargs):
             return False
@@ -48,7 +49,7 @@ class BlockedSoftmax:
 
     def needed(self, mask: Tensor | None) -> Tensor | None:
         """The mask, or None where it adds nothing, as in a batch without padding."""
-        # Asked on the processor only: elsewhere the answer would hold up the queue, and adding costs little.
+        # Looked at on a CPU only: on a GPU the answer would wait for the queue, and adding costs little.
         if mask is None or mask.device.type != "cpu":
             return mask
         if mask is not self._mask:
@@ -56,7 +57,7 @@ class BlockedSoftmax:
         return None if self._mask_is_zero else mask
 
     def room(self, context: CallContext) -> Tensor | None:
-        """Memory for the weights of a call that the next one takes again: new memory costs more than filling it."""
+        """Memory for the weights of a call that the next one uses again: new memory costs more than filling it."""
         query = context.query
         if query.device.type != "cpu" or query.dtype.itemsize < 4:
             return None
@@ -71,16 +72,16 @@ class BlockedSoftmax:
 
 
 def blocks(context: CallContext, *, divisible: bool) -> Iterator[tuple[slice, CallContext]]:
-    """Cut a call into parts of whole sentences, of about `BLOCK` weights each.
+    """Cuts a call into parts of whole sentences, of about `BLOCK` weights each.
 
     Args:
         context: the call.
         divisible: whether it may be cut at all.
     """
     sentences, n_heads, n_queries, _ = context.query.shape
-    each = n_heads * n_queries * context.key.shape[2]
+    weights_per_sentence = n_heads * n_queries * context.key.shape[2]
     most = BLOCK.get(context.query.device.type, BLOCK["other"])
-    size = max(1, most // max(1, each))
+    size = max(1, most // max(1, weights_per_sentence))
     if not divisible or size >= sentences:
         yield slice(0, sentences), context
         return
@@ -116,9 +117,7 @@ def blocked_softmax_attention(
         Head outputs (batch, query, heads, d), and weights (batch, heads, query, key) of at least single precision.
     """
     query = context.query
-    groups = query.shape[1] // max(1, context.key.shape[1])
-    # (batch, heads, key, d) from (batch, key heads, key, d)
-    key, value = (t.repeat_interleave(groups, dim=1) if groups > 1 else t for t in (context.key, context.value))
+    key, value = (repeat_groups(t, query.shape[1]) for t in (context.key, context.value))  # (batch, heads, key, d)
     factor = query.shape[-1] ** -0.5 if scaling is None else scaling
     shape = (*query.shape[:3], key.shape[2])
     out = query.new_empty(shape) if room is None else room[: math.prod(shape)].view(shape)
@@ -135,7 +134,7 @@ def blocked_softmax_attention(
 
 
 def terms_of(rows: slice, mask: Tensor | None, kwargs: Mapping[str, Any]) -> tuple[Tensor | None, ...]:
-    """What is added to the scores of some sentences."""
+    """The terms that are added to the scores of some sentences: position bias and mask."""
     return tuple(t if t is None or t.shape[0] == 1 else t[rows] for t in (kwargs.get("position_bias"), mask))
 
 
@@ -145,10 +144,10 @@ def agrees(module: nn.Module, context: CallContext, mask: Tensor | None, kwargs:
     part = part_of(replace(context, query=context.query[:, :, -CHECKED:], queries=None, keys=None), rows)
     bias, mask = (t if t is None or t.shape[2] == 1 else t[:, :, -CHECKED:] for t in terms_of(rows, mask, kwargs))
     # T5 wants its bias as an argument, others do not know one.
-    own = {**kwargs, "dropout": 0.0} | ({} if bias is None else {"position_bias": bias})
+    arguments = {**kwargs, "dropout": 0.0} | ({} if bias is None else {"position_bias": bias})
     with torch.no_grad():
         ours = blocked_softmax_attention(part, (bias, mask), kwargs.get("scaling"))
-        theirs = eager_function(module)(module, part.query, part.key, part.value, mask, **own)
+        theirs = eager_function(module)(module, part.query, part.key, part.value, mask, **arguments)
     return all(t is not None and _close(o, t) for o, t in zip(ours, theirs, strict=True))
 
 
@@ -160,5 +159,5 @@ def _close(ours: Tensor, theirs: Tensor) -> bool:
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """(batch, heads, length, d) -> (batch x heads, length, d)."""
+    """Reshapes (batch, heads, length, d) to (batch x heads, length, d)."""
     return tensor.reshape(-1, *tensor.shape[2:])

@@ -16,8 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from headlens.attention.contract import CallContext
-from headlens.attention.interface import uses_sdpa
-from headlens.attention.normalizers import unknown_arguments
+from headlens.attention.interface import is_plain_sdpa
 
 # Scores of a block: with their gradients they fit into the cache of one core.
 BLOCK = 2**18
@@ -29,16 +28,11 @@ def supports_differentiable_mask(
     """Whether a call of sdpa attention can be computed here: gradients of the mask wanted, nothing but a softmax."""
     if not mask.requires_grad or not torch.is_grad_enabled() or mask.device.type != "cpu":
         return False
-    dropped = module.training and kwargs.get("dropout")
-    grouped = context.key.shape[1] != context.query.shape[1]
-    if dropped or grouped or torch.is_autocast_enabled("cpu") or mask.dtype != context.query.dtype:
-        return False
-    extra = unknown_arguments(kwargs) or kwargs.get("position_bias") is not None
-    return not extra and uses_sdpa(module)
+    return mask.dtype == context.query.dtype and is_plain_sdpa(module, context, kwargs)
 
 
 def differentiable_mask_attention(context: CallContext, mask: Tensor, scaling: float | None) -> Tensor:
-    """Scaled dot-product attention.
+    """Scaled dot-product attention with an additive mask that has gradients.
 
     Args:
         context: the call.
@@ -54,7 +48,7 @@ def differentiable_mask_attention(context: CallContext, mask: Tensor, scaling: f
 
 
 class MaskedAttention(torch.autograd.Function):
-    """softmax(c Q Kᵀ + M) V, differentiable by all four once.
+    """softmax(c Q Kᵀ + M) V, once differentiable by Q, K, V and M.
 
     Scores are computed again in the backward pass: with the logarithm of each row's sum they give the weights without
     another softmax (Dao et al. 2022, appendix B).
@@ -71,7 +65,7 @@ class MaskedAttention(torch.autograd.Function):
         # of every row: (batch * heads, query, 1)
         log_sums = output.new_empty(*output.shape[:2], 1)
         for block in calls.blocks():
-            scores = calls.scores(block)
+            scores = calls.scores(block)  # (heads of the block, query, key)
             largest = scores.amax(dim=-1, keepdim=True)
             weights = _exponentials(scores, largest)
             sums = weights.sum(dim=-1, keepdim=True)
@@ -90,18 +84,19 @@ class MaskedAttention(torch.autograd.Function):
         outer = outer.reshape(output.shape)
         by_query, by_key, by_value = (torch.empty_like(t) for t in (calls.query, calls.key, calls.value))
         # A mask of every sentence and head gets its gradients as they are, any other their sum.
-        whole = mask.shape[:2] == query.shape[:2]
-        by_mask, put = (torch.empty_like(mask), Tensor.copy_) if whole else (torch.zeros_like(mask), Tensor.add_)
+        is_expanded = mask.shape[:2] == query.shape[:2]
+        by_mask, put = (torch.empty_like(mask), Tensor.copy_) if is_expanded else (torch.zeros_like(mask), Tensor.add_)
         room = torch.empty_like(calls.room)
-        # (batch * heads, query, 1): the sum of a row's weights times their gradients
+        # (batch * heads, query, 1): each row's Σ w ∂L/∂w, which is the output times its gradient (Dao et al. 2022)
         sums = (outer * output).sum(dim=-1, keepdim=True)
         for block in calls.blocks():
             weights = _exponentials(calls.scores(block), log_sums[block])
             torch.bmm(weights.transpose(1, 2), outer[block], out=by_value[block])
             by_scores = torch.bmm(outer[block], calls.value[block].transpose(1, 2), out=room[: len(weights)])
+            # gradient of a softmax: w (∂L/∂w - Σ w ∂L/∂w)
             by_scores.sub_(sums[block]).mul_(weights)
-            own = calls.part(by_mask, block)
-            put(own, calls.by_sentence(by_scores).sum_to_size(own.shape))
+            part = calls.part(by_mask, block)
+            put(part, calls.by_sentence(by_scores).sum_to_size(part.shape))
             torch.bmm(by_scores, calls.key[block], out=by_query[block])
             torch.bmm(by_scores.transpose(1, 2), calls.query[block], out=by_key[block])
         return (
@@ -114,16 +109,16 @@ class MaskedAttention(torch.autograd.Function):
 
 
 def floored(mask: Tensor, lowest: float) -> Tensor:
-    """A mask with nothing below the lowest number; gradients pass as they are, for they are 0 where that matters."""
-    # On the processor looking is cheaper than another copy; elsewhere the answer would hold up the queue.
+    """Clamps a mask from below; gradients pass unchanged, since they are 0 where the clamp acts."""
+    # On a CPU a look is cheaper than another copy; on a GPU it would wait for the queue.
     if mask.device.type == "cpu" and (not mask.numel() or float(mask.detach().amin()) >= lowest):
         return mask
-    found: Tensor = _Floored.apply(mask, lowest)  # type: ignore[no-untyped-call]
-    return found
+    raised: Tensor = _Floored.apply(mask, lowest)  # type: ignore[no-untyped-call]
+    return raised
 
 
 class _Floored(torch.autograd.Function):
-    """A clamp that compares nothing in the backward pass."""
+    """Clamp whose backward pass hands the gradient on, without comparing the mask once more."""
 
     @staticmethod
     def forward(ctx: Any, mask: Tensor, lowest: float) -> Tensor:
@@ -138,15 +133,15 @@ class _Floored(torch.autograd.Function):
 
 def _exponentials(scores: Tensor, shift: Tensor) -> Tensor:
     """exp(scores - shift), in place; what is masked gets 1e-26."""
-    # Underflow, of which a mask makes much, is thirty times as slow.
+    # Results that underflow, of which a mask makes many, take thirty times as long.
     return scores.sub_(shift).clamp_(min=-60.0).exp_()
 
 
 @dataclass(frozen=True)
 class _Calls:
-    """Queries, keys and values of the heads of all sentences one after the other: (batch * heads, ..., d).
+    """Scaled queries, keys and values of the heads of all sentences one after the other: (batch * heads, ..., d).
 
-    Queries are scaled. `room` is memory for the scores of a block, (heads of a block, query, key).
+    `room` is memory for the scores of a block, (heads of a block, query, key).
     """
 
     query: Tensor
@@ -168,7 +163,7 @@ class _Calls:
             yield slice(start, min(start + len(self.room), len(self.query)))
 
     def scores(self, block: slice) -> Tensor:
-        """Scores with the mask added, in memory that the next block takes again."""
+        """Scores of a block with the mask added, in memory that the next block uses again."""
         scores = self.room[: block.stop - block.start]
         self.by_sentence(scores).copy_(self.part(self.mask, block))
         return scores.baddbmm_(self.query[block], self.key[block].transpose(1, 2))
@@ -178,7 +173,7 @@ class _Calls:
         return scores.view(-1, min(len(scores), self.n_heads), *scores.shape[1:])
 
     def part(self, mask: Tensor, block: slice) -> Tensor:
-        """What of a mask belongs to a block: (1 or sentences, 1 or heads, query, key)."""
+        """The part of a mask that belongs to a block: (1 or sentences, 1 or heads, query, key)."""
         count, first = block.stop - block.start, block.start // self.n_heads
         head = block.start % self.n_heads
         rows = slice(None) if len(mask) == 1 else slice(first, first + -(-count // self.n_heads))
@@ -187,7 +182,7 @@ class _Calls:
 
 
 def _block_size(n_heads: int, most: int) -> int:
-    """Heads of a block: those of some sentences, or a part of one sentence's without remainder; about `most`."""
+    """Number of heads of a block, about `most`: all of some sentences, or a divisor of those of one sentence."""
     if most >= n_heads:
         return most // n_heads * n_heads
     return max(size for size in range(1, n_heads + 1) if n_heads % size == 0 and size <= max(1, most))

@@ -28,7 +28,7 @@ from headlens.errors import CorpusError, SelfCheckError
 from headlens.heads import Head
 from headlens.interventions.compacting import compact_model
 from headlens.models.loading import LoadedModel
-from headlens.statistics.means import geometric_mean_interval
+from headlens.statistics.intervals import geometric_mean_interval
 from headlens.weights.projections import projections
 
 HEADS = [Head("encoder", 0, 1), *(Head("encoder", 1, h) for h in range(4))]

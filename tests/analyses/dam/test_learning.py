@@ -23,9 +23,9 @@ from headlens.heads import Head
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.interventions.compacting import compact_model
-from headlens.interventions.gumbel_sigmoid import GumbelSigmoid
 from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMaskOptions, masked_sites
 from headlens.interventions.learned_mask_model import MaskedModel
+from headlens.interventions.mask_distributions import GumbelSigmoid
 from headlens.training.hyperparameters import TrainingOptions
 
 SHORT = TrainingOptions(steps=6, batch_tokens=200, log_every=3)

@@ -11,10 +11,9 @@ from headlens.analyses.masks.degrees import degree_rows, degrees_table, mean_deg
 from headlens.analyses.masks.options import DegreeOptions, parse_grid
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
-from headlens.interventions.gumbel_degrees import GumbelDegrees
 from headlens.interventions.learned_mask import LearnedAttentionMask, Scope
-from headlens.interventions.pattern_parser import parse_pattern
-from headlens.interventions.patterns import BigBird
+from headlens.interventions.mask_distributions import GumbelDegrees
+from headlens.interventions.patterns import BigBird, parse_pattern
 
 
 def test_a_grid_has_every_combination_once() -> None:

@@ -21,7 +21,7 @@ from headlens.attention.kernels import block_sparse
 from headlens.attention.kernels.block_sparse import block_sparse_attention, blocks_of
 from headlens.interventions.attention_mask import AttentionMask, PatternMask
 from headlens.interventions.attention_mask_edit import MaskEdit
-from headlens.interventions.pattern_parser import parse_pattern
+from headlens.interventions.patterns import parse_pattern
 
 pytestmark = pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 
@@ -90,7 +90,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         seen.append(1 - mask.sparsity() / 100)
         return block_sparse_attention(query, key, value, mask, scaling)
 
-    monkeypatch.setattr(block_sparse, "wanted", lambda _: True)
+    monkeypatch.setattr(block_sparse, "saves_time", lambda _: True)
     monkeypatch.setattr(block_sparse, "blocks_of", partial(blocks_of, size=4))
     monkeypatch.setattr(block_sparse, "block_sparse_attention", counted)
     return seen
@@ -118,7 +118,7 @@ def test_models_under_masks(name: str, source: Any, calls: list[float], monkeypa
         layers = model.config.num_hidden_layers
         assert len(calls) == layers
         assert max(calls) < 0.5
-        monkeypatch.setattr(block_sparse, "wanted", lambda _: False)
+        monkeypatch.setattr(block_sparse, "saves_time", lambda _: False)
         expected = model(IDS, attention_mask=PADDED).last_hidden_state
     assert len(calls) == layers
     torch.testing.assert_close(found[real], expected[real], rtol=1e-4, atol=1e-5)

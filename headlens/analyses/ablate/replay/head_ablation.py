@@ -23,7 +23,7 @@ from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
 from headlens.attention.forward_tracker import ForwardTracker, SessionLink
 from headlens.attention.install import install, is_eager, put
 from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention
-from headlens.attention.persistent_edit import set_aside, standing_edits
+from headlens.attention.persistent_edit import persistent_edits, set_aside
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError
 from headlens.weights.shared_layer_masks import depth_mask
@@ -86,7 +86,7 @@ class Replay:
         self.tokens = tokens or TOKENS.get(model.device.type, TOKENS["other"])
         check_means(mode, means, self.sites)
         self._means = means or {}
-        self.edits = standing_edits(model)
+        self.edits = persistent_edits(model)
         self.modules = {s: model.get_submodule(s.module) for s in self.sites}
         self.kernel: Kernel = "eager" if is_eager(self.modules.values()) else "sdpa"
         sites = set(self.modules.values())

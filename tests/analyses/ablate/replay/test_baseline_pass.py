@@ -19,8 +19,7 @@ from headlens.analyses.ablate.replay.nested_tensors import tensors
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.heads import Head
-from headlens.interventions.compacting import compact_model
-from headlens.interventions.fold_gates import with_folded_gates
+from headlens.interventions.compacting import compact_model, with_folded_gates
 from headlens.interventions.gates import HeadGates
 from headlens.weights.shared_layer_masks import silent_heads
 
