@@ -43,8 +43,8 @@ for _command in sorted(COMMANDS.values(), key=lambda own: (own.name not in _FIRS
 app.add_typer(models.app, name="models", rich_help_panel="Models")
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
+def _version(given: bool) -> None:
+    if given:
         from headlens import __version__
 
         typer.echo(f"headlens {__version__}")

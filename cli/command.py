@@ -129,35 +129,35 @@ def _screen(values: dict[str, Any]) -> Screen:
     return Screen(json=json and not rank(), quiet=quiet or rank() > 0)
 
 
-def _parameter(own: DeclaredOption) -> inspect.Parameter:
+def _parameter(option: DeclaredOption) -> inspect.Parameter:
     """An option as Typer reads it from a signature."""
-    declared = own.option
-    kind, default, more = own.hint, own.default, dict[str, Any]()
-    required = own.default is MISSING
-    if own.repeated:
+    declared = option.option
+    kind, default, more = option.hint, option.default, dict[str, Any]()
+    required = option.default is MISSING
+    if option.repeated:
         values: Any = GenericAlias(list, (get_args(without_none(kind))[0],))
         kind, default = values if required else values | None, None
     elif declared.parse is not None:
         default = _text(default)
-        kind, more["parser"] = (str if default is not None else str | None), _parser(own)
+        kind, more["parser"] = (str if default is not None else str | None), _parser(option)
     if declared.shown is not None:
         more["show_default"] = declared.shown or False
     common = {"metavar": declared.metavar, "help": declared.help, "rich_help_panel": declared.panel or None, **more}
     if declared.argument:
         info: Any = typer.Argument(**common)
     else:
-        flags = declared.flags or ((own.flag,) if kind is bool else ())
+        flags = declared.flags or ((option.flag,) if kind is bool else ())
         info = typer.Option(*flags, min=declared.at_least, max=declared.at_most, **common)
     return inspect.Parameter(
-        own.name,
+        option.name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if required else default,
         annotation=Annotated[kind, info],
     )
 
 
-def _parser(own: DeclaredOption) -> Callable[[Any], Any]:
-    parse = own.option.parse
+def _parser(option: DeclaredOption) -> Callable[[Any], Any]:
+    parse = option.option.parse
     assert parse is not None
 
     def parsed(given: Any) -> Any:

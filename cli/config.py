@@ -44,20 +44,20 @@ def _from_toml(path: Path, command: str, option: str) -> dict[str, Any]:
         ) from error
     if isinstance(content.get("steps"), list):
         return _of_recipe(path, content["steps"], command, step if file else None)
-    own = content.get(command, {})
-    return {k: v for k, v in content.items() if not isinstance(v, dict)} | (own if isinstance(own, dict) else {})
+    table = content.get(command, {})
+    return {k: v for k, v in content.items() if not isinstance(v, dict)} | (table if isinstance(table, dict) else {})
 
 
 def _of_recipe(path: Path, steps: list[Any], command: str, name: str | None) -> dict[str, Any]:
     """The options of a step of a recipe, see `headlens reproduce`."""
     from headlens.analyses.reproduce.paper_recipe import Step
 
-    found = [step for step in map(Step.of, steps) if step.command == command]
-    chosen = [step for step in found if name in (None, step.name)]
+    matching = [step for step in map(Step.of, steps) if step.command == command]
+    chosen = [step for step in matching if name in (None, step.name)]
     if len(chosen) != 1:
-        asked = f"no step {name!r} of {command}" if name else f"{len(found)} steps of {command}"
-        which = " or ".join(f"--config {path}:{step.name}" for step in found)
-        raise _error(f"--config: {path} has {asked}.", f"Name one: {which}." if found else "Give another command.")
+        problem = f"no step {name!r} of {command}" if name else f"{len(matching)} steps of {command}"
+        which = " or ".join(f"--config {path}:{step.name}" for step in matching)
+        raise _error(f"--config: {path} has {problem}.", f"Name one: {which}." if matching else "Give another command.")
     return dict(chosen[0].options)
 
 
@@ -65,13 +65,14 @@ def _from_run(path: Path, command: str, option: str) -> dict[str, Any]:
     """What run.json records; options without a value keep their default."""
     try:
         record = json.loads(_read(path))
-        found, values = record["command"], dict(record["arguments"])
+        recorded_command, values = record["command"], dict(record["arguments"])
     except (ValueError, KeyError, TypeError) as error:
         raise _error(f"{option}: {path} is not the run.json of a run.", "A run folder holds one.") from error
-    if found != command:
+    if recorded_command != command:
         where = path if option == "--config" else path.parent
         raise _error(
-            f"{option}: {path} records a run of {found}, not of {command}.", f"headlens {found} {option} {where}"
+            f"{option}: {path} records a run of {recorded_command}, not of {command}.",
+            f"headlens {recorded_command} {option} {where}",
         )
     return {k: v for k, v in values.items() if v is not None}
 

@@ -59,10 +59,10 @@ def check(request: CheckRequest, screen: Screen) -> None:
     from headlens.pages.console import summary_table
 
     with screen.status(f"loading {request.model}"):
-        found = run(load(request.model, request.model_options))
-    screen.show(summary_table(f"{found.name}", [{"": key, "value": value} for key, value in found.facts().items()]))
-    screen.show(summary_table("Attention", [vars(s) for s in found.stacks]))
-    screen.finish(found.as_json(), [], f"headlens classify {request.model}")
+        facts = run(load(request.model, request.model_options))
+    screen.show(summary_table(f"{facts.name}", [{"": key, "value": value} for key, value in facts.facts().items()]))
+    screen.show(summary_table("Attention", [vars(s) for s in facts.stacks]))
+    screen.finish(facts.as_json(), [], f"headlens classify {request.model}")
 
 
 app.command()(with_options(check, CommandOptions("check", (CheckRequest,), ""), terminal=["json"]))

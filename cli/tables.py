@@ -25,12 +25,12 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     families = heads.assign(role=heads["role"].map(role_family))
     counts = families.pivot_table(index="role", columns="model", values="head", aggfunc="count", fill_value=0)
     counts = counts[list(heads["model"].unique())]
-    rows = [{"role": str(role), **{str(m): int(n) for m, n in own.items()}} for role, own in counts.iterrows()]
+    rows = [{"role": str(role), **{str(m): int(n) for m, n in group.items()}} for role, group in counts.iterrows()]
     shown = [summary_table("Heads by their strongest role", sorted(rows, key=lambda r: str(r["role"]) == "none"))]
     shown.append(summary_table("Measures", list(measure_records(heads, registered_declarations()))))
     if "syntax" in tables:
-        for name, own in best_heads(tables["syntax"]).groupby("model", sort=False):
-            best = [_best(r) for r in own.assign(verdict=verdicts(own, min_instances)).to_dict("records")]
+        for name, group in best_heads(tables["syntax"]).groupby("model", sort=False):
+            best = [_best(r) for r in group.assign(verdict=verdicts(group, min_instances)).to_dict("records")]
             shown.append(summary_table(f"Best head of each relation, {name}", best))
     return shown
 
@@ -42,14 +42,14 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     heads = tables["relevance"]
     rule = heads["rule"].iloc[0]
     shown = []
-    for (model, stack), own in heads[heads["rule"] == rule].groupby(["model", "stack"], sort=False):
-        best = [_relevant(r) for r in own.nlargest(8, "relevance").to_dict("records")]
-        even = (1 / own.groupby("layer")["head"].transform("count")).mean()
-        start = f"rule {rule}, target {own['target'].iloc[0]}; an even share is {even:.3f}"
+    for (model, stack), group in heads[heads["rule"] == rule].groupby(["model", "stack"], sort=False):
+        best = [_relevant(r) for r in group.nlargest(8, "relevance").to_dict("records")]
+        even = (1 / group.groupby("layer")["head"].transform("count")).mean()
+        start = f"rule {rule}, target {group['target'].iloc[0]}; an even share is {even:.3f}"
         shown.append(summary_table(f"Most relevant heads of {model}, {stack} ({start})", best))
     if "correlations" in tables:
-        found = tables["correlations"].dropna(subset="spearman")
-        rows = [_correlation(r) for r in found.to_dict("records")]
+        known = tables["correlations"].dropna(subset="spearman")
+        rows = [_correlation(r) for r in known.to_dict("records")]
         if rows:
             shown.append(summary_table(f"Does {rule} rank the heads as other rules do? (Spearman)", rows))
     return shown
@@ -60,22 +60,22 @@ def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping
     from headlens.analyses.ablate.overviews import best_alone, most_damage
     from headlens.pages.console import summary_table
 
-    whole = [
+    intact = [
         {"model": facts["model"], "metric": metric, "value": f"{e['value']:.4f}", "95 % CI": _bounds(e, 4)}
         for facts in models
         for metric, e in facts["evaluation"].items()
     ]
     data = models[0]["data"]
-    shown = [summary_table(f"All heads, {data['examples']} examples of {data['name']}", whole)]
-    for (model, mode), own in tables["ablation"].groupby(["model", "mode"], sort=False):
+    shown = [summary_table(f"All heads, {data['examples']} examples of {data['name']}", intact)]
+    for (model, mode), group in tables["ablation"].groupby(["model", "mode"], sort=False):
         alone = str(mode) == "keep-only"
-        rows = [_ablated(r) for r in (best_alone(own) if alone else most_damage(own, 8)).to_dict("records")]
+        rows = [_ablated(r) for r in (best_alone(group) if alone else most_damage(group, 8)).to_dict("records")]
         title = "The best head of each layer, alone" if alone else f"Heads that are needed most ({mode!s})"
         shown.append(summary_table(f"{title}, {model!s}", rows))
     if "pruning" in tables:
-        for model, own in tables["pruning"].groupby("model", sort=False):
-            rows = [_pruned(r) for r in own.to_dict("records")]
-            shown.append(summary_table(f"{model!s} pruned, on {own['n'].iloc[0]} other examples", rows))
+        for model, group in tables["pruning"].groupby("model", sort=False):
+            rows = [_pruned(r) for r in group.to_dict("records")]
+            shown.append(summary_table(f"{model!s} pruned, on {group['n'].iloc[0]} other examples", rows))
     return shown
 
 
@@ -84,12 +84,12 @@ def prune_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     from headlens.analyses.prune.results_table import result_digits, results_table
     from headlens.pages.console import summary_table
 
-    found = results_table(tables["sweep"])
+    results = results_table(tables["sweep"])
     shown = []
-    for (model, task, metric), own in found.groupby(["model", "task", "metric"], sort=False):
-        digits = result_digits(own)
-        lacking = {"from scratch": own["scratch"].isna().all(), "minus unpruned": own["trained_delta"].isna().all()}
-        rows = [_gated(r, digits) for r in own.to_dict("records")]
+    for (model, task, metric), group in results.groupby(["model", "task", "metric"], sort=False):
+        digits = result_digits(group)
+        lacking = {"from scratch": group["scratch"].isna().all(), "minus unpruned": group["trained_delta"].isna().all()}
+        rows = [_gated(r, digits) for r in group.to_dict("records")]
         kept = [{k: v for k, v in row.items() if not lacking.get(k)} for row in rows]
         shown.append(summary_table(f"Heads left of {model}, {metric} on {task} with 95 % intervals", kept))
     return shown
@@ -102,8 +102,8 @@ def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     from headlens.pages.formatting import DIFFERENCE, difference_text
 
     shown = []
-    for (model, task, metric), own in tables["sweep"].groupby(["model", "task", "metric"], sort=False):
-        minus = f"minus {baseline_of(own)}"
+    for (model, task, metric), group in tables["sweep"].groupby(["model", "task", "metric"], sort=False):
+        minus = f"minus {baseline_of(group)}"
         rows = [
             {
                 "run": row["run"],
@@ -113,7 +113,7 @@ def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
                 "95 % CI": _bounds(row, 3),
                 minus: "" if math.isnan(row["delta"]) else difference_text(*(row[name] for name in DIFFERENCE)),
             }
-            for row in own.to_dict("records")
+            for row in group.to_dict("records")
         ]
         shown.append(summary_table(f"Masks of {model}, {task} under them", rows))
     return shown
@@ -223,13 +223,13 @@ def sparsity_tables(table: pd.DataFrame) -> list[Table]:
         return []
     n = table["n"].iloc[0]
     rows = []
-    for name, own in table.groupby("mask", sort=False):
-        shares, printed = ([f"{100 * v:.1f}" for v in own[c]] for c in ("sparsity", "paper_sparsity"))
-        paper = {} if own["paper_sparsity"].isna().all() else {"the paper's": " / ".join(printed)}
-        _, _, parameters = str(own["pattern"].iloc[0]).partition(":")
+    for name, group in table.groupby("mask", sort=False):
+        shares, printed = ([f"{100 * v:.1f}" for v in group[c]] for c in ("sparsity", "paper_sparsity"))
+        paper = {} if group["paper_sparsity"].isna().all() else {"the paper's": " / ".join(printed)}
+        _, _, parameters = str(group["pattern"].iloc[0]).partition(":")
         shown = {"pattern": name, "parameters": parameters if "|" not in parameters else ""}
         rows.append(
-            {**shown, "allowed": own["allowed"].iloc[0], "masked, %": shares[0], "no diagonal": shares[1], **paper}
+            {**shown, "allowed": group["allowed"].iloc[0], "masked, %": shares[0], "no diagonal": shares[1], **paper}
         )
     return [summary_table(f"Fixed patterns at n = {n}", rows)]
 
@@ -270,8 +270,8 @@ def training_tables(run: TrainRun) -> list[Table]:
     title, rows = ("What was held out", evaluations) if evaluations else ("Training", log)
     shown = [summary_table(title, list(rows[-8:]))]
     if len(run.metrics):
-        found = [_metric(r) for r in run.metrics.to_dict("records")]
-        shown.append(summary_table(f"{run.metrics['task'].iloc[0]} on {run.metrics['data'].iloc[0]}", found))
+        metrics = [_metric(r) for r in run.metrics.to_dict("records")]
+        shown.append(summary_table(f"{run.metrics['task'].iloc[0]} on {run.metrics['data'].iloc[0]}", metrics))
     return shown
 
 

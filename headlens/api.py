@@ -52,8 +52,8 @@ def _documented(command: CommandOptions) -> Callable[[F], F]:
     """Returns a decorator that gives a function the signature and the arguments of a command in words."""
 
     def documented(function: F) -> F:
-        own = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
-        names = {p.name for p in own} | {"models", *_HIDDEN}
+        fixed = [p for p in inspect.signature(function).parameters.values() if p.kind is not p.VAR_KEYWORD]
+        names = {p.name for p in fixed} | {"models", *_HIDDEN}
         options = [option for name, option in command.options.items() if name not in names]
         keywords = [
             inspect.Parameter(o.name, inspect.Parameter.KEYWORD_ONLY, default=o.default, annotation=o.hint)
@@ -65,7 +65,7 @@ def _documented(command: CommandOptions) -> Callable[[F], F]:
         def checked(*args: Any, **options: Any) -> Any:
             return function(*args, **options)
 
-        signature = inspect.signature(function).replace(parameters=[*own, *keywords])
+        signature = inspect.signature(function).replace(parameters=[*fixed, *keywords])
         checked.__signature__ = signature  # type: ignore[attr-defined]
         lines = [f"    {o.name}: {o.option.help}" for o in options]
         checked.__doc__ = "\n".join([inspect.getdoc(function) or "", "", "Options:", *lines])

@@ -216,11 +216,11 @@ def declared_options(*requests: type) -> dict[str, DeclaredOption]:
     Options of one name are one option, declared by the first; a request may word options of its parts otherwise in
     `OVERRIDES`.
     """
-    found: dict[str, DeclaredOption] = {}
+    options: dict[str, DeclaredOption] = {}
     for request in requests:
-        for own in (*getattr(request, "OVERRIDES", ()), *_options(request)):
-            found.setdefault(own.name, own)
-    return found
+        for declared in (*getattr(request, "OVERRIDES", ()), *_options(request)):
+            options.setdefault(declared.name, declared)
+    return options
 
 
 def build(request: type[T], values: Mapping[str, Any], **parts: Any) -> T:
@@ -234,43 +234,45 @@ def build(request: type[T], values: Mapping[str, Any], **parts: Any) -> T:
     Raises:
         OptionError: for a value that cannot be meant.
     """
-    overrides = {own.name: own for own in getattr(request, "OVERRIDES", ())}
-    return _build(request, {**{name: own.default for name, own in overrides.items()}, **values}, None, parts)
+    worded = {own.name: own for own in getattr(request, "OVERRIDES", ())}
+    return _build(request, {**{name: own.default for name, own in worded.items()}, **values}, None, parts)
 
 
 def _build(kind: type[T], values: Mapping[str, Any], instance: Any, parts: Mapping[str, Any]) -> T:
     hints = _hints(cast("type", kind))
     made = dict(parts)
-    for own in fields(cast("Any", kind)):
-        if own.name in made or not own.init:
+    for declared_field in fields(cast("Any", kind)):
+        if declared_field.name in made or not declared_field.init:
             continue
-        default = getattr(instance, own.name) if instance is not None else _default(own)
-        part = _part(hints[own.name])
+        default = getattr(instance, declared_field.name) if instance is not None else _default(declared_field)
+        part = _part(hints[declared_field.name])
         if part is not None and default is not None:
-            made[own.name] = _build(part, values, default, {})
-        elif own.name in values and (_DECLARED in own.metadata or part is None):
-            made[own.name] = _leaf(own, hints[own.name], default).value(values[own.name])
+            made[declared_field.name] = _build(part, values, default, {})
+        elif declared_field.name in values and (_DECLARED in declared_field.metadata or part is None):
+            made[declared_field.name] = _leaf(declared_field, hints[declared_field.name], default).value(
+                values[declared_field.name]
+            )
         elif default is not MISSING:
-            made[own.name] = default
+            made[declared_field.name] = default
     return kind(**made)
 
 
 def _options(kind: type, instance: Any = None) -> Iterator[DeclaredOption]:
     hints = _hints(kind)
-    for own in fields(kind):
-        default = getattr(instance, own.name) if instance is not None else _default(own)
-        if (part := _part(hints[own.name])) is not None:
+    for declared_field in fields(kind):
+        default = getattr(instance, declared_field.name) if instance is not None else _default(declared_field)
+        if (part := _part(hints[declared_field.name])) is not None:
             yield from _options(part, None if default is MISSING else default)
-        elif _DECLARED in own.metadata:
-            yield _leaf(own, hints[own.name], default)
+        elif _DECLARED in declared_field.metadata:
+            yield _leaf(declared_field, hints[declared_field.name], default)
 
 
-def _leaf(own: Field[Any], hint: Any, default: Any) -> DeclaredOption:
-    return DeclaredOption(own.name, hint, default, own.metadata.get(_DECLARED, Option("")))
+def _leaf(declared_field: Field[Any], hint: Any, default: Any) -> DeclaredOption:
+    return DeclaredOption(declared_field.name, hint, default, declared_field.metadata.get(_DECLARED, Option("")))
 
 
-def _default(own: Field[Any]) -> Any:
-    return own.default_factory() if own.default_factory is not MISSING else own.default
+def _default(declared_field: Field[Any]) -> Any:
+    return declared_field.default_factory() if declared_field.default_factory is not MISSING else declared_field.default
 
 
 def _part(hint: Any) -> type | None:

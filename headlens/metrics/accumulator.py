@@ -53,11 +53,11 @@ class Accumulator:
 
     def of(self, metric: str) -> dict[str, dict[str, Array]]:
         """Sums of one metric: place -> name -> array."""
-        found: dict[str, dict[str, Array]] = {}
+        sums: dict[str, dict[str, Array]] = {}
         for (owner, place, name), value in self._done.items():
             if owner == metric:
-                found.setdefault(place, {})[name] = value
-        return found
+                sums.setdefault(place, {})[name] = value
+        return sums
 
     def arrays(self) -> dict[str, Array]:
         """The committed sums by one name each, as `add_arrays` takes them."""

@@ -116,9 +116,9 @@ class CallView:
             return largest(self.weights * (~self.keys.special).to(self.weights.dtype)[:, None, None])
         # Special keys are taken out for a moment: a copy of all weights without them would cost more than the search.
         self.weights[special.sentence, :, :, special.token] = 0
-        found = largest(self.weights)
+        peak = largest(self.weights)
         self.weights[special.sentence, :, :, special.token] = columns
-        return found
+        return peak
 
     @cached_property
     def highest(self) -> tuple[Tensor, Tensor]:
@@ -141,19 +141,19 @@ class CallView:
         return ~self.queries.special[:, None] & (self.peak.key >= 0)
 
     @property
-    def asked(self) -> QueriedTokens:
+    def queried(self) -> QueriedTokens:
         """The words that somebody asks about, whatever the level of the view."""
         return QueriedTokens(self._queries, self._keys, plan(self._queries, self._keys))
 
     @cached_property
     def word_targets(self) -> Tensor:
         """First token of the word that every word asked about attends to most, -1 for none; (rows, heads)."""
-        return pointed_at(self._weights, self.asked.plan)
+        return pointed_at(self._weights, self.queried.plan)
 
     @cached_property
     def other_targets(self) -> Tensor:
         """The same among the other words."""
-        return pointed_at(self._weights, self.asked.plan, others=True)
+        return pointed_at(self._weights, self.queried.plan, others=True)
 
     @cached_property
     def available(self) -> Tensor:

@@ -34,9 +34,9 @@ def once_per_pair(function: Callable[[Tokens, Tokens], T]) -> Callable[[Tokens, 
 
     @wraps(function)
     def remembered(queries: Tokens, keys: Tokens) -> T:
-        found = kept.setdefault(queries, WeakKeyDictionary())
-        if keys not in found:
-            found[keys] = function(queries, keys)
-        return found[keys]
+        by_keys = kept.setdefault(queries, WeakKeyDictionary())
+        if keys not in by_keys:
+            by_keys[keys] = function(queries, keys)
+        return by_keys[keys]
 
     return remembered

@@ -118,7 +118,7 @@ class Metric(ABC):
 
     def table(self, sums: Mapping[Site, Sums]) -> HeadTable | None:
         """The table of all sites; None if nothing was measured."""
-        return _table({site: self.compute(own) for site, own in sums.items()})
+        return _table({site: self.compute(site_sums) for site, site_sums in sums.items()})
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Columns of one site: each (heads,), or (heads, rows) for tables with several rows per head."""
@@ -136,7 +136,7 @@ class Metric(ABC):
         """
         if not self.columns:
             return None
-        table = _table({site: self.head_columns(own) for site, own in sums.items()})
+        table = _table({site: self.head_columns(site_sums) for site, site_sums in sums.items()})
         if table is not None:
             declared = {name for column in self.columns for name in column.names}
             computed = set(table.rows.columns) - set(KEY_COLUMNS)
@@ -151,8 +151,8 @@ def _table(columns: Mapping[Site, Mapping[str, Array]]) -> HeadTable | None:
     if not columns:
         return None
     heads: list[Head] = []
-    for site, own in columns.items():
-        rows = int(np.prod(next(iter(own.values())).shape[1:]))
+    for site, site_columns in columns.items():
+        rows = int(np.prod(next(iter(site_columns.values())).shape[1:]))
         heads += [head for head in site.heads for _ in range(rows)]
     names = next(iter(columns.values()))
     return HeadTable.from_columns(heads, **{n: np.concatenate([c[n].ravel() for c in columns.values()]) for n in names})
@@ -196,8 +196,8 @@ class Statistics(Observer):
 
     def sums(self, metric: Metric) -> dict[Site, Sums]:
         """What a metric's `measure` added up to, by site."""
-        found = self.totals.of(metric.name)
-        return {site: found[str(site)] for site in self.sites if str(site) in found}
+        totals = self.totals.of(metric.name)
+        return {site: totals[str(site)] for site in self.sites if str(site) in totals}
 
     def tables(self) -> dict[str, HeadTable]:
         """One table per metric that measured anything, by metric name."""

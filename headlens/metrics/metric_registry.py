@@ -25,11 +25,11 @@ def registered_metrics() -> tuple[type[Metric], ...]:
     Raises:
         ValueError: if two metrics have one name.
     """
-    found: dict[str, type[Metric]] = {}
+    metrics: dict[str, type[Metric]] = {}
     for metric in (*_own(), *(point.load() for point in entry_points(group=ENTRY_POINTS))):
-        if found.setdefault(metric.name, metric) is not metric:
+        if metrics.setdefault(metric.name, metric) is not metric:
             raise ValueError(f"Two metrics are called {metric.name}.")
-    return tuple(found[name] for name in sorted(found, key=lambda name: (*_place(name), name)))
+    return tuple(metrics[name] for name in sorted(metrics, key=lambda name: (*_place(name), name)))
 
 
 def _place(name: str) -> tuple[int]:

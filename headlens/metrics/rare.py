@@ -66,17 +66,17 @@ class RareWords(Metric):
 
         Each sum is (heads,), for the rarest word and for the two rarest; without `rarity` in the batch there are none.
         """
-        asked = view.asked
-        if asked.keys.rarity is None:
+        queried = view.queried
+        if queried.keys.rarity is None:
             return {}
-        facts = rare_facts(asked.queries, asked.keys)
+        facts = rare_facts(queried.queries, queried.keys)
         target = view.word_targets  # (rows, heads)
-        hit = facts.rank[asked.plan.sentence[:, None], target.clamp(min=0)] * (target >= 0)
+        hit = facts.rank[queried.plan.sentence[:, None], target.clamp(min=0)] * (target >= 0)
         hit = hit.masked_fill(~facts.counted[:, None], 0)
         sums: dict[str, Tensor] = {}
         for name, least, chance in (("rare_top1", 2, facts.chance1), ("rare_top2", 1, facts.chance2)):
             hits = torch.zeros((len(facts.rank), target.shape[1]), dtype=view.sums_dtype, device=target.device)
-            hits.index_add_(0, asked.plan.sentence, (hit >= least).to(hits.dtype))
+            hits.index_add_(0, queried.plan.sentence, (hit >= least).to(hits.dtype))
             sums |= sentence_sums(name, hits, facts.n)
             by_chance = (chance.to(hits.dtype) * facts.n).expand_as(hits)
             sums |= sentence_sums(name.replace("top", "chance"), by_chance, facts.n)

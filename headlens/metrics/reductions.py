@@ -18,8 +18,8 @@ _CHUNK = 2**17
 def largest(values: Tensor) -> tuple[Tensor, Tensor]:
     """The largest number along the last axis and the place of the first one that is so large."""
     if values.device.type != "cpu" or values.shape[-1] < _LONG:
-        found = values.max(dim=-1)
-        return found.values, found.indices
+        peak = values.max(dim=-1)
+        return peak.values, peak.indices
     index = torch.from_numpy(values.numpy().argmax(-1))
     return values.gather(-1, index[..., None])[..., 0], index
 
@@ -39,14 +39,14 @@ def entropy(weights: Tensor) -> Tensor:
         return terms.sum(-1)
     smallest = torch.finfo(weights.dtype).tiny
     flat = weights.reshape(-1, weights.shape[-1])
-    found = flat.new_empty(len(flat))
+    entropies = flat.new_empty(len(flat))
     n_rows = at_once(weights, weights.shape[-1])
     room = flat.new_empty((min(n_rows, len(flat)), weights.shape[-1]))
-    for rows, own in zip(row_chunks(flat, n_rows), row_chunks(found, n_rows), strict=True):
+    for rows, out in zip(row_chunks(flat, n_rows), row_chunks(entropies, n_rows), strict=True):
         # Zeros: 0 times the logarithm of the smallest number is 0.
         logarithm = torch.clamp(rows, min=smallest, out=room[: len(rows)]).log_()
-        np.einsum("rk,rk->r", rows.numpy(), logarithm.numpy(), out=own.numpy())
-    return found.neg_().view(weights.shape[:-1])
+        np.einsum("rk,rk->r", rows.numpy(), logarithm.numpy(), out=out.numpy())
+    return entropies.neg_().view(weights.shape[:-1])
 
 
 def at_once(weights: Tensor, size: int) -> int:

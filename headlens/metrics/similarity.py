@@ -148,10 +148,10 @@ def _divergence(rows: Tensor) -> Tensor:
         # Term by term, so that padding and the size of the batch do not decide where sums are rounded.
         return weights.log().mul_(weights).sum((1, 2), dtype=kind).neg_()
 
-    own = entropy(half + half)
+    single = entropy(half + half)
     total = torch.zeros(len(rows), len(rows), dtype=kind, device=rows.device)
     for i in range(len(rows) - 1):
-        total[i, i + 1 :] = entropy(half[i] + half[i + 1 :]) - (own[i] + own[i + 1 :]) / 2
+        total[i, i + 1 :] = entropy(half[i] + half[i + 1 :]) - (single[i] + single[i + 1 :]) / 2
     # Rounding can leave a tiny negative divergence between equal heads.
     return (total + total.T).clamp(min=0)
 
@@ -170,8 +170,8 @@ def classical_mds(distance: Array) -> Array:
     values, vectors = np.linalg.eigh(-0.5 * centre @ distance**2 @ centre)
     order = np.argsort(values)[::-1][:2]
     points = np.zeros((n, 2))
-    found = vectors[:, order] * np.sqrt(np.maximum(values[order], 0))
-    points[:, : found.shape[1]] = found
+    coordinates = vectors[:, order] * np.sqrt(np.maximum(values[order], 0))
+    points[:, : coordinates.shape[1]] = coordinates
     signs = np.sign(points[np.abs(points).argmax(0), range(2)])
     fixed: Array = points * np.where(signs == 0, 1, signs)
     return fixed

@@ -60,9 +60,9 @@ class Syntax(Metric):
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """`n`: (relation, direction, offset); `correct`: (heads, relation, direction, offset)."""
-        if view.asked.keys.arcs is None:
+        if view.queried.keys.arcs is None:
             return {}
-        arcs = arc_facts(view.asked.keys)
+        arcs = arc_facts(view.queried.keys)
         target = view.other_targets if self.exclude_self else view.word_targets  # (rows, heads)
         right = target[arcs.row] == arcs.goal[:, None]  # (2 x arcs, heads)
         shape = len(self.relations), len(DIRECTIONS), _WIDTH
@@ -76,7 +76,7 @@ class Syntax(Metric):
         `accuracy` comes with its Wilson interval; `p_value` is the exact one-sided McNemar test of the head against
         the baseline, `p_holm` corrects over all rows of the table that have instances.
         """
-        frames = [self._site_rows(site, own) for site, own in sums.items() if own["n"].any()]
+        frames = [self._site_rows(site, site_sums) for site, site_sums in sums.items() if site_sums["n"].any()]
         if not frames:
             return None
         rows = pd.concat(frames, ignore_index=True)

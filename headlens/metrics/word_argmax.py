@@ -81,10 +81,10 @@ def exact(tensor: Tensor) -> torch.dtype:
 def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
     """Prepare `word_rows` for the words of dependency arcs, and all words of sentences with rare words."""
     here, there = places(queries), places(keys)
-    wanted = _wanted(queries, keys)
-    sentence, word = wanted.nonzero(as_tuple=True)
-    row_of_word = torch.full(wanted.shape, -1, device=wanted.device)
-    row_of_word[sentence, word] = torch.arange(len(word), device=wanted.device)
+    is_query = _wanted(queries, keys)
+    sentence, word = is_query.nonzero(as_tuple=True)
+    row_of_word = torch.full(is_query.shape, -1, device=is_query.device)
+    row_of_word[sentence, word] = torch.arange(len(word), device=is_query.device)
     row = row_of_word[here.sentence, here.word]
     piece = torch.stack([row, here.sentence, here.token])[:, row >= 0]
     into, added = _pairs(sentence, there)
@@ -98,20 +98,20 @@ def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
         piece=piece,
         added=torch.stack([number, into, there.token[added]]),
         sums=torch.stack([distinct // keys.shape[1], distinct % keys.shape[1]]),
-        words=there.starts[sentence][:, None].to(exact(wanted)),
+        words=there.starts[sentence][:, None].to(exact(is_query)),
     )
 
 
 def _wanted(queries: Tokens, keys: Tokens) -> Tensor:
     """Words somebody asks about: (batch, words)."""
     there = queries.n_pieces > 0
-    wanted = torch.zeros_like(there)
+    queried = torch.zeros_like(there)
     if queries.arcs is not None:
         for end in (1, 2):
-            wanted[queries.arcs[:, 0], queries.arcs[:, end]] = True
+            queried[queries.arcs[:, 0], queries.arcs[:, end]] = True
     if keys.rarity is not None:
-        wanted |= (keys.rarity > 0).any(1, keepdim=True)
-    return wanted & there
+        queried |= (keys.rarity > 0).any(1, keepdim=True)
+    return queried & there
 
 
 def _pairs(sentence: Tensor, there: Places) -> tuple[Tensor, Tensor]:
@@ -167,11 +167,11 @@ def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False) -> 
         others: leave attention of a word to itself out.
     """
     size = len(chosen.token) * weights.shape[3]
-    found = []
+    targets = []
     for heads in row_chunks(torch.arange(weights.shape[1], device=weights.device), at_once(weights, size)):
         rows = word_rows(weights, chosen, heads)
         if others:
             rows[torch.arange(len(rows), device=rows.device), :, chosen.token] = 0
         weight, token = largest(rows)
-        found.append(token.masked_fill_(weight <= 0, -1))
-    return torch.cat(found, dim=1)
+        targets.append(token.masked_fill_(weight <= 0, -1))
+    return torch.cat(targets, dim=1)

@@ -85,15 +85,15 @@ def _sizes(name: str) -> tuple[str, int, int, int] | None:
     Raises:
         OptionError: if there are no such models.
     """
-    if not (found := _SHAPE.fullmatch(name)):
+    if not (match := _SHAPE.fullmatch(name)):
         return None
-    layers, heads, width = (int(found[part]) for part in ("layers", "heads", "width"))
-    if not (layers and heads and width) or width % heads or (found["family"] == "marian" and width % 2):
+    layers, heads, width = (int(match[part]) for part in ("layers", "heads", "width"))
+    if not (layers and heads and width) or width % heads or (match["family"] == "marian" and width % 2):
         raise OptionError(
             f"{PREFIX}{name}: {layers} layers of {heads} heads, {width} wide, make no model.",
             "LAYERSxHEADSxWIDTH: WIDTH is a multiple of HEADS, and even for marian; none of them is 0.",
         )
-    return found["family"], layers, heads, width
+    return match["family"], layers, heads, width
 
 
 def masked_model(
@@ -159,8 +159,10 @@ def _known_masked(name: str) -> tuple[type[PreTrainedModel], type, dict[str, Any
 def _masked_config(name: str, vocabulary: int, longest: int, **ids: int | None) -> PreTrainedConfig:
     _, config, shape = _known_masked(name)
     none = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    made: PreTrainedConfig = config(vocab_size=vocabulary, max_position_embeddings=longest, **none, **shape, **ids)
-    return made
+    configured: PreTrainedConfig = config(
+        vocab_size=vocabulary, max_position_embeddings=longest, **none, **shape, **ids
+    )
+    return configured
 
 
 def _translator_config(shape: dict[str, Any], vocabulary: int, longest: int, *, pad: int, end: int) -> MarianConfig:

@@ -64,10 +64,10 @@ class BatchSampler:
         """This process's batches of an update; every process has as many."""
         batches = self._batches(epoch)
         size = self.accumulate * self.processes
-        own = batches[number * size : (number + 1) * size]
+        shard = batches[number * size : (number + 1) * size]
         # Gradients are averaged over processes, so that all have to take part: the first batches help out again.
-        own += [batches[i % len(batches)] for i in range(-len(own) % self.processes)]
-        return own[self.rank :: self.processes]
+        shard += [batches[i % len(batches)] for i in range(-len(shard) % self.processes)]
+        return shard[self.rank :: self.processes]
 
     def _batches(self, epoch: int) -> list[Indices]:
         return list(_remembered(self.lengths, self.batch_tokens, self.seed, epoch))

@@ -38,10 +38,10 @@ def weights_of(model: PreTrainedModel, part: str) -> list[nn.Parameter]:
     """
     if part not in PARTS:
         raise OptionError(f"--freeze {part}: there is no such part.", f"Parts: {', '.join(PARTS)}.")
-    found = list(PARTS[part](model))
-    if not found:
+    weights = list(PARTS[part](model))
+    if not weights:
         raise OptionError(f"--freeze {part}: {type(model).__name__} has no such weights.", "Leave it out.")
-    return found
+    return weights
 
 
 def _layers(stacks: Sequence[Stack]) -> Callable[[PreTrainedModel], Iterator[nn.Parameter]]:

@@ -257,13 +257,13 @@ class _Run:
         assert self.trainer.evaluate is not None
         self.plain.eval()
         with torch.no_grad():
-            found = dict(self.trainer.evaluate(self.plain))
+            metrics = dict(self.trainer.evaluate(self.plain))
         state = self.state
-        state.evaluations.append({"step": state.step, "epoch": self._epochs(), **found})
+        state.evaluations.append({"step": state.step, "epoch": self._epochs(), **metrics})
         self.trainer.logged(state)
         if self.trainer.better is None:
             return
-        value = self.trainer.better(found)
+        value = self.trainer.better(metrics)
         if state.best is None or value > state.best:
             state.best, state.waited = value, 0
             self.trainer.on_best(self.plain)

@@ -59,8 +59,8 @@ def mask_log_columns(model: nn.Module) -> dict[str, float]:
         open_share = mask.law.probabilities(mask.alpha)
         undecided = ((open_share > 0.1) & (open_share < 0.9)).float().mean()
         kept = mask.kept() if mask.layers is None else mask.kept()[list(mask.layers)]
-    found = (mask_sparsity(kept), float(undecided), float(mask.temperature))
-    return dict(zip(("sparsity", "undecided", "temperature"), found, strict=True))
+    values = (mask_sparsity(kept), float(undecided), float(mask.temperature))
+    return dict(zip(("sparsity", "undecided", "temperature"), values, strict=True))
 
 
 def mask_sparsity(kept: Tensor) -> float:

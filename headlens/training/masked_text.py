@@ -104,21 +104,21 @@ def read_parts(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, room: i
 
 def _frame(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
     """The special tokens before and after a text."""
-    whole = list(tokenizer("a")["input_ids"])
+    ids = list(tokenizer("a")["input_ids"])
     text = list(tokenizer("a", add_special_tokens=False)["input_ids"])
-    start = next(i for i in range(len(whole)) if whole[i : i + len(text)] == text)
-    return whole[:start], whole[start + len(text) :]
+    start = next(i for i in range(len(ids)) if ids[i : i + len(text)] == text)
+    return ids[:start], ids[start + len(text) :]
 
 
 def _ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
-    held: list[str] = []
+    special: list[str] = []
     for text in texts:
-        held.append(text)
-        if len(held) == 1024:
-            yield from _flat(held, tokenizer)
-            held = []
-    if held:
-        yield from _flat(held, tokenizer)
+        special.append(text)
+        if len(special) == 1024:
+            yield from _flat(special, tokenizer)
+            special = []
+    if special:
+        yield from _flat(special, tokenizer)
 
 
 def _flat(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:

@@ -122,11 +122,11 @@ def _halves(block: Ids) -> tuple[Ids, Ids]:
 
 def _frame(tokenizer: PreTrainedTokenizerBase) -> tuple[Ids, Ids, Ids]:
     """The special tokens before, between and after two texts."""
-    whole = list(tokenizer("a", "a")["input_ids"])
+    ids = list(tokenizer("a", "a")["input_ids"])
     text = list(tokenizer("a", add_special_tokens=False)["input_ids"])
     size = len(text)
-    starts = [i for i in range(len(whole)) if whole[i : i + size] == text]
+    starts = [i for i in range(len(ids)) if ids[i : i + size] == text]
     first, last = starts[0], starts[-1]
-    parts = (whole[:first], whole[first + size : last], whole[last + size :])
+    parts = (ids[:first], ids[first + size : last], ids[last + size :])
     before, between, after = (np.array(part, dtype=np.int64) for part in parts)
     return before, between, after

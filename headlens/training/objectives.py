@@ -106,8 +106,8 @@ def _head(model: nn.Module) -> nn.Module:
     while isinstance(inner := getattr(plain, "module", None), nn.Module):
         plain = inner
     last = plain.get_output_embeddings()
-    found: nn.Module = next(child for child in plain.children() if any(m is last for m in child.modules()))
-    return found
+    module: nn.Module = next(child for child in plain.children() if any(m is last for m in child.modules()))
+    return module
 
 
 @dataclass(frozen=True)
@@ -153,12 +153,12 @@ def parameter_groups(
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     if not trained:
         raise OptionError("Nothing is left to be trained: all weights are frozen.", "Freeze less.")
-    own = {prefix: [p for name, p in trained.items() if name.startswith(prefix)] for prefix in scales}
+    scaled = {prefix: [p for name, p in trained.items() if name.startswith(prefix)] for prefix in scales}
     usual = [p for name, p in trained.items() if not name.startswith(tuple(scales))]
     groups: list[dict[str, Any]] = [
         {"params": [p for p in usual if p.dim() > 1], "weight_decay": weight_decay},
         {"params": [p for p in usual if p.dim() < 2], "weight_decay": 0.0},
-        *({"params": own[prefix], "weight_decay": 0.0, SCALE: scale} for prefix, scale in scales.items()),
+        *({"params": scaled[prefix], "weight_decay": 0.0, SCALE: scale} for prefix, scale in scales.items()),
     ]
     return [group for group in groups if group["params"]]
 

@@ -64,11 +64,11 @@ class TrainingState:
             record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
             weights = load_file(folder / _WEIGHTS)
             kept = torch.load(folder / _OPTIMISER, weights_only=True)
-            own = _distinct(model)
-            if weights.keys() != own.keys():
+            parameters = _distinct(model)
+            if weights.keys() != parameters.keys():
                 raise ValueError("its weights are those of another model")
             with torch.no_grad():
-                for name, tensor in own.items():
+                for name, tensor in parameters.items():
                     tensor.copy_(weights[name])
             optimiser.load_state_dict(kept["optimiser"])
             if scaler is not None and kept["scaler"] is not None:
@@ -93,18 +93,18 @@ def restore_random(folder: Path, rank: int) -> None:
     path = folder / _RANDOM.format(rank)
     if not path.exists():
         raise ResumeError(f"{folder} has no state of process {rank}.", "Resume with as many processes as began.")
-    found = torch.load(path, weights_only=True)
-    torch.set_rng_state(found["cpu"])
-    if found["cuda"] and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all(found["cuda"])
+    states = torch.load(path, weights_only=True)
+    torch.set_rng_state(states["cpu"])
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"])
 
 
 def _distinct(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers, tied ones once."""
-    found: dict[str, Tensor] = {}
+    parameters: dict[str, Tensor] = {}
     seen: set[int] = set()
     for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
         if id(tensor) not in seen:
             seen.add(id(tensor))
-            found[name] = tensor
-    return found
+            parameters[name] = tensor
+    return parameters

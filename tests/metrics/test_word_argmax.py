@@ -56,7 +56,7 @@ def view_of(rows: list[Row], stack: str, *, arcs: bool, rarity: bool) -> CallVie
 
 def in_full(view: CallView, *, others: bool) -> Tensor:
     """First token of every row's target, from the whole word-level map."""
-    units, asked = view.key_words, view.asked
+    units, asked = view.key_words, view.queried
     candidates = units.tokens.word >= 0
     if others:
         candidates = candidates[:, None] & ~torch.eye(candidates.shape[1], dtype=torch.bool)
@@ -109,7 +109,7 @@ def test_pieces_are_added_so_exactly_that_neighbouring_numbers_are_told_apart(
     seq = make_seq([0, *[1] * pieces])
     view = view_of([Row(weights, seq)], "encoder", arcs=True, rarity=True)
     whole = sum(map(Fraction, parts.tolist()))
-    row = view.asked.plan.row_of_word[0, 0]
+    row = view.queried.plan.row_of_word[0, 0]
     assert view.word_targets[row, 0] == (1 if whole > Fraction(float(single)) else 0)
 
 

@@ -54,8 +54,8 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, wordpiece_tokenizer: PreTra
     return load(save(build("BertModel", len(wordpiece_tokenizer)), folder, wordpiece_tokenizer))
 
 
-def run(loaded: LoadedModel, how: CorpusPass | None = None, corpus: Memory = CORPUS) -> dict[str, pd.DataFrame]:
-    found = classify_heads(loaded, corpus, OPTIONS, FREQUENCIES, how=how)
+def run(loaded: LoadedModel, corpus_pass: CorpusPass | None = None, corpus: Memory = CORPUS) -> dict[str, pd.DataFrame]:
+    found = classify_heads(loaded, corpus, OPTIONS, FREQUENCIES, corpus_pass=corpus_pass)
     counts = pd.DataFrame([vars(found.encoding) | {k: str(v) for k, v in vars(found.annotation).items()}])
     return found.frames("tiny") | {"counts": counts}
 

@@ -135,11 +135,11 @@ def _span(pruning: pd.DataFrame, inches: float) -> _Span:
 def _ticks(pruning: pd.DataFrame, inches: float) -> list[float]:
     """The numbers of heads, but for those too close to a larger one to be written beside it."""
     low, high = _span(pruning, inches).heads
-    room, found = _TICK * (high - low) / inches, list[float]()
+    room, ticks = _TICK * (high - low) / inches, list[float]()
     for count in _counts(pruning)[::-1]:
-        if not found or found[-1] - count >= room:
-            found.append(float(count))
-    return found[::-1]
+        if not ticks or ticks[-1] - count >= room:
+            ticks.append(float(count))
+    return ticks[::-1]
 
 
 def _draw(axes: Axes, rows: pd.DataFrame, span: _Span) -> None:

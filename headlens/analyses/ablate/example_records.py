@@ -26,9 +26,9 @@ def example_table(examples: Examples, intact: Floats, ranked_on: Chosen | None =
         ranked_on: which examples heads were chosen on, (n,); None without pruning.
     """
     part = "" if ranked_on is None else np.where(ranked_on, RANKING, EVALUATION)
-    found = record_table(examples.task, [p.example.id for p in examples.prepared], intact)
-    found.insert(list(found).index("id") + 1, "part", part)
-    return found
+    table = record_table(examples.task, [p.example.id for p in examples.prepared], intact)
+    table.insert(list(table).index("id") + 1, "part", part)
+    return table
 
 
 def record_table(task: Task, ids: Sequence[str], records: Floats) -> pd.DataFrame:

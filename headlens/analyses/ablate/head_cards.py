@@ -41,7 +41,7 @@ def ablation_heads(run: RecordedRun) -> HeadFacts:
 
 def ablation_findings(run: RecordedRun) -> list[str]:
     """The head that is needed most, how many are needed for sure, and how many can go."""
-    found = []
+    sentences = []
     ablation = run.tables.get("ablation", pd.DataFrame({"mode": [], "model": []}))
     for key, rows in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False):
         model, _ = map(str, key)
@@ -51,14 +51,14 @@ def ablation_findings(run: RecordedRun) -> list[str]:
         row, sure = worst.iloc[0], int(significant(rows).sum())
         head = Head(row["stack"], int(row["layer"]), int(row["head"]))
         values = [number_text(float(row[name])) for name in ("value", "baseline", "delta", "ci_low", "ci_high")]
-        found.append(
+        sentences.append(
             f"{model}: {row['task']} suffers most without {head}: {row['metric']} {values[0]} instead of {values[1]}, "
             f"a change of {values[2]} [{values[3]}, {values[4]}], Holm-corrected p {_p(float(row['p_holm']))}. "
             f"{counted(sure, 'head')} of {len(rows)} {'is' if sure == 1 else 'are'} significant."
         )
     if "pruning" in run.tables:
-        found += _pruned(run.tables["pruning"])
-    return found
+        sentences += _pruned(run.tables["pruning"])
+    return sentences
 
 
 def _p(value: float) -> str:
@@ -69,24 +69,24 @@ def _pruned(pruning: pd.DataFrame) -> list[str]:
     """The most heads that a strategy takes out without a loss that shows: the paired interval of the change tells."""
     if "delta" not in pruning:
         return []
-    found = []
+    sentences = []
     for model, rows in pruning.groupby("model", sort=False):
         chosen = rows[~rows["strategy"].isin([NONE, RANDOM]) & (rows["n_pruned"] > 0)].dropna(subset=["delta"])
         if chosen.empty:
             continue
         lower = set(rows["metric"]) <= LOWER_IS_BETTER
-        held = chosen[(chosen["delta_low"] <= 0) if lower else (chosen["delta_high"] >= 0)]
+        unharmed = chosen[(chosen["delta_low"] <= 0) if lower else (chosen["delta_high"] >= 0)]
         # Of as many heads the best model counts.
         order = chosen.sort_values("value", ascending=lower, kind="stable")
         row = order.iloc[int(np.argmin(order["n_pruned"]))]
-        if len(held):
-            order = held.sort_values("value", ascending=lower, kind="stable")
+        if len(unharmed):
+            order = unharmed.sort_values("value", ascending=lower, kind="stable")
             row = order.iloc[int(np.argmax(order["n_pruned"]))]
-        what = "shows no loss" if len(held) else "is the least that was tried, and shows a loss"
+        what = "shows no loss" if len(unharmed) else "is the least that was tried, and shows a loss"
         value, delta, low, high = (number_text(float(row[n])) for n in ("value", "delta", "delta_low", "delta_high"))
         gone, left = int(row["n_pruned"]), int(row["n_heads"])
-        found.append(
+        sentences.append(
             f"{model}: {row['task']} with {gone} of {gone + left} heads pruned ({row['strategy']}) {what}: "
             f"{row['metric']} {value}, a change of {delta} [{low}, {high}]."
         )
-    return found
+    return sentences

@@ -54,8 +54,8 @@ class HeadRecords:
 
     def without(self, head: Head) -> Floats:
         """Records of all examples without a head, or with it alone in its layer: (examples, columns)."""
-        found: Floats = self._without[self.heads.index(head)]
-        return found
+        records: Floats = self._without[self.heads.index(head)]
+        return records
 
     def items(self) -> Iterator[tuple[Head, Floats]]:
         """All heads with their records."""

@@ -142,8 +142,8 @@ class ImportanceSession:
             finally:
                 gates = self._gates.take()
             _check(losses)
-            found = torch.autograd.grad(losses.sum(), list(gates.values()), allow_unused=True, materialize_grads=True)
-        gradients = dict(zip(gates, found, strict=True))
+            by_gate = torch.autograd.grad(losses.sum(), list(gates.values()), allow_unused=True, materialize_grads=True)
+        gradients = dict(zip(gates, by_gate, strict=True))
         nothing = torch.zeros(len(losses), dtype=torch.double)[:, None]
         # A stack that did not run does not matter.
         return {
@@ -167,15 +167,15 @@ class ImportanceSession:
 
 def add(totals: Accumulator, derivatives: Mapping[Site, Tensor]) -> None:
     """Add a batch (`ImportanceSession.derivatives`) to the sums of a corpus, which may be saved, loaded and merged."""
-    for site, found in derivatives.items():
-        totals.add(_METRIC, str(site), {"sum": found.sum(dim=0), "examples": torch.tensor(len(found))})
+    for site, derivative in derivatives.items():
+        totals.add(_METRIC, str(site), {"sum": derivative.sum(dim=0), "examples": torch.tensor(len(derivative))})
     totals.commit()
 
 
 def importances(totals: Accumulator, sites: Sequence[Site]) -> dict[Head, float]:
     """I_h of all heads, in the unit of the loss: means over the examples that were added."""
-    found = totals.of(_METRIC)
-    means = {s: found[str(s)]["sum"] / found[str(s)]["examples"] for s in sites}
+    sums = totals.of(_METRIC)
+    means = {s: sums[str(s)]["sum"] / sums[str(s)]["examples"] for s in sites}
     return {h: float(v) for s, values in means.items() for h, v in zip(s.heads, values, strict=True)}
 
 

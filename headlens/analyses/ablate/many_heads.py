@@ -130,12 +130,14 @@ class PruningExperiment:
         sets = list(dict.fromkeys(frozenset(named.choice.removed) for named in choices))
         text = f"evaluating {counted(len(sets) - 1, 'pruned model')}"
         with self.run.reporter.progress(text, len(sets) * self._own(self.examples)) as advance:
-            found = {removed: self._evaluated(removed, advance) for removed in sets}
-        results = _Results(self, found[frozenset()])
-        rows = [results.row(named, found[frozenset(named.choice.removed)]) for named in choices]
+            evaluated = {removed: self._evaluated(removed, advance) for removed in sets}
+        results = _Results(self, evaluated[frozenset()])
+        rows = [results.row(named, evaluated[frozenset(named.choice.removed)]) for named in choices]
         # whole numbers also where most strategies have no seed, or all
         table = pd.DataFrame(rows).astype({"seed": "Int64"})[PRUNING_COLUMNS[1:]]
-        return PruningOutcome(table, np.stack([found[frozenset(named.choice.removed)].records for named in choices]))
+        return PruningOutcome(
+            table, np.stack([evaluated[frozenset(named.choice.removed)].records for named in choices])
+        )
 
     def _choices(self) -> list[ChosenHeads]:
         """What every strategy removes."""
@@ -145,11 +147,11 @@ class PruningExperiment:
         text = f"choosing heads on {counted(len(part), 'example')}"
         with self.run.reporter.progress(text, calls * self._own(part)) as advance:
             ranking, importance = self._scorers(part, advance)
-            found = []
+            choices = []
             for name, seed in self._named():
                 strategy = make_strategy(name, ranking, importance, self.prune.beam, seed or 0)
-                found += [ChosenHeads(name, seed, choice) for choice in wanted_choices(strategy, heads, counts)]
-            return found
+                choices += [ChosenHeads(name, seed, choice) for choice in wanted_choices(strategy, heads, counts)]
+            return choices
 
     def _named(self) -> Iterator[tuple[StrategyName, int | None]]:
         for name in self.prune.strategies:
@@ -159,7 +161,7 @@ class PruningExperiment:
                 yield name, None
 
     def _scorers(self, part: Examples, advance: Advance) -> tuple[Scorer, Scorer]:
-        known = {head: found[self.ranked_on] for head, found in self.records.items()}
+        known = {head: record[self.ranked_on] for head, record in self.records.items()}
 
         def sweep(removed: frozenset[Head]) -> TaskSweep:
             return self._sweep(self._keeper("without", removed), advance)
@@ -210,18 +212,18 @@ class _Results:
         whole: those of the whole model.
     """
 
-    def __init__(self, bench: PruningExperiment, whole: PrunedModel) -> None:
-        self.bench, self.whole = bench, whole
+    def __init__(self, bench: PruningExperiment, unpruned: PrunedModel) -> None:
+        self.bench, self.whole = bench, unpruned
         task, metric = bench.examples.task, bench.metric
         keys = [k for k, ranked in zip(bench.examples.keys, bench.ranked_on, strict=True) if not ranked]
         self.draws = Draws.of(keys, bench.options.replicates, bench.options.seed)
-        self.compare = paired_comparison(task, metric, self._evaluation(whole), self.draws)
+        self.compare = paired_comparison(task, metric, self._evaluation(unpruned), self.draws)
 
-    def row(self, named: ChosenHeads, found: PrunedModel) -> dict[str, Any]:
+    def row(self, named: ChosenHeads, pruned: PrunedModel) -> dict[str, Any]:
         """Computes a row of `pruning.csv`: metric, paired difference, intervals and size of one pruned model."""
         task, metric = self.bench.examples.task, self.bench.metric
-        compared = self.compare.of(self._evaluation(found))
-        low, high = interval(task, metric, self._evaluation(found), self.draws)
+        compared = self.compare.of(self._evaluation(pruned))
+        low, high = interval(task, metric, self._evaluation(pruned), self.draws)
         removed = named.choice.removed
         values = {
             "strategy": named.strategy,
@@ -231,8 +233,8 @@ class _Results:
             "value": compared.value,
             "ci_low": low,
             "ci_high": high,
-            "parameters": found.parameters,
-            "speedup": self.whole.operations / found.operations,
+            "parameters": pruned.parameters,
+            "speedup": self.whole.operations / pruned.operations,
             "removed": " ".join(map(str, in_order(removed))),
         }
         paired = {
@@ -241,10 +243,10 @@ class _Results:
             "delta_high": compared.high,
             "p_value": compared.p_value,
             "n": self.draws.examples,
-            "ranking_value": task.value(found.records[self.bench.ranked_on], metric=metric),
+            "ranking_value": task.value(pruned.records[self.bench.ranked_on], metric=metric),
         }
         return {"task": task.name, "metric": metric, **values, **paired}
 
-    def _evaluation(self, found: PrunedModel) -> Floats:
-        records: Floats = found.records[~self.bench.ranked_on]
+    def _evaluation(self, pruned: PrunedModel) -> Floats:
+        records: Floats = pruned.records[~self.bench.ranked_on]
         return records

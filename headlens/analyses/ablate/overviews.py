@@ -41,43 +41,43 @@ def _worse(rows: pd.DataFrame) -> pd.Series[float]:
 
 def needed_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """The heads without which the task suffers most, of every model and mode."""
-    found = [
-        (run, most_damage(own))
+    groups = [
+        (run, most_damage(group))
         for run, ablation in tables_of(runs, "ablation")
-        for _, own in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False)
+        for _, group in ablation[ablation["mode"] != KEEP_ONLY].groupby(["model", "mode"], sort=False)
     ]
     about = (
         f"The {MOST} heads of every model without which the task suffers most. Intervals of the change are paired "
         "(dot, line; tick: no change); p-values are corrected for the number of heads (Holm)."
     )
-    return page_table("Heads that the task needs most", _changes(found, runs), about)
+    return page_table("Heads that the task needs most", _changes(groups, runs), about)
 
 
 def heads_alone(runs: Sequence[RecordedRun]) -> PageTable:
     """The head of every layer that does best when it is the only one there."""
-    found = [
-        (run, best_alone(own))
+    groups = [
+        (run, best_alone(group))
         for run, ablation in tables_of(runs, "ablation")
-        for _, own in ablation[ablation["mode"] == KEEP_ONLY].groupby("model", sort=False)
+        for _, group in ablation[ablation["mode"] == KEEP_ONLY].groupby("model", sort=False)
     ]
     about = (
         "Of every layer the head that does best when all others of the layer are taken out (Michel et al. 2019). It "
         "was picked on the examples it is scored on."
     )
-    return page_table("Best head of each layer", _changes(found, runs), about)
+    return page_table("Best head of each layer", _changes(groups, runs), about)
 
 
 def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     """What is left of the task when many heads are pruned."""
-    found = [
-        (run, own) for run, pruning in tables_of(runs, "pruning") for _, own in pruning.groupby("model", sort=False)
+    groups = [
+        (run, group) for run, pruning in tables_of(runs, "pruning") for _, group in pruning.groupby("model", sort=False)
     ]
-    ends = _ends([own for _, own in found], "value", "ci_low", "ci_high")
+    ends = _ends([group for _, group in groups], "value", "ci_low", "ci_high")
     records = [
-        run_label(run, runs) | _pruned(row, whole, ends)
-        for run, own in found
-        for whole in [_whole(own)]
-        for row in own.to_dict("records")
+        run_label(run, runs) | _pruned(row, unpruned, ends)
+        for run, group in groups
+        for unpruned in [_whole(group)]
+        for row in group.to_dict("records")
     ]
     about = (
         "What is left of the task when many heads are pruned, on examples that no head was chosen on, with 95 % "
@@ -87,11 +87,11 @@ def pruned_models(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table("Pruned models", records, about)
 
 
-def _changes(found: Sequence[tuple[RecordedRun, pd.DataFrame]], runs: Sequence[RecordedRun]) -> list[dict[str, Any]]:
-    ends = _ends([rows for _, rows in found], "delta", "ci_low", "ci_high", at_least=(0.0,))
+def _changes(groups: Sequence[tuple[RecordedRun, pd.DataFrame]], runs: Sequence[RecordedRun]) -> list[dict[str, Any]]:
+    ends = _ends([rows for _, rows in groups], "delta", "ci_low", "ci_high", at_least=(0.0,))
     return [
         run_label(run, runs) | _change(row, ends, sure=bool(sure))
-        for run, rows in found
+        for run, rows in groups
         for row, sure in zip(rows.to_dict("records"), significant(rows), strict=True)
     ]
 
@@ -114,7 +114,7 @@ def _change(row: Row, ends: Ends, *, sure: bool) -> dict[str, Any]:
     }
 
 
-def _pruned(row: Row, whole: float, ends: Ends) -> dict[str, Any]:
+def _pruned(row: Row, unpruned: float, ends: Ends) -> dict[str, Any]:
     low, value, high = (float(row[name]) for name in ("ci_low", "value", "ci_high"))
     return {
         "model": row["model"],
@@ -125,7 +125,7 @@ def _pruned(row: Row, whole: float, ends: Ends) -> dict[str, Any]:
         "pruned": row["n_pruned"],
         "left": row["n_heads"],
         "value": _cell(value),
-        "95 % CI": interval_cell((low, value, high, whole), ends[str(row["metric"])]),
+        "95 % CI": interval_cell((low, value, high, unpruned), ends[str(row["metric"])]),
         "chosen on": _cell(row.get("ranking_value", float("nan"))),
         "parameters": row["parameters"],
         "speed-up": _cell(row["speedup"]),
@@ -140,14 +140,14 @@ def _whole(rows: pd.DataFrame) -> float:
 
 def _ends(tables: Sequence[pd.DataFrame], *columns: str, at_least: Sequence[float] = ()) -> Ends:
     """The smallest and the largest number of some columns, by metric."""
-    found = {}
+    ends = {}
     rows = pd.concat(tables) if tables else pd.DataFrame({"metric": []})
-    for metric, own in rows.groupby("metric"):
-        every = np.concatenate([np.array(at_least, float), *(float_column(own, name) for name in columns)])
+    for metric, group in rows.groupby("metric"):
+        every = np.concatenate([np.array(at_least, float), *(float_column(group, name) for name in columns)])
         known = every[np.isfinite(every)]
         low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
-        found[str(metric)] = (low, high if high > low else low + 1.0)
-    return found
+        ends[str(metric)] = (low, high if high > low else low + 1.0)
+    return ends
 
 
 def _cell(value: Any) -> Cell:

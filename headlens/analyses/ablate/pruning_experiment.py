@@ -58,8 +58,8 @@ class RankingScorer:
         """The metric without each candidate, its sign turned where lower is better."""
         if not removed and all(head in self.known for head in candidates):
             return {head: self.score(self.known[head]) for head in candidates}
-        found = self.sweep(removed).run(without_heads(self.model, removed), self.examples, candidates)
-        return {head: self.score(records) for head, records in found.items()}
+        swept = self.sweep(removed).run(without_heads(self.model, removed), self.examples, candidates)
+        return {head: self.score(records) for head, records in swept.items()}
 
     def score(self, records: Floats) -> Score:
         """Of records of the ranking part: higher is better."""
@@ -106,7 +106,7 @@ class ImportanceEstimator:
 
 def make_strategy(name: StrategyName, ranking: Scorer, importance: Scorer, beam: int, seed: int) -> Strategy:
     """A strategy by name; the seed is that of a random order."""
-    made: dict[StrategyName, Strategy] = {
+    strategies: dict[StrategyName, Strategy] = {
         "ranked": Greedy(ranking),
         "importance": Greedy(importance),
         "importance-steps": Greedy(importance, step=1),
@@ -114,7 +114,7 @@ def make_strategy(name: StrategyName, ranking: Scorer, importance: Scorer, beam:
         "beam": BeamSearch(ranking, beam),
         "random": RandomOrder(seed),
     }
-    return made[name]
+    return strategies[name]
 
 
 def scorer_calls(name: StrategyName, beam: int, heads: int, most: int) -> int:

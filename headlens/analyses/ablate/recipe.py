@@ -80,20 +80,20 @@ def run_ablate(request: AblateRequest, reporter: Reporter | None = None) -> Abla
             other = run.load(name, request.model_options)
             with run.masked(other, request.mask):
                 _Ablated(request, run, "", other, name).examples(task, source, metric)
-        found: dict[str, _Found] = {}
+        results: dict[str, _Found] = {}
         for number, name in enumerate(request.models):
             loaded = run.load(name, request.model_options)
-            label = model_label(loaded, found)
+            label = model_label(loaded, results)
             with run.masked(loaded, request.mask):
-                found[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
-        tables = _stack(found)
-        notes = [f"{name}: {note}" if len(found) > 1 else note for name, f in found.items() for note in f.notes]
+                results[label] = _Ablated(request, run, f"{number}", loaded, label).run(task, source, metric)
+        tables = _stack(results)
+        notes = [f"{name}: {note}" if len(results) > 1 else note for name, f in results.items() for note in f.notes]
         notes += run.warnings
-        facts = [f.facts for f in found.values()]
+        facts = [f.facts for f in results.values()]
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_ablation(run.folder, tables, figures=request.figures)
-                arrays = {f"{name}/{key}": own for name, f in found.items() for key, own in f.arrays.items()}
+                arrays = {f"{name}/{key}": array for name, f in results.items() for key, array in f.arrays.items()}
                 with run.file("records.npz") as path:
                     write_arrays(arrays, path)
             run.folder.finish({"models": facts, "task": vars(task), "notes": notes})
@@ -123,19 +123,19 @@ class _Ablated:
     def run(self, task: Task, source: TaskSource, metric: str) -> _Found:
         options = self.request.options
         examples = self.examples(task, source, metric)
-        found = ablate_heads(self.loaded, examples, options, partial(self._sweep, examples))
-        records = found.records[options.mode]
-        tables, ranked_on = {"ablation": found.table}, None
+        ablation = ablate_heads(self.loaded, examples, options, partial(self._sweep, examples))
+        records = ablation.records[options.mode]
+        tables, ranked_on = {"ablation": ablation.table}, None
         arrays = {"heads": np.array([str(h) for h in records.heads])}
-        arrays |= {mode: np.stack([own for _, own in swept.items()]) for mode, swept in found.records.items()}
+        arrays |= {mode: np.stack([record for _, record in swept.items()]) for mode, swept in ablation.records.items()}
         if self.request.pruning.prune:
             bench = self._bench(examples, metric, records)
             outcome, ranked_on = bench.outcome(), bench.ranked_on
             tables["pruning"], arrays["pruned"] = outcome.table, outcome.records
         tables["examples"] = example_table(examples, records.intact, ranked_on)
         chosen = EvaluationOptions(replicates=options.replicates, seed=options.seed)
-        whole = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
-        facts = model_record(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": whole}
+        intact = {name: asdict(e) for name, e in estimates(task, records.intact, examples.keys, chosen).items()}
+        facts = model_record(self.loaded, self.label) | {"data": asdict(examples.summary), "evaluation": intact}
         return _Found(tables, arrays, self._notes(examples, records), facts)
 
     def examples(self, task: Task, source: TaskSource, metric: str) -> Examples:
@@ -165,8 +165,8 @@ class _Ablated:
         run = self.under_way
         text = f"{self.loaded.short_name} {'with each head alone' if mode == 'keep-only' else 'without each head'}"
         keeper = run.keeper(f"sweep-{self.number}-{mode}", self.loaded, {"the data": examples.summary.sha256})
-        own = len(range(run.processes.rank, len(examples), run.processes.count))
-        with run.reporter.progress(text, own) as advance:
+        share = len(range(run.processes.rank, len(examples), run.processes.count))
+        with run.reporter.progress(text, share) as advance:
             yield TaskSweep(mode, self.request.options.batch_tokens, advance, run.warn_once, keeper, run.processes)
 
     def _notes(self, examples: Examples, records: HeadRecords) -> list[str]:
@@ -178,10 +178,14 @@ class _Ablated:
         if summary.too_long:
             notes.append(f"{counted(summary.too_long, 'example')} left out: longer than the model reads.")
         task = examples.task
-        if task.head == "sequence-classification" and (own := other_names(self.loaded.model.config, task.labels)):
-            notes.append(f"The model's classes {', '.join(own)} are taken for {', '.join(task.labels)}, in this order.")
+        if task.head == "sequence-classification" and (
+            class_names := other_names(self.loaded.model.config, task.labels)
+        ):
+            notes.append(
+                f"The model's classes {', '.join(class_names)} are taken for {', '.join(task.labels)}, in this order."
+            )
         notes += record_notes(task, records.intact)
-        cut = {str(head): cut_translations(task, own) for head, own in records.items()}
+        cut = {str(head): cut_translations(task, class_names) for head, class_names in records.items()}
         if (most := max(cut.values(), default=0)) > cut_translations(task, records.intact):
             worst = next(head for head, number in cut.items() if number == most)
             notes.append(f"Without {worst} {counted(most, 'translation')} of {len(examples)} were cut, the most.")
@@ -195,14 +199,14 @@ class _Ablated:
         return notes
 
 
-def _stack(found: dict[str, _Found]) -> dict[str, pd.DataFrame]:
+def _stack(results: dict[str, _Found]) -> dict[str, pd.DataFrame]:
     """The tables of all models under each other."""
     columns = {"ablation": ABLATION_COLUMNS, "pruning": PRUNING_COLUMNS}
     stacked = {}
-    for name in next(iter(found.values())).tables:
-        whole = pd.concat([f.tables[name].assign(model=label) for label, f in found.items()], ignore_index=True)
-        others = [column for column in whole if column != "model"]
-        stacked[name] = whole[columns.get(name, ["model", *others])]
+    for name in next(iter(results.values())).tables:
+        joined = pd.concat([f.tables[name].assign(model=label) for label, f in results.items()], ignore_index=True)
+        others = [column for column in joined if column != "model"]
+        stacked[name] = joined[columns.get(name, ["model", *others])]
     return stacked
 
 

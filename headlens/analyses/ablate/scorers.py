@@ -31,9 +31,9 @@ class Score(NamedTuple):
     finer: float = 0.0
 
     @classmethod
-    def of(cls, said: float | Score) -> Score:
+    def of(cls, value: float | Score) -> Score:
         """What a scorer said; NaN counts as worst."""
-        score = said if isinstance(said, Score) else cls(float(said))
+        score = value if isinstance(value, Score) else cls(float(value))
         return cls(*(-np.inf if np.isnan(number) else float(number) for number in score))
 
 
@@ -66,8 +66,8 @@ class ImportanceScorer:
 
     def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
         """Minus the importance of each candidate."""
-        found = {h: v for h, v in self.importance(removed).items() if h not in removed}
-        values = per_layer(found) if self.normalize else found
+        scores = {h: v for h, v in self.importance(removed).items() if h not in removed}
+        values = per_layer(scores) if self.normalize else scores
         return {h: -values[h] for h in candidates if h in values}
 
 
@@ -103,13 +103,13 @@ class CachedScore:
         return {"removed": [str(h) for h in self.removed], "scores": scores}
 
     @classmethod
-    def from_json(cls, found: Mapping[str, Any]) -> CachedScore:
+    def from_json(cls, record: Mapping[str, Any]) -> CachedScore:
         """Creates a cached score from the JSON values of `as_json`; null is read as -inf."""
         scores = {
             Head.parse(h): Score(*(-np.inf if v is None else float(v) for v in score))
-            for h, score in found["scores"].items()
+            for h, score in record["scores"].items()
         }
-        return cls(tuple(Head.parse(h) for h in found["removed"]), scores)
+        return cls(tuple(Head.parse(h) for h in record["removed"]), scores)
 
 
 class CachedScorer:
@@ -147,8 +147,8 @@ class CachedScorer:
         """
         missing = [h for h in candidates if h not in self._known.get(removed, {})]
         if missing:
-            said = scores_of(self._scorer, removed, missing)
-            answer = CachedScore(in_order(removed), said)
+            scores = scores_of(self._scorer, removed, missing)
+            answer = CachedScore(in_order(removed), scores)
             self._add(answer)
             if self._keep is not None:
                 self._keep(answer)
@@ -164,11 +164,11 @@ def scores_of(scorer: Scorer, removed: frozenset[Head], candidates: Sequence[Hea
     Raises:
         SelfCheckError: if the scorer says nothing of a candidate.
     """
-    found = scorer.without(removed, candidates)
+    scores = scorer.without(removed, candidates)
     for head in candidates:
-        if head not in found:
+        if head not in scores:
             raise SelfCheckError(f"Nothing is known about the head {head} with {len(removed)} others gone.")
-    return {h: Score.of(found[h]) for h in candidates}
+    return {h: Score.of(scores[h]) for h in candidates}
 
 
 def place(head: Head) -> tuple[int, int, int]:

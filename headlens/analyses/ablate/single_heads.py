@@ -67,7 +67,9 @@ def ablate_heads(
         with nullcontext(TaskSweep(mode, options.batch_tokens)) if how is None else how(mode) as sweep:
             records[mode] = sweep.run(loaded.model, examples)
     draws = Draws.of(examples.keys, options.replicates, options.seed)
-    tables = [ablation_table(examples.task, metric, mode, found, draws) for mode, found in records.items()]
+    tables = [
+        ablation_table(examples.task, metric, mode, records_of_mode, draws) for mode, records_of_mode in records.items()
+    ]
     return Ablation(pd.concat(tables, ignore_index=True), records)
 
 
@@ -97,14 +99,14 @@ def paired_comparison(task: Task, metric: str, baseline: Floats, draws: Draws) -
 def _right(task: Task, metric: str, records: Floats) -> Right | None:
     if task.right(records, metric) is None:
         return None
-    found: Right = partial(_scores, task, metric)
-    return found
+    scored: Right = partial(_scores, task, metric)
+    return scored
 
 
 def _scores(task: Task, metric: str, records: Floats) -> Floats:
-    found = task.right(records, metric)
-    assert found is not None
-    return found
+    scores = task.right(records, metric)
+    assert scores is not None
+    return scores
 
 
 def ablation_table(task: Task, metric: str, mode: Mode, records: HeadRecords, draws: Draws) -> pd.DataFrame:
@@ -124,17 +126,17 @@ def ablation_table(task: Task, metric: str, mode: Mode, records: HeadRecords, dr
         are right and the paired bootstrap otherwise, `p_holm` corrected for the number of heads (Holm 1979).
     """
     compare = paired_comparison(task, metric, records.intact, draws)
-    found: list[PairedComparison] = [compare.of(own) for _, own in records.items()]
-    p_values = np.array([c.p_value for c in found])
+    comparisons: list[PairedComparison] = [compare.of(record) for _, record in records.items()]
+    p_values = np.array([c.p_value for c in comparisons])
     n = len(records.intact)
     table = HeadTable.from_columns(
         records.heads,
-        n=[n] * len(found),
-        baseline=[compare.value] * len(found),
-        value=[c.value for c in found],
-        delta=[c.delta for c in found],
-        ci_low=[c.low for c in found],
-        ci_high=[c.high for c in found],
+        n=[n] * len(comparisons),
+        baseline=[compare.value] * len(comparisons),
+        value=[c.value for c in comparisons],
+        delta=[c.delta for c in comparisons],
+        ci_low=[c.low for c in comparisons],
+        ci_high=[c.high for c in comparisons],
         p_value=p_values,
         p_holm=holm(p_values),
     ).rows

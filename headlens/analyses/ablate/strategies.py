@@ -137,22 +137,22 @@ class BeamSearch(Strategy):
 
     def _extended(self, kept: Sequence[Choice], heads: Sequence[Head]) -> dict[frozenset[Head], Choice]:
         """All sets with one head more, each by its best way."""
-        found: dict[frozenset[Head], Choice] = {}
+        choices: dict[frozenset[Head], Choice] = {}
         for choice in kept:
             gone = frozenset(choice.removed)
             scores = scores_of(self.scorer, gone, [h for h in heads if h not in gone])
             for head, score in scores.items():
-                before = found.get(gone | {head})
+                before = choices.get(gone | {head})
                 if before is None or before.score is None or score > before.score:
-                    found[gone | {head}] = Choice((*choice.removed, head), score)
-        return found
+                    choices[gone | {head}] = Choice((*choice.removed, head), score)
+        return choices
 
-    def _best(self, found: dict[frozenset[Head], Choice]) -> list[Choice]:
+    def _best(self, choices: dict[frozenset[Head], Choice]) -> list[Choice]:
         def key(choice: Choice) -> tuple[float, float, list[tuple[int, int, int]]]:
             assert choice.score is not None
             return -choice.score.value, -choice.score.finer, sorted(map(place, choice.removed))
 
-        return sorted(found.values(), key=key)[: self.width]
+        return sorted(choices.values(), key=key)[: self.width]
 
     def cost(self, heads: int, most: int) -> Cost:
         """Exactly for a width of 1 and for up to half of the heads, else at most."""
@@ -185,26 +185,26 @@ class RandomOrder(Strategy):
         return Cost(0, 0)
 
 
-def pruning_counts(wanted: Collection[int], heads: int) -> tuple[int, ...]:
+def pruning_counts(numbers: Collection[int], heads: int) -> tuple[int, ...]:
     """Numbers of heads to remove, ascending, each once.
 
     Args:
-        wanted: in any order.
+        numbers: in any order.
         heads: of the model.
 
     Raises:
         OptionError: if there are none, or one is below 1 or above the number of heads.
     """
-    if not wanted:
+    if not numbers:
         raise OptionError("No number of heads to prune was given.", "Give some, such as 3,10,20,30.")
-    for count in wanted:
+    for count in numbers:
         if count < 1:
             raise OptionError(f"{count} heads cannot be pruned.", "Give numbers from 1 up, such as 3,10,20,30.")
         if count > heads:
             raise OptionError(
                 f"{counted(count, 'head')} cannot be pruned: the model has {heads}.", f"Give numbers up to {heads}."
             )
-    return tuple(sorted(set(wanted)))
+    return tuple(sorted(set(numbers)))
 
 
 def _enough(heads: Collection[Head], most: int) -> list[Head]:

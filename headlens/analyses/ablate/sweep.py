@@ -75,12 +75,12 @@ class TaskSweep:
         if self.keeper is not None:
             self.keeper.restore(records)
         tokens = self.batch_tokens or suitable_tokens(model, examples.task, len(records.heads))
-        own = list(examples.batches(tokens, self.processes.rank, self.processes.count))
-        if not all(records.has([p.index for p in batch]) for batch in own):
-            with self._opened(model, examples, own, records.heads) as sweep:
-                self._fill(model, examples, own, records, sweep)
+        shard = list(examples.batches(tokens, self.processes.rank, self.processes.count))
+        if not all(records.has([p.index for p in batch]) for batch in shard):
+            with self._opened(model, examples, shard, records.heads) as sweep:
+                self._fill(model, examples, shard, records, sweep)
         else:
-            self.progress(sum(map(len, own)))
+            self.progress(sum(map(len, shard)))
         if self.processes.count > 1:
             for part in self.processes.gather(records.dump()):
                 records.take(part)
@@ -151,7 +151,7 @@ def task_heads(model: PreTrainedModel, task: Task) -> tuple[Head, ...]:
 
 
 def head_means(
-    network: PreTrainedModel, examples: Examples, batches: Sequence[Sequence[PreparedExample]], how: TaskSweep
+    network: PreTrainedModel, examples: Examples, batches: Sequence[Sequence[PreparedExample]], sweep: TaskSweep
 ) -> dict[Site, Tensor]:
     """Mean outputs of heads over the real tokens of the examples of all processes."""
     task, means = examples.task, HeadMeans()
@@ -163,11 +163,11 @@ def head_means(
                 network(**batch.inputs, **task.arguments(network))
             return len(prepared)
 
-        in_parts = SplitWhenOutOfMemory(network.device, run, add, token_count, how.warn)
+        in_parts = SplitWhenOutOfMemory(network.device, run, add, token_count, sweep.warn)
         for prepared in batches:
             in_parts(prepared)
-    own, rank = means.sums, how.processes.rank
-    others = [part for number, part in enumerate(how.processes.gather(own)) if number != rank]
+    sums, rank = means.sums, sweep.processes.rank
+    others = [part for number, part in enumerate(sweep.processes.gather(sums)) if number != rank]
     return means.means(others)
 
 
@@ -211,7 +211,7 @@ def check_effect(records: HeadRecords, *, counts: bool = False) -> list[Head]:
         SelfCheckError: if that is so for every head of a model that has some, unless records are mere counts: nothing
             was taken out.
     """
-    idle = [head for head, found in records.items() if (found == records.intact).all()]
+    idle = [head for head, record in records.items() if (record == records.intact).all()]
     if idle and len(idle) == len(records.heads) and not counts:
         raise SelfCheckError(
             "Taking heads out changed nothing for any example: the model does not go on with what was changed.",

@@ -93,7 +93,7 @@ class Examples:
 
     def part(self, chosen: Chosen) -> Examples:
         """Some of them, numbered anew."""
-        kept = [p for p, wanted in zip(self.prepared, chosen, strict=True) if wanted]
+        kept = [p for p, is_chosen in zip(self.prepared, chosen, strict=True) if is_chosen]
         return replace(self, prepared=tuple(replace(p, index=i) for i, p in enumerate(kept)))
 
     def batches(self, batch_tokens: int, rank: int = 0, count: int = 1) -> Iterator[list[PreparedExample]]:

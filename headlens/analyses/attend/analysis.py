@@ -64,7 +64,7 @@ def collect_attention(
     selection.check([h for s in feed.sites for h in s.heads])
     capture = Capture()
     session = AttentionSession(feed.model, observers=[capture])
-    found = []
+    collected = []
     with session, torch.inference_mode():
         for example in examples:
             batch = batch_of_one(feed, example)
@@ -74,8 +74,8 @@ def collect_attention(
                 if selection.takes(site.stack):
                     stacks.setdefault(site.stack, {})[site] = capture.weights[site][0]
             weights = {stack: _stacked(maps) for stack, maps in stacks.items()}
-            found.append(_maps(loaded, feed, batch, weights, level))
-    return found
+            collected.append(_maps(loaded, feed, batch, weights, level))
+    return collected
 
 
 def shown_example(corpus: Corpus, loaded: LoadedModel) -> Example | None:
@@ -100,10 +100,10 @@ def _stacked(maps: Mapping[Site, Tensor]) -> Tensor:
         return torch.stack(list(maps.values()))
     heads = [h for site in maps for h in site.heads]
     queries_keys = next(iter(maps.values())).shape[1:]
-    whole = torch.full((max(h.layer for h in heads) + 1, max(h.head for h in heads) + 1, *queries_keys), torch.nan)
-    for site, own in maps.items():
-        whole[site.layer, [h.head for h in site.heads]] = own.float().cpu()
-    return whole
+    stacked = torch.full((max(h.layer for h in heads) + 1, max(h.head for h in heads) + 1, *queries_keys), torch.nan)
+    for site, weights in maps.items():
+        stacked[site.layer, [h.head for h in site.heads]] = weights.float().cpu()
+    return stacked
 
 
 def batch_of_one(feed: CorpusReader, example: Example) -> Batch:

@@ -55,15 +55,18 @@ def layer_figures(
     Yields:
         Name of the figure, and the figure; None where all heads were cut out of the model.
     """
-    for own in maps:
-        for number in range(len(own.weights)) if layer is None else (layer,):
-            weights = own.weights[number]  # (heads, query, key)
+    for sentence in maps:
+        for number in range(len(sentence.weights)) if layer is None else (layer,):
+            weights = sentence.weights[number]  # (heads, query, key)
             # Of heads that were cut out of the model there is nothing to draw.
             heads = [h for h in (range(len(weights)) if head is None else (head,)) if not np.isnan(weights[h]).all()]
-            titles = [f"{own.stack}.{number}.{h}" for h in heads]
-            title = f"Sentence {own.model}, {own.stack} layer {number}"
-            drawn = attention_maps(weights[heads], own.queries, own.keys, titles, title) if heads else None
-            yield f"sentence{own.model}_{own.stack}_layer{number}" + ("" if head is None else f"_head{head}"), drawn
+            titles = [f"{sentence.stack}.{number}.{h}" for h in heads]
+            title = f"Sentence {sentence.model}, {sentence.stack} layer {number}"
+            drawn = attention_maps(weights[heads], sentence.queries, sentence.keys, titles, title) if heads else None
+            yield (
+                f"sentence{sentence.model}_{sentence.stack}_layer{number}" + ("" if head is None else f"_head{head}"),
+                drawn,
+            )
 
 
 def attention_maps(

@@ -38,13 +38,13 @@ class Selection:
                 f"--stack {self.stack}: the model was run on: {', '.join(stacks)}.",
                 "Choose one of these; decoder and cross need a translation (--target-text).",
             )
-        own = [h for h in heads if self.stack in (None, h.stack)]
-        for name, wanted, found in (
-            ("layer", self.layer, {h.layer for h in own}),
-            ("head", self.head, {h.head for h in own if self.layer in (None, h.layer)}),
+        selected = [h for h in heads if self.stack in (None, h.stack)]
+        for name, number, numbers in (
+            ("layer", self.layer, {h.layer for h in selected}),
+            ("head", self.head, {h.head for h in selected if self.layer in (None, h.layer)}),
         ):
-            if wanted is not None and wanted not in found:
-                raise OptionError(f"--{name} {wanted} is out of range.", f"Choose {_span(found)}; both count from 0.")
+            if number is not None and number not in numbers:
+                raise OptionError(f"--{name} {number} is out of range.", f"Choose {_span(numbers)}; both count from 0.")
 
     def takes(self, stack: Stack) -> bool:
         """Whether heads of this stack are selected; without a selected stack all are."""

@@ -58,7 +58,7 @@ def _write_figures(folder: RunFolder, maps: list[AttentionMaps], selection: Sele
         for number, m in enumerate(maps, 1)
         for stack in m.weights
     ]
-    layers = sum(len(own.weights) if selection.layer is None else 1 for own in stacks)
+    layers = sum(len(sentence.weights) if selection.layer is None else 1 for sentence in stacks)
     with reporter.progress("drawing", layers) as advance:
         for name, figure in layer_figures(stacks, selection.layer, selection.head):
             folder.figure(name, figure)

@@ -49,17 +49,17 @@ def read_maps(run: RecordedRun, model_of: Callable[[str], str]) -> list[Sentence
         return []
     try:
         weights, labels = load_file(paths[0]), json.loads(paths[1].read_text(encoding="utf-8"))
-        found = [
-            _read(model_of(name), stack, weights[f"{name}.{stack}"], own)
+        sentences = [
+            _read(model_of(name), stack, weights[f"{name}.{stack}"], texts)
             for name, stacks in labels.items()
-            for stack, own in mapping(stacks).items()
+            for stack, texts in mapping(stacks).items()
         ]
     except (OSError, ValueError, KeyError, TypeError, AttributeError, SafetensorError) as problem:
         raise InputError(
             f"{paths[0]} and {LABELS} do not hold attention on sentences: {str(problem)[:200]}.",
             "Run the command again, or leave this run out.",
         ) from problem
-    return found
+    return sentences
 
 
 def _read(model: str, stack: str, weights: npt.NDArray[np.floating], labels: Mapping[str, Any]) -> SentenceMap:

@@ -65,14 +65,14 @@ class Classification:
         """The tables as they are written: with the model's name in front."""
         return {name: table.with_model(model) for name, table in self.tables.items()}
 
-    def with_relevance(self, found: HeadRelevances) -> Classification:
+    def with_relevance(self, relevances: HeadRelevances) -> Classification:
         """The same with the relevance of heads in `heads` and a table of its own."""
         tables = {
             **self.tables,
-            "heads": add_relevance(self.tables["heads"], found.of_heads()),
-            "relevance": found.table,
+            "heads": add_relevance(self.tables["heads"], relevances.of_heads()),
+            "relevance": relevances.table,
         }
-        return replace(self, tables=tables, notes=list(dict.fromkeys([*self.notes, *found.notes])))
+        return replace(self, tables=tables, notes=list(dict.fromkeys([*self.notes, *relevances.notes])))
 
 
 def classify_heads(
@@ -82,7 +82,7 @@ def classify_heads(
     frequencies: Frequencies | None = None,
     *,
     baseline_corpus: Corpus | None = None,
-    how: CorpusPass | None = None,
+    corpus_pass: CorpusPass | None = None,
 ) -> Classification:
     """Measure every head of a model over a corpus and name the roles of the heads.
 
@@ -95,7 +95,7 @@ def classify_heads(
         options: what is measured.
         frequencies: for the rare-word roles.
         baseline_corpus: where the baseline's word offsets are chosen; by default the corpus itself.
-        how: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
+        corpus_pass: progress, what is kept for going on after an interruption, and with whom the corpus is shared.
 
     Raises:
         ModelError: if the model has no tokenizer.
@@ -127,7 +127,7 @@ def classify_heads(
         return counts
 
     with session, torch.inference_mode():
-        (how or CorpusPass()).run(feed, corpus, step, tally, options.batch_tokens)
+        (corpus_pass or CorpusPass()).run(feed, corpus, step, tally, options.batch_tokens)
     encoding, annotation = tally.encoding, tally.annotation
     _check_counts(corpus, feed, encoding, annotation, options.relations)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
@@ -167,16 +167,16 @@ def _check_counts(
         check_relations(relations, annotation.arcs, corpus.name)
 
 
-def check_relations(relations: tuple[str, ...], found: Mapping[str, int], corpus: str) -> None:
+def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpus: str) -> None:
     """Refuse relations that occur nowhere, unless they are among the defaults.
 
     Raises:
         OptionError: naming them and the relations that do occur.
     """
-    missing = [r for r in relations if not found.get(r)]
+    missing = [r for r in relations if not counts.get(r)]
     if not missing or (set(missing) < set(relations) and set(missing) <= set(DEFAULT_RELATIONS)):
         return
-    there = [r for r, n in found.items() if n]
+    there = [r for r, n in counts.items() if n]
     known = ", ".join(sorted(r for r in there if ":" not in r)) or "none"
     meant = ", ".join(dict.fromkeys(close for r in missing for close in get_close_matches(r, there, n=1)))
     raise OptionError(
@@ -189,13 +189,13 @@ def _baseline(feed: CorpusReader, corpus: Corpus, options: ClassifyOptions) -> d
     """The most frequent word offsets of another corpus, by stack; no model is run for them."""
     annotator = Annotator(options.relations, sample=False)
     counts = AnnotationCounts()
-    found: dict[Stack, Tensor] = {}
+    offsets: dict[Stack, Tensor] = {}
     for batch in feed.batches(corpus, options.batch_tokens):
         tokens = annotator.annotate(batch, counts, decoder_only=feed.decoder_only)
         sides: dict[Stack, Tokens | None] = {"encoder": tokens.encoder, "decoder": tokens.decoder}
         for stack, side in sides.items():
             if side is not None and side.arcs is not None:
-                found[stack] = count_offsets(side.arcs, len(options.relations)) + found.get(stack, 0)
+                offsets[stack] = count_offsets(side.arcs, len(options.relations)) + offsets.get(stack, 0)
     if not counts.arcs:
         raise CorpusError("the baseline corpus has no instance of the relations.", "It needs trees.", path=corpus.name)
-    return {stack: most_frequent_offsets(n.cpu().numpy()) for stack, n in found.items()}
+    return {stack: most_frequent_offsets(n.cpu().numpy()) for stack, n in offsets.items()}

@@ -42,7 +42,7 @@ def pruned_pairs(runs: Sequence[RecordedRun]) -> list[PrunedPair]:
         _pair(before, after)
         for after in known
         if after.removed
-        for before in [own for own in known if not own.removed and _fit(own, after)][:1]
+        for before in [unpruned for unpruned in known if not unpruned.removed and _fit(unpruned, after)][:1]
     ]
 
 
@@ -65,9 +65,9 @@ def roles_before_after(runs: Sequence[RecordedRun]) -> PageTable:
         | {"heads": len(rows), REMOVED: int((rows["role_after"] == REMOVED).sum())}
         | {f"then {_spelled(name)}": int((rows["role_after"] == name).sum()) for name in now}
         for pair in pairs
-        for stack, own in pair.heads.groupby("stack", sort=False)
-        for role in _held(own["role_before"])
-        for rows in [own[own["role_before"] == role]]
+        for stack, stack_heads in pair.heads.groupby("stack", sort=False)
+        for role in _held(stack_heads["role_before"])
+        for rows in [stack_heads[stack_heads["role_before"] == role]]
     ]
     about = (
         "Heads of the whole model by their strongest role, and what became of them: removed, or the role that they "
@@ -76,27 +76,27 @@ def roles_before_after(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table("Roles before and after pruning", records, about)
 
 
-def _fit(whole: _Classified, pruned: _Classified) -> bool:
+def _fit(unpruned: _Classified, pruned: _Classified) -> bool:
     """Whether the heads of one are those of the other and those that it lost, and both read the same."""
-    tokens, left = (pd.Series(float_column(own.heads, "tokens"), _names(own.heads)) for own in (whole, pruned))
+    tokens, left = (pd.Series(float_column(run.heads, "tokens"), _names(run.heads)) for run in (unpruned, pruned))
     same_heads = {*left.index} | pruned.removed == {*tokens.index}
-    return same_heads and whole.corpus == pruned.corpus and tokens[left.index].equals(left)
+    return same_heads and unpruned.corpus == pruned.corpus and tokens[left.index].equals(left)
 
 
-def _pair(whole: _Classified, pruned: _Classified) -> PrunedPair:
+def _pair(unpruned: _Classified, pruned: _Classified) -> PrunedPair:
     before, after = (
-        own.heads[KEY_COLUMNS].assign(
-            name=_names(own.heads), role=families(own.heads["role"]), confidence=float_column(own.heads, "confidence")
+        run.heads[KEY_COLUMNS].assign(
+            name=_names(run.heads), role=families(run.heads["role"]), confidence=float_column(run.heads, "confidence")
         )
-        for own in (whole, pruned)
+        for run in (unpruned, pruned)
     )
     # Heads that are silent at their depth alone have rows still.
     after = after[~after["name"].isin(pruned.removed)].drop(columns="name")
     heads = before.merge(after, "left", KEY_COLUMNS, suffixes=("_before", "_after"))
-    return PrunedPair(whole.model, pruned.model, heads.fillna({"role_after": REMOVED}))
+    return PrunedPair(unpruned.model, pruned.model, heads.fillna({"role_after": REMOVED}))
 
 
-def _sentences(whole: str, rows: pd.DataFrame) -> list[str]:
+def _sentences(unpruned: str, rows: pd.DataFrame) -> list[str]:
     left = rows[rows["role_after"] != REMOVED]
     count, gone = counted(len(rows), "head"), len(rows) - len(left)
     before, after = rows["role_before"].value_counts(), left["role_before"].value_counts()
@@ -104,7 +104,7 @@ def _sentences(whole: str, rows: pd.DataFrame) -> list[str]:
         f"{after.get(role, 0)} of {before[role]} {'without one' if role == NONE else role}"
         for role in _held(rows["role_before"])
     ]
-    went = f"{gone} of the {count} of {whole} {'was' if gone == 1 else 'were'} removed."
+    went = f"{gone} of the {count} of {unpruned} {'was' if gone == 1 else 'were'} removed."
     if left.empty:
         return [went]
     return [f"{went} Left are, by their role before: {', '.join(by_role)}.", _roles(left), _confidence(left)]

@@ -41,36 +41,40 @@ def classification_facts(run: RecordedRun) -> HeadFacts:
         series += _best_margin(run.tables["syntax"])
     if "relevance" in run.tables:
         series += relevance_series(run.tables["relevance"])
-    words = [HeadWords("Roles", _lines(heads, [_spelled(roles) for roles in heads["roles"]]))]
+    texts = [HeadWords("Roles", _lines(heads, [_spelled(roles) for roles in heads["roles"]]))]
     if "syntax" in run.tables:
-        words.append(HeadWords("Relations: accuracy, beside the best fixed offset's", _relations(run)))
+        texts.append(HeadWords("Relations: accuracy, beside the best fixed offset's", _relations(run)))
     shares = []
     if "positions" in run.tables:
         offsets = run.tables["positions"].rename(columns={"offset": "category"})
         shares.append(HeadShares("Where the most attended token stands", offsets))
-    return HeadFacts(series, words, shares, read_maps(run, str))
+    return HeadFacts(series, texts, shares, read_maps(run, str))
 
 
 def classify_findings(run: RecordedRun) -> list[str]:
     """The roles, the most positional head, the head that follows a relation best, the most relevant one."""
-    found = []
+    sentences = []
     for part in by_model_and_stack(run.tables["heads"]) if "heads" in run.tables else ():
         count = pd.Series(families(part.rows["role"])).value_counts()
-        held = ", ".join(f"{count[name]} {name}" for name in FAMILIES if name != NONE and name in count)
-        found.append(
+        counts_text = ", ".join(f"{count[name]} {name}" for name in FAMILIES if name != NONE and name in count)
+        sentences.append(
             f"{part.name}: of {counted(len(part.rows), 'head')} "
-            + (f"{held} by their strongest role; {count.get(NONE, 0)} hold none." if held else "none holds a role.")
+            + (
+                f"{counts_text} by their strongest role; {count.get(NONE, 0)} hold none."
+                if counts_text
+                else "none holds a role."
+            )
         )
         shares = float_column(part.rows, "positional_share")
         if np.isfinite(shares).any():
             best = part.rows.iloc[int(np.nanargmax(shares))]
-            found.append(
+            sentences.append(
                 f"{part.name}: the most positional head is {_name(best)}: {np.nanmax(shares):.0%} of the tokens attend "
                 f"most to {_where(best['positional_offset'])}."
             )
     for part in by_model_and_stack(run.tables["syntax"]) if "syntax" in run.tables else ():
-        found += _syntactic(part.name, part.rows)
-    return found + relevance_findings(run)
+        sentences += _syntactic(part.name, part.rows)
+    return sentences + relevance_findings(run)
 
 
 def _syntactic(name: str, rows: pd.DataFrame) -> list[str]:

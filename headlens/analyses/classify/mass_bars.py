@@ -58,8 +58,8 @@ def mass_bars(heads: pd.DataFrame) -> Figure | None:
     page = page_width(_NARROWEST * columns)
     # words above narrow panels need more lines
     row = _ROW if page == FULL_WIDTH else _ROW + 0.15 * columns
-    whole = max(page, 1.6 * columns) if page == FULL_WIDTH else page
-    figure = new_figure(whole, lines * row + _FRAME, layout="constrained")
+    width_inches = max(page, 1.6 * columns) if page == FULL_WIDTH else page
+    figure = new_figure(width_inches, lines * row + _FRAME, layout="constrained")
     title = "Attention mass" + (f", {pieces[0].name}" if len(pieces) == 1 else "")
     figure.suptitle(fold(title, page, TITLE_SIZE), fontsize=TITLE_SIZE, fontweight="bold", x=0.02, ha="left")
     grid = figure.subplots(lines, columns, sharey=True, squeeze=False)
@@ -85,24 +85,24 @@ def mass_bars(heads: pd.DataFrame) -> Figure | None:
 
 def _plan(pieces: Sequence[StackRows]) -> dict[tuple[int, int], tuple[StackRows, str]]:
     """What stands at which (line, column): a line per target and a column per part; what a part lacks stays free."""
-    wanted = [(p, name) for name in TARGETS for p in pieces if has_numbers(p.rows, name) and name not in _twins(p)]
+    panels = [(p, name) for name in TARGETS for p in pieces if has_numbers(p.rows, name) and name not in _twins(p)]
     if len(pieces) == 1:
         # a single stack has room for two columns of targets
-        return {divmod(number, 2): job for number, job in enumerate(wanted)}
-    names = list(dict.fromkeys(name for _, name in wanted))
+        return {divmod(number, 2): job for number, job in enumerate(panels)}
+    names = list(dict.fromkeys(name for _, name in panels))
     columns = [(p.model, p.stack) for p in pieces]
-    return {(names.index(name), columns.index((p.model, p.stack))): (p, name) for p, name in wanted}
+    return {(names.index(name), columns.index((p.model, p.stack))): (p, name) for p, name in panels}
 
 
 def _twins(part: StackRows) -> dict[str, str]:
     """Targets that are the same token under another name, each with the name it is drawn under."""
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for first, second in SAME:
         masses = float_column(part.rows, first)
         same = np.array_equal(masses, float_column(part.rows, second), equal_nan=True)
-        if same and second not in found and np.isfinite(masses).any():
-            found[second] = found.get(first, first)
-    return found
+        if same and second not in names and np.isfinite(masses).any():
+            names[second] = names.get(first, first)
+    return names
 
 
 def _words(part: StackRows, name: str) -> str:

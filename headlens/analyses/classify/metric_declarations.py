@@ -87,8 +87,8 @@ def registered_declarations() -> list[MetricDeclaration]:
 def declarations_of(run: RecordedRun) -> list[MetricDeclaration]:
     """Returns the declarations of the registered metrics, and of those that a run was given beside them."""
     recorded = run.record.get("metrics")
-    more = [MetricDeclaration.of_record(own) for own in recorded] if isinstance(recorded, list) else []
-    return [*registered_declarations(), *more]
+    given = [MetricDeclaration.of_record(record) for record in recorded] if isinstance(recorded, list) else []
+    return [*registered_declarations(), *given]
 
 
 def measure_records(heads: pd.DataFrame, declarations: Sequence[MetricDeclaration]) -> Iterator[dict[str, Any]]:

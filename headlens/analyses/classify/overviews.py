@@ -19,8 +19,8 @@ from headlens.runs.reading import RecordedRun
 
 def fewest(run: RecordedRun) -> int:
     """Returns the `--min-instances` of a recorded run, or the default if the run has none."""
-    found = run.argument("min_instances", FEWEST)
-    return found if isinstance(found, int) else FEWEST
+    instances = run.argument("min_instances", FEWEST)
+    return instances if isinstance(instances, int) else FEWEST
 
 
 def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
@@ -43,14 +43,14 @@ def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
 
 def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
     """The best head of every relation and direction; those of several runs and models stand below each other."""
-    found: list[tuple[tuple[str, str], dict[str, Any]]] = []
+    keyed: list[tuple[tuple[str, str], dict[str, Any]]] = []
     for run, syntax in tables_of(runs, "syntax"):
         best = best_heads(syntax)
         for row, verdict in zip(best.to_dict("records"), verdicts(best, fewest(run)), strict=True):
             key = (str(row["relation"]), str(row["direction"]))
-            found.append((key, _best_record(run_label(run, runs), {str(k): v for k, v in row.items()}, verdict)))
-    order = list(dict.fromkeys(key for key, _ in found))
-    records = [record for _, record in sorted(found, key=lambda pair: order.index(pair[0]))]
+            keyed.append((key, _best_record(run_label(run, runs), {str(k): v for k, v in row.items()}, verdict)))
+    order = list(dict.fromkeys(key for key, _ in keyed))
+    records = [record for _, record in sorted(keyed, key=lambda pair: order.index(pair[0]))]
     about = (
         "Accuracy with its 95 % Wilson interval (dot, line) against always choosing the commonest word offset (tick). "
         "The best head was picked on the instances it is scored on. Syntactic: above the baseline by the margin; n.s.: "
@@ -98,9 +98,9 @@ def _best_record(label: dict[str, Any], row: dict[str, Any], verdict: str) -> di
 
 
 def _role_record(row: dict[Any, Any]) -> dict[str, Any]:
-    found = pd.DataFrame([row])
+    frame = pd.DataFrame([row])
     head = str(Head(row["stack"], int(row["layer"]), int(row["head"])))
     names = ("confidence", "positional_share", "rare_top1", "entropy_norm")
     return {"model": row["model"], "head": head, "roles": row["roles"]} | {
-        name: float(float_column(found, name)[0]) for name in names
+        name: float(float_column(frame, name)[0]) for name in names
     }

@@ -106,14 +106,19 @@ def _measured(request: ClassifyRequest, run: Run, loaded: LoadedModel, number: s
         # First, for there are models that only relevance refuses.
         reading = ReadingOptions(request.options.batch_tokens, request.options.seed, request.options.long_sentences)
         text = f"relevance of the heads of {loaded.short_name}"
-        with run.corpus_pass(f"relevance-{number}", text, loaded, read.summary) as how:
-            relevance = head_relevance(loaded, read.corpus, request.relevance_options, reading=reading, how=how)
+        with run.corpus_pass(f"relevance-{number}", text, loaded, read.summary) as corpus_pass:
+            relevance = head_relevance(loaded, read.corpus, request.relevance_options, reading=reading, how=corpus_pass)
     text = f"classifying the heads of {loaded.short_name}"
-    with run.corpus_pass(f"classify-{number}", text, loaded, read.summary) as how:
-        found = classify_heads(
-            loaded, read.corpus, request.options, read.frequencies, baseline_corpus=read.baseline, how=how
+    with run.corpus_pass(f"classify-{number}", text, loaded, read.summary) as corpus_pass:
+        classification = classify_heads(
+            loaded,
+            read.corpus,
+            request.options,
+            read.frequencies,
+            baseline_corpus=read.baseline,
+            corpus_pass=corpus_pass,
         )
-    return found if relevance is None else found.with_relevance(relevance)
+    return classification if relevance is None else classification.with_relevance(relevance)
 
 
 def _write_maps(folder: RunFolder, shown: Mapping[str, AttentionMaps]) -> None:
@@ -154,10 +159,10 @@ def _baseline(request: ClassifyRequest) -> Corpus | None:
 def _frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict[Side, Frequency]:
     """The lists that were asked for, by side: without a corpus those from elsewhere, with one those counted in it."""
     specs: dict[Side, str] = {"source": request.frequency, "target": request.target_frequency}
-    wanted = {
+    chosen = {
         side: spec for side, spec in specs.items() if spec != "none" and (spec == "corpus") == (corpus is not None)
     }
-    return {side: make_frequency(spec, () if corpus is None else corpus, side) for side, spec in wanted.items()}
+    return {side: make_frequency(spec, () if corpus is None else corpus, side) for side, spec in chosen.items()}
 
 
 def _facts(loaded: LoadedModel, label: str, result: Classification) -> dict[str, Any]:
@@ -170,5 +175,5 @@ def _facts(loaded: LoadedModel, label: str, result: Classification) -> dict[str,
 def _stack(results: Mapping[str, Classification]) -> dict[str, pd.DataFrame]:
     """The tables of all models under each other."""
     frames = [result.frames(label) for label, result in results.items()]
-    names = list(dict.fromkeys(name for own in frames for name in own))
-    return {name: pd.concat([own[name] for own in frames if name in own], ignore_index=True) for name in names}
+    names = list(dict.fromkeys(name for tables in frames for name in tables))
+    return {name: pd.concat([tables[name] for tables in frames if name in tables], ignore_index=True) for name in names}

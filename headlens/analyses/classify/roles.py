@@ -47,13 +47,15 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
     """
     syntactic: dict[tuple[Any, ...], list[Role]] = {}
     if syntax is not None:
-        for found in syntax.rows[syntax.rows["syntactic"]].to_dict("records"):
-            role = Role(f"syntactic({found['relation']} {found['direction']})", _syntactic_margin(found, thresholds))
-            syntactic.setdefault(tuple(found[k] for k in KEY_COLUMNS), []).append(role)
+        for relation in syntax.rows[syntax.rows["syntactic"]].to_dict("records"):
+            role = Role(
+                f"syntactic({relation['relation']} {relation['direction']})", _syntactic_margin(relation, thresholds)
+            )
+            syntactic.setdefault(tuple(relation[k] for k in KEY_COLUMNS), []).append(role)
     roles = []
     for row in heads.rows.to_dict("records"):
-        own = [*_roles(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
-        roles.append([r.label for r in sorted(own, key=lambda r: -r.margin)])
+        candidates = [*_roles(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+        roles.append([r.label for r in sorted(candidates, key=lambda r: -r.margin)])
     return HeadTable(heads.rows.assign(role=[r[0] if r else "" for r in roles], roles=["; ".join(r) for r in roles]))
 
 

@@ -43,8 +43,8 @@ def syntactic_map(syntax: pd.DataFrame, relations: str | Sequence[str] | None = 
     """
     chosen = [relations] if isinstance(relations, str) else relations
     names = list(syntax["relation"].drop_duplicates()) if chosen is None else list(chosen)
-    wanted = syntax[syntax["relation"].isin(names)]
-    pieces = [p for p in by_model_and_stack(wanted) if np.isfinite(_gain(p.rows)).any()]
+    chosen_rows = syntax[syntax["relation"].isin(names)]
+    pieces = [p for p in by_model_and_stack(chosen_rows) if np.isfinite(_gain(p.rows)).any()]
     if not pieces:
         return None
     rows = _rows(pieces, names)
@@ -53,7 +53,7 @@ def syntactic_map(syntax: pd.DataFrame, relations: str | Sequence[str] | None = 
     sheet = head_grid_figure(
         [[item for item, _ in row] for row in rows], title, side=BAR_SLOT + 0.15, tallest_cell=0.15
     )
-    limit = float(np.nanmax(np.abs(_gain(wanted)))) or 1.0
+    limit = float(np.nanmax(np.abs(_gain(chosen_rows)))) or 1.0
     scale = Scale("accuracy − baseline (share of instances)", -limit, limit, DIVERGING)
     for row_axes, row in zip(sheet.axes, rows, strict=True):
         for axes, (item, marked) in zip(row_axes, row, strict=True):
@@ -134,24 +134,24 @@ def _rows(pieces: Sequence[StackRows], relations: Sequence[str]) -> list[list[tu
     abreast = 2 if 4 * heads <= 50 else 1
     blocks = [pieces[i : i + abreast] for i in range(0, len(pieces), abreast)]
     many = len({p.model for p in pieces}) > 1
-    made = [
+    rows = [
         [item for part in block for item in _pair(part, relation, part.name if many else part.stack)]
         for block in blocks
         for relation in relations
     ]
-    return [row for row in made if row]
+    return [row for row in rows if row]
 
 
 def _pair(part: StackRows, relation: str, name: str) -> list[tuple[Panel, Marks]]:
-    made = []
+    panels = []
     for direction in DIRECTIONS:
         rows = part.rows[(part.rows["relation"] == relation) & (part.rows["direction"] == direction)]
         if np.isfinite(_gain(rows)).any():
             title = f"{name}: {relation}, {direction}\n{_size(rows)}"
             marked = is_marked(rows["syntactic"]) & is_marked(rows["significant"])
             marks = scatter_grid(rows, marked, empty=False).astype(bool)
-            made.append((panel(rows, _gain(rows), title), marks))
-    return made
+            panels.append((panel(rows, _gain(rows), title), marks))
+    return panels
 
 
 def _size(rows: pd.DataFrame) -> str:

@@ -105,13 +105,13 @@ def difference_to_masked(
         removed: the heads.
         inputs: batches, see `model_inputs`.
     """
-    whole, part = _body(model), _body(small)
-    gates = HeadGates({h: 0.0 for s in find_sites(whole) for h in s.heads if h in removed})
+    masked, part = _body(model), _body(small)
+    gates = HeadGates({h: 0.0 for s in find_sites(masked) for h in s.heads if h in removed})
     differences, outputs = [0.0], [0.0]
-    with AttentionSession(whole, edits=[gates]), torch.inference_mode():
-        for own in inputs:
-            expected, found = whole(**own)[0].double(), part(**own)[0].double()
-            differences.append(float((expected - found).abs().max()))
+    with AttentionSession(masked, edits=[gates]), torch.inference_mode():
+        for batch in inputs:
+            expected, computed = masked(**batch)[0].double(), part(**batch)[0].double()
+            differences.append(float((expected - computed).abs().max()))
             outputs.append(float(expected.abs().max()))
     # numpy's, since NaN is the largest of all there.
     return Difference(float(np.max(differences)), float(np.max(outputs)), TOLERANCE[model.dtype])
@@ -135,13 +135,13 @@ def seconds_per_forward(
     spent = np.zeros((rounds + 1, len(models)))
     with torch.inference_mode():
         for number in range(rounds + 1):
-            for turn, own in enumerate(inputs):
+            for turn, batch in enumerate(inputs):
                 for offset in range(len(models)):
                     which = (turn + number + offset) % len(models)
-                    spent[number, which] += _timed(_body(models[which]), own)
+                    spent[number, which] += _timed(_body(models[which]), batch)
             advance(1)
-    found: Array = spent[1:] / len(inputs)
-    return found
+    seconds: Array = spent[1:] / len(inputs)
+    return seconds
 
 
 def _timed(model: PreTrainedModel, inputs: Inputs) -> float:

@@ -80,10 +80,10 @@ def _holds(path: Path, row: Row, condition: str) -> bool:
 
 
 def _is_removed(path: Path, number: int, row: Row) -> bool:
-    said = (row[REMOVED] or "").strip().lower()
-    if said not in (*_YES, *_NO):
-        raise OptionError(f"--from: {path}:{number}: removed is {said!r}.", "Write True or False.")
-    return said in _YES
+    answer = (row[REMOVED] or "").strip().lower()
+    if answer not in (*_YES, *_NO):
+        raise OptionError(f"--from: {path}:{number}: removed is {answer!r}.", "Write True or False.")
+    return answer in _YES
 
 
 def _head(path: Path, number: int, name: str) -> Head:

@@ -123,7 +123,7 @@ def learn_mask(
     strength: float,
     options: MaskLearningOptions | None = None,
     training: TrainingOptions | None = None,
-    how: TrainingCallbacks | None = None,
+    callbacks: TrainingCallbacks | None = None,
     scope: Scope | None = None,
 ) -> LearnedMaskResult:
     """Train a model and a mask of its attention together (Shi et al. 2021, with degrees Brahma et al. 2022).
@@ -137,17 +137,21 @@ def learn_mask(
         strength: λ, of the penalty.
         options: the mask.
         training: length, step size, rhythm.
-        how: progress, and what is kept for going on after an interruption.
+        callbacks: progress, and what is kept for going on after an interruption.
         scope: heads and positions that count; the layers are those of the options.
 
     Raises:
         OptionError: if λ is negative, or the model has no encoder or lacks the parts that are named.
     """
-    options, training, how = options or MaskLearningOptions(), training or TrainingOptions(), how or TrainingCallbacks()
+    options, training, callbacks = (
+        options or MaskLearningOptions(),
+        training or TrainingOptions(),
+        callbacks or TrainingCallbacks(),
+    )
     check_strength(strength)
     model = _frozen_copy(loaded, options)
     network = lesson.task.network(model)
-    updates = how.updates(lesson.data, training)
+    updates = callbacks.updates(lesson.data, training)
     torch.manual_seed(training.seed)
     mask = made_mask(network, options, scope, updates * training.accumulate)
     masked = MaskedModel(network, mask)
@@ -157,8 +161,8 @@ def learn_mask(
         trainer = Trainer(
             training,
             objective,
-            keeper=how.keeper,
-            progress=how.progress,
+            keeper=callbacks.keeper,
+            progress=callbacks.progress,
             scales={MASK: options.rate(updates) / training.learning_rate},
             record=mask_log_columns,
             clip_apart=True,
@@ -173,7 +177,7 @@ def unmasked(
     lesson: TrainingSet,
     options: MaskLearningOptions | None = None,
     training: TrainingOptions | None = None,
-    how: TrainingCallbacks | None = None,
+    callbacks: TrainingCallbacks | None = None,
 ) -> PreTrainedModel:
     """A copy of the model after the same training without a mask: what `learn_mask` is to be compared with.
 
@@ -182,12 +186,12 @@ def unmasked(
         lesson: what it is trained on.
         options: say which parts are frozen, not all of them.
         training: length, step size, rhythm.
-        how: progress, and what is kept for going on after an interruption.
+        callbacks: progress, and what is kept for going on after an interruption.
     """
     options, training = options or MaskLearningOptions(), training or TrainingOptions()
     model = _frozen_copy(loaded, options)
     torch.manual_seed(training.seed)
-    lesson.teach(model, training, how)
+    lesson.teach(model, training, callbacks)
     _release(model, loaded)
     return model
 
@@ -228,7 +232,7 @@ def made_mask(
 def hard(mask: LearnedAttentionMask) -> LearnedAttentionMask:
     """A mask that keeps what the other one keeps, P > 1/2, and has neither noise nor temperature."""
     law = replace(mask.law, temperature=1.0, final_temperature=None, straight_through=True)
-    found = LearnedAttentionMask(mask.sites, replace(mask.options, noise="never"), law, scope=mask.scope)
+    hard_mask = LearnedAttentionMask(mask.sites, replace(mask.options, noise="never"), law, scope=mask.scope)
     with torch.no_grad():
-        found.alpha.copy_(mask.alpha)
-    return found.eval().requires_grad_(requires_grad=False)
+        hard_mask.alpha.copy_(mask.alpha)
+    return hard_mask.eval().requires_grad_(requires_grad=False)

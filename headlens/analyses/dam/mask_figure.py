@@ -63,8 +63,8 @@ def _rows(maps: Maps, names: Sequence[str]) -> list[list[tuple[str, Maps]]]:
     ]
     rows = []
     for layer, of_layer in enumerate(maps):
-        own = list(zip(given[layer * heads : (layer + 1) * heads], of_layer, strict=True))
+        layer_panels = list(zip(given[layer * heads : (layer + 1) * heads], of_layer, strict=True))
         # Few maps in a row are large ones.
         most = min(_MOST_HEADS, max(4, -(-heads // 2))) if shared else _MOST_HEADS
-        rows += [own[first : first + most] for first in range(0, heads, most)]
+        rows += [layer_panels[first : first + most] for first in range(0, heads, most)]
     return rows

@@ -18,7 +18,7 @@ def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
     planner = Planner("train-dam", reporter, request.training.precision)
     longest = request.lesson.longest or 128
     planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=max(longest, 512))
-    learned, held = training_set_sizes(planner, request.lesson, offline=request.model_options.offline)
+    learned, held_out = training_set_sizes(planner, request.lesson, offline=request.model_options.offline)
     length = longest if request.lesson.data.task in TEXT else None
     loop, runs = TrainingSteps.of(request.training, learned, length), len(request.lambdas)
     planner.add(loop.work(f"train with a mask, {runs} penalties", each=MASKED, times=runs))
@@ -26,7 +26,7 @@ def dam_plan(request: DamRequest, reporter: Reporter) -> Plan:
     if "all" not in (request.learning.freeze or ()):
         planner.add(loop.work("train without a mask"))
         measured += 1
-    planner.add(Work(f"measure on {held.name}", tokens=held.tokens, each=measured, length=held.length))
+    planner.add(Work(f"measure on {held_out.name}", tokens=held_out.tokens, each=measured, length=held_out.length))
     return planner.plan()
 
 

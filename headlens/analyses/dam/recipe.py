@@ -67,8 +67,8 @@ def _loaded(request: DamRequest, run: Run) -> LoadedModel:
     )
     longest, halves = request.dam.longest, data.next_sentence
     text = TextOptions("mlm", vocabulary=request.vocabulary, longest=longest, next_sentence=halves)
-    made = made_new(run, request.model, corpus, text, request.training.seed, options.device)
-    return LoadedModel(request.model, made.model, made.tokenizer, None)
+    trainable = made_new(run, request.model, corpus, text, request.training.seed, options.device)
+    return LoadedModel(request.model, trainable.model, trainable.tokenizer, None)
 
 
 def _updates(request: DamRequest, run: Run, opened: OpenedTraining) -> int:
@@ -86,9 +86,9 @@ def _check_longest(request: DamRequest, opened: OpenedTraining) -> None:
 
 def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.DataFrame], run: Run) -> list[str]:
     dam, updates = request.learning, _updates(request, run, opened)
-    whole = "n x n positions of all heads" + (" and layers" if dam.mask.per_layer else "")
+    positions = "n x n positions of all heads" + (" and layers" if dam.mask.per_layer else "")
     notes = [
-        f"λ multiplies the {dam.penalty} of M over the {whole}, n = {dam.mask.longest}.",
+        f"λ multiplies the {dam.penalty} of M over the {positions}, n = {dam.mask.longest}.",
         f"Each run has {updates} updates; α learns at {dam.rate(updates):.3g}.",
         "Metrics are those of the model under masks drawn anew for every batch."
         if dam.mask.noise == "always"

@@ -87,10 +87,10 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     axes = figure.add_axes((0.2, 0.17, 0.76, 0.66))
     dress(axes, SHARE_LABEL, f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}")
     for penalty, colour in _colours(masked["penalty"]).items():
-        own = masked[masked["penalty"] == penalty]
-        x, y = 100 * float_column(own, "sparsity_texts"), float_column(own, "value")
+        penalty_rows = masked[masked["penalty"] == penalty]
+        x, y = 100 * float_column(penalty_rows, "sparsity_texts"), float_column(penalty_rows, "value")
         axes.plot(x, y, "o", color=colour, markersize=4, label=f"λ {penalty:g}")
-        draw_intervals(axes, x, own, colour)
+        draw_intervals(axes, x, penalty_rows, colour)
     trained = others["run"] == UNMASKED
     draw_level(axes, others[~trained], "before" if trained.any() else "no mask", colour=_BEFORE)
     draw_level(axes, others[trained], "no mask")
@@ -109,12 +109,12 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
     dress(classes, "", "mean P")
     dress(offsets, "offset |i - j|", "")
     for number, (penalty, colour) in enumerate(colours.items()):
-        own = positions[positions["penalty"] == penalty]
+        penalty_rows = positions[positions["penalty"] == penalty]
         shift = (number - (len(colours) - 1) / 2) * 0.8 / len(colours)
-        means = own.groupby("class")["p"].mean()
+        means = penalty_rows.groupby("class")["p"].mean()
         heights = [float(means.get(name, np.nan)) for name in CLASSES]
         classes.bar(np.arange(len(CLASSES)) + shift, heights, 0.8 / len(colours), color=colour)
-        by_offset = own[own["class"] == "offset"].groupby("offset")["p"].mean()
+        by_offset = penalty_rows[penalty_rows["class"] == "offset"].groupby("offset")["p"].mean()
         offsets.plot(
             by_offset.index.to_numpy(float),
             by_offset.to_numpy(float),

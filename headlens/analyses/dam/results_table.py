@@ -32,9 +32,9 @@ def dam_markdown(sweep: pd.DataFrame, positions: pd.DataFrame) -> str:
         positions: rows of `positions.csv`.
     """
     parts = ["# Learned masks"]
-    for (model, task), own in sweep.groupby(["model", "task"], sort=False):
+    for (model, task), group in sweep.groupby(["model", "task"], sort=False):
         parts += ["", f"## {escaped(str(task))} by {escaped(str(model))} [95 % interval over examples]", ""]
-        parts += markdown_lines(list(_runs(own)))
+        parts += markdown_lines(list(_runs(group)))
     if len(positions):
         parts += ["", "## Where attention is needed: mean P of all heads (share of the positions that stay)", ""]
         parts += markdown_lines(list(_classes(positions)))
@@ -52,12 +52,12 @@ def _runs(rows: pd.DataFrame) -> Iterator[list[str]]:
     names = ["masked, %", "of texts, %", *(name for metric in metrics for name in (metric, minus))]
     yield ["run", *names]
     yield ["---", *("---:" for _ in names)]
-    for run, own in rows.groupby("run", sort=False):
-        masked = bool(own["penalty"].notna().any())
-        shares = (float(own[name].iloc[0]) for name in ("sparsity", "sparsity_texts"))
+    for run, group in rows.groupby("run", sort=False):
+        masked = bool(group["penalty"].notna().any())
+        shares = (float(group[name].iloc[0]) for name in ("sparsity", "sparsity_texts"))
         line = [str(run), *(share_text(share) if masked else NOTHING for share in shares)]
         for metric in metrics:
-            there = own[own["metric"] == metric]
+            there = group[group["metric"] == metric]
             if there.empty:
                 line += [NOTHING, NOTHING]
                 continue
@@ -73,4 +73,4 @@ def _classes(positions: pd.DataFrame) -> Iterator[list[str]]:
     means = positions.groupby(["mask", "class"], sort=False)[["p", "kept"]].mean()
     for mask in dict.fromkeys(positions["mask"]):
         cells = (means.loc[(mask, name)] if (mask, name) in means.index else None for name in known)
-        yield [str(mask), *(NOTHING if own is None else f"{own['p']:.3f} ({own['kept']:.0%})" for own in cells)]
+        yield [str(mask), *(NOTHING if cell is None else f"{cell['p']:.3f} ({cell['kept']:.0%})" for cell in cells)]

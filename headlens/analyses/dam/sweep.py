@@ -90,11 +90,11 @@ class DamSweep:
 
         Runs with a mask are compared with the last of those without one.
         """
-        found = [self.trainings.remembered(PLAIN, self._plain, MaskOutcome)]
+        outcomes = [self.trainings.remembered(PLAIN, self._plain, MaskOutcome)]
         if trains_weights(self.loaded, self.lesson, self.options):
-            found.append(self.trainings.remembered(UNMASKED, self._unmasked, MaskOutcome))
-        baseline = Baseline(found[-1].records, found[-1].keys)
-        return found + [self._of(strength, baseline) for strength in dict.fromkeys(self.lambdas)]
+            outcomes.append(self.trainings.remembered(UNMASKED, self._unmasked, MaskOutcome))
+        baseline = Baseline(outcomes[-1].records, outcomes[-1].keys)
+        return outcomes + [self._of(strength, baseline) for strength in dict.fromkeys(self.lambdas)]
 
     def tables(self, outcomes: list[MaskOutcome], window: int) -> dict[str, pd.DataFrame]:
         """Builds the tables `sweep`, `sparsity`, `positions` and `log` from the outcomes of all training runs.
@@ -129,38 +129,42 @@ class DamSweep:
         return self.trainings.remembered(name, lambda: self._learned(name, strength, baseline), MaskOutcome)
 
     def _plain(self) -> MaskOutcome:
-        own = self.trainings.compared(self.loaded, self.lesson, self.loaded.model)
-        return MaskOutcome(PLAIN, metrics=own.metrics, notes=own.notes, **vars(own.as_baseline))
+        measured = self.trainings.compared(self.loaded, self.lesson, self.loaded.model)
+        return MaskOutcome(PLAIN, metrics=measured.metrics, notes=measured.notes, **vars(measured.as_baseline))
 
     def _unmasked(self) -> MaskOutcome:
-        with self.trainings.followed(UNMASKED, "no mask", self.lesson.data) as how:
-            model = unmasked(self.loaded, self.lesson, self.options, self.training, how)
-        own = self.trainings.compared(self.loaded, self.lesson, model)
+        with self.trainings.followed(UNMASKED, "no mask", self.lesson.data) as callbacks:
+            model = unmasked(self.loaded, self.lesson, self.options, self.training, callbacks)
+        measured = self.trainings.compared(self.loaded, self.lesson, model)
         checkpoint = self.trainings.saved(self.loaded, model, UNMASKED)
         return MaskOutcome(
-            UNMASKED, metrics=own.metrics, checkpoint=checkpoint, notes=own.notes, **vars(own.as_baseline)
+            UNMASKED,
+            metrics=measured.metrics,
+            checkpoint=checkpoint,
+            notes=measured.notes,
+            **vars(measured.as_baseline),
         )
 
     def _learned(self, name: str, strength: float, baseline: Baseline) -> MaskOutcome:
-        with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as how:
-            found = learn_mask(self.loaded, self.lesson, strength, self.options, self.training, how)
-        with found.hardened():
-            own = self.trainings.compared(self.loaded, self.lesson, found.model, baseline)
+        with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as callbacks:
+            result = learn_mask(self.loaded, self.lesson, strength, self.options, self.training, callbacks)
+        with result.hardened():
+            measured = self.trainings.compared(self.loaded, self.lesson, result.model, baseline)
         mask = f"{MASKS}/{name}/mask.safetensors"
-        learned = LearnedMask.of(name, found.mask)
+        learned = LearnedMask.of(name, result.mask)
         if self.run.writes:
             with self.run.reporter.status("saving"):
-                save_mask(self.run.path / mask, learned, found)
-        checkpoint = self.trainings.saved(self.loaded, found.model, name)
-        log: list[Any] = found.log.to_dict("records")
-        return MaskOutcome(name, strength, learned.sparsity, log, own.metrics, mask, checkpoint, own.notes)
+                save_mask(self.run.path / mask, learned, result)
+        checkpoint = self.trainings.saved(self.loaded, result.model, name)
+        log: list[Any] = result.log.to_dict("records")
+        return MaskOutcome(name, strength, learned.sparsity, log, measured.metrics, mask, checkpoint, measured.notes)
 
     def _measured(self, outcome: MaskOutcome) -> Iterator[Record]:
         for row in outcome.metrics:
-            found = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", "model", "task")}
-            found |= {k: row[k] for k in DIFFERENCE if k in row}
+            record = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", "model", "task")}
+            record |= {k: row[k] for k in DIFFERENCE if k in row}
             known = ("run", "penalty", "sparsity", "mask", "checkpoint")
-            yield found | {k: getattr(outcome, k) for k in known}
+            yield record | {k: getattr(outcome, k) for k in known}
 
 
 def forget_masks(folder: Path) -> None:
@@ -176,13 +180,13 @@ def _with_penalty(outcome: MaskOutcome, frame: pd.DataFrame) -> pd.DataFrame:
     return frame
 
 
-def save_mask(path: Path, learned: LearnedMask, found: LearnedMaskResult) -> None:
+def save_mask(path: Path, learned: LearnedMask, result: LearnedMaskResult) -> None:
     """Write a mask in its final form, and beside it the P that it came from.
 
     Raises:
         OutputError: if the folder cannot be written.
     """
-    about = {"form": found.mask.options.form, "task": found.task.name}
+    about = {"form": result.mask.options.form, "task": result.task.name}
     mask = replace(learned.file, metadata={**learned.file.metadata, **about})
     with output_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)

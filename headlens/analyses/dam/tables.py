@@ -83,7 +83,7 @@ class LearnedMask:
         All n x n positions count, the first and last row and column among them, as in the paper's table; masks that are
         shared by the layers have no layer.
         """
-        rows = [{**key, "sparsity": mask_sparsity(own)} for key, own in self._heads(self.kept)]
+        rows = [{**key, "sparsity": mask_sparsity(kept)} for key, kept in self._heads(self.kept)]
         rows.append({"layer": None, "head": None, "sparsity": self.sparsity})
         return self._frame(rows, SPARSITY_COLUMNS)
 
@@ -99,22 +99,22 @@ class LearnedMask:
         """
         groups = list(_groups(self.n, window))
         # by position and group: (n * n, groups)
-        members = torch.stack([own.flatten() for _, own in groups], dim=1).double()
+        members = torch.stack([columns.flatten() for _, columns in groups], dim=1).double()
         counts = members.sum(dim=0)
         kept = dict(self._heads(self.kept.double().flatten(2) @ members / counts, as_key=True))
         rows = []
         for key, means in self._heads(self.probabilities.double().flatten(2) @ members / counts):
-            own = zip(groups, counts.tolist(), means.tolist(), kept[tuple(key.values())].tolist(), strict=True)
-            rows += [{**key, **names, "positions": int(n), "p": p, "kept": k} for (names, _), n, p, k in own if n]
+            columns = zip(groups, counts.tolist(), means.tolist(), kept[tuple(key.values())].tolist(), strict=True)
+            rows += [{**key, **names, "positions": int(n), "p": p, "kept": k} for (names, _), n, p, k in columns if n]
         return self._frame(rows, POSITION_COLUMNS)
 
     def _heads(self, values: Tensor, *, as_key: bool = False) -> Iterator[tuple[Any, Tensor]]:
         """Layer and head, and what belongs to them, of (layers or 1, heads, ...)."""
         shared = len(values) == 1
         for layer in range(len(values)) if self.layers is None else self.layers:
-            for head, own in enumerate(values[layer]):
+            for head, matrix in enumerate(values[layer]):
                 key = {"layer": None if shared else layer, "head": head}
-                yield (tuple(key.values()) if as_key else key), own
+                yield (tuple(key.values()) if as_key else key), matrix
 
     def _frame(self, rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
         common = {"mask": self.name, "diagonal": self.diagonal, "n": self.n}

@@ -61,9 +61,9 @@ class MaskCase:
     @property
     def words(self) -> str:
         """Description for tables and messages: pattern, treatment of the diagonal, layers and seed."""
-        how = {"kept": "no mask", "dropped": "no diagonal", "random": "as many at random as the diagonal"}
+        control_words = {"kept": "no mask", "dropped": "no diagonal", "random": "as many at random as the diagonal"}
         parts = [] if self.pattern == FULL else [self.pattern]
-        parts += [how[self.diagonal]] if self.pattern == FULL or self.diagonal != "kept" else []
+        parts += [control_words[self.diagonal]] if self.pattern == FULL or self.diagonal != "kept" else []
         parts += [] if self.layers is None else [f"layers {self.layers}"]
         return ", ".join([*parts, f"seed {self.seed}"])
 
@@ -91,10 +91,10 @@ class MaskCase:
         """
         if self._made or self.whole:
             return None
-        found = PatternMask(Full()) if self.pattern == FULL else parse_mask(self.pattern)
+        source = PatternMask(Full()) if self.pattern == FULL else parse_mask(self.pattern)
         if self.diagonal == "kept":
-            return found
-        return Controlled(found) if self.diagonal == "dropped" else Controlled(found, "random", self.seed)
+            return source
+        return Controlled(source) if self.diagonal == "dropped" else Controlled(source, "random", self.seed)
 
     @property
     def has_diagonal(self) -> bool:
@@ -154,15 +154,15 @@ class MaskCase:
         if self.graph is not None:
             book = books[self.graph]
             return book.sparsity + (book.diagonal if self.diagonal == "dropped" else 0.0)
-        found = (self.sparsity(n, learned) * count for n, count in lengths.items())
-        return sum(found) / max(sum(lengths.values()), 1)
+        masked = (self.sparsity(n, learned) * count for n, count in lengths.items())
+        return sum(masked) / max(sum(lengths.values()), 1)
 
     def degrees(self) -> dict[str, float | None]:
         """Of patterns that are made of them, how many tokens are global, random, and near on each side."""
         source = None if self.pattern == FULL or self._made else parse_mask(self.pattern)
         parts = [d for p in parts_of(source.pattern) for d in _degrees(p)] if isinstance(source, PatternMask) else []
         sums = {kind: [n for k, n in parts if k == kind] for kind in ("global", "random", "neighbour")}
-        return {f"degree_{kind}": sum(found) if found else None for kind, found in sums.items()}
+        return {f"degree_{kind}": sum(degrees) if degrees else None for kind, degrees in sums.items()}
 
 
 def cases(
@@ -179,16 +179,18 @@ def cases(
         seeds: each trains everything once.
         controls: whether diagonals are dropped, and as many random positions of attention without a mask.
     """
-    whole: tuple[Diagonal, ...] = ("kept", "dropped", "random") if controls else ("kept",)
-    found = []
+    diagonals: tuple[Diagonal, ...] = ("kept", "dropped", "random") if controls else ("kept",)
+    planned = []
     for seed in dict.fromkeys(seeds):
-        found += [MaskCase(FULL, diagonal, None, seed) for diagonal in whole]
+        planned += [MaskCase(FULL, diagonal, None, seed) for diagonal in diagonals]
         for pattern in dict.fromkeys(patterns):
-            for own in dict.fromkeys(layers):
-                found += [
-                    MaskCase(pattern, diagonal, own, seed) for diagonal in whole[:2] if (pattern, diagonal) != _WHOLE
+            for layer_range in dict.fromkeys(layers):
+                planned += [
+                    MaskCase(pattern, diagonal, layer_range, seed)
+                    for diagonal in diagonals[:2]
+                    if (pattern, diagonal) != _WHOLE
                 ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(planned))
 
 
 def _degrees(pattern: Pattern) -> Iterator[tuple[str, int]]:

@@ -95,8 +95,8 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         axes = figure.add_axes((left / width, low / height, (inside - 0.65) / width, _PANEL / height))
         model, task, metric, layers = key
         dress(axes, SHARE_LABEL, f"{metric} on {task}")
-        said = [str(model)] * (len(set(shown["model"])) > 1) + [f"layers {layers}"] * (layers != "all")
-        axes.set_title(", ".join(said), fontsize=TICK_SIZE, color=INK)
+        parts = [str(model)] * (len(set(shown["model"])) > 1) + [f"layers {layers}"] * (layers != "all")
+        axes.set_title(", ".join(parts), fontsize=TICK_SIZE, color=INK)
         level = full[(full[BLOCK] == list(key)[: len(BLOCK)]).all(axis=1)]
         draw_level(axes, level, "no mask")
         _points(axes, rows[rows["pattern"].isin(grid)], forms)
@@ -128,12 +128,12 @@ class _Forms:
 
     def of(self, pattern: str) -> dict[str, Any]:
         """Colour, marker, and filled or open."""
-        own = self.degrees.loc[pattern]
-        colour = self.colours[own["degree_neighbour"]]
-        open_ = own["degree_random"] > 0
+        degrees = self.degrees.loc[pattern]
+        colour = self.colours[degrees["degree_neighbour"]]
+        open_ = degrees["degree_random"] > 0
         return {
             "color": colour,
-            "marker": self.markers[own["degree_global"]],
+            "marker": self.markers[degrees["degree_global"]],
             "markerfacecolor": "white" if open_ else colour,
         }
 
@@ -153,11 +153,11 @@ def _handle(**looks: Any) -> Line2D:
 
 def _points(axes: Axes, rows: pd.DataFrame, forms: _Forms) -> None:
     for row in rows.to_dict("records"):
-        own = pd.DataFrame([row])
-        x = 100 * float_column(own, "sparsity_texts")
+        point = pd.DataFrame([row])
+        x = 100 * float_column(point, "sparsity_texts")
         looks = forms.of(str(row["pattern"]))
-        draw_intervals(axes, x, own, looks["color"])
-        axes.plot(x, float_column(own, "value"), linestyle="none", markersize=4.5, zorder=3, **looks)
+        draw_intervals(axes, x, point, looks["color"])
+        axes.plot(x, float_column(point, "value"), linestyle="none", markersize=4.5, zorder=3, **looks)
 
 
 def _line(axes: Axes, rows: pd.DataFrame) -> None:
@@ -174,11 +174,11 @@ def _line(axes: Axes, rows: pd.DataFrame) -> None:
 
 def _named(axes: Axes, rows: pd.DataFrame, looks: dict[str, str]) -> None:
     for row in rows.to_dict("records"):
-        own = pd.DataFrame([row])
-        x = 100 * float_column(own, "sparsity_texts")
-        draw_intervals(axes, x, own, ORANGE)
+        point = pd.DataFrame([row])
+        x = 100 * float_column(point, "sparsity_texts")
+        draw_intervals(axes, x, point, ORANGE)
         marker = looks[str(row["pattern"])]
-        axes.plot(x, float_column(own, "value"), marker, color=ORANGE, markersize=5, zorder=3, linestyle="none")
+        axes.plot(x, float_column(point, "value"), marker, color=ORANGE, markersize=5, zorder=3, linestyle="none")
 
 
 def _say(axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float], colour: str) -> None:
@@ -238,17 +238,17 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
 def _shares(rows: pd.DataFrame, layers: list[int]) -> npt.NDArray[np.float64]:
     """Of the heads of every layer, by degree: (layers, degrees)."""
     chosen = rows[rows["chosen"].astype(bool)]
-    found = np.zeros((len(layers), int(rows["degree"].max()) + 1))
+    shares = np.zeros((len(layers), int(rows["degree"].max()) + 1))
     for place, layer in enumerate(layers):
-        own = chosen.loc[chosen["layer"] == layer, "degree"].to_numpy(np.int64)
-        found[place] = np.bincount(own, minlength=found.shape[1]) / max(len(own), 1)
-    return found
+        degrees = chosen.loc[chosen["layer"] == layer, "degree"].to_numpy(np.int64)
+        shares[place] = np.bincount(degrees, minlength=shares.shape[1]) / max(len(degrees), 1)
+    return shares
 
 
 def _title(key: tuple[Any, ...], rows: pd.DataFrame, degrees: pd.DataFrame) -> str:
     model, pattern, layers, diagonal = key
     chosen = float_column(rows[rows["chosen"].astype(bool)], "degree")
-    said = [f"μ {pattern.removeprefix(LEARNED)}: mean {chosen.mean():.1f}"]
-    said += [str(model)] * (len(set(degrees["model"])) > 1)
-    said += [f"layers {layers}"] * (layers != "all") + ["no diagonal"] * (not diagonal)
-    return ", ".join(said)
+    parts = [f"μ {pattern.removeprefix(LEARNED)}: mean {chosen.mean():.1f}"]
+    parts += [str(model)] * (len(set(degrees["model"])) > 1)
+    parts += [f"layers {layers}"] * (layers != "all") + ["no diagonal"] * (not diagonal)
+    return ", ".join(parts)

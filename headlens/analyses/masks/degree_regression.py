@@ -41,8 +41,8 @@ def degree_effects(masks: pd.DataFrame) -> pd.DataFrame:
     """
     names = [f"degree_{kind}" for kind in KINDS]
     rows = masks[(masks["control"] == "kept") & masks[names].notna().all(axis=1) & masks["value"].notna()]
-    groups = ((dict(zip(_BLOCK, key, strict=True)), own) for key, own in rows.groupby(_BLOCK, sort=False))
-    return pd.DataFrame([row for key, own in groups for row in _of(key, own)], columns=EFFECTS_COLUMNS)
+    groups = ((dict(zip(_BLOCK, key, strict=True)), group) for key, group in rows.groupby(_BLOCK, sort=False))
+    return pd.DataFrame([row for key, group in groups for row in _of(key, group)], columns=EFFECTS_COLUMNS)
 
 
 def effects_markdown(effects: pd.DataFrame) -> str:

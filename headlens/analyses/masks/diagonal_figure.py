@@ -56,7 +56,7 @@ def _name(row: dict[Any, Any]) -> str:
 def _groups(rows: pd.DataFrame) -> list[PointGroup]:
     groups = []
     for control, colour in _COLOURS.items():
-        own = rows[rows["control"] == control]
-        differences = own[list(DELTA)].set_axis(list(VALUES), axis=1)
-        groups.append(PointGroup(CONTROLS[control], colour, own["name"].tolist(), differences))
+        control_rows = rows[rows["control"] == control]
+        differences = control_rows[list(DELTA)].set_axis(list(VALUES), axis=1)
+        groups.append(PointGroup(CONTROLS[control], colour, control_rows["name"].tolist(), differences))
     return groups

@@ -43,8 +43,8 @@ def _panel(rows: pd.DataFrame, ranges: list[str], about: str, title: str) -> Poi
     names = short_names(others["pattern"])
     groups = []
     for number, layers in enumerate(ranges):
-        own = others[others["layers"].astype(str) == layers]
+        layer_rows = others[others["layers"].astype(str) == layers]
         label = "all layers" if layers == "all" else f"layers {layers}"
-        shown = [names[str(pattern)] for pattern in own["pattern"]]
-        groups.append(PointGroup(label, _COLOURS[number % len(_COLOURS)], shown, own))
+        shown = [names[str(pattern)] for pattern in layer_rows["pattern"]]
+        groups.append(PointGroup(label, _COLOURS[number % len(_COLOURS)], shown, layer_rows))
     return PointPanel(about, list(names.values()), groups, full, "no mask", title)

@@ -260,9 +260,9 @@ class MasksRequest:
         """
         if values.get("task") is not None:
             return build(cls, values, study=build(StudyRequest, values))
-        for name, own in declared_options(StudyRequest).items():
-            if own.option.panel != "Model" and values.get(name) not in (None, own.default, [], MISSING):
-                given = values[name] if own.option.argument else own.flag
+        for name, declared in declared_options(StudyRequest).items():
+            if declared.option.panel != "Model" and values.get(name) not in (None, declared.default, [], MISSING):
+                given = values[name] if declared.option.argument else declared.flag
                 raise OptionError(f"{given} is about models that are trained under masks.", "Give --task as well.")
         return build(cls, values, study=None)
 
@@ -282,8 +282,8 @@ class MasksRequest:
 
         grid = parse_grid(self.study.grid) if self.study is not None and self.study.grid is not None else ()
         others = self.study is not None and (self.study.graph or self.study.mask or self.study.degrees.patterns)
-        wanted = (*self.pattern, *grid) or (() if others else tuple(PAPER))
-        return {text: parse_pattern(text) for text in each_once(wanted)}
+        named = (*self.pattern, *grid) or (() if others else tuple(PAPER))
+        return {text: parse_pattern(text) for text in each_once(named)}
 
 
 def parse_grid(text: str) -> tuple[str, ...]:
@@ -308,7 +308,10 @@ def parse_grid(text: str) -> tuple[str, ...]:
     if not degrees:
         raise OptionError("--grid is empty.", _FORM)
     combined = product(*(map(str, degrees.get(kind, (0,))) for kind in KINDS))
-    return tuple("bigbird:" + ",".join(map("=".join, zip(KINDS.values(), own, strict=True))) for own in combined)
+    return tuple(
+        "bigbird:" + ",".join(map("=".join, zip(KINDS.values(), values_of_kinds, strict=True)))
+        for values_of_kinds in combined
+    )
 
 
 def each_once(texts: Sequence[str]) -> list[str]:

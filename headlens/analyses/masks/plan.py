@@ -20,10 +20,10 @@ def masks_plan(request: MasksRequest, reporter: Reporter) -> Plan:
         return planner.plan()
     planner = Planner("masks", reporter, study.training.precision)
     planner.model(study.model, study.model_options)
-    learned, held = training_set_sizes(planner, study.lesson, offline=study.model_options.offline)
+    learned, held_out = training_set_sizes(planner, study.lesson, offline=study.model_options.offline)
     loop, runs = TrainingSteps.of(study.training, learned), len(study_cases(study, request.pattern))
     planner.add(loop.work(f"train {runs} cases", each=MASKED, times=runs))
-    planner.add(Work(f"measure on {held.name}", tokens=held.tokens, each=runs, length=held.length))
+    planner.add(Work(f"measure on {held_out.name}", tokens=held_out.tokens, each=runs, length=held_out.length))
     if study.parser != "gold":
         planner.notes.append(f"The time of {study.parser} is not in the estimate: it parses each text once, before.")
     return planner.plan()

@@ -66,9 +66,9 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
         notes = _notes(tables["sparsity"])
         facts: dict[str, Any] = {}
         if request.study is not None:
-            trained, told, facts = _trained(request, request.study, run)
+            trained, more_notes, facts = _trained(request, request.study, run)
             tables |= trained
-            notes += told + run.warnings
+            notes += more_notes + run.warnings
         if run.folder is not None:
             write_masks(run.folder, tables, figures=request.figures)
             for name, pattern in zip(_files(each_once(request.pattern)), patterns.values(), strict=False):
@@ -90,15 +90,15 @@ def _trained(
     facts: dict[str, Any] = {"models": [model_record(loaded, loaded.short_name)]}
 
     def opened(seed: int) -> OpenedTraining:
-        found = open_training_set(study.lesson, run, loaded, seed, offline=offline)
+        training_set = open_training_set(study.lesson, run, loaded, seed, offline=offline)
         # The data is the same for all seeds.
-        facts.setdefault("lesson", found.lesson.facts)
-        return found
+        facts.setdefault("lesson", training_set.lesson.facts)
+        return training_set
 
     chosen = study_cases(study, tuple(text.strip() for text in request.pattern))
     parser = make_parser(study.parser, keep_words=False)
-    own = MaskStudy(run, opened, study.options, request.length, study.lesson.longest, parser, study.degrees)
-    tables, notes = own.tables(chosen)
+    mask_study = MaskStudy(run, opened, study.options, request.length, study.lesson.longest, parser, study.degrees)
+    tables, notes = mask_study.tables(chosen)
     effects = degree_effects(tables["masks"])
     tables |= {"effects": effects} if len(effects) else {}
     updates = f"{counted(len(chosen), 'training')}, each measured under the mask that it was trained under."

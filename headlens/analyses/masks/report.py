@@ -141,8 +141,8 @@ def _paint(axes: Axes, allowed: Allowed, labels: tuple[bool, bool]) -> None:
     colours = np.where(allowed[..., None], 255, np.array(_rgb(_MASKED))).astype(np.uint8)
     axes.imshow(colours, interpolation="nearest", extent=edge, aspect="auto")
     ticks = [0, n // 2, n - 1] if n > 2 else list(range(n))
-    for wanted, set_ticks in zip(labels, (axes.set_xticks, axes.set_yticks), strict=True):
-        shown = ticks if wanted else []
+    for named, set_ticks in zip(labels, (axes.set_xticks, axes.set_yticks), strict=True):
+        shown = ticks if named else []
         set_ticks(shown, list(map(str, shown)), fontsize=TICK_SIZE, color=INK)
 
 
@@ -187,8 +187,8 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
         "`sparsity_texts` that of the texts, each as long as it is."
         + (" `delta` is what is achieved less what the same seeds achieve without a mask." if more else "")
     )
-    found = [page_table("Models trained under masks", records, about)] if records else []
-    return [*_over_tasks(runs), *found, *_effects(runs)]
+    pages = [page_table("Models trained under masks", records, about)] if records else []
+    return [*_over_tasks(runs), *pages, *_effects(runs)]
 
 
 def _effects(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -244,24 +244,26 @@ def _findings(run: RecordedRun) -> list[str]:
     """Of every task: no mask, and the best and the worst mask of the layers it holds in."""
     if "masks" not in run.tables:
         return []
-    found = []
+    sentences = []
     table = means(run.tables["masks"])
     for (model, task, metric), rows in table[table["control"] == "kept"].groupby(BLOCK, sort=False):
-        whole, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL].dropna(subset=["value"])
-        if len(whole):
-            found.append(f"{model}: {metric} of {task} without a mask {_told(whole.iloc[0])}.")
-        for layers, own in others.groupby("layers", sort=False):
+        unmasked, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL].dropna(subset=["value"])
+        if len(unmasked):
+            sentences.append(f"{model}: {metric} of {task} without a mask {_told(unmasked.iloc[0])}.")
+        for layers, layer_rows in others.groupby("layers", sort=False):
             down = metric in LOWER_IS_BETTER
-            order = own.sort_values("value", ascending=down, kind="stable")
+            order = layer_rows.sort_values("value", ascending=down, kind="stable")
             where = "all layers" if layers == "all" else f"layers {layers}"
             ends = [order.iloc[0]] if len(order) == 1 else [order.iloc[0], order.iloc[-1]]
             names = ("best", "worst") if len(ends) == 2 else ("",)
-            told = [
+            texts = [
                 f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of the texts masked) {_told(row)}".strip()
                 for name, row in zip(names, ends, strict=True)
             ]
-            found.append(f"{model}: {task} under {counted(len(own), 'mask')} of {where}: {'; '.join(told)}.")
-    return found
+            sentences.append(
+                f"{model}: {task} under {counted(len(layer_rows), 'mask')} of {where}: {'; '.join(texts)}."
+            )
+    return sentences
 
 
 def _told(row: pd.Series[Any]) -> str:

@@ -59,7 +59,7 @@ def fine_tuned(
     lesson: TrainingSet,
     case: MaskCase,
     training: TrainingOptions,
-    how: TrainingCallbacks | None = None,
+    callbacks: TrainingCallbacks | None = None,
     books: Books | None = None,
 ) -> PreTrainedModel:
     """A copy of a model that was trained under a mask; it does not hold it.
@@ -69,7 +69,7 @@ def fine_tuned(
         lesson: what it is trained on.
         case: the mask, and the seed.
         training: length, step size, rhythm; the seed is that of the case.
-        how: progress, and what is kept for going on after an interruption.
+        callbacks: progress, and what is kept for going on after an interruption.
         books: graphs of the texts, by words, for masks that are graphs.
 
     Raises:
@@ -78,7 +78,7 @@ def fine_tuned(
     model = copy.deepcopy(loaded.model)
     torch.manual_seed(case.seed)
     with under(model, case, books or {}):
-        lesson.teach(model, replace(training, seed=case.seed), how)
+        lesson.teach(model, replace(training, seed=case.seed), callbacks)
     return model
 
 
@@ -133,7 +133,7 @@ class MaskStudy:
         """Settings shared by all training runs of the study: the run, its training options and the longest input."""
         return Trainings(self.run, self.training, self.longest)
 
-    def tables(self, wanted: list[MaskCase]) -> tuple[dict[str, pd.DataFrame], list[str]]:
+    def tables(self, planned: list[MaskCase]) -> tuple[dict[str, pd.DataFrame], list[str]]:
         """`masks`, where degrees are learned also `degrees`, and what to know about them.
 
         Raises:
@@ -144,42 +144,42 @@ class MaskStudy:
         baseline: Baseline | None = None
         degrees: list[Record] = []
         notes: list[str] = []
-        told: list[tuple[str, list[str]]] = []
-        for case in wanted:
+        notes_of_cases: list[tuple[str, list[str]]] = []
+        for case in planned:
             if opened is None or texts is None or case.seed != seed:
                 opened, seed, baseline = self.opened(case.seed), case.seed, None
                 # The texts are the same for all seeds.
-                texts = texts or study_texts(self.run, opened, {c.graph for c in wanted if c.graph}, self.parser)
-                self._check(opened, wanted, texts)
+                texts = texts or study_texts(self.run, opened, {c.graph for c in planned if c.graph}, self.parser)
+                self._check(opened, planned, texts)
                 notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
             outcome = self._of(opened, case, texts, baseline)
             if case.whole:
                 baseline = Baseline(outcome.records, outcome.keys)
-            told.append((case.words, outcome.notes))
+            notes_of_cases.append((case.words, outcome.notes))
             chance = _chance(opened.lesson.task, baseline)
             rows += [row | {"chance": chance.get(row["metric"])} for row in self._rows(case, outcome, texts)]
             about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
             degrees += [about | row for row in outcome.degrees]
             notes += _settling(case, outcome)
-        notes += told_of_trainings(told)
+        notes += told_of_trainings(notes_of_cases)
         if texts is not None and texts.books:
             notes.append(
                 f"Graphs differ from text to text: what any mask hides is the mean over {counted(texts.count, 'text')} "
                 f"of {texts.mean_length:.1f} tokens on average."
             )
-        if any(case.layers is not None for case in wanted):
+        if any(case.layers is not None for case in planned):
             notes.append("What is masked is a share of the positions in the layers that a mask holds in.")
-        if len({case.seed for case in wanted}) == 2:
+        if len({case.seed for case in planned}) == 2:
             notes.append("Intervals over two seeds say little; three seeds or more tell how far they differ.")
-        found = {"masks": pd.DataFrame(rows, columns=MASKS_COLUMNS)}
-        if any(case.strength is not None for case in wanted):
-            found["degrees"] = degrees_table(degrees)
+        tables = {"masks": pd.DataFrame(rows, columns=MASKS_COLUMNS)}
+        if any(case.strength is not None for case in planned):
+            tables["degrees"] = degrees_table(degrees)
             notes.append(_DEGREES.format(n=round(texts.mean_length) if texts else self.n))
-        return found, list(dict.fromkeys(notes))
+        return tables, list(dict.fromkeys(notes))
 
-    def _check(self, opened: OpenedTraining, wanted: list[MaskCase], texts: StudyTexts) -> None:
+    def _check(self, opened: OpenedTraining, planned: list[MaskCase], texts: StudyTexts) -> None:
         """What is wrong with a mask is told before anything is trained."""
-        for case in wanted:
+        for case in planned:
             source = case.source(texts.books)
             if isinstance(source, AttentionMask) and source.length < self.n:
                 raise OptionError(
@@ -200,12 +200,12 @@ class MaskStudy:
     def _trained(
         self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None
     ) -> CaseOutcome:
-        with self.trainings.followed(case.name, case.words, opened.lesson.data) as how:
-            model = fine_tuned(opened.loaded, opened.lesson, case, self.training, how, texts.books)
+        with self.trainings.followed(case.name, case.words, opened.lesson.data) as callbacks:
+            model = fine_tuned(opened.loaded, opened.lesson, case, self.training, callbacks, texts.books)
         with under(model, case, texts.books):
-            own = self.trainings.compared(opened.loaded, opened.lesson, model, baseline)
-        compared_with = vars(own.as_baseline) if case.whole else {}
-        return CaseOutcome(case.name, own.metrics, own.notes, **compared_with)
+            measured = self.trainings.compared(opened.loaded, opened.lesson, model, baseline)
+        compared_with = vars(measured.as_baseline) if case.whole else {}
+        return CaseOutcome(case.name, measured.metrics, measured.notes, **compared_with)
 
     def _learned(
         self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None
@@ -213,15 +213,15 @@ class MaskStudy:
         """Model and degrees learned together, and measured under the mask that is left."""
         assert case.strength is not None
         training = replace(self.training, seed=case.seed)
-        with self.trainings.followed(case.name, case.words, opened.lesson.data) as how:
+        with self.trainings.followed(case.name, case.words, opened.lesson.data) as callbacks:
             dam, scope = self._dam(case, texts)
-            found = learn_mask(opened.loaded, opened.lesson, case.strength, dam, training, how, scope)
-        with found.hardened():
-            own = self.trainings.compared(opened.loaded, opened.lesson, found.model, baseline)
+            learned = learn_mask(opened.loaded, opened.lesson, case.strength, dam, training, callbacks, scope)
+        with learned.hardened():
+            measured = self.trainings.compared(opened.loaded, opened.lesson, learned.model, baseline)
         place = f"{MASKS}/{case.name}/{FILE}"
         if self.run.writes:
-            save_mask(self.run.path / place, LearnedMask.of(case.name, found.mask), found)
-        return CaseOutcome(case.name, own.metrics, own.notes, place, degree_rows(found.mask))
+            save_mask(self.run.path / place, LearnedMask.of(case.name, learned.mask), learned)
+        return CaseOutcome(case.name, measured.metrics, measured.notes, place, degree_rows(learned.mask))
 
     def _dam(self, case: MaskCase, texts: StudyTexts) -> tuple[MaskLearningOptions, Scope]:
         longest = max(self.n, texts.longest)

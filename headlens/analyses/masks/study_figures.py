@@ -55,14 +55,14 @@ def means(masks: pd.DataFrame) -> pd.DataFrame:
         the examples for one seed, of Student's t over the seeds for several; of differences they are paired.
     """
     keys = [*BLOCK, "pattern", "layers", "control"]
-    whole = {key: by_seed(own) for key, own in without_mask(masks).groupby(BLOCK, sort=False)}
+    unmasked = {key: by_seed(group) for key, group in without_mask(masks).groupby(BLOCK, sort=False)}
     rows = [
         dict(zip(keys, key, strict=True))
-        | {name: float(own[name].mean()) for name in SHARES}
-        | _mean(own)
-        | {CHANCE: float(own[CHANCE].mean()) if CHANCE in own else math.nan}
-        | (_of_examples(own) if len(own) == 1 else delta(by_seed(own), whole.get(key[: len(BLOCK)])))
-        for key, own in masks.groupby(keys, sort=False)
+        | {name: float(group[name].mean()) for name in SHARES}
+        | _mean(group)
+        | {CHANCE: float(group[CHANCE].mean()) if CHANCE in group else math.nan}
+        | (_of_examples(group) if len(group) == 1 else delta(by_seed(group), unmasked.get(key[: len(BLOCK)])))
+        for key, group in masks.groupby(keys, sort=False)
     ]
     table = pd.DataFrame(rows, columns=[*keys, *SHARES, *VALUES, "seeds", *DELTA, CHANCE])
     table.loc[without_mask(table).index, list(DELTA)] = np.nan
@@ -85,27 +85,27 @@ def by_seed(rows: pd.DataFrame) -> pd.Series:
     return rows.set_index("seed")["value"]
 
 
-def delta(values: pd.Series, whole: pd.Series | None) -> dict[str, float]:
+def delta(values: pd.Series, unmasked: pd.Series | None) -> dict[str, float]:
     """What is achieved under a mask less what is without one, in pairs of one seed.
 
     Seeds draw what is not pretrained and the order of the examples, so the two of a pair begin alike.
 
     Args:
         values: by seed.
-        whole: those without a mask, by seed.
+        unmasked: those without a mask, by seed.
 
     Returns:
         `DELTA`: the mean, and its 95 % interval by Student's t; NaN for fewer than two pairs.
     """
-    pairs = pd.Series(dtype=np.float64) if whole is None else (values - whole).dropna()
+    pairs = pd.Series(dtype=np.float64) if unmasked is None else (values - unmasked).dropna()
     return dict(zip(DELTA, mean_interval(pairs) if len(pairs) > 1 else [math.nan] * 3, strict=True))
 
 
 def _mean(rows: pd.DataFrame) -> dict[str, Any]:
-    found = float_column(rows, "value")
-    if len(found) == 1:
+    values = float_column(rows, "value")
+    if len(values) == 1:
         return {name: float(float_column(rows, name)[0]) for name in VALUES} | {"seeds": 1}
-    return dict(zip(VALUES, mean_interval(found), strict=True)) | {"seeds": len(found)}
+    return dict(zip(VALUES, mean_interval(values), strict=True)) | {"seeds": len(values)}
 
 
 def has_delta(table: pd.DataFrame) -> bool:
@@ -128,22 +128,26 @@ def study_markdown(masks: pd.DataFrame) -> str:
 def _block(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
     seeds = int(rows["seeds"].max())
-    how = "means of seeds" if seeds > 1 else "examples"
-    title = f"\n## {escaped(str(first['metric']))} of {escaped(str(first['model']))} [95 % interval over {how}]"
+    interval_of = "means of seeds" if seeds > 1 else "examples"
+    title = f"\n## {escaped(str(first['metric']))} of {escaped(str(first['model']))} [95 % interval over {interval_of}]"
     full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
     controls = [c for c in CONTROLS if c in set(full["control"])]
     # What a control is compared with stands first.
     compared = [c for c in controls if has_delta(full[full["control"] == c])]
     names = [name for c in controls for name in (CONTROLS[c], *(["less all"] if c in compared else []))]
     lines = [["task", *names], ["---", *("---:" for _ in names)]]
-    for task, own in full.groupby("task", sort=False):
-        cells = [_cell(own[own["control"] == c], v) for c in controls for v in (VALUES, DELTA)[: 1 + (c in compared)]]
+    for task, task_rows in full.groupby("task", sort=False):
+        cells = [
+            _cell(task_rows[task_rows["control"] == c], v)
+            for c in controls
+            for v in (VALUES, DELTA)[: 1 + (c in compared)]
+        ]
         lines.append([escaped(str(task)), *cells])
     parts = [title, "", *markdown_lines(lines)]
     if len(others):
         parts += ["", *markdown_lines(list(_pattern_lines(others)))]
-    if told := chance_text(full):
-        parts += ["", told]
+    if chance := chance_text(full):
+        parts += ["", chance]
     return "\n".join(parts)
 
 
@@ -157,8 +161,8 @@ def chance_text(rows: pd.DataFrame) -> str:
         return ""
     known = rows.dropna(subset=[CHANCE])
     each = [
-        f"{own[CHANCE].mean():.3f} ({own['metric'].iloc[0]} of {escaped(str(own['task'].iloc[0]))})"
-        for _, own in known.groupby(["task", "metric"], sort=False)
+        f"{group[CHANCE].mean():.3f} ({group['metric'].iloc[0]} of {escaped(str(group['task'].iloc[0]))})"
+        for _, group in known.groupby(["task", "metric"], sort=False)
     ]
     return f"Guessing without reading has {', '.join(each)}." if each else ""
 
@@ -169,15 +173,15 @@ def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
     yield ["task", "pattern", "layers", "masked, %", "of texts, %", *with_it, "of texts, %", *without]
     yield ["---", "---", "---", *["---:"] * (3 + len(with_it) + len(without))]
     names = short_names(rows["pattern"])
-    for (task, pattern, layers), own in rows.groupby(["task", "pattern", "layers"], sort=False):
+    for (task, pattern, layers), group in rows.groupby(["task", "pattern", "layers"], sort=False):
         line = [
             escaped(str(task)),
             escaped(names[str(pattern)]),
             str(layers),
-            share_text(float(own["sparsity"].iloc[0])),
+            share_text(float(group["sparsity"].iloc[0])),
         ]
         for way, more in zip(WAYS, less, strict=True):
-            there = own[own["control"] == way]
+            there = group[group["control"] == way]
             line += [share_text(float(there["sparsity_texts"].iloc[0])) if len(there) else NOTHING, _cell(there)]
             line += [_cell(there, DELTA) for _ in more]
         yield line

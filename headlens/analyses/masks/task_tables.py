@@ -56,23 +56,23 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
     if table.empty or table["task"].nunique() < 2:
         return pd.DataFrame()
     tasks = list(dict.fromkeys(table["task"]))
-    tasks_by_model = {model: list(dict.fromkeys(own["task"])) for model, own in table.groupby("model", sort=False)}
-    whole = {model: _averages(own, tasks_by_model[model]) for model, own in without_mask(table).groupby("model")}
+    tasks_by_model = {model: list(dict.fromkeys(group["task"])) for model, group in table.groupby("model", sort=False)}
+    unmasked = {model: _averages(group, tasks_by_model[model]) for model, group in without_mask(table).groupby("model")}
     rows = []
-    for key, own in table.groupby(_ROW, sort=False):
-        model = str(own["model"].iloc[0])
-        wanted = tasks_by_model[model]
-        by_task = {task: float(rows_["value"].mean()) for task, rows_ in own.groupby("task", sort=False)}
+    for key, group in table.groupby(_ROW, sort=False):
+        model = str(group["model"].iloc[0])
+        model_tasks = tasks_by_model[model]
+        by_task = {task: float(rows_["value"].mean()) for task, rows_ in group.groupby("task", sort=False)}
         rows.append(
             dict(zip(_ROW, key, strict=True))
-            | {name: float(own.groupby("task")[name].mean().mean()) for name in SHARES}
+            | {name: float(group.groupby("task")[name].mean().mean()) for name in SHARES}
             | {task: by_task.get(task, np.nan) for task in tasks}
-            | _average(own, wanted)
-            | _delta(own, wanted, whole.get(model))
+            | _average(group, model_tasks)
+            | _delta(group, model_tasks, unmasked.get(model))
         )
-    found = pd.DataFrame(rows)
-    found.loc[without_mask(found).index, list(DELTA)] = np.nan
-    return found
+    averages = pd.DataFrame(rows)
+    averages.loc[without_mask(averages).index, list(DELTA)] = np.nan
+    return averages
 
 
 def _main_metrics(runs: Sequence[RecordedRun]) -> pd.DataFrame:
@@ -112,9 +112,9 @@ def left_out(runs: Sequence[RecordedRun]) -> list[str]:
     first = table.groupby(_TRAINING, sort=False)[["value", _RUN]].transform("first")
     other = table.assign(before=first[_RUN])[(first["value"] - table["value"]).abs() > 1e-9]
     return [
-        f"{counted(len(own), 'training')} of {run} left out over all runs: {before} has the same model, task, mask and "
-        "seed with another result."
-        for (run, before), own in other.groupby([_RUN, "before"], sort=False)
+        f"{counted(len(group), 'training')} of {run} left out over all runs: {before} has the same model, task, mask "
+        "and seed with another result."
+        for (run, before), group in other.groupby([_RUN, "before"], sort=False)
     ]
 
 
@@ -143,11 +143,11 @@ def diagonal_of_runs(runs: Sequence[RecordedRun]) -> Figure | None:
 
 def metrics_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
     """The metric that counts in `over_tasks`, by task."""
-    found: dict[str, str] = {}
+    metrics: dict[str, str] = {}
     for run in runs:
         for row in run.tables["masks"].to_dict("records") if "masks" in run.tables else ():
-            found.setdefault(str(row["task"]), str(row["metric"]))
-    return found
+            metrics.setdefault(str(row["task"]), str(row["metric"]))
+    return metrics
 
 
 def _averages(rows: pd.DataFrame, tasks: Sequence[str]) -> pd.Series:
@@ -158,20 +158,20 @@ def _averages(rows: pd.DataFrame, tasks: Sequence[str]) -> pd.Series:
 
 def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
     names = ("average", "ci_low", "ci_high", "seeds")
-    found = _averages(rows, tasks)
-    if found.empty:
+    averages = _averages(rows, tasks)
+    if averages.empty:
         return dict(zip(names, (np.nan, np.nan, np.nan, 0), strict=True))
-    mean, *ends = mean_interval(found)
-    if len(found) > 1:
-        return dict(zip(names, (mean, *ends, len(found)), strict=True))
-    return dict(zip(names, (*_independent(rows[rows["seed"] == found.index[0]], VALUES), 1), strict=True))
+    mean, *ends = mean_interval(averages)
+    if len(averages) > 1:
+        return dict(zip(names, (mean, *ends, len(averages)), strict=True))
+    return dict(zip(names, (*_independent(rows[rows["seed"] == averages.index[0]], VALUES), 1), strict=True))
 
 
-def _delta(rows: pd.DataFrame, tasks: Sequence[str], whole: pd.Series | None) -> dict[str, float]:
-    found = _averages(rows, tasks)
-    if len(found) == 1 and set(DELTA) <= set(rows):
-        return dict(zip(DELTA, _independent(rows[rows["seed"] == found.index[0]], DELTA), strict=True))
-    return delta(found, whole)
+def _delta(rows: pd.DataFrame, tasks: Sequence[str], unmasked: pd.Series | None) -> dict[str, float]:
+    averages = _averages(rows, tasks)
+    if len(averages) == 1 and set(DELTA) <= set(rows):
+        return dict(zip(DELTA, _independent(rows[rows["seed"] == averages.index[0]], DELTA), strict=True))
+    return delta(averages, unmasked)
 
 
 def _independent(rows: pd.DataFrame, names: Sequence[str]) -> tuple[float, float, float]:
@@ -213,19 +213,19 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str], after: Seque
     table = table.replace({"pattern": short_names(table["pattern"])})
     parts = ["# Models trained under attention masks, over tasks"]
     for model, rows in table.groupby("model", sort=False):
-        own = [task for task in tasks if rows[task].notna().any()]
+        measured = [task for task in tasks if rows[task].notna().any()]
         more = [_LESS] if has_delta(rows) else []
-        lines = [["attention", "masked, %", "of texts, %", *map(escaped, own), "average [95 % interval]", *more]]
+        lines = [["attention", "masked, %", "of texts, %", *map(escaped, measured), "average [95 % interval]", *more]]
         lines.append(["---", *("---:" for _ in lines[0][1:])])
         for row in rows.to_dict("records"):
-            values = ["–" if np.isnan(row[task]) else f"{row[task]:.3f}" for task in own]
+            values = ["–" if np.isnan(row[task]) else f"{row[task]:.3f}" for task in measured]
             average = value_text(row["average"], row["ci_low"], row["ci_high"])
             words = attention_text({str(k): v for k, v in row.items()})
             less = [value_text(*(row[name] for name in DELTA))] if more else []
             lines.append([escaped(words), *(share_text(row[name]) for name in SHARES), *values, average, *less])
         parts += [f"\n## {escaped(str(model))}", "", *markdown_lines(lines)]
-    told = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
-    parts.append(f"\nThe average is that of {told}.")
+    metric_words = ", ".join(f"{escaped(metrics[task])} of {escaped(task)}" for task in tasks)
+    parts.append(f"\nThe average is that of {metric_words}.")
     if has_delta(table):
         pairs = "by seed" if (table["seeds"] > 1).any() else "over the examples of each task"
         parts[-1] += f" `{_LESS}` is paired {pairs}."

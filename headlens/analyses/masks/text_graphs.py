@@ -57,7 +57,7 @@ class StudyTexts:
     @property
     def mean_length(self) -> float:
         """Mean length of the texts in tokens."""
-        return sum(n * own for n, own in self.lengths.items()) / self.count
+        return sum(n * count for n, count in self.lengths.items()) / self.count
 
 
 def study_texts(run: Run, opened: OpenedTraining, graphs: Iterable[str], parser: Parser | None = None) -> StudyTexts:
@@ -72,15 +72,15 @@ def study_texts(run: Run, opened: OpenedTraining, graphs: Iterable[str], parser:
     Raises:
         OptionError: if graphs cannot be made of what the task shows.
     """
-    wanted = {name: parse_graph(name) for name in sorted(graphs)}
+    options = {name: parse_graph(name) for name in sorted(graphs)}
     # Each text once, as in the books.
     lengths = opened.lesson.text_lengths()
-    if not wanted:
+    if not options:
         return StudyTexts(lengths, {})
     prepared = list(opened.lesson.prepared())
     if not prepared:
         raise OptionError("Graphs need a task with labelled examples.", "Choose one such as sst2, rte or snli.")
-    return StudyTexts(lengths, _kept_books(run, opened.loaded, prepared, wanted, parser))
+    return StudyTexts(lengths, _kept_books(run, opened.loaded, prepared, options, parser))
 
 
 def _kept_books(
@@ -138,16 +138,20 @@ def make_books(
         OptionError: if a syntax graph is asked for without a parser, or spaCy's vectors without spaCy, or the rows of a
             task do not tell their texts, as where tokens are masked.
     """
-    wanted = {options.vectors for options in graphs.values() if options.kind == "lexical"}
-    embeddings = _embeddings(loaded) if "model" in wanted else None
-    static = _static(parser) if "spacy" in wanted else None
+    vectors = {options.vectors for options in graphs.values() if options.kind == "lexical"}
+    embeddings = _embeddings(loaded) if "model" in vectors else None
+    static = _static(parser) if "spacy" in vectors else None
     if parser is None and any(options.kind == "syntax" for options in graphs.values()):
         raise OptionError("A syntax graph needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
     books = {name: GraphCache(name, vars(options)) for name, options in graphs.items()}
     encoder = SentenceEncoder(tokenizer_of(loaded), pairing="joined")
     examples = iter(prepared)
     while group := list(islice(examples, _BATCH)):
-        rows = [(row.ids, texts) for own in group for row, texts in zip(own.rows, _texts_of_rows(own), strict=True)]
+        rows = [
+            (row.ids, texts)
+            for example in group
+            for row, texts in zip(example.rows, _texts_of_rows(example), strict=True)
+        ]
         for (ids, texts), sentences in zip(rows, _sentences([texts for _, texts in rows], parser), strict=True):
             if trees is not None:
                 trees |= {sentence.text.strip(): sentence for sentence in sentences}
@@ -157,16 +161,16 @@ def make_books(
                 words = GraphWords.of(sequence, "\x1e".join(texts), second, embeddings)
                 by_form = words if static is None else replace(words, vectors=static(sequence))
                 for name, options in graphs.items():
-                    own = by_form if options.vectors == "spacy" else words
-                    books[name].add(sequence, word_graph(own, options))
+                    example = by_form if options.vectors == "spacy" else words
+                    books[name].add(sequence, word_graph(example, options))
         advance(len(group))
     return books
 
 
 def _embeddings(loaded: LoadedModel) -> Floats:
     layer: Any = loaded.model.get_input_embeddings()
-    found: Floats = layer.weight.detach().float().cpu().numpy().astype(np.float64)
-    return found
+    embeddings: Floats = layer.weight.detach().float().cpu().numpy().astype(np.float64)
+    return embeddings
 
 
 def _static(parser: Parser | None) -> Callable[[EncodedSequence], Floats]:
@@ -196,8 +200,8 @@ def _texts_of_rows(prepared: PreparedExample) -> list[Row]:
 def _sentences(rows: list[Row], parser: Parser | None) -> Iterator[tuple[Sentence, ...]]:
     """The texts of every row with their words, and trees where there is a parser."""
     plain = (Sentence(text, tuple(split_words(text)), text[:40]) for text in chain.from_iterable(rows))
-    found = iter(plain if parser is None else parser.parse(plain))
-    return (tuple(islice(found, len(texts))) for texts in rows)
+    parsed = iter(plain if parser is None else parser.parse(plain))
+    return (tuple(islice(parsed, len(texts))) for texts in rows)
 
 
 def _encoded(encoder: SentenceEncoder, sentences: tuple[Sentence, ...], ids: tuple[int, ...]) -> EncodedSequence:

@@ -83,10 +83,10 @@ def corpus_size(
     if spec.startswith(HUB):
         return _of_hub(spec.removeprefix(HUB), options.split, options.limit)
     with (reporter or SilentReporter()).progress(f"reading {corpus.name}", None) as advance:
-        found = summarise(corpus, advance)
-    words = found.words / found.sentences / (2 if _paired(corpus) else 1)
+        summary = summarise(corpus, advance)
+    words = summary.words / summary.sentences / (2 if _paired(corpus) else 1)
     sample = ((example.source.text, len(example.source.words)) for example in corpus)
-    return DataSize(corpus.name, found.sentences, words, _pieces(model, sample), "counted")
+    return DataSize(corpus.name, summary.sentences, words, _pieces(model, sample), "counted")
 
 
 def task_size(data: TaskData, model: PlannedModel | None = None, *, offline: bool = False) -> DataSize:

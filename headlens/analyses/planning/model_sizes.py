@@ -124,5 +124,5 @@ def _random(config: PreTrainedConfig, options: ModelOptions) -> PreTrainedModel:
         model: PreTrainedModel = kind.from_config(config)
     dtype = torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype)
     placed: Any = model.eval().to(dtype=dtype)
-    found: PreTrainedModel = placed.to(choose_device(options.device))
-    return found
+    placed_model: PreTrainedModel = placed.to(choose_device(options.device))
+    return placed_model

@@ -96,14 +96,14 @@ class Plan:
     @property
     def total(self) -> float | None:
         """Seconds in all; None where the size of some data is not known."""
-        found = [s for s in self.seconds if s is not None]
-        return START + sum(found) if len(found) == len(self.work) else None
+        known = [s for s in self.seconds if s is not None]
+        return START + sum(known) if len(known) == len(self.work) else None
 
     @property
     def bytes(self) -> float:
         """Memory: of the device where that has its own, else of the process."""
-        found = [w.bytes(self.models[w.model], s) for w, s in zip(self.work, self.speeds, strict=True) if self.models]
-        return max(found, default=0.0) + (PROCESS if self.device.startswith("cpu") else 0.0)
+        sizes = [w.bytes(self.models[w.model], s) for w, s in zip(self.work, self.speeds, strict=True) if self.models]
+        return max(sizes, default=0.0) + (PROCESS if self.device.startswith("cpu") else 0.0)
 
     def summary(self) -> dict[str, Any]:
         """Returns the plan as JSON values: models, data, work with its seconds, and the total of time and memory."""
@@ -142,9 +142,9 @@ class Planner:
     def model(self, name: str, options: ModelOptions, *, vocabulary: int = 8000, longest: int = 128) -> PlannedModel:
         """A model of the plan, see `planned_model`."""
         with self.reporter.status(f"looking at {name}"):
-            found = planned_model(name, options, vocabulary=vocabulary, longest=longest)
-        self.models.append(found)
-        return found
+            model = planned_model(name, options, vocabulary=vocabulary, longest=longest)
+        self.models.append(model)
+        return model
 
     def corpus(self, spec: str, options: CorpusOptions) -> DataSize:
         """A corpus of the plan, in tokens of the first model."""
@@ -169,7 +169,7 @@ class Planner:
         keys = [(w.model, w.length, w.batch_tokens) for w in self.work]
         for key in dict.fromkeys(keys):
             place, length, batch_tokens = key
-            kinds = frozenset(w.kind for w, own in zip(self.work, keys, strict=True) if own == key)
+            kinds = frozenset(w.kind for w, key_of_work in zip(self.work, keys, strict=True) if key_of_work == key)
             with self.reporter.status(f"timing {self.models[place].name}"):
                 speeds[key] = measure_speed(
                     self.models[place].model,

@@ -91,23 +91,23 @@ def _measured(
     def loss(inputs: dict[str, Tensor]) -> Tensor:
         half = torch.bfloat16 if precision == "bf16" else torch.float16
         with torch.autocast(model.device.type, half, enabled=precision != "no"):
-            found: Tensor = model(**inputs)[0]
-            return found.float().square().mean()
+            measured: Tensor = model(**inputs)[0]
+            return measured.float().square().mean()
 
     def backward(inputs: dict[str, Tensor]) -> None:
         loss(inputs).backward()  # type: ignore[no-untyped-call]
 
     seconds, rows = _timed(forward, model, length, batch_tokens)
-    found = {"forward": seconds, "forward_bytes": _peak(forward, _inputs(model, rows, length)) / (rows * length)}
+    measured = {"forward": seconds, "forward_bytes": _peak(forward, _inputs(model, rows, length)) / (rows * length)}
     if "backward" in kinds:
         with _trained(model):
-            found["backward"], rows = _timed(backward, model, length, batch_tokens)
+            measured["backward"], rows = _timed(backward, model, length, batch_tokens)
             # Most is kept where the backward pass begins; gradients of weights come while it is given back.
-            found["backward_bytes"] = _peak(loss, _inputs(model, rows, length)) / (rows * length)
-            found["update"] = _update(model)
+            measured["backward_bytes"] = _peak(loss, _inputs(model, rows, length)) / (rows * length)
+            measured["update"] = _update(model)
     if "written" in kinds and model.can_generate():
-        found["written"] = _written(model, length)
-    return Speed(**found)
+        measured["written"] = _written(model, length)
+    return Speed(**measured)
 
 
 @contextmanager
@@ -131,12 +131,12 @@ def _timed(
     def seconds() -> float:
         return _seconds(partial(run, _inputs(model, rows, length)), model.device)
 
-    found = seconds()
-    while found < _ENOUGH and rows * length * 2 <= batch_tokens:
+    elapsed = seconds()
+    while elapsed < _ENOUGH and rows * length * 2 <= batch_tokens:
         rows *= 2
-        found = seconds()
+        elapsed = seconds()
     # What others do on the machine makes a batch slower and never faster: the least of several is nearest to the truth.
-    return min(found, *(seconds() for _ in range(_AGAIN))) / (rows * length), rows
+    return min(elapsed, *(seconds() for _ in range(_AGAIN))) / (rows * length), rows
 
 
 def _seconds(run: Callable[[], None], device: torch.device) -> float:
@@ -155,11 +155,11 @@ def _wait(device: torch.device) -> None:
 
 
 def _inputs(model: PreTrainedModel, rows: int, length: int) -> dict[str, Tensor]:
-    made = torch.Generator().manual_seed(0)
-    ids = torch.randint(0, int(model.config.get_text_config().vocab_size), (rows, length), generator=made)
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(0, int(model.config.get_text_config().vocab_size), (rows, length), generator=generator)
     ids = ids.to(model.device)
-    found = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    return found | ({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    return inputs | ({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})
 
 
 def _update(model: PreTrainedModel) -> float:
@@ -197,11 +197,11 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and look at what it made."""
         given = {id(t.untyped_storage()) for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)}
-        found = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(found):
+        result = func(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
             if isinstance(tensor, Tensor) and id(tensor.untyped_storage()) not in given:
                 self._count(tensor.untyped_storage())
-        return found
+        return result
 
     def _count(self, storage: torch.UntypedStorage) -> None:
         if storage in self._known:

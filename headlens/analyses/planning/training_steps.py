@@ -32,10 +32,10 @@ class TrainingSteps:
     def work(self, text: str, *, model: int = 0, each: float = 1.0, times: int = 1) -> Work:
         """Returns the work of all updates of a training that is run `times` times."""
         steps = None if self.steps is None else self.steps * times
-        told = "updates not known" if steps is None else f"{steps:,.0f} updates of {self.batch:,} tokens"
+        size_text = "updates not known" if steps is None else f"{steps:,.0f} updates of {self.batch:,} tokens"
         tokens = None if steps is None else steps * self.batch
         size = self.options.batch_tokens
-        return Work(f"{text}: {told}", model, "backward", tokens, each, steps or 0.0, size, self.length)
+        return Work(f"{text}: {size_text}", model, "backward", tokens, each, steps or 0.0, size, self.length)
 
 
 def plan_attention(planner: Planner, attention: str | None) -> None:
@@ -44,7 +44,7 @@ def plan_attention(planner: Planner, attention: str | None) -> None:
         planner.attention = parse_normalizer(attention)
 
 
-def plan_evaluations(planner: Planner, every: int, loop: TrainingSteps, held: DataSize) -> None:
+def plan_evaluations(planner: Planner, every: int, loop: TrainingSteps, held_out: DataSize) -> None:
     """Plans the evaluations on held-out data, every so many updates; 0 for every epoch."""
     times = 1.0
     if every and loop.steps is not None:
@@ -52,4 +52,6 @@ def plan_evaluations(planner: Planner, every: int, loop: TrainingSteps, held: Da
     elif loop.options.steps is None:
         times = max(1.0, loop.options.epochs)
     text = f"evaluate {times:.0f} times"
-    planner.add(Work(text, tokens=held.tokens, each=times, batch_tokens=loop.options.batch_tokens, length=loop.length))
+    planner.add(
+        Work(text, tokens=held_out.tokens, each=times, batch_tokens=loop.options.batch_tokens, length=loop.length)
+    )

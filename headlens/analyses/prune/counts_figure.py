@@ -37,12 +37,12 @@ def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
     """
     if not has_numbers(gates, "gate"):
         return None
-    found = list(_panels(gated_runs(gates)))
-    plan = flow([(model, item) for model, item, _ in found], _ABREAST)
+    panels = list(_panels(gated_runs(gates)))
+    plan = flow([(model, item) for model, item, _ in panels], _ABREAST)
     sheet = head_grid_figure(plan, "Heads left per layer, by λ", side=BAR_SLOT + 0.15, foot=_FOOT)
-    most = max(float(np.nanmax(item.values)) for _, item, _ in found)
+    most = max(float(np.nanmax(item.values)) for _, item, _ in panels)
     scale = GateScale("heads left (white: none)", 1e-12, most, PALE, "min")
-    for (axes, item), (*_, names) in zip(each(sheet, plan), found, strict=True):
+    for (axes, item), (*_, names) in zip(each(sheet, plan), panels, strict=True):
         paint(axes, item, scale)
         _write_counts(axes, item.values, scale, sheet.cell)
         _name_columns(axes, names, sheet.cell[0])
@@ -53,14 +53,18 @@ def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
 def _panels(runs: Sequence[GatedRun]) -> Iterator[tuple[str, Panel, list[str]]]:
     for model in dict.fromkeys(run.model for run in runs):
         for stack in STACKS:
-            own = [run for run in runs if run.model == model and stack in run.stacks]
-            if not own:
+            stack_runs = [run for run in runs if run.model == model and stack in run.stacks]
+            if not stack_runs:
                 continue
-            last = [run.last[run.last["stack"] == stack] for run in own]
+            last = [run.last[run.last["stack"] == stack] for run in stack_runs]
             layers = 1 + max(int(rows["layer"].max()) for rows in last)
             columns = [_counts(last[0].assign(gate=1.0), layers), *(_counts(rows, layers) for rows in last)]
             title = f"{model}, {stack}" if model else stack
-            yield model, Panel(title, np.column_stack(columns), np.ones((layers, len(columns)), bool)), _names(own)
+            yield (
+                model,
+                Panel(title, np.column_stack(columns), np.ones((layers, len(columns)), bool)),
+                _names(stack_runs),
+            )
 
 
 def _counts(rows: pd.DataFrame, layers: int) -> Grid:

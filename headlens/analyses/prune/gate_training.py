@@ -56,7 +56,7 @@ def train_gates(
     strength: float,
     options: GateOptions | None = None,
     training: TrainingOptions | None = None,
-    how: TrainingCallbacks | None = None,
+    callbacks: TrainingCallbacks | None = None,
 ) -> Pruned:
     """Train a model with gates on its heads, and take away those that close (Voita et al. 2019).
 
@@ -74,13 +74,17 @@ def train_gates(
         strength: λ, of the penalty.
         options: which heads get gates, and what the model is like that is given back.
         training: length, step size, rhythm; also of the log of gates.
-        how: progress, and what is kept for going on after an interruption.
+        callbacks: progress, and what is kept for going on after an interruption.
 
     Raises:
         OptionError: if λ is negative, or the model lacks the stacks or parts that are named.
         UnsupportedModelError: if gates cannot become part of its weights.
     """
-    options, training, how = options or GateOptions(), training or TrainingOptions(), how or TrainingCallbacks()
+    options, training, callbacks = (
+        options or GateOptions(),
+        training or TrainingOptions(),
+        callbacks or TrainingCallbacks(),
+    )
     check_strength(strength)
     gated_heads(loaded, lesson, options)
     model = copy.deepcopy(loaded.model)
@@ -88,7 +92,7 @@ def train_gates(
     network = lesson.task.network(model)
     gates = StochasticGates(gated_sites(network, options.gates or None), options.gate_start)
     start = gates.log_alphas()
-    state = _fit(GatedModel(network, gates), lesson, strength, options, training, how)
+    state = _fit(GatedModel(network, gates), lesson, strength, options, training, callbacks)
     for parameter, before in zip(model.parameters(), loaded.model.parameters(), strict=True):
         parameter.requires_grad_(before.requires_grad)
     rows = {0: start} | {int(row["step"]): logged(row) for row in state.log}
@@ -104,17 +108,17 @@ def _fit(
     strength: float,
     options: GateOptions,
     training: TrainingOptions,
-    how: TrainingCallbacks,
+    callbacks: TrainingCallbacks,
 ) -> TrainingState:
     objective = L0Objective(lesson.objective, gated.gates, strength, options.penalty)
-    rate = options.rate(how.updates(lesson.data, training))
+    rate = options.rate(callbacks.updates(lesson.data, training))
     with gated.eval().opened():
         freeze_unused(gated, objective, moved(lesson.data.batch((0,), 0), gated.module.device))
         trainer = Trainer(
             training,
             objective,
-            keeper=how.keeper,
-            progress=how.progress,
+            keeper=callbacks.keeper,
+            progress=callbacks.progress,
             scales={GATES: rate / training.learning_rate},
             record=gate_log_columns,
         )
@@ -140,12 +144,12 @@ def gate_table(rows: Mapping[int, Mapping[Head, float]]) -> pd.DataFrame:
         Columns step, stack, layer, head, log_alpha, p_open (probability that a sampled gate is not 0), gate (at
         evaluation).
     """
-    law, found = HardConcrete(), []
+    law, gate_rows = HardConcrete(), []
     for step, heads in rows.items():
         log_alpha = torch.tensor(list(heads.values()))
         numbers = zip(heads, *(t.tolist() for t in _seen(law, log_alpha)), strict=True)
-        found += [(step, *head, *own) for head, *own in numbers]
-    return pd.DataFrame(found, columns=["step", "stack", "layer", "head", "log_alpha", "p_open", "gate"])
+        gate_rows += [(step, *head, *columns) for head, *columns in numbers]
+    return pd.DataFrame(gate_rows, columns=["step", "stack", "layer", "head", "log_alpha", "p_open", "gate"])
 
 
 def _seen(law: HardConcrete, log_alpha: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -157,7 +161,7 @@ def from_scratch(
     lesson: TrainingSet,
     removed: list[Head],
     training: TrainingOptions,
-    how: TrainingCallbacks | None = None,
+    callbacks: TrainingCallbacks | None = None,
 ) -> PreTrainedModel:
     """A model of the same shape trained from random weights, without some of its heads from the start.
 
@@ -166,7 +170,7 @@ def from_scratch(
         lesson: what is learned.
         removed: heads that it is not to have, besides those that the original lost before; the others have no gates.
         training: length and step size, and the seed of the weights.
-        how: progress, and what is kept for going on after an interruption.
+        callbacks: progress, and what is kept for going on after an interruption.
 
     Raises:
         OptionError: if no head would be left.
@@ -177,5 +181,5 @@ def from_scratch(
     model.to(device=loaded.device, dtype=loaded.model.dtype)  # type: ignore[call-arg]
     if gone := {*heads_of_model(loaded.model).removed, *removed}:
         heads_of_model(model).without(gone).apply(model)
-    lesson.teach(model, training, how)
+    lesson.teach(model, training, callbacks)
     return model

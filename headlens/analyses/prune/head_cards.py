@@ -19,8 +19,14 @@ def gate_heads(run: RecordedRun) -> HeadFacts:
         return HeadFacts()
     about = "The head's gate after training with this penalty: 1 is open, 0 closed, which removes the head."
     series = [
-        HeadSeries(f"gate {own.label}", f"gate, {own.label}", about, own.last.assign(model=own.model), "gate")
-        for own in gated_runs(run.tables["gates"])
+        HeadSeries(
+            f"gate {run_rows.label}",
+            f"gate, {run_rows.label}",
+            about,
+            run_rows.last.assign(model=run_rows.model),
+            "gate",
+        )
+        for run_rows in gated_runs(run.tables["gates"])
     ]
     if "roles" not in run.tables:
         return HeadFacts(series)
@@ -33,10 +39,10 @@ def gate_findings(run: RecordedRun) -> list[str]:
     """What is left of the task with the fewest heads, and with most of them."""
     if "sweep" not in run.tables:
         return []
-    found = []
+    sentences = []
     main = main_rows(run.tables["sweep"])
     for model, rows in main.groupby("model", sort=False):
-        whole = rows[is_unpruned(rows)]
+        unpruned = rows[is_unpruned(rows)]
         pruned = rows[~is_unpruned(rows) & (rows["init"] == TRAINED)]
         if pruned.empty:
             continue
@@ -48,7 +54,7 @@ def gate_findings(run: RecordedRun) -> list[str]:
                 f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} "
                 f"{'stays' if count == 1 else 'stay'}: {row['metric']} of {row['task']} {value} [{low}, {high}]"
             )
-            if len(whole):
-                text += f", with all heads {number_text(float(whole['value'].iloc[0]))}"
-            found.append(text + ".")
-    return found
+            if len(unpruned):
+                text += f", with all heads {number_text(float(unpruned['value'].iloc[0]))}"
+            sentences.append(text + ".")
+    return sentences

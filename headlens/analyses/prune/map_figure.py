@@ -109,13 +109,16 @@ def gate_maps(gates: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
         return
     runs = gated_runs(gates)
     for stack in STACKS:
-        own = [run._replace(rows=run.rows[run.rows["stack"] == stack]) for run in runs if stack in run.stacks]
-        if not own:
+        stack_runs = [run._replace(rows=run.rows[run.rows["stack"] == stack]) for run in runs if stack in run.stacks]
+        if not stack_runs:
             continue
-        steps = snapshots(own, SNAPSHOTS)
-        plan = _plan([panel_of(run.last).values.shape for run in own], steps, _title(runs, stack))
-        for page, first in enumerate(range(0, len(own), plan.rows), 1):
-            yield f"gates_{stack}" + (f"_{page}" if page > 1 else ""), _page(own[first : first + plan.rows], plan)
+        steps = snapshots(stack_runs, SNAPSHOTS)
+        plan = _plan([panel_of(run.last).values.shape for run in stack_runs], steps, _title(runs, stack))
+        for page, first in enumerate(range(0, len(stack_runs), plan.rows), 1):
+            yield (
+                f"gates_{stack}" + (f"_{page}" if page > 1 else ""),
+                _page(stack_runs[first : first + plan.rows], plan),
+            )
 
 
 def panel_of(rows: pd.DataFrame, title: str = "") -> Panel:
@@ -151,13 +154,13 @@ def _plan(shapes: Sequence[tuple[int, ...]], steps: Sequence[int], title: str) -
 
 
 def _page(runs: Sequence[GatedRun], plan: _Plan) -> Figure:
-    whole = max(_SHORTEST, plan.top + len(runs) * plan.slot[1] + _BOTTOM)
-    figure = new_figure(plan.width, whole)
+    height = max(_SHORTEST, plan.top + len(runs) * plan.slot[1] + _BOTTOM)
+    figure = new_figure(plan.width, height)
     headline(figure, plan.title)
     for line, run in enumerate(runs):
-        top = whole - plan.top - line * plan.slot[1]
+        top = height - plan.top - line * plan.slot[1]
         words = fold(run.name, _LABEL - 0.1, TICK_SIZE)
-        place = 0.08 / plan.width, (top - _WORDS - _height(run, plan) / 2) / whole
+        place = 0.08 / plan.width, (top - _WORDS - _height(run, plan) / 2) / height
         figure.text(*place, words, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK, va="center")
         for column, step in enumerate(plan.steps):
             axes = _snapshot(figure, run.at(step), plan, (column, top))
@@ -174,11 +177,11 @@ def _height(run: GatedRun, plan: _Plan) -> float:
 
 def _snapshot(figure: Figure, rows: pd.DataFrame, plan: _Plan, place: tuple[int, float]) -> Axes:
     """Axes with the gates of a run at one update; `place` is the column and the upper end in inches."""
-    (width, whole), item = figure.get_size_inches(), panel_of(rows)
+    (width, height), item = figure.get_size_inches(), panel_of(rows)
     layers, heads = item.values.shape
     box = heads * plan.cell[0], layers * plan.cell[1]
     left, low = _LABEL + _TICKS + place[0] * plan.slot[0], place[1] - _WORDS - box[1]
-    axes = figure.add_axes((left / width, low / whole, box[0] / width, box[1] / whole))
+    axes = figure.add_axes((left / width, low / height, box[0] / width, box[1] / height))
     paint_gates(axes, item)
     number_axes(axes, item.values.shape, plan.cell)
     words = f"step {int(rows['step'].iloc[0]):,}\n{open_heads(rows)} of {len(rows)} open"

@@ -39,10 +39,10 @@ def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
 def remaining_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """How many heads each run left in which stack, and which where they are few."""
     records = [
-        run_label(run, runs) | _remaining(own, stack)
+        run_label(run, runs) | _remaining(run_rows, stack)
         for run, gates in tables_of(runs, "gates")
-        for own in gated_runs(gates)
-        for stack in own.stacks
+        for run_rows in gated_runs(gates)
+        for stack in run_rows.stacks
     ]
     about = (
         "What is left at the last update, by the penalty λ: heads whose gate is not 0, named by layer and head where "
@@ -56,8 +56,8 @@ def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
     records = [
         run_label(run, runs) | record
         for run, roles in tables_of(runs, "roles")
-        for own in role_sets(roles)
-        for record in _lasting(own)
+        for roles_of_stack in role_sets(roles)
+        for record in _lasting(roles_of_stack)
     ]
     about = (
         "Roles are those that heads had before any were removed. The fewer heads are left when a role still occurs, "
@@ -71,22 +71,22 @@ def _results(rows: pd.DataFrame) -> list[dict[str, Any]]:
     known = every[np.isfinite(every)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     ends = low, high if high > low else low + 1.0
-    whole = float_column(rows[rows["run"] == UNPRUNED], TRAINED)
-    level = float(whole[0]) if whole.size else float("nan")
+    unpruned = float_column(rows[rows["run"] == UNPRUNED], TRAINED)
+    level = float(unpruned[0]) if unpruned.size else float("nan")
     return [_result(row, level, ends, result_digits(rows)) for row in rows.to_dict("records")]
 
 
 def _result(row: Mapping[Any, Any], level: float, ends: tuple[float, float], digits: int) -> dict[str, Any]:
-    found = {name: row[name] for name in ("model", "task", "metric")}
-    found |= {"λ": _cell(float(row["penalty"]), "g") if row["run"] != UNPRUNED else Cell(UNPRUNED, "-1")}
-    found |= {"heads": row["heads"]}
+    record = {name: row[name] for name in ("model", "task", "metric")}
+    record |= {"λ": _cell(float(row["penalty"]), "g") if row["run"] != UNPRUNED else Cell(UNPRUNED, "-1")}
+    record |= {"heads": row["heads"]}
     for init, words in _WORDS.items():
         value, low, high = (float(row[init + end]) for end in ("", "_low", "_high"))
-        found |= {
+        record |= {
             words: _cell(value, f".{digits}f"),
             f"95 % CI {words}": interval_cell((low, value, high, level), ends),
         }
-    return found | {"n": row["n"]}
+    return record | {"n": row["n"]}
 
 
 def _remaining(run: GatedRun, stack: str) -> dict[str, Any]:
@@ -109,24 +109,24 @@ def _penalty(run: GatedRun) -> Cell:
     return Cell(penalty_text(run.run, run.penalty), repr(run.penalty) if np.isfinite(run.penalty) else "-1")
 
 
-def _lasting(own: RoleSet) -> list[dict[str, Any]]:
-    whole, *bars = own.bars
+def _lasting(roles: RoleSet) -> list[dict[str, Any]]:
+    unpruned, *bars = roles.bars
     if not bars:
         return []
-    found = [_Lasting.of(name, whole, bars) for name in whole.counts]
-    share = float(np.mean([bar.left / whole.left for bar in bars]))
+    lasting = [_Lasting.of(name, unpruned, bars) for name in unpruned.counts]
+    share = float(np.mean([bar.left / unpruned.left for bar in bars]))
     return [
         {
-            "model": own.model,
-            "stack": own.stack,
+            "model": roles.model,
+            "stack": roles.stack,
             "role": "no role" if role.name == NONE else role.name,
-            "heads with it": whole.counts[role.name],
+            "heads with it": unpruned.counts[role.name],
             "fewest heads left with it": Cell(str(role.left), str(role.left)) if role.run else Cell("never"),
             "λ then": role.run,
             "mean share left": role.share,
             "of all heads": share,
         }
-        for role in sorted(found, key=lambda role: (role.left, -role.share))
+        for role in sorted(lasting, key=lambda role: (role.left, -role.share))
     ]
 
 
@@ -139,10 +139,10 @@ class _Lasting(NamedTuple):
     share: float
 
     @classmethod
-    def of(cls, name: str, whole: Bar, bars: Sequence[Bar]) -> _Lasting:
+    def of(cls, name: str, unpruned: Bar, bars: Sequence[Bar]) -> _Lasting:
         """Look through the runs."""
         last = min((bar for bar in bars if bar.counts.get(name)), key=lambda bar: bar.left, default=None)
-        share = float(np.mean([bar.counts.get(name, 0) / whole.counts[name] for bar in bars]))
+        share = float(np.mean([bar.counts.get(name, 0) / unpruned.counts[name] for bar in bars]))
         return cls(name, last.left if last else np.inf, last.name if last else "", share)
 
 

@@ -19,7 +19,7 @@ def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
     """A training with gates for each penalty, and others from random weights."""
     planner = Planner("prune", reporter, request.training.precision)
     planner.model(request.model, request.model_options)
-    learned, held = training_set_sizes(planner, request.lesson, offline=request.model_options.offline)
+    learned, held_out = training_set_sizes(planner, request.lesson, offline=request.model_options.offline)
     loop = TrainingSteps.of(request.training, learned)
     if request.gates.freeze:
         planner.notes.append("What is frozen is trained more quickly than this says.")
@@ -31,11 +31,11 @@ def prune_plan(request: PruneRequest, reporter: Reporter) -> Plan:
     kind: Kind = "written" if find_task(request.lesson.data.task).task.generates else "forward"
     scratch = 0
     if request.sweep.from_scratch:
-        own = TrainingSteps.of(request.training.scratch(), learned)
-        planner.add(own.work("train from random weights without the heads that went", times=runs + 1))
+        scratch_steps = TrainingSteps.of(request.training.scratch(), learned)
+        planner.add(scratch_steps.work("train from random weights without the heads that went", times=runs + 1))
         scratch = runs + 1
-    text = f"measure on {held.name}, {1 + runs + scratch} models"
-    planner.add(Work(text, 0, kind, held.tokens, 1 + runs + scratch, length=held.length))
+    text = f"measure on {held_out.name}, {1 + runs + scratch} models"
+    planner.add(Work(text, 0, kind, held_out.tokens, 1 + runs + scratch, length=held_out.length))
     if request.roles.roles_corpus is not None:
         options = CorpusOptions(request.roles.roles_target, offline=request.model_options.offline)
         corpus = planner.corpus(request.roles.roles_corpus, options)

@@ -81,27 +81,27 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
     sets = _sets(rows)
     metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
     figure, drawn = _panels(sets, f"Quality by heads left: {metric} of {task}")
-    for number, (axes, own) in enumerate(zip(drawn, sets, strict=True)):
-        metric = str(own.runs["metric"].iloc[0])
+    for number, (axes, panel) in enumerate(zip(drawn, sets, strict=True)):
+        metric = str(panel.runs["metric"].iloc[0])
         dress(
             axes,
-            f"heads left in {_listed(own.gated)}",
+            f"heads left in {_listed(panel.gated)}",
             fold(metric, _HEIGHT, LABEL_SIZE) if number % _abreast() == 0 else "",
         )
-        _draw(axes, own, _limits(rows[rows["metric"] == metric]))
+        _draw(axes, panel, _limits(rows[rows["metric"] == metric]))
     legend_below(figure, drawn, _legend_lines(len(sets)))
     return figure
 
 
 def _sets(rows: pd.DataFrame) -> list[_Set]:
-    runs, whole = rows[~is_unpruned(rows)], rows[is_unpruned(rows)]
-    found = []
-    for (model, stacks), own in runs.groupby(["model", "gated"], sort=False):
+    runs, unpruned = rows[~is_unpruned(rows)], rows[is_unpruned(rows)]
+    sets = []
+    for (model, stacks), group in runs.groupby(["model", "gated"], sort=False):
         gated = cast("tuple[str, ...]", stacks)
         title = f"{model}: gates in {_listed(gated)}" if len(runs["gated"].unique()) > 1 else str(model)
-        counted = own.assign(left=count_heads_left(own, gated))
-        found.append(_Set(title, gated, counted, whole[whole["model"] == model]))
-    return found
+        counted = group.assign(left=count_heads_left(group, gated))
+        sets.append(_Set(title, gated, counted, unpruned[unpruned["model"] == model]))
+    return sets
 
 
 def _listed(stacks: Sequence[str]) -> str:
@@ -132,14 +132,14 @@ def _panels(sets: Sequence[_Set], title: str) -> tuple[Figure, list[Axes]]:
     height = top + step * -(-len(titles) // abreast) + _LEGEND * _legend_lines(len(titles))
     figure = new_figure(width, height)
     headline(figure, title)
-    made = []
+    panels = []
     for number, text in enumerate(titles):
         line, column = divmod(number, abreast)
         left, low = column * slot + _LEFT, height - top - line * step - room - _HEIGHT
         axes = figure.add_axes((left / width, low / height, inches / width, _HEIGHT / height))
         heading(axes, text, inches)
-        made.append(axes)
-    return figure, made
+        panels.append(axes)
+    return figure, panels
 
 
 def _limits(rows: pd.DataFrame) -> tuple[float, float]:
@@ -149,20 +149,20 @@ def _limits(rows: pd.DataFrame) -> tuple[float, float]:
     return low - margin, high + margin
 
 
-def _draw(axes: Axes, own: _Set, values: tuple[float, float]) -> None:
-    most = max(float(count_heads_left(rows, own.gated).max(initial=1.0)) for rows in (own.runs, own.whole))
+def _draw(axes: Axes, panel: _Set, values: tuple[float, float]) -> None:
+    most = max(float(count_heads_left(rows, panel.gated).max(initial=1.0)) for rows in (panel.runs, panel.whole))
     axes.set_xlim(-0.05 * most, 1.05 * most)
     axes.set_ylim(*values)
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     for init, (colour, _, _) in LOOKS.items():
-        level = own.whole[own.whole["init"] == init]
+        level = panel.whole[panel.whole["init"] == init]
         draw_level(axes, level, _WHOLE[init], colour=INK if init == TRAINED else colour)
-    inits = [init for init in LOOKS if (own.runs["init"] == init).any()]
+    inits = [init for init in LOOKS if (panel.runs["init"] == init).any()]
     for number, init in enumerate(inits):
         # beside each other, so that intervals can be told apart
         shift = _APART * (number - (len(inits) - 1) / 2) * 1.1 * most / _inches(axes)
-        _draw_line(axes, own.runs[own.runs["init"] == init].sort_values("left", kind="stable"), init, shift)
-    _name(axes, own.runs)
+        _draw_line(axes, panel.runs[panel.runs["init"] == init].sort_values("left", kind="stable"), init, shift)
+    _name(axes, panel.runs)
 
 
 def _inches(axes: Axes) -> float:

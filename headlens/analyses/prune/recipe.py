@@ -153,8 +153,8 @@ def _gate_notes(outcomes: list[PenaltyOutcome], opened: OpenedTraining) -> list[
 def _measured_notes(outcomes: list[PenaltyOutcome]) -> list[str]:
     """What to know about the metrics of all models; what holds of the unpruned one, too, is told of that alone."""
     known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
-    own = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
-    return told_once(known, itertools.chain.from_iterable(own))
+    notes_of_runs = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
+    return told_once(known, itertools.chain.from_iterable(notes_of_runs))
 
 
 def _heads_left(outcome: PenaltyOutcome) -> int:
@@ -165,8 +165,8 @@ def _heads_left(outcome: PenaltyOutcome) -> int:
 def _reached(target: int, outcomes: list[PenaltyOutcome]) -> str:
     best = nearest([o for o in outcomes if o.values], _heads_left, target)
     left = _heads_left(best)
-    found = f"{counted(left, 'head')} with gates left by {best.run}, of {target} that were asked for"
-    return f"{found}." if left == target else f"{found}: the nearest; more --most-runs may come nearer."
+    nearest_run = f"{counted(left, 'head')} with gates left by {best.run}, of {target} that were asked for"
+    return f"{nearest_run}." if left == target else f"{nearest_run}: the nearest; more --most-runs may come nearer."
 
 
 def _facts(request: PruneRequest, run: Run, opened: OpenedTraining) -> dict[str, Any]:

@@ -44,33 +44,35 @@ def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
     keys = pd.Series(architectures(sweep), index=sweep.index, dtype=object)
     table = sweep.assign(key=keys, order=~is_unpruned(sweep), left=count_heads_left(sweep))
     records = [
-        {name: own[name].iloc[0] for name in (*_BLOCK, "order", "left")} | _record(own, stacks)
+        {name: run_rows[name].iloc[0] for name in (*_BLOCK, "order", "left")} | _record(run_rows, stacks)
         for _, rows in table.groupby(_BLOCK, sort=False, dropna=False)
-        for _, own in rows.groupby("key", sort=False)
+        for _, run_rows in rows.groupby("key", sort=False)
     ]
     names = [*_BLOCK, "run", "penalty", "heads", *(f"heads_{stack}" for stack in stacks), *_COLUMNS, "n", *_DIFFERENCES]
     if not records:
         return pd.DataFrame(columns=names)
-    found = pd.DataFrame(records).assign(block=lambda t: t.groupby(_BLOCK, sort=False, dropna=False).ngroup())
-    found = found.sort_values(["block", "order", "left", "penalty"], ascending=[True, True, False, True], kind="stable")
+    records_table = pd.DataFrame(records).assign(block=lambda t: t.groupby(_BLOCK, sort=False, dropna=False).ngroup())
+    records_table = records_table.sort_values(
+        ["block", "order", "left", "penalty"], ascending=[True, True, False, True], kind="stable"
+    )
     counts = dict.fromkeys((f"heads_{stack}" for stack in stacks), "Int64")
-    return found[names].astype(counts).reset_index(drop=True)
+    return records_table[names].astype(counts).reset_index(drop=True)
 
 
 def _record(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
     """The rows of one architecture and metric: one from a trained model, one from scratch."""
     first = rows.sort_values("init", key=lambda init: init != TRAINED, kind="stable").iloc[0]
-    found: dict[str, Any] = {"run": str(first["run"]), "penalty": _number(first.get("penalty"))}
-    found |= {f"heads_{stack}": _number(first.get(f"heads_{stack}")) for stack in stacks}
-    found["heads"] = "/".join(_count(found[f"heads_{stack}"]) for stack in stacks)
+    record: dict[str, Any] = {"run": str(first["run"]), "penalty": _number(first.get("penalty"))}
+    record |= {f"heads_{stack}": _number(first.get(f"heads_{stack}")) for stack in stacks}
+    record["heads"] = "/".join(_count(record[f"heads_{stack}"]) for stack in stacks)
     for init in (TRAINED, SCRATCH):
-        own = rows[rows["init"] == init]
+        chosen = rows[rows["init"] == init]
         for name, column in ((init, "value"), (f"{init}_low", "ci_low"), (f"{init}_high", "ci_high")):
-            found[name] = float(float_column(own, column)[0]) if len(own) else np.nan
+            record[name] = float(float_column(chosen, column)[0]) if len(chosen) else np.nan
         for column in DIFFERENCE:
-            known = len(own) and column in own
-            found[f"{init}_{column}"] = float(float_column(own, column)[0]) if known else np.nan
-    return found | {"n": first.get("n", np.nan)}
+            known = len(chosen) and column in chosen
+            record[f"{init}_{column}"] = float(float_column(chosen, column)[0]) if known else np.nan
+    return record | {"n": first.get("n", np.nan)}
 
 
 def results_markdown(sweep: pd.DataFrame) -> str:
@@ -88,12 +90,12 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
     first = rows.iloc[0]
     metric, model, task = (escaped(str(first[name])) for name in ("metric", "model", "task"))
     heads = "/".join(_SHORT[stack] for stack in stacks) if len(stacks) > 1 else " ".join(stacks)
-    digits, told = result_digits(rows), [f"heads ({heads})", "λ"]
+    digits, headings = result_digits(rows), [f"heads ({heads})", "λ"]
     compared = {init: bool(rows[f"{init}_delta"].notna().any()) for init in (TRAINED, SCRATCH)}
     for init in (TRAINED, SCRATCH):
-        told += [f"{metric} from {init} [95 % interval]", *["minus unpruned [paired]"] * compared[init]]
+        headings += [f"{metric} from {init} [95 % interval]", *["minus unpruned [paired]"] * compared[init]]
     lines = [_line(row, compared, digits) for row in rows.to_dict("records")]
-    grid = "\n".join(markdown_lines([told, ["---:"] * len(told), *lines]))
+    grid = "\n".join(markdown_lines([headings, ["---:"] * len(headings), *lines]))
     return f"\n## {metric} of {model} on {task}\n\n{grid}"
 
 

@@ -72,31 +72,31 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
         The figure, or None when there are no heads or no head left has a role there.
     """
     sets = role_sets(roles, column)
-    if not any(set(own.bars[0].counts) - {NONE} for own in sets):
+    if not any(set(role_set.bars[0].counts) - {NONE} for role_set in sets):
         return None
     words = "in the unpruned model" if column == "role" else "in the pruned models"
     figure, drawn = _panels(sets, f"Functions of the heads left, {words}")
-    for number, (axes, own) in enumerate(zip(drawn, sets, strict=True)):
+    for number, (axes, role_set) in enumerate(zip(drawn, sets, strict=True)):
         dress(axes, "λ", "heads" if number % _abreast() == 0 else "")
-        _draw(axes, own)
-    _legend(figure, {name for own in sets for bar in own.bars for name in bar.counts})
+        _draw(axes, role_set)
+    _legend(figure, {name for role_set in sets for bar in role_set.bars for name in bar.counts})
     return figure
 
 
 def role_sets(roles: pd.DataFrame, column: str = "role") -> list[RoleSet]:
     """Count the heads that are left by family of role: per model and stack, runs by the heads they have in all."""
-    found = []
+    sets = []
     for part in by_model_and_stack(roles[roles["stack"].isin(STACKS)]):
-        own = roles[roles["model"].fillna("").astype(str) == part.model]
-        whole = part.rows.drop_duplicates(["layer", "head"])
-        bars = [Bar(ALL, _counts(whole["role"]))]
-        for run in _by_heads(own):
+        model_roles = roles[roles["model"].fillna("").astype(str) == part.model]
+        unpruned = part.rows.drop_duplicates(["layer", "head"])
+        bars = [Bar(ALL, _counts(unpruned["role"]))]
+        for run in _by_heads(model_roles):
             left = part.rows[(part.rows["run"] == run) & kept_rows(part.rows)]
             if (part.rows["run"] == run).any():
-                penalty = float_column(own[own["run"] == run], "penalty")[0]
+                penalty = float_column(model_roles[model_roles["run"] == run], "penalty")[0]
                 bars.append(Bar(penalty_text(str(run), penalty), _counts(left[column])))
-        found.append(RoleSet(part.model, part.stack, bars))
-    return found
+        sets.append(RoleSet(part.model, part.stack, bars))
+    return sets
 
 
 def kept_rows(roles: pd.DataFrame) -> pd.Series[bool]:
@@ -111,8 +111,8 @@ def _by_heads(roles: pd.DataFrame) -> list[object]:
 
 
 def _counts(roles: pd.Series) -> dict[str, int]:
-    found = families(roles)
-    return {name: found.count(name) for name in FAMILIES if name in found}
+    names = families(roles)
+    return {name: names.count(name) for name in FAMILIES if name in names}
 
 
 def _abreast() -> int:
@@ -132,33 +132,33 @@ def _panels(sets: Sequence[RoleSet], title: str) -> tuple[Figure, list[Axes]]:
     height = top + step * -(-len(sets) // abreast) + _LEGEND * _legend_lines(width)
     figure = new_figure(width, height)
     headline(figure, title)
-    made = []
+    panels = []
     for number, text in enumerate(titles):
         line, column = divmod(number, abreast)
         left, low = column * slot + _LEFT, height - top - line * step - room - _HEIGHT
         axes = figure.add_axes((left / width, low / height, inches / width, _HEIGHT / height))
         heading(axes, text, slot - 0.1, shift=_LEFT - 0.08)
-        made.append(axes)
-    return figure, made
+        panels.append(axes)
+    return figure, panels
 
 
-def _draw(axes: Axes, own: RoleSet) -> None:
-    places = np.arange(len(own.bars))
-    bottom = np.zeros(len(own.bars))
-    most = max(own.bars[0].left, 1)
+def _draw(axes: Axes, role_set: RoleSet) -> None:
+    places = np.arange(len(role_set.bars))
+    bottom = np.zeros(len(role_set.bars))
+    most = max(role_set.bars[0].left, 1)
     for name in FAMILIES:
-        counts = np.array([bar.counts.get(name, 0) for bar in own.bars], float)
+        counts = np.array([bar.counts.get(name, 0) for bar in role_set.bars], float)
         if counts.any():
             axes.bar(places, counts, 0.8, bottom, color=COLOURS[name], edgecolor="white", linewidth=0.4, label=name)
             _write(axes, counts, bottom, name, most)
         bottom += counts
-    for place, bar in enumerate(own.bars):
+    for place, bar in enumerate(role_set.bars):
         axes.text(
             place, bar.left + 0.015 * most, str(bar.left), ha="center", va="bottom", fontsize=TICK_SIZE - 1, color=INK
         )
-    axes.set_xlim(-0.6, len(own.bars) - 0.4)
+    axes.set_xlim(-0.6, len(role_set.bars) - 0.4)
     axes.set_ylim(0, 1.1 * most)
-    axes.set_xticks(places, [drawable_text(bar.name) for bar in own.bars], rotation=90)
+    axes.set_xticks(places, [drawable_text(bar.name) for bar in role_set.bars], rotation=90)
     axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
 
 

@@ -82,74 +82,80 @@ class GateSweep:
                 f"--target-heads {target}: of {counted(gated, 'head')} with gates, some have to go.",
                 f"Give a number from 1 to {gated - 1}.",
             )
-        whole = self.trainings.remembered(UNPRUNED, self._unpruned, PenaltyOutcome)
-        baseline = Baseline(whole.records, whole.keys)
+        unpruned = self.trainings.remembered(UNPRUNED, self._unpruned, PenaltyOutcome)
+        baseline = Baseline(unpruned.records, unpruned.keys)
 
         def of(strength: float) -> PenaltyOutcome:
             return self._of(strength, baseline)
 
         if target is None:
-            found = [of(strength) for strength in self.options.strengths]
-            wanted = found
+            outcomes = [of(strength) for strength in self.options.strengths]
+            reported = outcomes
         else:
-            found = search(of, lambda o: gated - len(o.removed), target, self.options.most_runs)
-            wanted = [nearest(found, lambda o: gated - len(o.removed), target)]
+            outcomes = search(of, lambda o: gated - len(o.removed), target, self.options.most_runs)
+            reported = [nearest(outcomes, lambda o: gated - len(o.removed), target)]
         if not self.options.from_scratch:
-            return [whole, *found]
-        return self._with_scratch([whole, *found], [whole, *wanted], baseline)
+            return [unpruned, *outcomes]
+        return self._with_scratch([unpruned, *outcomes], [unpruned, *reported], baseline)
 
     def _of(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
         return self.trainings.remembered(run_name(strength), lambda: self._pruned(strength, baseline), PenaltyOutcome)
 
     def _unpruned(self) -> PenaltyOutcome:
         model = self.loaded.model
-        own = self.trainings.compared(self.loaded, self.lesson, model)
+        measured = self.trainings.compared(self.loaded, self.lesson, model)
         roles = self._roles(model)
-        return PenaltyOutcome(UNPRUNED, metrics=own.metrics, roles=roles, notes=own.notes, **vars(own.as_baseline))
+        return PenaltyOutcome(
+            UNPRUNED, metrics=measured.metrics, roles=roles, notes=measured.notes, **vars(measured.as_baseline)
+        )
 
     def _pruned(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
         name = run_name(strength)
-        with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as how:
-            found = train_gates(self.loaded, self.lesson, strength, self.gates, self.training, how)
-        own = self.trainings.compared(self.loaded, self.lesson, found.model, baseline)
+        with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as callbacks:
+            pruned = train_gates(self.loaded, self.lesson, strength, self.gates, self.training, callbacks)
+        measured = self.trainings.compared(self.loaded, self.lesson, pruned.model, baseline)
         return PenaltyOutcome(
             name,
             strength,
-            removed=[str(h) for h in found.removed],
-            values={str(h): v for h, v in found.values.items()},
-            gates=found.gates.to_dict("records"),  # type: ignore[arg-type]
-            log=found.log.to_dict("records"),  # type: ignore[arg-type]
-            metrics=own.metrics,
-            checkpoint=self.trainings.saved(self.loaded, found.model, name),
-            roles=self._roles(found.model),
-            notes=own.notes,
+            removed=[str(h) for h in pruned.removed],
+            values={str(h): v for h, v in pruned.values.items()},
+            gates=pruned.gates.to_dict("records"),  # type: ignore[arg-type]
+            log=pruned.log.to_dict("records"),  # type: ignore[arg-type]
+            metrics=measured.metrics,
+            checkpoint=self.trainings.saved(self.loaded, pruned.model, name),
+            roles=self._roles(pruned.model),
+            notes=measured.notes,
         )
 
     def _with_scratch(
-        self, outcomes: Sequence[PenaltyOutcome], wanted: Sequence[PenaltyOutcome], baseline: Baseline
+        self, outcomes: Sequence[PenaltyOutcome], reported: Sequence[PenaltyOutcome], baseline: Baseline
     ) -> list[PenaltyOutcome]:
         """The outcomes, the wanted ones with a model from random weights; those with the same heads share it."""
         heads = sum(s.n_heads for s in find_sites(self.loaded.model))
         trained: dict[frozenset[str], PenaltyOutcome] = {}
-        found = []
+        completed = []
         for outcome in outcomes:
             shape = frozenset(outcome.removed)
-            if outcome in wanted and len(shape) < heads:
-                own = trained[shape] = trained.get(shape) or self._scratch(outcome, baseline)
-                found.append(outcome.with_scratch(own.scratch, own.scratch_checkpoint, own.scratch_notes))
+            if outcome in reported and len(shape) < heads:
+                scratch = trained[shape] = trained.get(shape) or self._scratch(outcome, baseline)
+                completed.append(
+                    outcome.with_scratch(scratch.scratch, scratch.scratch_checkpoint, scratch.scratch_notes)
+                )
             else:
-                found.append(outcome)
-        return found
+                completed.append(outcome)
+        return completed
 
     def _scratch(self, outcome: PenaltyOutcome, baseline: Baseline) -> PenaltyOutcome:
         name = f"{outcome.run}-scratch"
 
         def make() -> PenaltyOutcome:
             text = f"{outcome.run} from random weights"
-            with self.trainings.followed(name, text, self.lesson.data, self.scratch) as how:
-                model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, how)
-            own = self.trainings.compared(self.loaded, self.lesson, model, baseline)
-            return outcome.with_scratch(own.metrics, self.trainings.saved(self.loaded, model, name), own.notes)
+            with self.trainings.followed(name, text, self.lesson.data, self.scratch) as callbacks:
+                model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, callbacks)
+            measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
+            return outcome.with_scratch(
+                measured.metrics, self.trainings.saved(self.loaded, model, name), measured.notes
+            )
 
         return self.trainings.remembered(name, make, PenaltyOutcome)
 
@@ -159,12 +165,12 @@ class GateSweep:
         with self.run.reporter.status("roles of the heads"):
             options = ClassifyOptions(similarity="off", seed=self.training.seed, thresholds=self.roles.thresholds)
             try:
-                found = classify_heads(
+                classification = classify_heads(
                     replace(self.loaded, model=model), self.roles.corpus, options, self.roles.frequencies
                 )
             except NoHeadsError:  # a strong penalty
                 return {}
-        rows = found.tables["heads"].rows
+        rows = classification.tables["heads"].rows
         names = (f"{s}.{layer}.{h}" for s, layer, h in zip(rows["stack"], rows["layer"], rows["head"], strict=True))
         pairs = zip(rows["role"], rows["roles"], strict=True)
         return {name: [str(role), str(roles)] for name, (role, roles) in zip(names, pairs, strict=True)}
@@ -192,7 +198,7 @@ def search(
     Returns:
         The runs, by λ.
     """
-    low, high, found = math.log(LEAST), math.log(MOST), list[PenaltyOutcome]()
+    low, high, outcomes = math.log(LEAST), math.log(MOST), list[PenaltyOutcome]()
     tried = set[float]()
     for _ in range(most):
         middle = (low + high) / 2
@@ -200,14 +206,14 @@ def search(
         if strength in tried:  # λ has three digits: no other lies between
             break
         tried.add(strength)
-        found.append(of(strength))
-        count = left(found[-1])
+        outcomes.append(of(strength))
+        count = left(outcomes[-1])
         if count == target:
             break
         low, high = (middle, high) if count > target else (low, middle)
-    return sorted(found, key=lambda o: o.penalty or 0.0)
+    return sorted(outcomes, key=lambda o: o.penalty or 0.0)
 
 
-def nearest(found: Sequence[PenaltyOutcome], left: Callable[[PenaltyOutcome], int], target: int) -> PenaltyOutcome:
+def nearest(outcomes: Sequence[PenaltyOutcome], left: Callable[[PenaltyOutcome], int], target: int) -> PenaltyOutcome:
     """The run whose number of heads is nearest to what is wanted; of two, the one with more."""
-    return min(found, key=lambda o: (abs(left(o) - target), -left(o)))
+    return min(outcomes, key=lambda o: (abs(left(o) - target), -left(o)))

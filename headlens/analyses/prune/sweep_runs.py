@@ -53,8 +53,8 @@ class GatedRun(NamedTuple):
     def at(self, step: float) -> pd.DataFrame:
         """The rows of the last update that is not after `step`, or of the first one."""
         steps = self.steps
-        found = steps[max(0, int(np.searchsorted(steps, step, side="right")) - 1)]
-        at_step: pd.DataFrame = self.rows[self.rows["step"] == found]
+        step_before = steps[max(0, int(np.searchsorted(steps, step, side="right")) - 1)]
+        at_step: pd.DataFrame = self.rows[self.rows["step"] == step_before]
         return at_step
 
     @property
@@ -66,18 +66,23 @@ class GatedRun(NamedTuple):
 def gated_runs(gates: pd.DataFrame) -> list[GatedRun]:
     """Split `gates.csv` by run: models in order of appearance, runs of each by λ from weak to strong."""
     rows = gates.assign(model=_words(gates, "model"), run=_words(gates, "run"), step=float_column(gates, "step"))
-    found = [
-        (str(model), str(run), _penalty(own), own)
-        for (model, run), own in rows[rows["step"].notna()].groupby(["model", "run"], sort=False)
+    runs = [
+        (str(model), str(run), _penalty(run_rows), run_rows)
+        for (model, run), run_rows in rows[rows["step"].notna()].groupby(["model", "run"], sort=False)
     ]
-    models = list(dict.fromkeys(model for model, *_ in found))
-    found.sort(key=lambda own: (models.index(own[0]), np.isnan(own[2]), own[2]))
+    models = list(dict.fromkeys(model for model, *_ in runs))
+    runs.sort(key=lambda run_rows: (models.index(run_rows[0]), np.isnan(run_rows[2]), run_rows[2]))
     several = len(models) > 1
     return [
         GatedRun(
-            model, run, penalty, penalty_label(run, penalty, [p for m, _, p, _ in found if m == model]), own, several
+            model,
+            run,
+            penalty,
+            penalty_label(run, penalty, [p for m, _, p, _ in runs if m == model]),
+            run_rows,
+            several,
         )
-        for model, run, penalty, own in found
+        for model, run, penalty, run_rows in runs
     ]
 
 
@@ -124,8 +129,8 @@ def _moved(run: GatedRun) -> Grid:
         index="step", columns=["stack", "layer", "head"], values="gate", dropna=False
     )
     sizes = np.nan_to_num(np.abs(np.diff(table.reindex(run.steps).to_numpy(np.float64), axis=0)))
-    found: Grid = np.concatenate([[0.0], np.cumsum(sizes.sum(axis=1))])
-    return found
+    distance: Grid = np.concatenate([[0.0], np.cumsum(sizes.sum(axis=1))])
+    return distance
 
 
 def _words(frame: pd.DataFrame, column: str) -> pd.Series:

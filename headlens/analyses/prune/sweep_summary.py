@@ -23,8 +23,8 @@ def sweep_stacks(sweep: pd.DataFrame) -> list[str]:
 
 def count_heads_left(sweep: pd.DataFrame, stacks: Sequence[str] = STACKS) -> Grid:
     """How many heads each row has left in some stacks together; those that a model lacks count as none."""
-    found: Grid = np.nansum([float_column(sweep, f"heads_{stack}") for stack in stacks], axis=0)
-    return found
+    counts: Grid = np.nansum([float_column(sweep, f"heads_{stack}") for stack in stacks], axis=0)
+    return counts
 
 
 def is_unpruned(sweep: pd.DataFrame) -> pd.Series[bool]:
@@ -47,8 +47,8 @@ def architectures(sweep: pd.DataFrame) -> list[Key]:
     removed = [sweep["removed"].fillna("").astype(str)] if "removed" in sweep else []
     parts = [sweep["model"].astype(str), sweep["penalty"].astype(str), *counts, *removed]
     table = pd.concat(parts, axis=1, ignore_index=True)
-    own = table.assign(init=sweep["init"], metric=sweep["metric"])
-    nth = own.groupby([*own.columns], dropna=False)
+    keyed = table.assign(init=sweep["init"], metric=sweep["metric"])
+    nth = keyed.groupby([*keyed.columns], dropna=False)
     return [tuple(map(str, row)) for row in table.assign(nth=nth.cumcount()).itertuples(index=False)]
 
 
@@ -59,20 +59,23 @@ def gated_stacks(sweep: pd.DataFrame, gates: pd.DataFrame | None) -> list[Key]:
     in any run of the model.
     """
     runs = [] if gates is None else gated_runs(gates)
-    known = {(own.model, own.run): tuple(own.stacks) for own in runs}
+    known = {(stacks_of_run.model, stacks_of_run.run): tuple(stacks_of_run.stacks) for stacks_of_run in runs}
     keys, names = architectures(sweep), list(zip(sweep["model"].astype(str), sweep["run"].astype(str), strict=True))
     twins = {key: known[name] for key, name in zip(keys, names, strict=True) if name in known}
     lost = {str(model): _lost(rows) for model, rows in sweep.groupby("model", sort=False)}
-    found = [_first(known.get(name), twins.get(key), lost[name[0]]) for key, name in zip(keys, names, strict=True)]
-    return [() if whole else own for whole, own in zip(is_unpruned(sweep), found, strict=True)]
+    candidates = [_first(known.get(name), twins.get(key), lost[name[0]]) for key, name in zip(keys, names, strict=True)]
+    return [
+        () if unpruned else stacks_of_run
+        for unpruned, stacks_of_run in zip(is_unpruned(sweep), candidates, strict=True)
+    ]
 
 
 def _first(*candidates: Key | None) -> Key:
-    return next((own for own in candidates if own), ())
+    return next((candidate for candidate in candidates if candidate), ())
 
 
 def _lost(rows: pd.DataFrame) -> Key:
     """The stacks in which some run has fewer heads than another; all stacks where there is none."""
     counts: Mapping[str, Grid] = {stack: float_column(rows, f"heads_{stack}") for stack in sweep_stacks(rows)}
-    found = tuple(stack for stack, own in counts.items() if np.nanmin(own) < np.nanmax(own))
-    return found or tuple(counts)
+    stacks = tuple(stack for stack, heads_left in counts.items() if np.nanmin(heads_left) < np.nanmax(heads_left))
+    return stacks or tuple(counts)

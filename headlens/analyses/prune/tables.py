@@ -46,8 +46,8 @@ class GateTables:
 
     def frames(self) -> dict[str, pd.DataFrame]:
         """`gates`, `sweep`, `log`, and `roles` where they were asked for."""
-        found = {"gates": self.gates(), "sweep": self.sweep(), "log": self.log()}
-        return found | ({"roles": self.roles()} if any(o.roles for o in self.outcomes) else {})
+        tables = {"gates": self.gates(), "sweep": self.sweep(), "log": self.log()}
+        return tables | ({"roles": self.roles()} if any(o.roles for o in self.outcomes) else {})
 
     def gates(self) -> pd.DataFrame:
         """A row per run, logged update and gated head, update 0 being before training."""
@@ -67,10 +67,10 @@ class GateTables:
 
     def roles(self) -> pd.DataFrame:
         """A row per run and head of the model as it was, with its role there and what it is where others are gone."""
-        whole = next(o for o in self.outcomes if o.run == UNPRUNED).roles
+        unpruned = next(o for o in self.outcomes if o.run == UNPRUNED).roles
         runs = [o for o in self.outcomes if o.run != UNPRUNED]
-        heads = [h for h in self._heads() if str(h) in whole]
-        return pd.DataFrame([self._role(o, h, whole[str(h)]) for o in runs for h in heads], columns=ROLE_COLUMNS)
+        heads = [h for h in self._heads() if str(h) in unpruned]
+        return pd.DataFrame([self._role(o, h, unpruned[str(h)]) for o in runs for h in heads], columns=ROLE_COLUMNS)
 
     def _measured(self, outcome: PenaltyOutcome) -> Iterator[Record]:
         heads = self._heads()
@@ -92,9 +92,9 @@ class GateTables:
         scratch = ("scratch", outcome.scratch, outcome.scratch_checkpoint)
         for init, metrics, checkpoint in (trained, scratch):
             for row in metrics:
-                found = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n")}
-                found |= {k: row[k] for k in DIFFERENCE if k in row}
-                yield common | found | {"init": init, "checkpoint": checkpoint}
+                record = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n")}
+                record |= {k: row[k] for k in DIFFERENCE if k in row}
+                yield common | record | {"init": init, "checkpoint": checkpoint}
 
     def _role(self, outcome: PenaltyOutcome, head: Head, before: list[str]) -> Record:
         kept, after = str(head) not in outcome.removed, outcome.roles.get(str(head))

@@ -93,7 +93,7 @@ class PaperRecipe:
 
         def fill(value: Any) -> Any:
             if isinstance(value, list):
-                return [fill(own) for own in value]
+                return [fill(part) for part in value]
             if not isinstance(value, str):
                 return value
             return _FOLDER_OF.sub(lambda m: folders[m[1]], _MODEL.sub(lambda m: models[m[1]], value))
@@ -122,8 +122,8 @@ def read_recipe(name: str) -> tuple[PaperRecipe, str]:
     """
     from headlens.errors import OptionError
 
-    own = Path(name)
-    path = own if own.suffix == ".toml" else packaged(name)
+    given_path = Path(name)
+    path = given_path if given_path.suffix == ".toml" else packaged(name)
     if path is None or not path.is_file():
         known = recipe_names()
         close = get_close_matches(name, known, n=1)

@@ -12,7 +12,7 @@ _MOST, _FEWEST_WORDS = 200, 4
 _WORTH_TELLING = 0.1
 
 
-def seen_notes(learned: GivenExamples, held: GivenExamples | None) -> list[str]:
+def seen_notes(learned: GivenExamples, held_out: GivenExamples | None) -> list[str]:
     """Tell of examples that are measured on and stand, word for word, in those that are learned from.
 
     SST-2's phrases are parts of one another, for example: held out of them, a tenth is no new text. Case and spaces do
@@ -20,12 +20,14 @@ def seen_notes(learned: GivenExamples, held: GivenExamples | None) -> list[str]:
 
     Args:
         learned: what is trained on.
-        held: what is measured on.
+        held_out: what is measured on.
 
     Returns:
         A note if they are a tenth or more of those looked for, else nothing.
     """
-    long = [e for e in (held.examples if held else ()) if sum(len(t.split()) for t in texts_of(e)) >= _FEWEST_WORDS]
+    long = [
+        e for e in (held_out.examples if held_out else ()) if sum(len(t.split()) for t in texts_of(e)) >= _FEWEST_WORDS
+    ]
     if not long:
         return []
     chosen = long[:: -(-len(long) // _MOST)]

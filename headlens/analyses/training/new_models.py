@@ -34,9 +34,9 @@ def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, 
         if run.processes.first:
             folder.mkdir(parents=True, exist_ok=True)
         run.processes.gather(None)
-        own = folder / str(run.processes.rank)
-        own.mkdir(exist_ok=True)
-        made = new_model(name.removeprefix(PREFIX), corpus, text, seed, own)
-    moved: nn.Module = made.model
+        process_folder = folder / str(run.processes.rank)
+        process_folder.mkdir(exist_ok=True)
+        trainable = new_model(name.removeprefix(PREFIX), corpus, text, seed, process_folder)
+    moved: nn.Module = trainable.model
     moved.to(choose_device(device))
-    return made
+    return trainable

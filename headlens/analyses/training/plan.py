@@ -25,17 +25,17 @@ def train_plan(request: TrainRequest, reporter: Reporter) -> Plan:
     )
     corpus = planner.corpus(request.corpus, request.corpus_options)
     if request.dev is None:
-        corpus, held = corpus.split(request.text.dev_share)
+        corpus, held_out = corpus.split(request.text.dev_share)
     else:
-        held = planner.corpus(request.dev, request.corpus_options.held_out(request.dev_target))
+        held_out = planner.corpus(request.dev, request.corpus_options.held_out(request.dev_target))
     # Texts are put together in blocks for masked tokens; pairs are as long as they are.
     length = None if request.text.task == "translation" else request.text.longest
     loop = TrainingSteps.of(request.training, corpus, length)
     planner.add(loop.work(f"train on {corpus.name}"))
-    plan_evaluations(planner, request.training.evaluate_every, loop, held)
+    plan_evaluations(planner, request.training.evaluate_every, loop, held_out)
     if request.bleu:
-        part = held.part(min(1.0, request.bleu / max(held.examples or 1, 1)))
-        planner.add(Work("translate what is held out", 0, "written", part.tokens, length=held.length))
+        part = held_out.part(min(1.0, request.bleu / max(held_out.examples or 1, 1)))
+        planner.add(Work("translate what is held out", 0, "written", part.tokens, length=held_out.length))
     return planner.plan()
 
 
@@ -48,12 +48,12 @@ def fine_tune_plan(request: FineTuneRequest, reporter: Reporter) -> Plan:
     offline = request.model_options.offline
     learned = planner.task(request.data.for_training(), offline=offline)
     if request.dev_data is None:
-        learned, held = learned.split(request.dev_share)
+        learned, held_out = learned.split(request.dev_share)
     else:
-        held = planner.task(request.data.held_out(request.dev_data), offline=offline)
+        held_out = planner.task(request.data.held_out(request.dev_data), offline=offline)
     loop = TrainingSteps.of(request.training, learned)
     planner.add(loop.work(f"train on {learned.name}"))
-    plan_evaluations(planner, request.training.evaluate_every, loop, held)
+    plan_evaluations(planner, request.training.evaluate_every, loop, held_out)
     return planner.plan()
 
 

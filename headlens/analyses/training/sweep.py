@@ -94,16 +94,16 @@ class Trainings:
         """
         run, path = self.run, self.run.kept(f"{name}.json")
         if run.processes.share(path.is_file()):
-            found = _read(path, kind)
+            outcome = _read(path, kind)
         else:
-            found = run.processes.share(make())
+            outcome = run.processes.share(make())
             if run.writes:
                 with atomic_path(path) as temporary:
-                    temporary.write_text(json.dumps(vars(found)), encoding="utf-8")
+                    temporary.write_text(json.dumps(vars(outcome)), encoding="utf-8")
             run.processes.gather(None)
         if run.writes:
             shutil.rmtree(self._state(name), ignore_errors=True)
-        return found
+        return outcome
 
     @contextmanager
     def followed(
@@ -132,8 +132,8 @@ class Trainings:
             lesson: what it was trained on.
             model: what is measured.
         """
-        found = self.compared(loaded, lesson, model)
-        return found.metrics, found.notes
+        result = self.compared(loaded, lesson, model)
+        return result.metrics, result.notes
 
     def compared(
         self, loaded: LoadedModel, lesson: TrainingSet, model: PreTrainedModel, baseline: Baseline | None = None
@@ -149,21 +149,21 @@ class Trainings:
         if not self.run.writes or lesson.held is None:
             return TrainedResult()
         options = EvaluationOptions(self.training.batch_tokens, self.longest, seed=self.training.seed)
-        found = measure(self.run, replace(loaded, model=model), lesson.task, lesson.held, options)
-        assert found.evaluation is not None
-        records, keys = found.evaluation.records, found.evaluation.keys
-        rows: list[Any] = found.metrics[found.metrics["metric"].isin(lesson.task.reported)].to_dict("records")
+        result = measure(self.run, replace(loaded, model=model), lesson.task, lesson.held, options)
+        assert result.evaluation is not None
+        records, keys = result.evaluation.records, result.evaluation.keys
+        rows: list[Any] = result.metrics[result.metrics["metric"].isin(lesson.task.reported)].to_dict("records")
         # Models differ in what they read only where somebody exchanged a checkpoint in a run that was interrupted.
         if baseline is not None and tuple(baseline.keys) == keys:
             draws = Draws.of(keys, options.replicates if len(keys) >= FEWEST else 0, options.seed)
             theirs = np.array(baseline.records, dtype=np.float64).reshape(records.shape)
             for row in rows:
-                own = paired_comparison(lesson.task, row["metric"], theirs, draws).of(records)
-                values = (own.delta, own.low, own.high, own.p_value)
+                comparison = paired_comparison(lesson.task, row["metric"], theirs, draws).of(records)
+                values = (comparison.delta, comparison.low, comparison.high, comparison.p_value)
                 row |= dict(zip(DIFFERENCE, values, strict=True))
         limit = Reader.of(loaded, lesson.task.labels, self.longest).limit
-        left_out = left_out_notes(found.evaluation.counts.too_long, lesson.held.name, limit)
-        return TrainedResult(rows, [*left_out, *found.notes], Baseline(records.tolist(), list(keys)))
+        left_out = left_out_notes(result.evaluation.counts.too_long, lesson.held.name, limit)
+        return TrainedResult(rows, [*left_out, *result.notes], Baseline(records.tolist(), list(keys)))
 
     def saved(self, loaded: LoadedModel, model: PreTrainedModel, name: str) -> str:
         """Save a model with the tokenizer of the one that it came from; its folder, below that of the run."""
@@ -198,7 +198,7 @@ def told_once(known: Iterable[str], notes: Iterable[tuple[str, Iterable[str]]]) 
         notes: of the others, by name.
     """
     first = list(dict.fromkeys(known))
-    return first + [f"{name}: {note}" for name, own in notes for note in own if note not in first]
+    return first + [f"{name}: {note}" for name, run_notes in notes for note in run_notes if note not in first]
 
 
 def told_of_trainings(notes: Sequence[tuple[str, list[str]]]) -> list[str]:
@@ -207,7 +207,7 @@ def told_of_trainings(notes: Sequence[tuple[str, list[str]]]) -> list[str]:
     Args:
         notes: of each, by name.
     """
-    known = [own for _, own in notes if own]
+    known = [run_notes for _, run_notes in notes if run_notes]
     common = [note for note in known[0] if all(note in other for other in known)] if known else []
     return told_once(common, notes)
 
@@ -232,6 +232,6 @@ class SweepRun:
 
     def summary(self) -> dict[str, Any]:
         """Returns the folder, the rows of the main tables and the notes as a dictionary, which `--json` prints."""
-        told = {name: self.tables[name].astype(object) for name in self.main or self.tables}
-        rows = {name: table.where(table.notna(), None).to_dict("records") for name, table in told.items()}
+        main_tables = {name: self.tables[name].astype(object) for name in self.main or self.tables}
+        rows = {name: table.where(table.notna(), None).to_dict("records") for name, table in main_tables.items()}
         return {"out": str(self.folder), **rows, "notes": self.notes}

@@ -72,16 +72,16 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
         asker = TaskForward.of(task, loaded, request.longest)
         with run.reporter.status("tokenizing"):
             rows = TaskRows.of(asker, parts.train, parts.counts[0])
-            held = None if parts.dev is None else TaskRows.of(asker, parts.dev, parts.counts[1])
+            held_out_rows = None if parts.dev is None else TaskRows.of(asker, parts.dev, parts.counts[1])
         with run.masked(loaded, request.mask):
-            state, notes = fit(run, _recipe(request, loaded, rows, held), request.training)
-            notes = [*_notes(headed, rows, held), *seen_notes(parts.train, parts.dev), *notes]
+            state, notes = fit(run, _recipe(request, loaded, rows, held_out_rows), request.training)
+            notes = [*_notes(headed, rows, held_out_rows), *seen_notes(parts.train, parts.dev), *notes]
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
-            measured = TaskResult() if held is None else _measured(request, run, loaded, held)
+            measured = TaskResult() if held_out_rows is None else _measured(request, run, loaded, held_out_rows)
         notes += [*measured.notes, *attention_notes(loaded.model)]
         _write(request, run, loaded, state, measured)
-        facts = _facts(request, loaded, state, rows, held)
+        facts = _facts(request, loaded, state, rows, held_out_rows)
         run.folder.finish({**facts, "notes": notes + run.warnings})
         return TrainRun(run.path, run.files, state, notes, measured.metrics)
 
@@ -112,7 +112,7 @@ def _texts(examples: Sequence[TaskExample]) -> Iterator[str]:
         yield from texts_of(example)
 
 
-def _recipe(request: FineTuneRequest, loaded: LoadedModel, rows: TaskRows, held: TaskRows | None) -> TrainingRecipe:
+def _recipe(request: FineTuneRequest, loaded: LoadedModel, rows: TaskRows, held_out: TaskRows | None) -> TrainingRecipe:
     task, objective = rows.asker.task, TaskLoss(rows.asker)
     network = task.network(loaded.model)
     freeze_unused(network, objective, rows.batch((0,), 0))
@@ -120,29 +120,29 @@ def _recipe(request: FineTuneRequest, loaded: LoadedModel, rows: TaskRows, held:
         network,
         rows,
         objective,
-        None if held is None else task_evaluation(held, request.training.batch_tokens),
+        None if held_out is None else task_evaluation(held_out, request.training.batch_tokens),
         task.metrics[0],
         task.higher_is_better,
     )
 
 
-def _notes(headed: ModelWithHead, rows: TaskRows, held: TaskRows | None) -> list[str]:
+def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> list[str]:
     notes = []
     if headed.fresh:
         notes.append(f"New weights, random before training: {', '.join(headed.fresh)}.")
-    for part in (rows, held):
+    for part in (rows, held_out):
         if part is not None:
             notes += left_out_notes(part.summary.too_long, part.summary.name, part.asker.reader.limit)
-    if held is None:
+    if held_out is None:
         notes.append("Nothing was held out, so nothing was measured: name examples with --dev-data.")
     return notes
 
 
-def _measured(request: FineTuneRequest, run: Run, loaded: LoadedModel, held: TaskRows) -> TaskResult:
+def _measured(request: FineTuneRequest, run: Run, loaded: LoadedModel, held_out: TaskRows) -> TaskResult:
     """The final model on what was held out, as if it was loaded again."""
     training = request.training
     options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
-    return measure(run, loaded, held.asker.task, held.examples, options)
+    return measure(run, loaded, held_out.asker.task, held_out.examples, options)
 
 
 def _write(request: FineTuneRequest, run: Run, loaded: LoadedModel, state: TrainingState, measured: TaskResult) -> None:
@@ -153,7 +153,7 @@ def _write(request: FineTuneRequest, run: Run, loaded: LoadedModel, state: Train
 
 
 def _facts(
-    request: FineTuneRequest, loaded: LoadedModel, state: TrainingState, rows: TaskRows, held: TaskRows | None
+    request: FineTuneRequest, loaded: LoadedModel, state: TrainingState, rows: TaskRows, held_out: TaskRows | None
 ) -> dict[str, Any]:
     """Returns what run.json records of a fine-tuning: the model, the task, the data and the class labels."""
     task = rows.asker.task
@@ -163,6 +163,6 @@ def _facts(
         "models": [trained_model_record(request.model, loaded.model, state)],
         "task": vars(rows.asker.task),
         "data": asdict(rows.summary),
-        "dev_data": None if held is None else asdict(held.summary),
+        "dev_data": None if held_out is None else asdict(held_out.summary),
         "labels": [names[number] for number in sorted(names)],
     }

@@ -135,8 +135,8 @@ def hold_out(source: GivenExamples, share: float) -> tuple[GivenExamples, GivenE
     parts: list[list[int]] = [[], []]
     for index in range(count):
         parts[is_held_out(index + 1, share)].append(index)
-    kept, held = split(source, parts)
-    return kept, held
+    kept, held_out = split(source, parts)
+    return kept, held_out
 
 
 def task_evaluation(rows: TaskRows, batch_tokens: int) -> Evaluate:

@@ -58,8 +58,8 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         with run.reporter.progress(f"reading {corpus.name}", None) as advance:
             summary = summarise(corpus, advance)
         corpus, dev = _held_out(request, corpus, summary)
-        held = {} if dev is None else {"what is held out": summarise(dev).sha256}
-        trainable = _trainable(request, run, corpus, {"the corpus": summary.sha256, **held})
+        hashes = {} if dev is None else {"what is held out": summarise(dev).sha256}
+        trainable = _trainable(request, run, corpus, {"the corpus": summary.sha256, **hashes})
         switch_as_asked(trainable.model, request.attention)
         with under_mask(trainable.model, request.mask, run.tell):
             state, notes = _train(request, run, trainable, corpus, dev)
@@ -97,12 +97,12 @@ def _train(
     seed, text = request.training.seed, request.text
     with run.reporter.status("tokenizing"):
         data = read_data(trainable, corpus, text, seed)
-        held = None if dev is None else read_data(trainable, dev, text, seed)
+        held_out = None if dev is None else read_data(trainable, dev, text, seed)
     recipe = TrainingRecipe(
         trainable.model,
         data,
         objective_of(text),
-        None if held is None else evaluation(held, request.training.batch_tokens),
+        None if held_out is None else evaluation(held_out, request.training.batch_tokens),
     )
     state, notes = fit(run, recipe, request.training)
     if isinstance(data, ParallelText) and data.left_out:

@@ -143,8 +143,8 @@ def evaluation(data: TrainingData, batch_tokens: int) -> Evaluate:
                 follows += float((next_logits(outputs).argmax(dim=-1) == inputs[NEXT]).sum())
                 rows += len(labels)
         mean = loss / units
-        found = {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "accuracy": right / units}
-        return found | ({"next_sentence": follows / rows} if rows else {})
+        metrics = {"loss": mean, "perplexity": math.exp(min(mean, 700.0)), "accuracy": right / units}
+        return metrics | ({"next_sentence": follows / rows} if rows else {})
 
     return evaluate
 

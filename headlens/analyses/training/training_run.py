@@ -111,8 +111,8 @@ def fit(run: Run, recipe: TrainingRecipe, options: TrainingOptions) -> tuple[Tra
     if not state.evaluations:
         return state, []
     load_model(recipe.network, best / _BEST)
-    found = max(state.evaluations, key=recipe.better)
-    return state, [f"The checkpoint is that of update {int(found['step'])}, the best on what was held out."]
+    best_evaluation = max(state.evaluations, key=recipe.better)
+    return state, [f"The checkpoint is that of update {int(best_evaluation['step'])}, the best on what was held out."]
 
 
 def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
@@ -171,12 +171,14 @@ def measure(run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, op
             advance(total - done)
             done = total
 
-        found = evaluate(task, loaded, source, replace(options, progress=progress, warn=run.warn))
-    own = {"model": loaded.short_name, "task": task.name, "data": source.name}
-    rows = [{**own, "metric": name, "n": len(found.records), **asdict(e)} for name, e in found.metrics.items()]
-    examples = record_table(task, found.ids, found.records)
+        evaluation = evaluate(task, loaded, source, replace(options, progress=progress, warn=run.warn))
+    keys = {"model": loaded.short_name, "task": task.name, "data": source.name}
+    rows = [
+        {**keys, "metric": name, "n": len(evaluation.records), **asdict(e)} for name, e in evaluation.metrics.items()
+    ]
+    examples = record_table(task, evaluation.ids, evaluation.records)
     examples.insert(0, "model", loaded.short_name)
-    return TaskResult(pd.DataFrame(rows), examples, record_notes(task, found.records), found)
+    return TaskResult(pd.DataFrame(rows), examples, record_notes(task, evaluation.records), evaluation)
 
 
 def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str = MODEL) -> None:

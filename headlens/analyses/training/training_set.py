@@ -124,23 +124,25 @@ class TrainingSet:
 
     def text_lengths(self) -> Counter[int]:
         """How many different texts of these examples have how many tokens; of text, how many of what is learned."""
-        texts = {row.ids for own in self.prepared() for row in own.rows}
+        texts = {row.ids for example in self.prepared() for row in example.rows}
         return Counter(map(len, texts)) or Counter(self.data.lengths)
 
-    def teach(self, model: PreTrainedModel, training: TrainingOptions, how: TrainingCallbacks | None = None) -> None:
+    def teach(
+        self, model: PreTrainedModel, training: TrainingOptions, callbacks: TrainingCallbacks | None = None
+    ) -> None:
         """Train a model itself, what of it is not frozen and the loss depends on; its last state counts.
 
         Args:
             model: with the head that the task needs.
             training: length, step size, rhythm.
-            how: progress, and what is kept for going on after an interruption.
+            callbacks: progress, and what is kept for going on after an interruption.
         """
-        how, before = how or TrainingCallbacks(), [p.requires_grad for p in model.parameters()]
+        callbacks, before = callbacks or TrainingCallbacks(), [p.requires_grad for p in model.parameters()]
         network = self.task.network(model)
         self.freeze_unused(model)
-        Trainer(training, self.objective, keeper=how.keeper, progress=how.progress).fit(network, self.data)
-        for parameter, own in zip(model.parameters(), before, strict=True):
-            parameter.requires_grad_(own)
+        Trainer(training, self.objective, keeper=callbacks.keeper, progress=callbacks.progress).fit(network, self.data)
+        for parameter, trained in zip(model.parameters(), before, strict=True):
+            parameter.requires_grad_(trained)
         model.eval()
 
     def freeze_unused(self, model: PreTrainedModel) -> None:
@@ -181,7 +183,7 @@ def _windows(corpus: Corpus, encoder: SentenceEncoder) -> Iterator[tuple[str]]:
 
 
 def _numbered(texts: Iterable[tuple[str, ...]]) -> Iterator[TextExample]:
-    return (TextExample(str(number), own) for number, own in enumerate(texts, 1))
+    return (TextExample(str(number), text) for number, text in enumerate(texts, 1))
 
 
 def _pair(example: Example, name: str) -> tuple[str, ...]:

@@ -317,7 +317,11 @@ def test_no_tokenizer(tmp_path: Path) -> None:
 
 def test_progress_counts_every_sentence(make: Make) -> None:
     steps: list[int] = []
-    run(make("BertModel"), options=ClassifyOptions(OPTIONS.relations, batch_tokens=50), how=CorpusPass(steps.append))
+    run(
+        make("BertModel"),
+        options=ClassifyOptions(OPTIONS.relations, batch_tokens=50),
+        corpus_pass=CorpusPass(steps.append),
+    )
     assert len(steps) > 1
     assert sum(steps) == len(CORPUS.examples)
 

@@ -95,6 +95,6 @@ def test_progress_is_told_in_sentences_of_the_corpus(loaded: LoadedModel, long_s
     steps: list[int] = []
     corpus = Memory([Example(s) for s in (LONG, SHORT, LONG, SHORT, sentence("x " * 30), SHORT)])
     options = replace(OPTIONS, long_sentences=long_sentences, batch_tokens=LIMIT)
-    classify_heads(loaded, corpus, options, how=CorpusPass(steps.append))
+    classify_heads(loaded, corpus, options, corpus_pass=CorpusPass(steps.append))
     assert len(steps) > 1
     assert sum(steps) == len(corpus.examples)

@@ -108,19 +108,19 @@ class ActivationCache:
             UnsupportedModelError: if the calls do not have the same rows.
         """
         self._let_go(0, len(self.records))
-        left, found = list(self.calls), {}
+        left, records = list(self.calls), {}
         for site in sites:
             turn = next((i for i, (m, _) in enumerate(left) if m is modules[site]), None)
             if turn is not None:
-                found[site] = left.pop(turn)[1]
-        if left or not found or {s.stack for s in sites if s not in found} & {s.stack for s in found}:
+                records[site] = left.pop(turn)[1]
+        if left or not records or {s.stack for s in sites if s not in records} & {s.stack for s in records}:
             raise SelfCheckError(
                 f"The model computed attention at {len(self.calls)} of {len(sites)} places, or twice at one.",
                 "Call the model as a whole, without generation.",
             )
-        if len({call.output.shape[0] for call in found.values()}) > 1:
+        if len({call.output.shape[0] for call in records.values()}) > 1:
             raise UnsupportedModelError("The model does not run the same rows in all of its layers.")
-        return found
+        return records
 
     def _let_go(self, first: int, stop: int) -> None:
         """Forget the outputs of sibling calls that no attention call of their parent came after."""

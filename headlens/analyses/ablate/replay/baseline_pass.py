@@ -68,13 +68,13 @@ class BaselinePass:
             OptionError: for a head that the batch does not come by.
             SelfCheckError: if something else was taken out, or too much computed again.
         """
-        wanted = [h for s in self.sites for h in s.heads] if heads is None else heads
+        ablated = [h for s in self.sites for h in s.heads] if heads is None else heads
         known = {h for s in self.sites for h in s.heads}
-        for head in wanted:
+        for head in ablated:
             if head not in known:
                 raise OptionError(f"There is no head {head}.", f"The layers are {', '.join(map(str, self.sites))}.")
         for site in self.sites:
-            yield from self._of_site(site, [h for h in wanted if h[:2] == (site.stack, site.layer)])
+            yield from self._of_site(site, [h for h in ablated if h[:2] == (site.stack, site.layer)])
 
     def only_first_position(self) -> bool | None:
         """Whether nobody looks at anything but the first position of the last layer; None if there is no other.
@@ -132,8 +132,8 @@ class BaselinePass:
             # Where their weights are: models that lost heads number the others as before.
             outputs = self._without(site, [site.heads.index(h) for h in chunk])
             for i, head in enumerate(chunk):
-                own = part(outputs, i * self._rows, (i + 1) * self._rows, len(chunk) * self._rows)
-                yield Variant(head, own)
+                rows = part(outputs, i * self._rows, (i + 1) * self._rows, len(chunk) * self._rows)
+                yield Variant(head, rows)
 
     def _without(self, site: Site, heads: Sequence[int]) -> Any:
         call, times = self._calls[site], len(heads)

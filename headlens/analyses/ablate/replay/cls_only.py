@@ -52,9 +52,9 @@ class ClsOnlyLayer:
         # (heads, d, hidden) each.
         key, value = (m.weight.view(n_heads, size, m.in_features) for m in (self.key, self.value))
         scaling = kwargs.get("scaling")
-        asked = torch.einsum("rhd,hdk->rhk", query[:, :, 0] * (size**-0.5 if scaling is None else scaling), key)
+        products = torch.einsum("rhd,hdk->rhk", query[:, :, 0] * (size**-0.5 if scaling is None else scaling), key)
         # (rows, heads, hidden) times (rows, hidden, key).
-        scores = asked @ hidden.transpose(1, 2)
+        scores = products @ hidden.transpose(1, 2)
         added = additive(mask, query.dtype)
         weights = torch.softmax(scores if added is None else scores + added[:, :, 0], dim=-1)
         output = torch.einsum("rhk,hdk->rhd", weights @ hidden, value)
@@ -73,10 +73,10 @@ class ClsOnlyLayer:
         last = max(i for i, r in enumerate(records) if r.attends)
         around = [i for i, r in enumerate(records[:last]) if r.stop > last]
         inside = range(around[-1] + 1, last) if around else range(0)
-        made = [next((r for i in inside if (r := records[i]).made == pointer), None) for pointer in recording.made_of]
-        if None in made or len({r.given for r in made if r is not None}) != 1:
+        makers = [next((r for i in inside if (r := records[i]).made == pointer), None) for pointer in recording.made_of]
+        if None in makers or len({r.given for r in makers if r is not None}) != 1:
             return None
-        key, value = (r for r in made if r is not None)
+        key, value = (r for r in makers if r is not None)
         if not (_plain(key.module) and _plain(value.module)):
             return None
         for i in around:

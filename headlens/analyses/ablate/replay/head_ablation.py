@@ -222,9 +222,9 @@ class Replay:
         return output, None
 
     def _context(self, module: nn.Module, turn: int, tensors: tuple[Tensor, Tensor, Tensor]) -> CallContext:
-        own = [s for s in self.sites if self.modules[s] is module]
+        module_sites = [s for s in self.sites if self.modules[s] is module]
         # Shared weights compute the encoder, which runs first: its depths are the first calls of a pass.
-        site = own[0] if len(own) == 1 else self.sites[turn]
+        site = module_sites[0] if len(module_sites) == 1 else self.sites[turn]
         return CallContext(site, *tensors, queries=None, keys=None, causal=site.stack == "decoder")
 
     def _check(self, intact: BaselinePass) -> None:

@@ -92,8 +92,8 @@ def _in_parts(replay: Replay, inputs: Inputs, read: Read, heads: Sequence[Head] 
     rows = rows_of(inputs)
 
     def run(numbers: Sequence[int]) -> SweepRecords:
-        own = part(inputs, numbers[0], numbers[-1] + 1, rows)
-        return sweep_batch(replay, own, lambda outputs: _checked(read(outputs, own), len(numbers)), heads)
+        chunk = part(inputs, numbers[0], numbers[-1] + 1, rows)
+        return sweep_batch(replay, chunk, lambda outputs: _checked(read(outputs, chunk), len(numbers)), heads)
 
     tokens = max((v.numel() // rows for v in inputs.values() if isinstance(v, Tensor)), default=1)
     run_in_parts = SplitWhenOutOfMemory(
@@ -120,10 +120,10 @@ def sweep_batch(
     """
     intact = replay.run(inputs)
     first = read(intact.outputs)
-    wanted = [h for s in intact.sites for h in s.heads] if heads is None else list(heads)
+    ablated = [h for s in intact.sites for h in s.heads] if heads is None else list(heads)
     without: dict[Head, Records] = {}
-    while len(without) < len(wanted):
-        left = [h for h in wanted if h not in without]
+    while len(without) < len(ablated):
+        left = [h for h in ablated if h not in without]
         if attempt(replay.model.device, partial(_add, intact, left, read, without)) is None:
             _halve(replay, rows_of(inputs))
     return SweepRecords(first, without)
@@ -152,13 +152,13 @@ def _add(
     return True
 
 
-def _checked(found: Tensor, examples: int) -> Records:
-    if found.dim() != 2 or found.shape[0] != examples:
+def _checked(outputs: Tensor, examples: int) -> Records:
+    if outputs.dim() != 2 or outputs.shape[0] != examples:
         raise SelfCheckError(
-            f"A batch of {examples} examples was read as numbers of the shape {tuple(found.shape)}.",
+            f"A batch of {examples} examples was read as numbers of the shape {tuple(outputs.shape)}.",
             "Give (examples, k).",
         )
-    array: Records = found.detach().double().cpu().numpy()
+    array: Records = outputs.detach().double().cpu().numpy()
     return array
 
 

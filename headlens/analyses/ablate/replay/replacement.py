@@ -58,12 +58,12 @@ class HeadMeans(Observer):
         Args:
             others: sums of other parts of the corpus.
         """
-        found: dict[Site, tuple[Tensor, Tensor]] = {}
+        means: dict[Site, tuple[Tensor, Tensor]] = {}
         for part in (self._done, *others):
             for site, (total, count) in part.items():
-                before, counted = found.get(site, (0, 0))
-                found[site] = (before + total, counted + count)
-        return {site: total / count for site, (total, count) in found.items()}
+                before, counted = means.get(site, (0, 0))
+                means[site] = (before + total, counted + count)
+        return {site: total / count for site, (total, count) in means.items()}
 
 
 def check_means(mode: Mode, means: Mapping[Site, Tensor] | None, sites: Sequence[Site]) -> None:
@@ -78,8 +78,8 @@ def check_means(mode: Mode, means: Mapping[Site, Tensor] | None, sites: Sequence
     for site in sites if means is not None else ():
         mean = (means or {}).get(site)
         if mean is None or mean.dim() != 2 or mean.shape[0] != site.n_heads:
-            found = "no means" if mean is None else f"means of the shape {tuple(mean.shape)}"
-            raise OptionError(f"There are {found} for {site}.", f"Give ({site.n_heads} heads, d) for every site.")
+            problem = "no means" if mean is None else f"means of the shape {tuple(mean.shape)}"
+            raise OptionError(f"There are {problem} for {site}.", f"Give ({site.n_heads} heads, d) for every site.")
 
 
 def replaced(output: Tensor, heads: Sequence[int], instead: Tensor | None) -> Tensor:
@@ -139,8 +139,8 @@ def evenly(kernel: Kernel, module: nn.Module, tensors: tuple[Tensor, ...], mask:
     """
     query, key, value = tensors
     if mask is None and kernel == "sdpa" and query.shape[2] > 1:
-        wanted = getattr(module, "is_causal", True) if causal is None else causal
-        mask = causal_mask(query, key) if wanted else None
+        is_causal = getattr(module, "is_causal", True) if causal is None else causal
+        mask = causal_mask(query, key) if is_causal else None
     if mask is None:
         seen = value.new_ones(1, 1, query.shape[2], key.shape[2])
     else:
