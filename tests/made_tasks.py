@@ -9,7 +9,7 @@ from headlens.analyses.ablate.task_examples import Examples
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.example_sources import GivenExamples
+from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import with_task_head
@@ -36,7 +36,7 @@ def example(task: Task, number: int) -> TaskExample:
 
 def given_examples(task: Task, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, count: int = 12) -> Examples:
     """As the model reads them."""
-    source = GivenExamples(tuple(example(task, n) for n in range(count)), "made")
+    source = MemoryExamples(tuple(example(task, n) for n in range(count)), "made")
     return Examples.of(task, source, LoadedModel("tiny", model, tokenizer, None))
 
 
@@ -52,5 +52,5 @@ def taught(
     task = CATALOGUE[name].task
     loaded = LoadedModel("tiny", build(kind, len(tokenizer), max_position_embeddings=60), tokenizer, None)
     loaded = LoadedModel("tiny", with_task_head(loaded, task, 0).model, tokenizer, None)
-    source = GivenExamples(tuple(example(task, n) for n in range(20)), "made")
+    source = MemoryExamples(tuple(example(task, n) for n in range(20)), "made")
     return loaded, TrainingSet.of_task(loaded, task, source)

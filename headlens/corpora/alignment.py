@@ -1,13 +1,19 @@
-"""Words meet tokens: the units at which word-level attention is read."""
+"""Alignment of words and tokens to units, at which word-level attention is read, and windows cut between units."""
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import TypeVar
+
+from headlens.corpora.sentence import OUTSIDE, Sentence, Word
 
 Span = tuple[int, int]
 UNALIGNED = -1
+Encoded = TypeVar("Encoded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +40,13 @@ class Alignment:
 
     @property
     def merged_words(self) -> int:
-        """Words that share their unit with another word."""
+        """Number of words that share their unit with another word."""
         sizes = Counter(u for u in self.unit_of_word if u != UNALIGNED)
         return sum(n for n in sizes.values() if n > 1)
 
 
 def align(word_spans: Sequence[Span], token_spans: Sequence[Span], special: Sequence[bool]) -> Alignment:
-    """Find the units of a sentence, in time linear in its length.
+    """Finds the units of a sentence, in time n log n in its length.
 
     A token of width zero (white space only, once its span is trimmed) joins the unit of the next aligned token, or
     that of the last one at the end.
@@ -58,8 +64,9 @@ def align(word_spans: Sequence[Span], token_spans: Sequence[Span], special: Sequ
     touched = _touched(islands, token_spans, special)
     unit_of_island = _number(len(islands), touched)
     blank = [not s and start >= end for s, (start, end) in zip(special, token_spans, strict=True)]
-    found = [unit_of_island[first] if first <= last else UNALIGNED for first, last in touched]
-    units = _attach(found, blank)
+    units = [unit_of_island[first] if first <= last else UNALIGNED for first, last in touched]
+    # Blank tokens join the unit that follows, those at the end the unit before.
+    units = _fill(_fill(units[::-1], blank[::-1])[::-1], blank)
     words = tuple(UNALIGNED if i == UNALIGNED else unit_of_island[i] for i in island_of_word)
     return Alignment(
         unit_of_token=tuple(units),
@@ -71,7 +78,11 @@ def align(word_spans: Sequence[Span], token_spans: Sequence[Span], special: Sequ
 
 
 def _islands(word_spans: Iterable[Span]) -> tuple[list[Span], list[int]]:
-    """Join words that share characters; the islands are disjoint, and every word knows its own."""
+    """Joins words that share characters to islands, which are disjoint.
+
+    Returns:
+        The spans of the islands from left to right, and the number of the island of every word.
+    """
     islands: list[Span] = []
     island_of_word = []
     for start, end in word_spans:
@@ -88,27 +99,19 @@ def _islands(word_spans: Iterable[Span]) -> tuple[list[Span], list[int]]:
     return islands, island_of_word
 
 
-def _touched(islands: list[Span], token_spans: Iterable[Span], special: Iterable[bool]) -> list[Span]:
-    """First and last island that every token touches; first > last if it touches none."""
-    ending_after: list[int] = []  # per character position: the first island that ends after it
-    starting_before: list[int] = []  # the last island that starts before it
-    for i, (start, end) in enumerate(islands):
-        ending_after += [i] * (end - len(ending_after))
-        starting_before += [i - 1] * (start + 1 - len(starting_before))
-    n, none = len(islands), (1, 0)
-
-    def touched(start: int, end: int) -> Span:
-        first = ending_after[start] if start < len(ending_after) else n
-        last = starting_before[end] if end < len(starting_before) else n - 1
-        return first, last
-
-    spans = zip(token_spans, special, strict=True)
-    return [none if s or start >= end else touched(start, end) for (start, end), s in spans]
+def _touched(islands: Sequence[Span], token_spans: Iterable[Span], special: Iterable[bool]) -> list[Span]:
+    """Finds the first and the last island that every token touches; first > last if it touches none."""
+    starts, ends = [start for start, _ in islands], [end for _, end in islands]
+    return [
+        # Islands are disjoint and in order, so that both starts and ends rise.
+        (1, 0) if is_special or start >= end else (bisect_right(ends, start), bisect_left(starts, end) - 1)
+        for (start, end), is_special in zip(token_spans, special, strict=True)
+    ]
 
 
 def _number(n_islands: int, touched: Iterable[Span]) -> list[int]:
-    """Unit of every island: neighbours that one token touches are one unit."""
-    reach = [-1] * n_islands
+    """Numbers the unit of every island: neighbours that one token touches are one unit."""
+    reach = [-1] * n_islands  # last island that shares a token with this one, as its first
     for first, last in touched:
         if first <= last:
             reach[first] = max(reach[first], last)
@@ -123,15 +126,92 @@ def _number(n_islands: int, touched: Iterable[Span]) -> list[int]:
     return units
 
 
-def _attach(units: Sequence[int], blank: Sequence[bool]) -> list[int]:
-    """Give blank tokens the unit that follows, and those at the end the unit before."""
-    return _fill(_fill(units[::-1], blank[::-1])[::-1], blank)
-
-
 def _fill(units: Sequence[int], blank: Sequence[bool]) -> list[int]:
-    """Give blank tokens without a unit the last one seen."""
-    filled, seen = [], UNALIGNED
-    for unit, is_blank in zip(units, blank, strict=True):
-        seen = unit if unit != UNALIGNED else seen
-        filled.append(seen if is_blank else unit)
-    return filled
+    """Gives blank tokens without a unit the last unit before them."""
+    last_units: Iterable[int] = accumulate(units, lambda last, unit: last if unit == UNALIGNED else unit)
+    return [last if is_blank else unit for unit, last, is_blank in zip(units, last_units, blank, strict=True)]
+
+
+def cut_windows(
+    sentence: Sentence, alignment: Alignment, room: int, encode: Callable[[Sentence], Encoded | None]
+) -> tuple[list[Encoded], int]:
+    """Cuts a sentence into windows, one after another, none of which could take one more unit of words.
+
+    Every window is a sentence of its own: its text is tokenized anew, special tokens go around it, and heads in other
+    windows are `OUTSIDE`. Words are never cut, nor are words that share a token torn apart.
+
+    Args:
+        sentence: longer than the model reads.
+        alignment: units of all its tokens, between which it may be cut; their lengths estimate how much fits.
+        room: number of tokens of text that a window can have; an estimate will do.
+        encode: encodes a window; None if it is too long.
+
+    Returns:
+        The windows in order, and the number of words that are in none, because they alone are too long.
+    """
+    starts = _starts(sentence.words, alignment.unit_of_word)
+    tokens = Counter(alignment.unit_of_token)
+    units = [alignment.unit_of_word[i] for i in starts]
+    total = [0, *accumulate(0 if u == UNALIGNED else tokens[u] for u in units)]  # tokens before every unit
+    starts.append(len(sentence.words))
+    windows, lost, first = [], 0, 0
+    while first < len(units):
+        count, window = _longest(
+            lambda n: encode(_window(sentence, starts[first], starts[first + n])),  # noqa: B023 - called at once
+            bisect_right(total, total[first] + room) - 1 - first,
+            len(units) - first,
+        )
+        if window is None:
+            lost += starts[first + 1] - starts[first]
+        else:
+            windows.append(window)
+        first += max(count, 1)
+    return windows, lost
+
+
+def _starts(words: Sequence[Word], units: Sequence[int]) -> list[int]:
+    """Finds the words before which a sentence may be cut: they share neither unit nor characters with those before."""
+    starts, last_unit, end = [], UNALIGNED, 0
+    for i, (word, unit) in enumerate(zip(words, units, strict=True)):
+        if i == 0 or (word.start >= end and (unit == UNALIGNED or unit != last_unit)):
+            starts.append(i)
+        last_unit = last_unit if unit == UNALIGNED else unit
+        end = max(end, word.end)
+    return starts
+
+
+def _window(sentence: Sentence, first: int, last: int) -> Sentence:
+    """Makes a sentence of the words from `first` to before `last`, with text around them that no other word covers."""
+    words = sentence.words[first:last]
+    begin = words[0].start if first else 0
+    end = max(w.end for w in words)
+    limit = sentence.words[last].start if last < len(sentence.words) else len(sentence.text)
+    end += len(sentence.text[end:limit].rstrip())
+    moved = tuple(replace(w, start=w.start - begin, end=w.end - begin, head=_moved(w.head, first, last)) for w in words)
+    return Sentence(sentence.text[begin:end], moved, f"{sentence.id}[{first + 1}-{last}]")
+
+
+def _moved(head: int | None, first: int, last: int) -> int | None:
+    """Returns a head as an index in the window, `OUTSIDE` for a word of another window."""
+    if head is None or head < 0:
+        return head
+    return head - first if first <= head < last else OUTSIDE
+
+
+def _longest(attempt: Callable[[int], Encoded | None], guess: int, most: int) -> tuple[int, Encoded | None]:
+    """Finds a number of units that fits while one more does not, and their window; 0 and None if not even one fits.
+
+    The search gallops away from the guess, then halves what is left; a good guess takes two attempts.
+    """
+    low, high, step, longest = 0, most + 1, 1, None
+    count = min(max(guess, 1), most)
+    while high - low > 1:
+        window = attempt(count)
+        if window is None:
+            high = count
+        else:
+            low, longest = count, window
+        onwards = min(low + step, most) if low else max(high - step, 1)
+        count = (low + high) // 2 if low and high <= most else onwards
+        step *= 2
+    return low, longest

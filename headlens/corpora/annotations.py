@@ -1,4 +1,4 @@
-"""What metrics want to know about a batch beyond its tokens: trees, rare words, a sample of queries."""
+"""Annotations of batches for metrics: dependency arcs, rare words, a sample of queries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headlens.corpora.batches import Batch
 from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import Frequency, rarity
 from headlens.corpora.relations import matches
-from headlens.corpora.sentence import OUTSIDE, ROOT
+from headlens.corpora.sentence import OUTSIDE, ROOT, Word
 
 # Of the first 148 sentences of German PUD that are long enough, 9 have such a tie under a German list of frequencies,
 # 138 under an English one.
@@ -24,7 +24,7 @@ MOST_TIES = 0.25
 
 @dataclass
 class AnnotationCounts:
-    """What became of the dependency arcs that were asked for.
+    """Counts of dependency arcs and rare words in a corpus, and of what could not be measured.
 
     Args:
         arcs: instances of the relations, by relation, that were measured.
@@ -67,7 +67,13 @@ class Annotator:
     seed: int = 0
 
     def annotate(self, batch: Batch, counts: AnnotationCounts, *, decoder_only: bool) -> BatchTokens:
-        """Tokens of a batch by stack; the only sequence of a decoder-only model is its decoder's."""
+        """Annotates the tokens of a batch by stack; the only sequence of a decoder-only model is that of its decoder.
+
+        Args:
+            batch: examples and their tokens.
+            counts: grows by the arcs, trees and rare words of the batch.
+            decoder_only: whether the model has a decoder and no encoder.
+        """
         source = self._side(batch.source, [e.source for e in batch.examples], self.frequency, counts)
         if decoder_only:
             return BatchTokens(decoder=source)
@@ -77,12 +83,9 @@ class Annotator:
         return BatchTokens(source, self._side(batch.target, rows, self.target_frequency, counts))
 
     def _side(
-        self,
-        tokens: Tokens,
-        rows: Sequence[EncodedSequence],
-        frequency: Frequency | None,
-        counts: AnnotationCounts,
+        self, tokens: Tokens, rows: Sequence[EncodedSequence], frequency: Frequency | None, counts: AnnotationCounts
     ) -> Tokens:
+        """Annotates the tokens of one side, on their device."""
         device = tokens.real.device
         return replace(
             tokens,
@@ -92,39 +95,41 @@ class Annotator:
         )
 
     def _rarity(self, rows: Sequence[EncodedSequence], frequency: Frequency, counts: AnnotationCounts) -> Tensor:
+        """Ranks the rare words of every row: (batch, units), see `rarity`."""
         ranks = rarity(rows, frequency)
         counts.rare_sentences += int(ranks.any(1).sum())
         counts.tied_sentences += int(((ranks == 2).sum(1) > 1).sum())
         return torch.from_numpy(ranks)
 
     def _arcs(self, rows: Sequence[EncodedSequence], counts: AnnotationCounts) -> Tensor:
-        found: list[tuple[int, int, int, int]] = []
+        """Lists the arcs of the relations: (arcs, 4), of row, unit of the dependent, unit of the head, relation."""
+        arcs: list[tuple[int, int, int, int]] = []
         for sentence, row in enumerate(rows):
             if not row.sentence.has_tree:
                 counts.no_tree += 1
                 continue
             counts.trees += 1
-            for dependent, head, relation in self._relation_instances(row):
+            for dependent, head, relation in self._instances(row.sentence.words):
                 units = row.unit_of_word[dependent], UNALIGNED if head == OUTSIDE else row.unit_of_word[head]
                 if min(units) < 0 or units[0] == units[1]:
                     counts.lost_arcs += 1
                     continue
                 name = self.relations[relation]
                 counts.arcs[name] = counts.arcs.get(name, 0) + 1
-                found.append((sentence, *units, relation))
-        return torch.tensor(found, dtype=torch.int64).view(-1, 4)
+                arcs.append((sentence, *units, relation))
+        return torch.tensor(arcs, dtype=torch.int64).view(-1, 4)
 
-    def _relation_instances(self, row: EncodedSequence) -> list[tuple[int, int, int]]:
-        """(dependent, head, relation number) of every instance of a wanted relation; a head may be `OUTSIDE`."""
+    def _instances(self, words: Sequence[Word]) -> list[tuple[int, int, int]]:
+        """Lists (dependent, head, relation number) of all instances of the relations; a head may be `OUTSIDE`."""
         return [
             (i, word.head, number)
-            for i, word in enumerate(row.sentence.words)
+            for i, word in enumerate(words)
             if word.head is not None and word.head != ROOT and word.relation
-            for number, wanted in enumerate(self.relations)
-            if matches(word.relation, wanted)
+            for number, relation in enumerate(self.relations)
+            if matches(word.relation, relation)
         ]
 
 
 def _sampled(rows: Sequence[EncodedSequence], seed: int) -> Tensor:
-    """One token per sentence, picked by its text: the same in every batch, order and shard."""
+    """Draws one token per sentence by a hash of its text, so that batch, order and shard do not matter: (batch,)."""
     return torch.tensor([zlib.crc32(row.sentence.text.encode(), seed) % len(row) for row in rows], dtype=torch.int64)

@@ -1,9 +1,11 @@
-"""Batches of about equal cost, and the tensors a model reads."""
+"""Batches of examples of similar length within a budget of tokens, and the tensors a model reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -11,12 +13,90 @@ import torch
 from torch import Tensor
 
 from headlens.attention.contract import Tokens
-from headlens.corpora.batching import POOL, one_row, pooled_batches
-from headlens.corpora.collate import padded
+from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
+from headlens.errors import OptionError
 
-Integers = npt.NDArray[np.int64]
-Booleans = npt.NDArray[np.bool_]
+POOL = 4096  # examples that are held and sorted together
+T = TypeVar("T")
+IGNORED = -100  # transformers' label of positions that do not count
+Ids: TypeAlias = npt.NDArray[np.int64]
+
+
+def pooled_batches(
+    examples: Iterable[T], batch_tokens: int, length: Callable[[T], int], rows: Callable[[T], int], pool: int = POOL
+) -> Iterator[list[T]]:
+    """Puts examples of similar length together, so that little of a batch is padding.
+
+    `pool` examples at a time are held and sorted by length; the order depends on the examples alone.
+
+    Args:
+        examples: read once, lazily.
+        batch_tokens: most tokens of a batch, padding among them; a longer example is a batch of its own.
+        length: gives the tokens of an example's longest row.
+        rows: gives the number of an example's rows of input.
+        pool: number of examples that are sorted together.
+
+    Raises:
+        OptionError: if `batch_tokens` or `pool` is not positive.
+    """
+    for name, value in (("batch-tokens", batch_tokens), ("pool", pool)):
+        if value < 1:
+            raise OptionError(f"--{name} {value} is not a positive number.", "4096 suits most machines.")
+    iterator = iter(examples)
+    pools = iter(lambda: sorted(islice(iterator, pool), key=length), [])
+    return chain.from_iterable(cut_batches(sorted_pool, batch_tokens, length, rows) for sorted_pool in pools)
+
+
+def cut_batches(
+    examples: Iterable[T], batch_tokens: int, length: Callable[[T], int], rows: Callable[[T], int]
+) -> Iterator[list[T]]:
+    """Cuts examples of rising length into batches, each as large as the budget of tokens allows."""
+    batch: list[T] = []
+    size = 0
+    for example in examples:
+        if batch and (size + rows(example)) * length(example) > batch_tokens:
+            yield batch
+            batch, size = [], 0
+        batch.append(example)
+        size += rows(example)
+    if batch:
+        yield batch
+
+
+def one_row(example: object) -> int:
+    """Returns 1, the number of rows of an example that is one sequence."""
+    del example
+    return 1
+
+
+def padded(rows: Sequence[Sequence[int] | Ids], fill: int) -> Tensor:
+    """Puts ids of different length into one tensor, filled on the right: int64, (rows, longest)."""
+    ids = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
+    for place, row in enumerate(rows):
+        ids[place, : len(row)] = row
+    return torch.from_numpy(ids)
+
+
+def attention_mask(rows: Sequence[Sequence[int] | Ids]) -> Tensor:
+    """Makes the attention mask of padded rows: 1 for tokens, 0 for padding, int64, (rows, longest)."""
+    lengths = torch.tensor([len(row) for row in rows])
+    return (torch.arange(int(lengths.max())) < lengths[:, None]).long()
+
+
+def padded_inputs(ids: Sequence[Sequence[int]], segments: Sequence[Sequence[int]], pad_id: int) -> dict[str, Tensor]:
+    """Pads rows to `input_ids`, `attention_mask` and, where the model has segments, `token_type_ids`.
+
+    Args:
+        ids: token ids of every row.
+        segments: segment of every token by row; empty where the model does not tell segments apart.
+        pad_id: any id that the model can embed.
+
+    Returns:
+        Arguments of the model by name, each (rows, longest).
+    """
+    inputs = {"input_ids": padded(ids, pad_id), "attention_mask": attention_mask(ids)}
+    return inputs | ({"token_type_ids": padded(segments, 0)} if any(segments) else {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +106,9 @@ class Batch:
     Args:
         inputs: arguments of the model: `input_ids`, `attention_mask` and, of pairs, `decoder_input_ids`,
             `decoder_attention_mask`; of pairs in one sequence `token_type_ids`, where the model tells them apart.
-        source: what the tokens of `input_ids` are.
-        target: what the tokens of `decoder_input_ids` are.
-        examples: the rows.
+        source: kinds and units of the tokens of `input_ids`.
+        target: kinds and units of the tokens of `decoder_input_ids`; None without a decoder.
+        examples: the encoded examples, one per row.
     """
 
     inputs: dict[str, Tensor]
@@ -40,12 +120,12 @@ class Batch:
 def token_budget_batches(
     examples: Iterable[EncodedExample], batch_tokens: int, pool: int = POOL
 ) -> Iterator[list[EncodedExample]]:
-    """`pooled_batches` of encoded examples; of pairs the longer side counts."""
+    """Puts encoded examples of similar length together, see `pooled_batches`; of pairs the longer side counts."""
     return pooled_batches(examples, batch_tokens, lambda e: e.length, one_row, pool)
 
 
 def collate(examples: Sequence[EncodedExample], *, pad_id: int, device: torch.device | str) -> Batch:
-    """Pad examples and move them to a device.
+    """Pads examples and moves them to a device.
 
     Either all examples have a target or none.
 
@@ -70,41 +150,25 @@ def collate(examples: Sequence[EncodedExample], *, pad_id: int, device: torch.de
 
 
 def _side(rows: Sequence[EncodedSequence], pad_id: int) -> tuple[dict[str, Tensor], Tokens]:
-    """Model inputs and token information of one side."""
-    lengths = np.array([len(row) for row in rows])
-    real = np.arange(lengths.max()) < lengths[:, None]  # (batch, length)
-    kinds = padded([row.kinds for row in rows], int(TokenKind.SPECIAL)).numpy()
-    units = padded([row.units for row in rows], -1).numpy()
-    n_units = np.array([row.n_units for row in rows], dtype=np.int64)
-    ids = padded([row.ids for row in rows], pad_id)
-    inputs = {"input_ids": ids, "attention_mask": torch.from_numpy(real.astype(np.int64))}
-    if any(row.segments for row in rows):
-        inputs["token_type_ids"] = padded([row.segments for row in rows], 0)
-    return inputs, replace(_tokens(real, kinds, units, n_units), ids=ids)
-
-
-def _tokens(real: Booleans, kinds: Integers, units: Integers, n_units: Integers) -> Tokens:
-    """Unpack the bits of `TokenKind`; padding is special and nothing else."""
-
-    def has(kind: TokenKind) -> Tensor:
-        return torch.from_numpy((kinds & int(kind)) != 0)
-
-    return Tokens(
-        real=torch.from_numpy(real),
-        special=has(TokenKind.SPECIAL),
-        cls=has(TokenKind.CLS),
-        sep=has(TokenKind.SEP),
-        bos=has(TokenKind.BOS),
-        eos=has(TokenKind.EOS),
-        punct=has(TokenKind.PUNCT),
-        word=torch.from_numpy(units),
-        n_words=torch.from_numpy(n_units),
-        n_pieces=torch.from_numpy(_count_pieces(units, int(n_units.max()))),
+    """Pads one side of the examples to the arguments of the model and what is known of every token."""
+    inputs = padded_inputs([row.ids for row in rows], [row.segments for row in rows], pad_id)
+    # (batch, length) each
+    kinds = padded([row.kinds for row in rows], int(TokenKind.SPECIAL))  # padding is special and nothing else
+    units = padded([row.units for row in rows], UNALIGNED)
+    n_units = torch.tensor([row.n_units for row in rows], dtype=torch.int64)
+    tokens = Tokens(
+        real=inputs["attention_mask"].bool(),
+        **{str(kind.name).lower(): (kinds & int(kind)) != 0 for kind in TokenKind},
+        word=units,
+        n_words=n_units,
+        n_pieces=_count_pieces(units, int(n_units.max())),
+        ids=inputs["input_ids"],
     )
+    return inputs, tokens
 
 
-def _count_pieces(units: Integers, most: int) -> Integers:
-    """Tokens of every unit; (batch, most)."""
-    row, column = np.nonzero(units >= 0)
-    cells = row * most + units[row, column]
-    return np.bincount(cells, minlength=len(units) * most).reshape(len(units), most).astype(np.int64)
+def _count_pieces(units: Tensor, most: int) -> Tensor:
+    """Counts the tokens of every unit: (batch, most)."""
+    row, column = (units >= 0).nonzero(as_tuple=True)
+    cells = row * most + units[row, column]  # place of a token's unit in the flat table
+    return torch.bincount(cells, minlength=len(units) * most).view(len(units), most)

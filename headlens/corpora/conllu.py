@@ -1,47 +1,39 @@
-"""Treebanks in the CoNLL-U format (https://universaldependencies.org/format.html): read and written."""
+"""Reader and writer of treebanks in the CoNLL-U format (https://universaldependencies.org/format.html)."""
 
 from __future__ import annotations
 
 import gzip
 import logging
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import NamedTuple, TextIO, cast
+from typing import NamedTuple, TextIO
 
-from conllu.exceptions import ParseException
-from conllu.parser import parse_dict_value, parse_id_value, parse_int_value
-
-from headlens.corpora.sentence import ROOT, Example, Sentence, Word
-from headlens.corpora.spans import SurfaceToken, join_tokens
-from headlens.corpora.text_files import Line, file_stem, open_text
-from headlens.corpora.trees import find_fault
+from headlens.corpora.sentence import ROOT, Example, Sentence, SurfaceToken, Word, find_tree_fault, join_tokens
+from headlens.corpora.text import Line, NamedFile, open_text
 from headlens.errors import CorpusError, counted
 
 N_COLUMNS = 10
+# The id of a word (3), of a multiword token (3-4) or of an empty node (3.1).
+WORD_ID = re.compile(r"(?P<word>0|[1-9][0-9]*)|(?P<first>[1-9][0-9]*)-(?P<last>[1-9][0-9]*)|[0-9]+\.[1-9][0-9]*")
+HEAD = re.compile(r"0|-?[1-9][0-9]*")
 ADVICE = "Mend the line; https://universaldependencies.org/format.html describes the format."
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class ConlluCorpus:
+class ConlluCorpus(NamedFile):
     """The sentences of a CoNLL-U file (also `.gz`), with their trees where the file has them."""
 
-    path: str | Path
-
-    @property
-    def name(self) -> str:
-        """The file's name without its ending."""
-        return file_stem(self.path)
-
     def __iter__(self) -> Iterator[Example]:
-        """Read from the start; errors as in `read_conllu`."""
+        """Reads the sentences from the start; errors as in `read_conllu`."""
         return (Example(s) for s in read_conllu(self.path))
 
 
 def read_conllu(path: str | Path) -> Iterator[Sentence]:
-    """Stream the sentences of a CoNLL-U file.
+    """Streams the sentences of a CoNLL-U file.
 
     The text is put together from the surface tokens and `SpaceAfter=No`; a `# text` comment that disagrees is
     only logged, once per file. Words of a multiword token whose forms spell it ("do" + "n't") have spans of
@@ -54,21 +46,27 @@ def read_conllu(path: str | Path) -> Iterator[Sentence]:
     """
     disagreed = False
     count = 0
-    for block in _blocks(open_text(path)):
+    for is_blank, lines in groupby(open_text(path), key=lambda line: not line.text.strip()):
+        if is_blank:
+            continue
+        block = list(lines)
         try:
             sentence = _parse_block(block)
         except _FaultError as fault:
-            raise CorpusError(fault.message, ADVICE, path=path, line=fault.line) from fault
+            message, line = fault.args
+            raise CorpusError(message, ADVICE, path=path, line=line) from fault
         if not sentence.words:
             continue
         count += 1
-        if not disagreed and (disagreed := _disagrees(block, sentence)):
+        comment = _comment(block, "text").split()
+        if not disagreed and comment and comment != sentence.text.split():
+            disagreed = True
             logger.warning("%s:%d: the text comment differs from the words; the words count", path, block[0].number)
         yield Sentence(sentence.text, sentence.words, sentence.id or str(count))
 
 
 def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> None:
-    """Write sentences so that `read_conllu` gives back the same texts, spans, forms, heads and relations.
+    """Writes sentences so that `read_conllu` gives back the same texts, spans, forms, heads and relations.
 
     A file is written under another name first and then renamed, so that no reader sees half of it.
 
@@ -82,7 +80,8 @@ def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> 
     path = Path(target)
     part = path.with_name(f".{path.name}.part")
     try:
-        with _create_text(part, compress=path.suffix == ".gz") as handle:
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(part, "wt", encoding="utf-8", newline="\n") as handle:
             handle.writelines(map(_format_block, sentences))
         part.replace(path)
     finally:
@@ -90,19 +89,16 @@ def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> 
 
 
 class _FaultError(Exception):
-    """What is wrong, and at which line; the reader adds the file."""
-
-    def __init__(self, message: str, line: int) -> None:
-        super().__init__(message)
-        self.message = message
-        self.line = line
+    """A fault of a treebank: message and line; the reader adds the file."""
 
 
 class _Row(NamedTuple):
-    """A line of ten columns; `id` is 3, (3, "-", 4) for a multiword token or (3, ".", 1) for an empty node."""
+    """A line of ten columns, of a word (`first` is `last`) or of a multiword token; empty nodes are left out."""
 
     line: int
-    id: int | tuple[int, str, int]
+    first: int
+    last: int
+    is_word: bool
     columns: list[str]
 
     @property
@@ -111,8 +107,8 @@ class _Row(NamedTuple):
 
     @property
     def space_after(self) -> bool:
-        misc = self.columns[9]
-        return "SpaceAfter" not in misc or (parse_dict_value(misc) or {}).get("SpaceAfter") != "No"
+        features = [feature.split("=") for feature in self.columns[9].split("|")]
+        return {feature[0]: feature[1:2] for feature in features}.get("SpaceAfter") != ["No"]
 
 
 class _Token(NamedTuple):
@@ -122,15 +118,10 @@ class _Token(NamedTuple):
     words: list[_Row]
 
 
-def _blocks(lines: Iterable[Line]) -> Iterator[list[Line]]:
-    for blank, block in groupby(lines, key=lambda line: not line.text.strip()):
-        if not blank:
-            yield list(block)
-
-
 def _parse_block(block: Sequence[Line]) -> Sentence:
-    """One sentence; `id` is empty without a comment, and there are no words in a block of comments."""
-    tokens = _group([_parse_row(line) for line in block if not line.text.startswith("#")])
+    """Reads one sentence; `id` is empty without a comment, and there are no words in a block of comments."""
+    rows_and_nodes = [_parse_row(line) for line in block if not line.text.startswith("#")]
+    tokens = _group([row for row in rows_and_nodes if row is not None])
     rows = [row for token in tokens for row in token.words]
     surface = [SurfaceToken(t.row.form, tuple(w.form for w in t.words), t.row.space_after) for t in tokens]
     text, spans = join_tokens(surface)
@@ -142,38 +133,40 @@ def _parse_block(block: Sequence[Line]) -> Sentence:
     return Sentence(text, words, _comment(block, "sent_id"))
 
 
-def _parse_row(line: Line) -> _Row:
+def _parse_row(line: Line) -> _Row | None:
+    """Reads the ten columns of a line; None for an empty node."""
     columns = [column.strip(" ") for column in line.text.split("\t")]
     if len(columns) != N_COLUMNS:
         raise _FaultError(f"{counted(len(columns), 'column')} instead of {N_COLUMNS} between tabs", line.number)
-    try:
-        identifier = parse_id_value(columns[0])
-    except (ParseException, ValueError):
-        identifier = None
-    if identifier is None:
+    identifier = WORD_ID.fullmatch(columns[0])
+    try:  # Python refuses to read numbers of thousands of digits
+        numbers = [int(number) for number in re.split("[-.]", columns[0])] if identifier else []
+    except ValueError:
+        numbers = []
+    if identifier is None or not numbers or (identifier["first"] and numbers[0] > numbers[1]):
         raise _FaultError(f"{_shown(columns[0])} is no word id (3, 3-4 or 3.1)", line.number)
     if not columns[1]:
         raise _FaultError("the word form is empty", line.number)
-    return _Row(line.number, identifier, columns)
+    if not identifier["word"] and not identifier["first"]:
+        return None
+    return _Row(line.number, numbers[0], numbers[-1], identifier["word"] is not None, columns)
 
 
 def _group(rows: Iterable[_Row]) -> list[_Token]:
+    """Groups the rows of words under those of their multiword tokens; ids must be consecutive."""
     tokens: list[_Token] = []
     count = range_end = 0
     for row in rows:
-        if isinstance(row.id, tuple) and row.id[1] == ".":
-            continue
-        first = row.id if isinstance(row.id, int) else row.id[0]
-        if first != count + 1 or (isinstance(row.id, tuple) and count < range_end):
+        if row.first != count + 1 or (not row.is_word and count < range_end):
             raise _FaultError(f"id {row.columns[0]} where {count + 1} was expected", row.line)
-        if isinstance(row.id, tuple):
-            range_end = row.id[2]
+        if row.is_word:
+            count += 1
+        else:
+            range_end = row.last
+        if not row.is_word or count > range_end:
             tokens.append(_Token(row, []))
-            continue
-        count += 1
-        if count > range_end:
-            tokens.append(_Token(row, []))
-        tokens[-1].words.append(row)
+        if row.is_word:
+            tokens[-1].words.append(row)
     if count < range_end:
         row = tokens[-1].row
         raise _FaultError(f"multiword token {row.columns[0]} goes on after the last word ({count})", row.line)
@@ -181,30 +174,35 @@ def _group(rows: Iterable[_Row]) -> list[_Token]:
 
 
 def _parse_heads(rows: Sequence[_Row]) -> Sequence[int | None]:
-    """The heads as indices; all None where the sentence has no tree."""
+    """Reads the heads as indices; all None where the sentence has no tree."""
     heads = [_parse_head(row) for row in rows]
-    given = [head for head in heads if head is not None]
-    if not given:
+    tree = [head for head in heads if head is not None]
+    if not tree:
         return heads
-    if len(given) < len(heads):
+    if len(tree) < len(heads):
         raise _FaultError("no head here, while other words of the sentence have one", rows[heads.index(None)].line)
     unnamed = next((row for row in rows if _nullable(row.columns[7]) is None), None)
     if unnamed:
         raise _FaultError("a head without a relation", unnamed.line)
-    if fault := find_fault(given):
+    if fault := find_tree_fault(tree):
         raise _FaultError(fault[1], rows[fault[0]].line)
-    return given
+    return tree
 
 
 def _parse_head(row: _Row) -> int | None:
-    """0 in the file is ROOT, -1, here; so every head is one less."""
+    """Reads a head, one less than in the file, where 0 is the root and here -1 (`ROOT`); None for `_`."""
+    cell = row.columns[6]
+    if cell == "_":
+        return None
     try:
-        head = parse_int_value(row.columns[6])
-    except (ParseException, ValueError):
-        raise _FaultError(f"head {_shown(row.columns[6])} is not a number", row.line) from None
-    if head is not None and head < 0:
-        raise _FaultError(f"head {_shown(row.columns[6])} is out of range", row.line)
-    return None if head is None else head + ROOT
+        head = int(cell) if HEAD.fullmatch(cell) else None
+    except ValueError:  # thousands of digits
+        head = None
+    if head is None:
+        raise _FaultError(f"head {_shown(cell)} is not a number", row.line)
+    if head < 0:
+        raise _FaultError(f"head {_shown(cell)} is out of range", row.line)
+    return head + ROOT
 
 
 def _shown(column: str, most: int = 40) -> str:
@@ -213,10 +211,12 @@ def _shown(column: str, most: int = 40) -> str:
 
 
 def _nullable(column: str) -> str | None:
+    """Returns the text of a column, None where it is empty or `_`."""
     return None if column in {"", "_"} else column
 
 
 def _comment(block: Sequence[Line], key: str) -> str:
+    """Returns the value of a comment `# key = value`; empty without one."""
     for line in block:
         name, _, value = line.text.removeprefix("#").partition("=")
         if line.text.startswith("#") and name.strip() == key:
@@ -224,19 +224,8 @@ def _comment(block: Sequence[Line], key: str) -> str:
     return ""
 
 
-def _disagrees(block: Sequence[Line], sentence: Sentence) -> bool:
-    comment = _comment(block, "text")
-    return bool(comment) and comment.split() != sentence.text.split()
-
-
-def _create_text(path: Path, *, compress: bool) -> TextIO:
-    if compress:
-        return cast("TextIO", gzip.open(path, "wt", encoding="utf-8", newline="\n"))
-    return path.open("w", encoding="utf-8", newline="\n")
-
-
 def _format_block(sentence: Sentence) -> str:
-    """The lines of a sentence; read back at once, since a cache that changes its content is worse than none."""
+    """Writes the lines of a sentence and reads them back: a cache that changes its content is worse than none."""
     lines = [f"# sent_id = {' '.join(sentence.id.split())}"] if sentence.id else []
     lines += [f"# text = {' '.join(sentence.text.split())}", *_format_rows(sentence)]
     block = "".join(f"{line}\n" for line in lines)
@@ -245,13 +234,14 @@ def _format_block(sentence: Sentence) -> str:
     try:  # split anew: a word may hold a line feed
         read = _parse_block([Line(i, text) for i, text in enumerate(block[:-1].split("\n"), 1)])
     except _FaultError as fault:
-        raise _unwritable(sentence, fault.message) from fault
+        raise _unwritable(sentence, fault.args[0]) from fault
     if not read.words or (read.text, read.words) != (sentence.text, sentence.words):
         raise _unwritable(sentence, "its words do not make up its text")
     return f"{block}\n"
 
 
 def _format_rows(sentence: Sentence) -> Iterator[str]:
+    """Yields the rows of the words, and before words that share a span that of their multiword token."""
     number = 0
     for (start, end), group in groupby(sentence.words, key=lambda w: (w.start, w.end)):
         words = list(group)
@@ -266,5 +256,5 @@ def _format_rows(sentence: Sentence) -> Iterator[str]:
             yield "\t".join([str(i), w.form, "_", w.upos or "_", "_", "_", head, w.relation or "_", "_", misc])
 
 
-def _unwritable(sentence: Sentence, why: str) -> CorpusError:
-    return CorpusError(f"sentence {sentence.id or sentence.text[:40]!r} cannot be written as CoNLL-U: {why}")
+def _unwritable(sentence: Sentence, reason: str) -> CorpusError:
+    return CorpusError(f"sentence {sentence.id or sentence.text[:40]!r} cannot be written as CoNLL-U: {reason}")

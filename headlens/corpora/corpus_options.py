@@ -1,4 +1,4 @@
-"""The options of reading a corpus."""
+"""Options of reading a corpus."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class CorpusOptions:
     offline: bool = False
 
     def held_out(self, target: str | None) -> CorpusOptions:
-        """How text of its own that is measured on is read: alike, and all of it.
+        """Returns the options of a held-out corpus, which is read alike, but all of it.
 
         Args:
-            target: its translations.
+            target: translations of the held-out corpus.
         """
         return replace(self, target=target, limit=None)

@@ -1,4 +1,4 @@
-"""What a corpus is, in a few numbers and a hash."""
+"""Summary of a corpus: a few numbers and a hash of its content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from headlens.corpora.relations import base, normalise
+from headlens.corpora.relations import base_relation, normalise
 from headlens.corpora.sentence import ROOT, Corpus, Sentence
 from headlens.errors import CorpusError
 
@@ -17,11 +17,11 @@ class CorpusSummary:
     """A corpus as `run.json` records it.
 
     Args:
-        name: its short name.
-        sentences: examples; a pair counts once.
-        words: of both sides.
-        trees: sentences with a dependency tree, of both sides.
-        relations: how often each relation between words occurs, subtypes under their base and under their own name.
+        name: short name of the corpus.
+        sentences: number of examples; a pair counts once.
+        words: number of words of both sides.
+        trees: number of sentences with a dependency tree, of both sides.
+        relations: counts of each relation between words, subtypes under their base and under their full name.
         sha256: over texts, words and trees; the same for the same content, whatever file or ids it has.
     """
 
@@ -34,7 +34,7 @@ class CorpusSummary:
 
 
 def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) -> CorpusSummary:
-    """Read a corpus once.
+    """Reads a corpus once and sums it up; `progress` is called with 1 after every example.
 
     Raises:
         CorpusError: if it is empty, or whatever reading it raises.
@@ -50,7 +50,7 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
                 words += len(sentence.words)
                 trees += sentence.has_tree
                 labels = [normalise(w.relation) for w in sentence.words if w.relation and w.head != ROOT]
-                relations.update(name for label in labels for name in {label, base(label)})
+                relations.update(name for label in labels for name in {label, base_relation(label)})
         digest.update(b"\0")
         progress(1)
     if not sentences:
@@ -60,5 +60,6 @@ def summarise(corpus: Corpus, progress: Callable[[int], None] = lambda _: None) 
 
 
 def _content(sentence: Sentence) -> bytes:
+    """Writes text, words and tree of a sentence as the bytes that are hashed."""
     words = "\t".join(f"{w.start}:{w.end}:{w.head}:{w.relation}:{w.form}" for w in sentence.words)
     return f"{sentence.text}\n{words}\n".encode()

@@ -1,28 +1,29 @@
-"""A whole corpus encoded, sentence by sentence, with a count of what could not be."""
+"""Encodes a whole corpus, sentence by sentence, and counts what could not be encoded."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any
 
 from headlens.corpora.encoding import EncodedExample, SentenceEncoder
-from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.sentence import Example
 
 
 @dataclass
 class EncodingCounts:
-    """What became of a corpus; of pairs, both sides are counted.
+    """Counts of an encoded corpus and of what was left out; of pairs, both sides are counted.
 
     Args:
         sentences: examples that were encoded (a pair counts once).
-        tokens, words: theirs, special tokens among them.
+        tokens, words: tokens and words of these examples, special tokens included.
         too_long: examples left out because a side has more tokens than the model reads.
         windowed: sentences cut into windows because they have more; each window counts as a sentence.
         words_too_long: words in no window, because they alone have more.
         empty: examples left out because a side has no words or no tokens.
         unmaskable: examples left out because no token of text can be masked; they are among `sentences`.
         own_masks: examples whose text holds mask tokens.
-        masked: tokens that were masked in the others.
+        masked: tokens that were masked in all other examples.
         unaligned_words: words that no token touches.
         unaligned_tokens: tokens of text that no word covers.
         merged_words: words read as one unit with another word.
@@ -59,7 +60,7 @@ class EncodingCounts:
 def encode_corpus(
     corpus: Iterable[Example], encoder: SentenceEncoder, counts: EncodingCounts
 ) -> Iterator[EncodedExample]:
-    """Encode the examples that can be read, one at a time; `counts` says what became of all.
+    """Encodes the examples that can be read, one at a time; `counts` grows by all, also by those left out.
 
     Raises:
         AlignmentError: if the tokenizer cannot say where its tokens stand.
@@ -77,7 +78,7 @@ def encode_corpus(
 
 
 def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts) -> Iterator[EncodedExample]:
-    """What of an example that is too long can be read, piece by piece."""
+    """Yields the windows of an example that is too long, and counts it."""
     windows, lost = encoder.windows(example)
     windows = [window for window in windows if all(window.sides)]
     if not windows:
@@ -91,6 +92,21 @@ def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts)
 
 
 def _lacks_words(example: Example, encoder: SentenceEncoder) -> bool:
-    """Whether a side that would be read has no words."""
-    read: Sequence[Sentence | None] = (example.source, example.target) if encoder.reads_pairs else (example.source,)
-    return any(side is not None and not side.words for side in read)
+    """Whether a side that the model reads has no words."""
+    target = example.target if encoder.reads_pairs else None
+    return not example.source.words or (target is not None and not target.words)
+
+
+def add_counts(total: Any, more: Any) -> None:
+    """Adds the counts of one dataclass to those of another of the same kind, such as those of a shard to the sum.
+
+    Args:
+        total: dataclass of whole numbers and dictionaries of whole numbers; grows.
+        more: counts that are added; stays as it is.
+    """
+    for field in fields(total):
+        count, addend = getattr(total, field.name), getattr(more, field.name)
+        if isinstance(count, dict):
+            count |= {key: count.get(key, 0) + number for key, number in addend.items()}
+        else:
+            setattr(total, field.name, count + addend)

@@ -1,4 +1,4 @@
-"""From sentences to token ids, with what every token is and which unit of words it belongs to."""
+"""Encodes sentences as token ids, with the kind of every token and the unit of words that it belongs to."""
 
 from __future__ import annotations
 
@@ -10,16 +10,14 @@ from typing import Literal
 
 from transformers import PreTrainedTokenizerBase
 
-from headlens.corpora.alignment import Alignment, Span, align
+from headlens.corpora.alignment import Alignment, Span, align, cut_windows
 from headlens.corpora.corpus_options import LongSentences
-from headlens.corpora.pairs import join_sentences, tokenize_pair
-from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.token_offsets import Side, TokenOffsets, is_punctuation, tokenize
-from headlens.corpora.windows import cut_windows
+from headlens.corpora.sentence import Example, Sentence, join_sentences
+from headlens.corpora.token_offsets import Side, TokenOffsets, is_punctuation, tokenize, tokenize_pair
 
 UNLIMITED = 10**9  # transformers writes "no limit" as a model_max_length of 1e30
 NAMED_TOKENS = ("cls", "sep", "bos", "eos", "pad", "mask")
-# What a model with one stack reads of a pair: the source alone, both as one sequence, or both by themselves.
+# Parts of a pair that a model with one stack reads: the source alone, both as one sequence, or both by themselves.
 Pairing = Literal["alone", "joined", "apart"]
 
 
@@ -93,7 +91,7 @@ class EncodedExample:
 
     @property
     def key(self) -> str:
-        """What tells the example from others, wherever in a corpus it stands."""
+        """Key that tells the example from others, wherever in a corpus it stands."""
         return "\x1e".join(f"{side.sentence.id}\x1f{side.sentence.text}" for side in self.sides)
 
 
@@ -103,11 +101,11 @@ class SentenceEncoder:
 
     Args:
         tokenizer: a fast one, or a slow one whose tokens can be found in the text.
-        max_length: most tokens per side; None takes the tokenizer's own limit, if it states one.
+        max_length: most tokens per side; None takes the limit of the tokenizer, if it states one.
         decoder_start_id: first decoder input of an encoder-decoder; None for other models.
         long_sentences: what `encode_corpus` does with sentences that are longer than the limit: leave them out, or
             cut them into windows; pairs are always left out.
-        pairing: what models without a `decoder_start_id` read of a pair.
+        pairing: parts of a pair that models without a `decoder_start_id` read.
     """
 
     tokenizer: PreTrainedTokenizerBase
@@ -126,8 +124,8 @@ class SentenceEncoder:
         """Most tokens a side may have; None without limit."""
         if self.max_length is not None:
             return self.max_length
-        own = self.tokenizer.model_max_length
-        return int(own) if own < UNLIMITED else None
+        longest = self.tokenizer.model_max_length
+        return int(longest) if longest < UNLIMITED else None
 
     @cached_property
     def special_kinds(self) -> Mapping[int, int]:
@@ -148,7 +146,7 @@ class SentenceEncoder:
         return kinds
 
     def encode(self, example: Example) -> EncodedExample | None:
-        """Tokenize and align an example; None if a side is longer than `limit`: nothing is ever cut.
+        """Tokenizes and aligns an example; None if a side is longer than `limit`: nothing is ever cut.
 
         The target becomes the decoder's input under teacher forcing: the start token, then all labels but the last.
 
@@ -162,47 +160,49 @@ class SentenceEncoder:
         if example.target is None or not self.reads_pairs:
             return EncodedExample(self._sequence(example.source, "source"))
         if self.decoder_start_id is None and self.pairing == "joined":
-            pieces, segments = tokenize_pair(self.tokenizer, example)
-            whole = join_sentences(example.source, example.target)
-            return EncodedExample(_aligned(whole, pieces, self._kinds(pieces, whole.text), segments))
+            tokens, segments = tokenize_pair(self.tokenizer, example)
+            pair = join_sentences(example.source, example.target)
+            return EncodedExample(_aligned(pair, tokens, self._kinds(tokens, pair.text), segments))
         side: Side = "source" if self.decoder_start_id is None else "target"
         return EncodedExample(self._sequence(example.source, "source"), self._sequence(example.target, side))
 
     def windows(self, example: Example) -> tuple[list[EncodedExample], int]:
-        """Cut an example that is too long, see `windows.cut`; nothing comes of pairs, whose windows would not match.
+        """Cuts an example that is too long, see `cut_windows`; pairs, whose windows would not match, give none.
 
         Returns:
-            The windows, and how many words are in none of them.
+            The windows, and the number of words that are in none of them.
         """
         paired = self.reads_pairs and example.target is not None
         if self.long_sentences == "skip" or self.limit is None or paired:
             return [], 0
-        whole = self._sequence(example.source, "source")
-        room = self.limit - sum(k & int(TokenKind.SPECIAL) > 0 for k in whole.kinds)
-        return cut_windows(example.source, whole.alignment, room, lambda part: self.encode(Example(part)))
+        uncut = self._sequence(example.source, "source")
+        room = self.limit - sum(k & int(TokenKind.SPECIAL) > 0 for k in uncut.kinds)
+        return cut_windows(example.source, uncut.alignment, room, lambda part: self.encode(Example(part)))
 
     def _sequence(self, sentence: Sentence, side: Side) -> EncodedSequence:
-        """Tokenize one side; a target is shifted to the right."""
-        pieces = tokenize(self.tokenizer, sentence.text, side)
-        kinds = self._kinds(pieces, sentence.text)
+        """Tokenizes one side; a target is shifted to the right."""
+        tokens = tokenize(self.tokenizer, sentence.text, side)
+        kinds = self._kinds(tokens, sentence.text)
         if side == "target" and self.decoder_start_id is not None:
+            # Teacher forcing: at every place the decoder reads the token before the one that it predicts.
             start = self.decoder_start_id
-            pieces = TokenOffsets((start, *pieces.ids[:-1]), ((0, 0), *pieces.spans[:-1]))
+            tokens = TokenOffsets((start, *tokens.ids[:-1]), ((0, 0), *tokens.spans[:-1]))
             kinds = [self.special_kinds.get(start, 0) | TokenKind.SPECIAL, *kinds[:-1]]
-        return _aligned(sentence, pieces, kinds)
+        return _aligned(sentence, tokens, kinds)
 
-    def _kinds(self, pieces: TokenOffsets, text: str) -> list[int]:
-        """Special tokens by their id, punctuation by what stands in the text."""
+    def _kinds(self, tokens: TokenOffsets, text: str) -> list[int]:
+        """Returns the kinds of tokens: special ones by their id, punctuation by the characters of the text."""
         special = self.special_kinds
         return [
             special[i] if i in special else int(TokenKind.PUNCT) * is_punctuation(text[start:end])
-            for i, (start, end) in zip(pieces.ids, pieces.spans, strict=True)
+            for i, (start, end) in zip(tokens.ids, tokens.spans, strict=True)
         ]
 
 
 def _aligned(
-    sentence: Sentence, pieces: TokenOffsets, kinds: Sequence[int], segments: tuple[int, ...] = ()
+    sentence: Sentence, tokens: TokenOffsets, kinds: Sequence[int], segments: tuple[int, ...] = ()
 ) -> EncodedSequence:
+    """Aligns tokens with the words of their sentence."""
     special = [k & int(TokenKind.SPECIAL) > 0 for k in kinds]
-    alignment = align([(w.start, w.end) for w in sentence.words], pieces.spans, special)
-    return EncodedSequence(pieces.ids, tuple(kinds), pieces.spans, alignment, sentence, segments)
+    alignment = align([(w.start, w.end) for w in sentence.words], tokens.spans, special)
+    return EncodedSequence(tokens.ids, tuple(kinds), tokens.spans, alignment, sentence, segments)

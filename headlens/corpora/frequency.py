@@ -1,11 +1,11 @@
-"""How frequent words are, and which words of a sentence are the rarest."""
+"""Frequencies of words, and the rarest words of a sentence."""
 
 from __future__ import annotations
 
 import math
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy.typing as npt
 import wordfreq
 
 from headlens.corpora.encoding import EncodedSequence
-from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.sentence import Example
 from headlens.corpora.token_offsets import Side, is_punctuation
 from headlens.errors import CorpusError, OptionError
 
@@ -61,7 +61,7 @@ class WordfreqFrequency:
             ) from error
 
     def __call__(self, word: str) -> float:
-        """Look a word up; a text of several words gets the harmonic combination that wordfreq documents."""
+        """Looks a word up; a text of several words gets the harmonic combination that wordfreq documents."""
         return float(wordfreq.word_frequency(word, self.language))
 
 
@@ -73,7 +73,7 @@ class CountedFrequency:
     total: float
 
     def __call__(self, word: str) -> float:
-        """Look a word up, whatever its case."""
+        """Looks a word up, whatever its case."""
         return self.counts.get(_key(word), 0.0) / self.total
 
 
@@ -81,14 +81,20 @@ class FileFrequency(CountedFrequency):
     """Frequencies from a file of WORD<TAB>COUNT lines in UTF-8; entries that differ in case only are added up."""
 
     def __init__(self, path: str | Path) -> None:
-        """Read the file.
+        """Reads the file.
 
         Raises:
             CorpusError: if the file cannot be read, with file and line; or if it holds no counts.
         """
         counts: defaultdict[str, float] = defaultdict(float)
-        for word, count in _read_counts(Path(path)):
-            counts[_key(word)] += count
+        try:
+            with Path(path).open("rb") as file:
+                for number, line in enumerate(file, start=1):
+                    if line.strip():
+                        word, count = _parse_count(line, path, number)
+                        counts[_key(word)] += count
+        except OSError as error:
+            raise CorpusError(f"cannot be read ({error.strerror}).", "Check --frequency.", path=path) from error
         total = sum(counts.values())
         if not total:
             raise CorpusError("no word has a count.", "Write one WORD<TAB>COUNT per line.", path=path)
@@ -100,7 +106,7 @@ class CorpusFrequency(CountedFrequency):
 
     @classmethod
     def count(cls, corpus: Iterable[Example], side: Side = "source") -> CorpusFrequency:
-        """Count the words of one side as they stand in the text.
+        """Counts the words of one side as they stand in the text.
 
         Words that touch are counted joined as well ("can" + "not"), since a token may cover both; these do not add to
         the total.
@@ -110,25 +116,25 @@ class CorpusFrequency(CountedFrequency):
         """
         counts: Counter[str] = Counter()
         total = 0
-        for sentence in _sentences(corpus, side):
+        sides = (example.source if side == "source" else example.target for example in corpus)
+        for sentence in filter(None, sides):
             spans = sorted({(w.start, w.end) for w in sentence.words})
             touching = [(a[0], b[1]) for a, b in pairwise(spans) if a[1] == b[0]]
             counts.update(_key(sentence.text[start:end]) for start, end in (*spans, *touching))
             total += len(spans)
         if not total:
-            raise CorpusError(
-                "The corpus has no words to count.", "Give word frequencies as wordfreq:LANGUAGE or a file."
-            )
+            advice = "Give word frequencies as wordfreq:LANGUAGE or a file."
+            raise CorpusError("The corpus has no words to count.", advice)
         return cls(counts, total)
 
 
 def make_frequency(spec: str, corpus: Iterable[Example], side: Side = "source") -> Frequency:
-    """Word frequencies as named by an option.
+    """Opens the word frequencies that an option names.
 
     Args:
         spec: `wordfreq:LANGUAGE`, `corpus`, or the path of a file of WORD<TAB>COUNT lines.
-        corpus: read once, for `corpus` only.
-        side: which side of pairs `corpus` counts.
+        corpus: examples whose words are counted, read once and for `corpus` only.
+        side: side of pairs that `corpus` counts.
 
     Raises:
         OptionError: if `spec` is none of these, or there is no list for the language.
@@ -145,25 +151,24 @@ def make_frequency(spec: str, corpus: Iterable[Example], side: Side = "source") 
             reason = error.message[:1].lower() + error.message[1:]
             raise OptionError(f"{option} {spec}: {reason}", error.advice) from error
     if not Path(spec).is_file():
-        raise OptionError(
-            f"{option} {spec!r} is not a file.", "Give wordfreq:LANGUAGE (wordfreq:en), `corpus` or a file."
-        )
+        advice = "Give wordfreq:LANGUAGE (wordfreq:en), `corpus` or a file."
+        raise OptionError(f"{option} {spec!r} is not a file.", advice)
     return FileFrequency(spec)
 
 
 def rarest(frequencies: npt.NDArray[np.float64], content: Booleans) -> tuple[Booleans, Booleans]:
-    """The least frequent units of a sentence, and the two least frequent; ties count for each.
+    """Marks the least frequent unit of a sentence, and the two least frequent ones; all units of a tie are marked.
 
     Args:
-        frequencies: one per unit.
-        content: units that are more than punctuation; only these are ranked.
+        frequencies: relative frequency of every unit, (units,).
+        content: units that are more than punctuation, (units,); only these are ranked.
 
     Returns:
-        Two masks over the units, all False in a sentence of fewer than `MIN_CONTENT` content units.
+        Two masks over the units, (units,), all False in a sentence of fewer than `MIN_CONTENT` content units.
     """
     if content.sum() < MIN_CONTENT:
         return np.zeros_like(content), np.zeros_like(content)
-    first, second = np.partition(frequencies[content], 1)[:2]
+    first, second = np.partition(frequencies[content], 1)[:2]  # the two lowest, which are equal in a tie
     return content & (frequencies == first), content & (frequencies <= second)
 
 
@@ -181,7 +186,7 @@ def rarest_units(sequence: EncodedSequence, frequency: Frequency) -> tuple[Boole
 
 
 def rarity(sequences: Sequence[EncodedSequence], frequency: Frequency) -> npt.NDArray[np.int64]:
-    """Ranks of the units of a batch, for `Tokens.rarity`.
+    """Ranks the units of a batch by rarity, for `Tokens.rarity`.
 
     Returns:
         (batch, max units): 2 for the least frequent, 1 for the second, else 0.
@@ -194,42 +199,23 @@ def rarity(sequences: Sequence[EncodedSequence], frequency: Frequency) -> npt.ND
 
 
 def unit_forms(sequence: EncodedSequence) -> list[str]:
-    """The text of every unit, from the beginning of its first word to the end of its last."""
+    """Returns the text of every unit, from the beginning of its first word to the end of its last."""
     words, text = sequence.sentence.words, sequence.sentence.text
-    starts, ends = [len(text)] * sequence.n_units, [0] * sequence.n_units
+    spans = [(len(text), 0)] * sequence.n_units
     for word, unit in zip(words, sequence.unit_of_word, strict=True):
         if unit >= 0:
-            starts[unit] = min(starts[unit], word.start)
-            ends[unit] = max(ends[unit], word.end)
-    return [text[start:end] for start, end in zip(starts, ends, strict=True)]
+            start, end = spans[unit]
+            spans[unit] = min(start, word.start), max(end, word.end)
+    return [text[start:end] for start, end in spans]
 
 
 def _key(word: str) -> str:
-    """What words are counted under."""
+    """Returns the form under which a word is counted: composed and case-folded."""
     return unicodedata.normalize("NFC", word).casefold()
 
 
-def _sentences(corpus: Iterable[Example], side: Side) -> Iterator[Sentence]:
-    """One side of every example that has it."""
-    for example in corpus:
-        sentence = example.source if side == "source" else example.target
-        if sentence is not None:
-            yield sentence
-
-
-def _read_counts(path: Path) -> Iterator[tuple[str, float]]:
-    """Words and counts, line by line; empty lines are skipped."""
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, start=1):
-                if line.strip():
-                    yield _parse_count(line, path, number)
-    except OSError as error:
-        raise CorpusError(f"cannot be read ({error.strerror}).", "Check --frequency.", path=path) from error
-
-
-def _parse_count(line: bytes, path: Path, number: int) -> tuple[str, float]:
-    """Read one WORD<TAB>COUNT line."""
+def _parse_count(line: bytes, path: str | Path, number: int) -> tuple[str, float]:
+    """Reads word and count of a WORD<TAB>COUNT line."""
     advice = "Write one WORD<TAB>COUNT per line, in UTF-8, with counts of 0 or more."
     try:
         word, count = line.decode("utf-8-sig" if number == 1 else "utf-8").strip().split("\t")
@@ -237,8 +223,8 @@ def _parse_count(line: bytes, path: Path, number: int) -> tuple[str, float]:
     except UnicodeDecodeError as error:
         raise CorpusError("not UTF-8.", advice, path=path, line=number) from error
     except ValueError as error:
-        shown = line.decode(errors="replace").strip()[:60]
-        raise CorpusError(f"not WORD<TAB>COUNT: {shown!r}", advice, path=path, line=number) from error
+        text = line.decode(errors="replace").strip()[:60]
+        raise CorpusError(f"not WORD<TAB>COUNT: {text!r}", advice, path=path, line=number) from error
     if not math.isfinite(value) or value < 0:
         raise CorpusError(f"{count!r} is not a count.", advice, path=path, line=number)
     return word, value

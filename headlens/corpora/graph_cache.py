@@ -1,10 +1,10 @@
-"""Graphs of many texts, found again by the tokens of a text, as masks for whole batches; kept in a file."""
+"""Cache of the word graphs of many texts, by the tokens of a text, as attention masks for whole batches."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ Numbers = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, eq=False)
 class _Text:
-    """The word of every token, (n,), and the edges between words, (edges, 2)."""
+    """Word of every token, (n,), `SPECIAL` or `NO_WORD` for others, and the edges between words, (edges, 2)."""
 
     words: Numbers
     edges: Numbers
@@ -39,8 +39,8 @@ class GraphCache:
     for a batch at a time, as `token_mask` makes them for a text. It is a `TextMaskSource` for `MaskEdit`.
 
     Args:
-        name: of the graph, such as `syntax`.
-        about: what else the graphs are, as numbers and words.
+        name: name of the graph, such as `syntax`.
+        about: further facts about the graphs, as numbers and words.
     """
 
     name: str = "graph"
@@ -52,7 +52,7 @@ class GraphCache:
 
     @property
     def stack(self) -> None:
-        """Texts are read by the encoder, or by the decoder of a model without one."""
+        """Stack that reads the texts; None for the encoder, or the decoder of a model without an encoder."""
         return None
 
     @property
@@ -64,62 +64,61 @@ class GraphCache:
         return _key(np.asarray(ids)) in self._texts
 
     def add(self, sequence: EncodedSequence, graph: Allowed) -> None:
-        """Keep the graph of a text, see `word_graph`; the first of two texts with the same tokens counts."""
+        """Keeps the graph of a text, see `word_graph`; the first of two texts with the same tokens counts."""
         special = (np.asarray(sequence.kinds) & int(TokenKind.SPECIAL)) > 0
         words = np.where(special, SPECIAL, np.asarray(sequence.units)).astype(np.int32)
         edges = np.argwhere(np.triu(graph, k=1)).astype(np.int32)
         self._texts.setdefault(_key(np.asarray(sequence.ids)), _Text(words, edges))
 
     def rows(self, ids: Tensor, real: Tensor) -> Tensor:
-        """Where the tokens of a batch may look: (batch, query, key), on the device of the ids.
+        """Makes the masks of a batch, True where a query may look: (batch, query, key), on the device of the ids.
 
         Args:
             ids: vocabulary ids, (batch, length).
-            real: which are tokens, (batch, length); what padding gets means nothing.
+            real: True for tokens, (batch, length); masks of padding mean nothing.
 
         Raises:
-            OptionError: if a text is not in the book.
+            OptionError: if a text is not in the cache.
         """
-        texts = list(self._found(ids, real))
-        words = np.full(tuple(real.shape), NO_WORD, dtype=np.int64)
-        words[real.cpu().numpy().astype(bool)] = np.concatenate([t.words for t in texts] or [np.zeros(0, np.int32)])
-        counts = [len(t.edges) for t in texts]
-        edges = np.concatenate([t.edges for t in texts] or [np.zeros((0, 2), np.int32)]).astype(np.int64)
-        row = np.repeat(np.arange(len(texts)), counts)
-        made = (torch.from_numpy(a).to(ids.device) for a in (words, row, edges))
-        return _expanded(*made)
+        inside = real.cpu().numpy().astype(bool)
+        texts = [self._text(row[tokens]) for row, tokens in zip(ids.cpu().numpy(), inside, strict=True)]
+        words = np.full(inside.shape, NO_WORD, dtype=np.int64)
+        words[inside] = _joined([t.words for t in texts])
+        edges = _joined([t.edges for t in texts], 2).astype(np.int64)
+        row_of_edge = np.repeat(np.arange(len(texts)), [len(t.edges) for t in texts])
+        return _expanded(*(torch.from_numpy(a).to(ids.device) for a in (words, row_of_edge, edges)))
 
-    def _found(self, ids: Tensor, real: Tensor) -> Iterator[_Text]:
-        for own, inside in zip(ids.cpu().numpy(), real.cpu().numpy().astype(bool), strict=True):
-            text = self._texts.get(_key(own[inside]))
-            if text is None:
-                raise OptionError(
-                    f"A text of {int(inside.sum())} tokens has no graph.",
-                    "Graphs are made for the examples of a run, from their trees; texts that come later have none.",
-                )
-            yield text
+    def _text(self, ids: npt.NDArray[Any]) -> _Text:
+        """Returns the text of these token ids."""
+        text = self._texts.get(_key(ids))
+        if text is None:
+            raise OptionError(
+                f"A text of {len(ids)} tokens has no graph.",
+                "Graphs are made for the examples of a run, from their trees; texts that come later have none.",
+            )
+        return text
 
     @property
     def sparsity(self) -> float:
-        """The share of the n x n positions of a text that is masked, mean over texts."""
+        """Share of the n x n positions of a text that is masked, mean over texts."""
         shares = []
         for text in self._texts.values():
-            n, special = len(text.words), int((text.words == SPECIAL).sum())
-            pieces = np.bincount(text.words[text.words >= 0], minlength=1)
-            alone = int((text.words == NO_WORD).sum())
-            edges = 2 * int((pieces[text.edges[:, 0]] * pieces[text.edges[:, 1]]).sum()) if len(text.edges) else 0
+            n, special, alone = len(text.words), int((text.words == SPECIAL).sum()), int((text.words == NO_WORD).sum())
+            pieces = np.bincount(text.words[text.words >= 0], minlength=1)  # tokens of every word
+            edges = 2 * int(pieces[text.edges].prod(axis=1).sum())
+            # Rows and columns of special tokens, blocks of single words and of pairs of words, lone tokens.
             allowed = special * (2 * n - special) + int((pieces**2).sum()) + edges + alone
             shares.append(1 - allowed / n**2)
         return float(np.mean(shares)) if shares else 0.0
 
     @property
     def diagonal(self) -> float:
-        """The share of positions on the diagonal, mean over texts."""
+        """Share of positions on the diagonal, mean over texts."""
         return float(np.mean([1 / len(text.words) for text in self._texts.values()])) if self._texts else 0.0
 
     @property
     def sha256(self) -> str:
-        """Of all texts, whatever their order."""
+        """Hash of the content of all texts, whatever their order."""
         digest = hashlib.sha256()
         for key in sorted(self._texts):
             text = self._texts[key]
@@ -128,7 +127,7 @@ class GraphCache:
         return digest.hexdigest()
 
     def save(self, path: Path) -> None:
-        """Write all texts into one file."""
+        """Writes all texts into one file."""
         about = json.dumps({"name": self.name, "about": dict(self.about)}, sort_keys=True)
         keys = [np.frombuffer(key, np.int32) for key in self._texts]
         texts = list(self._texts.values())
@@ -137,50 +136,60 @@ class GraphCache:
             about=np.frombuffer(about.encode(), np.uint8),
             lengths=np.array([len(t.words) for t in texts], np.int64),
             counts=np.array([len(t.edges) for t in texts], np.int64),
-            ids=np.concatenate(keys or [np.zeros(0, np.int32)]),
-            words=np.concatenate([t.words for t in texts] or [np.zeros(0, np.int32)]),
-            edges=np.concatenate([t.edges for t in texts] or [np.zeros((0, 2), np.int32)]),
+            ids=_joined(keys),
+            words=_joined([t.words for t in texts]),
+            edges=_joined([t.edges for t in texts], 2),
         )
 
     @classmethod
     def load(cls, path: Path) -> GraphCache:
-        """Read what `save` wrote.
+        """Reads a file that `save` wrote.
 
         Raises:
             OptionError: if the file cannot be read, or holds something else.
         """
         try:
-            # Of a file that numpy cannot read it leaves the handle open, where it opened it itself.
-            with path.open("rb") as opened, np.load(opened) as file:
+            # numpy leaves the handle of a file that it cannot read open, unless the file was opened before.
+            with path.open("rb") as handle, np.load(handle) as file:
                 parts = {name: file[name] for name in ("about", "lengths", "counts", "ids", "words", "edges")}
             about = json.loads(parts["about"].tobytes())
             ends = np.cumsum(parts["lengths"])[:-1]
             ids, words = (np.split(parts[name].astype(np.int32), ends) for name in ("ids", "words"))
             edges = np.split(parts["edges"].astype(np.int32).reshape(-1, 2), np.cumsum(parts["counts"])[:-1])
-            own = zip(ids, words, edges, strict=True) if len(parts["lengths"]) else ()
-            return cls(about["name"], about["about"], {_key(i): _Text(w, e) for i, w, e in own})
+            texts = zip(ids, words, edges, strict=True) if len(parts["lengths"]) else ()
+            return cls(about["name"], about["about"], {_key(i): _Text(w, e) for i, w, e in texts})
         except (OSError, ValueError, KeyError, TypeError, EOFError, BadZipFile) as error:
             raise OptionError(f"{path} cannot be read as graphs: {error}.", "Make them again.") from error
 
 
 def _expanded(words: Tensor, row: Tensor, edges: Tensor) -> Tensor:
-    """Edges between words as a mask of tokens: (batch, length, length)."""
+    """Expands edges between words to masks of tokens: (batch, length, length).
+
+    Args:
+        words: word of every token, (batch, length).
+        row: row of the batch of every edge, (edges,).
+        edges: the two words of every edge, (edges, 2).
+    """
     batch, length = words.shape
-    most = int(words.max()) + 1 if words.numel() else 0
-    most = max(most, 0)
+    most = max(int(words.max()) + 1, 0) if words.numel() else 0
     # One word more than there are, which is connected to nothing: that of tokens without a word.
     graph = torch.zeros(batch, most + 1, most + 1, dtype=torch.bool, device=words.device)
-    own = torch.arange(most, device=words.device)
-    graph[:, own, own] = True
+    graph.diagonal(dim1=1, dim2=2)[:, :most] = True
     graph[row, edges[:, 0], edges[:, 1]] = True
     graph[row, edges[:, 1], edges[:, 0]] = True
     place = torch.where(words >= 0, words, most)
-    each = torch.arange(batch, device=words.device)[:, None, None]
-    found = graph[each, place[:, :, None], place[:, None, :]]
+    batch_index = torch.arange(batch, device=words.device)[:, None, None]
+    mask = graph[batch_index, place[:, :, None], place[:, None, :]]  # (batch, query, key)
     special = words == SPECIAL
-    itself = torch.eye(length, dtype=torch.bool, device=words.device)
-    return found | special[:, :, None] | special[:, None, :] | itself
+    diagonal = torch.eye(length, dtype=torch.bool, device=words.device)
+    return mask | special[:, :, None] | special[:, None, :] | diagonal
+
+
+def _joined(arrays: Sequence[Numbers], *columns: int) -> Numbers:
+    """Concatenates arrays; none make an empty array of this number of columns."""
+    return np.concatenate([np.zeros((0, *columns), np.int32), *arrays])
 
 
 def _key(ids: npt.NDArray[Any]) -> bytes:
+    """Returns the key of a text: its ids as bytes."""
     return np.ascontiguousarray(ids, dtype=np.int32).tobytes()

@@ -1,4 +1,4 @@
-"""Data sets by name, through the `datasets` package."""
+"""Data sets of the Hugging Face hub and local data files, through the `datasets` package."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.cell_text import text_cell
-from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.text import full_examples, plain_sentence
-from headlens.corpora.text_files import file_stem
+from headlens.corpora.sentence import Example
+from headlens.corpora.table import cell_examples
+from headlens.corpora.text import file_stem
 from headlens.errors import CorpusError
 from headlens.network import hub_answers
 
@@ -29,7 +28,7 @@ class HubCorpus:
         dataset: name, with a configuration after a colon ("nyu-mll/glue:sst2"); or a folder, also one that
             `save_to_disk` wrote; or a file `.parquet`, `.json`, `.jsonl`, `.csv`, `.arrow`, which has any split.
         column: the column of sentences; a path for columns in columns ("translation.en").
-        split: which part.
+        split: part of the data set.
         target_column: the column of translations.
         offline: never ask the hub; use what is in its local cache.
     """
@@ -46,28 +45,20 @@ class HubCorpus:
         return file_stem(self.dataset) if Path(self.dataset).is_file() else f"{self.dataset}:{self.split}"
 
     def __iter__(self) -> Iterator[Example]:
-        """Read from the start; rows with blank or null text are left out (pairs so lost are logged).
+        """Reads the rows from the start; rows with blank or null text are left out (pairs so lost are logged).
 
         Raises:
             CorpusError: no such data set or no network; no such split or column; broken data.
         """
-        return full_examples(self._pairs(), self.name)
+        return cell_examples(enumerate(self.rows(), 1), self.column, self.target_column, self.place, self.name)
 
     @property
     def place(self) -> str:
         """Location of the data set in error messages: its path if it exists locally, else `hub:` and its name."""
         return self.dataset if Path(self.dataset).exists() else f"hub:{self.dataset}"
 
-    def _pairs(self) -> Iterator[tuple[Sentence, Sentence | None]]:
-        for number, row in enumerate(self.rows(), start=1):
-            target = None if self.target_column is None else self._sentence(row, self.target_column, number)
-            yield self._sentence(row, self.column, number), target
-
-    def _sentence(self, row: Mapping[str, Any], column: str, number: int) -> Sentence:
-        return plain_sentence(text_cell(row, column, self.place, number), str(number))
-
     def rows(self) -> Iterator[Mapping[str, Any]]:
-        """Rows as they are, whatever columns they have; errors as when sentences are read."""
+        """Yields rows as they are, whatever columns they have; errors as when sentences are read."""
         splits = self._splits()
         if self.split not in splits:
             advice = f"Choose one with --split: {', '.join(splits)}."
@@ -86,7 +77,7 @@ class HubCorpus:
                 return _from_file(Path(self.dataset), self.split)
         except CorpusError:
             raise
-        except Exception as error:  # the same
+        except Exception as error:  # loading raises as many kinds of errors as streaming
             raise self._unreadable("cannot be loaded", error) from error
 
     def _from_hub(self) -> Mapping[str, Any]:
@@ -95,25 +86,26 @@ class HubCorpus:
         if self.dataset.startswith((".", "/", "~")):
             raise CorpusError("no such file or folder.", "Check the spelling.", path=self.place)
         path, _, configuration = self.dataset.partition(":")
-        unasked = self.offline or datasets.config.HF_HUB_OFFLINE
-        silent = not unasked and not Path(path).is_dir() and not hub_answers()
+        offline = self.offline or datasets.config.HF_HUB_OFFLINE
+        unreachable = not offline and not Path(path).is_dir() and not hub_answers()
         try:
-            with _only_cache() if unasked or silent else nullcontext():
+            with _only_cache() if offline or unreachable else nullcontext():
                 return dict(datasets.load_dataset(path, configuration or None, streaming=True))
         except ConnectionError as error:
-            reason = "offline mode is on" if unasked else "the hub cannot be reached"
-            advice = f"Leave out --offline, unset HF_DATASETS_OFFLINE. {ADVICE}" if unasked else ADVICE
+            reason = "offline mode is on" if offline else "the hub cannot be reached"
+            advice = f"Leave out --offline, unset HF_DATASETS_OFFLINE. {ADVICE}" if offline else ADVICE
             raise CorpusError(f"not in the local cache, and {reason}.", advice, path=self.place) from error
 
-    def _unreadable(self, what: str, error: Exception) -> CorpusError:
+    def _unreadable(self, problem: str, error: Exception) -> CorpusError:
+        """Builds an error with the first line of what `datasets` raised."""
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
         local = Path(self.dataset).is_file()
         advice = "The file is damaged, or of another kind than its name says." if local else ADVICE
-        return CorpusError(f"{what}: {reason}", advice, path=self.place)
+        return CorpusError(f"{problem}: {reason}", advice, path=self.place)
 
 
 def _from_file(path: Path, split: str) -> Mapping[str, Any]:
-    """The splits of a file, of a folder that `save_to_disk` wrote, or of a folder with data files."""
+    """Loads the splits of a file, of a folder that `save_to_disk` wrote, or of a folder with data files."""
     import datasets  # noqa: PLC0415
 
     if path.is_file():
@@ -129,20 +121,20 @@ def _from_file(path: Path, split: str) -> Mapping[str, Any]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what `datasets` logs of an error off the screen: the error itself is shown."""
+    """Keeps what `datasets` logs of an error off the screen: the error itself is shown."""
     from datasets import logging  # noqa: PLC0415
 
-    before = logging.get_verbosity()
+    verbosity = logging.get_verbosity()
     logging.set_verbosity(logging.CRITICAL)
     try:
         yield
     finally:
-        logging.set_verbosity(before)
+        logging.set_verbosity(verbosity)
 
 
 @contextmanager
 def _only_cache() -> Iterator[None]:
-    """Keep `datasets` from asking the hub, six times over; it has no argument for that."""
+    """Keeps `datasets` from asking the hub, six times over; it has no argument for that."""
     import datasets  # noqa: PLC0415
 
     before = datasets.config.HF_HUB_OFFLINE

@@ -1,4 +1,4 @@
-"""Masked tokens, as masked language models are asked for them."""
+"""Masks tokens of sentences, for masked language models to predict."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from headlens.corpora.collate import Ids
+from headlens.corpora.batches import Ids
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.encoding import EncodedExample, TokenKind
 from headlens.errors import OptionError
@@ -16,7 +16,7 @@ from headlens.statistics.seeding import generator_of
 
 @dataclass(frozen=True)
 class Masking:
-    """Which tokens of a sentence are masked.
+    """Share and seed of the tokens of a sentence that are masked.
 
     A sentence whose text holds mask tokens keeps these and gets no others. Else `share` of its tokens of text, rounded
     and at least one, become mask tokens; which ones depends on the sentence and the seed alone. There are no random or
@@ -37,12 +37,11 @@ class Masking:
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            raise OptionError(
-                f"--mask-share {self.share} is not above 0 and at most 1.", "0.15 is the share of BERT's training."
-            )
+            advice = "0.15 is the share of BERT's training."
+            raise OptionError(f"--mask-share {self.share} is not above 0 and at most 1.", advice)
 
     def mask(self, example: EncodedExample) -> EncodedExample | None:
-        """The example with masked tokens; None if it has no token of text."""
+        """Returns the example with masked tokens; itself if its text holds mask tokens, None if it has no text."""
         source = example.source
         if self.mask_id in source.ids:
             return example
@@ -56,7 +55,7 @@ class Masking:
 
 
 def drawn_places(text: Sequence[int] | Ids, share: float, generator: np.random.Generator) -> Ids:
-    """Places to be guessed, in random order: a share of those of text, rounded; at least one if there are any."""
+    """Draws places to predict, in random order: a share of those of text, rounded; at least one if there are any."""
     count = min(len(text), max(1, round(share * len(text))))
     return generator.choice(np.asarray(text, dtype=np.int64), count, replace=False)
 
@@ -64,7 +63,7 @@ def drawn_places(text: Sequence[int] | Ids, share: float, generator: np.random.G
 def mask_examples(
     examples: Iterable[EncodedExample], masking: Masking, counts: EncodingCounts
 ) -> Iterator[EncodedExample]:
-    """Mask one example at a time, and count; those without a token of text are left out."""
+    """Masks one example at a time, and counts; examples without a token of text are left out."""
     for example in examples:
         masked = masking.mask(example)
         if masked is None:

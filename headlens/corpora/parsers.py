@@ -17,9 +17,7 @@ import numpy.typing as npt
 
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.relations import normalise
-from headlens.corpora.sentence import ROOT, Sentence, Word
-from headlens.corpora.spans import split_surface
-from headlens.corpora.trees import single_root
+from headlens.corpora.sentence import ROOT, Sentence, Word, single_root, split_surface
 from headlens.errors import OptionError, ParserError
 
 if TYPE_CHECKING:
@@ -31,7 +29,7 @@ LANGUAGE = re.compile(r"[A-Za-z]+([-_][A-Za-z0-9]+)*")
 
 
 class Parser(Protocol):
-    """Adds trees to sentences.
+    """Interface of parsers, which add trees to sentences.
 
     With `keep_words` the words of the sentences are kept, as for a treebank; otherwise the parser finds its own words
     in the raw text. A line that the parser takes for several sentences stays one: later roots hang on the first as
@@ -39,7 +37,7 @@ class Parser(Protocol):
     """
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-        """The sentences in order, each with a tree."""
+        """Yields the sentences in order, each with a tree."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class SpacyParser:
 
     @cached_property
     def pipeline(self) -> Language:
-        """The loaded pipeline.
+        """Loaded pipeline of the model.
 
         Raises:
             ParserError: if it is not installed, cannot be loaded, or has no parser.
@@ -65,39 +63,39 @@ class SpacyParser:
 
         try:
             with warnings.catch_warnings():
-                # Trained with another version of spaCy: worth a word, no reason to stop.
+                # A model trained with another version of spaCy is worth a warning, but no reason to stop.
                 warnings.filterwarnings("default", message=r"\[W09[45]\]", category=UserWarning)
                 pipeline = spacy.load(self.model, exclude=["ner", "lemmatizer"])
         except Exception as error:  # what a broken model raises depends on where it is broken
             raise self._unusable(error) from error
         if "parser" not in pipeline.pipe_names:
-            found = ", ".join(pipeline.pipe_names) or "a tokenizer"
+            names = ", ".join(pipeline.pipe_names) or "a tokenizer"
             raise ParserError(
-                f"--parser spacy:{self.model}: the model has no dependency parser, only {found}.",
+                f"--parser spacy:{self.model}: the model has no dependency parser, only {names}.",
                 "Choose one with a parser, such as en_core_web_sm.",
             )
         return pipeline
 
     def _unusable(self, error: Exception) -> ParserError:
+        """Builds the error for a model that spaCy cannot load: a folder, a broken package or a missing one."""
         from spacy.util import is_package  # noqa: PLC0415
 
-        where = f"--parser spacy:{self.model}:"
+        option = f"--parser spacy:{self.model}:"
         if "/" in self.model or Path(self.model).is_dir():
-            return ParserError(f"{where} the folder holds no usable spaCy model ({error}).", "Give another folder.")
+            return ParserError(f"{option} the folder holds no usable spaCy model ({error}).", "Give another folder.")
+        problem = f"cannot be loaded ({error})" if is_package(self.model) else "is not installed"
         advice = f"Install it with: python -m spacy download {shlex.quote(self.model)}"
-        if is_package(self.model):
-            return ParserError(f"{where} the spaCy model {self.model} cannot be loaded ({error}).", advice)
-        return ParserError(f"{where} the spaCy model {self.model} is not installed.", advice)
+        return ParserError(f"{option} the spaCy model {self.model} {problem}.", advice)
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-        """The sentences in order, each with a tree."""
+        """Yields the sentences in order, each with a tree."""
         for group in _groups(sentences):
             inputs = [self._doc(s) if self.keep_words else self._text(s) for s in group]
             for sentence, doc in zip(group, self.pipeline.pipe(inputs), strict=True):
                 yield self._with_tree(sentence, doc)
 
     def vectors(self, words: Sequence[str]) -> npt.NDArray[np.float64]:
-        """The static vectors of words, (words, d); zeros for those that have none.
+        """Returns the static vectors of words, (words, d); zeros for those that have none.
 
         Raises:
             ParserError: if the model has no word vectors.
@@ -112,6 +110,7 @@ class SpacyParser:
         return np.array(rows, dtype=np.float64).reshape(len(words), vocabulary.vectors_length)
 
     def _text(self, sentence: Sentence) -> str:
+        """Returns the raw text of a sentence, unless it is longer than the pipeline takes."""
         length, limit = len(sentence.text), self.pipeline.max_length
         if length > limit:
             name = sentence.id or sentence.text[:40]
@@ -120,6 +119,7 @@ class SpacyParser:
         return sentence.text
 
     def _doc(self, sentence: Sentence) -> Doc:
+        """Makes a document of the words of a sentence, so that spaCy finds none of its own."""
         from spacy.tokens import Doc  # noqa: PLC0415
 
         words = sentence.words
@@ -127,10 +127,12 @@ class SpacyParser:
         return Doc(self.pipeline.vocab, words=[w.form for w in words], spaces=spaces)
 
     def _with_tree(self, sentence: Sentence, doc: Doc) -> Sentence:
+        """Returns the sentence with words and tree of a parsed document."""
         tokens = [t for t in doc if self.keep_words or not t.is_space]
         index = {t.i: n for n, t in enumerate(tokens)}
-        own = [(t.idx, t.idx + len(t)) for t in tokens]
-        spans = [(w.start, w.end) for w in sentence.words] if self.keep_words else own
+        spans = [(t.idx, t.idx + len(t)) for t in tokens]
+        if self.keep_words:
+            spans = [(w.start, w.end) for w in sentence.words]
         words = []
         for token, (start, end) in zip(tokens, spans, strict=True):
             governor = token.head
@@ -148,7 +150,7 @@ class StanzaParser:
 
     Args:
         language: language code, such as "en".
-        folder: where the models are; None for Stanza's own place.
+        folder: folder of the models; None for the folder that Stanza downloads to.
         keep_words: parse the given words instead of the raw text.
     """
 
@@ -158,7 +160,7 @@ class StanzaParser:
 
     @cached_property
     def pipeline(self) -> Any:
-        """The loaded pipeline.
+        """Loaded pipeline of the model.
 
         Raises:
             ParserError: if the language is not installed.
@@ -175,21 +177,21 @@ class StanzaParser:
                 self.language, processors=processors, download_method=None, verbose=False, use_gpu=False, **options
             )
         except Exception as error:  # Stanza's own kinds differ by version
-            where = "" if self.folder is None else f" in {self.folder}"
+            place = "" if self.folder is None else f" in {self.folder}"
             raise ParserError(
-                f"--parser stanza:{self.language}: no usable Stanza model for {self.language!r}{where} ({error}).",
+                f"--parser stanza:{self.language}: no usable Stanza model for {self.language!r}{place} ({error}).",
                 f"Install it with: {self._installation}",
             ) from error
 
     @property
     def _installation(self) -> str:
-        """The command, fit to be copied into a shell whatever the folder is called."""
+        """Command that installs the models, quoted for a shell whatever the name of the folder."""
         folder = "" if self.folder is None else f", model_dir={self.folder!r}"
         code = f"import stanza; stanza.download({self.language!r}{folder})"
         return f"python -c {shlex.quote(code)}" if set(code) & set('"$`\\') else f'python -c "{code}"'
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-        """The sentences in order, each with a tree."""
+        """Yields the sentences in order, each with a tree."""
         for group in _groups(sentences):
             # Stanza stumbles over sentences without words.
             full = [bool(s.words if self.keep_words else s.text.strip()) for s in group]
@@ -198,27 +200,30 @@ class StanzaParser:
                 yield Sentence(sentence.text, single_root(next(words)) if is_full else (), sentence.id)
 
     def _kept(self, group: list[Sentence]) -> Iterator[list[Word]]:
+        """Parses the words of sentences, one list of words with heads per sentence."""
         # A space inside a word would make Stanza count differently.
         document = self.pipeline([[w.form.replace(" ", "\N{NO-BREAK SPACE}") for w in s.words] for s in group])
-        for sentence, found in zip(group, document.sentences, strict=True):
+        for sentence, parsed in zip(group, document.sentences, strict=True):
             yield [
-                Word(given.form, given.start, given.end, word.head - 1, normalise(word.deprel), word.upos)
-                for given, word in zip(sentence.words, found.words, strict=True)
+                Word(word.form, word.start, word.end, tree.head - 1, normalise(tree.deprel), tree.upos)
+                for word, tree in zip(sentence.words, parsed.words, strict=True)
             ]
 
     def _raw(self, group: list[Sentence]) -> Iterator[list[Word]]:
+        """Parses the raw text of sentences, one list of words per text, though Stanza may see several sentences."""
         import stanza  # noqa: PLC0415
 
         for document in self.pipeline.bulk_process([stanza.Document([], text=s.text) for s in group]):
             words: list[Word] = []
-            for found in document.sentences:
-                words += _stanza_words(found, document.text, first=len(words))
+            for parsed in document.sentences:
+                words += _stanza_words(parsed, document.text, first=len(words))
             yield words
 
 
-def _stanza_words(found: Any, text: str, first: int) -> list[Word]:
+def _stanza_words(parsed: Any, text: str, first: int) -> list[Word]:
+    """Returns the words of a sentence that Stanza parsed; heads count from `first`, its place in the text's words."""
     words = []
-    for token in found.tokens:
+    for token in parsed.tokens:
         surface = text[token.start_char : token.end_char]  # for very long tokens token.text is <UNK>
         forms = [surface] if len(token.words) == 1 else [w.text for w in token.words]
         spans = split_surface(surface, forms, token.start_char)
@@ -230,45 +235,46 @@ def _stanza_words(found: Any, text: str, first: int) -> list[Word]:
 
 @dataclass(frozen=True)
 class TreebankParser:
-    """Trees that stand in a treebank, found by the text of the sentence: a parser's output that was corrected, say.
+    """Trees of a treebank, such as the corrected output of a parser, found by the text of the sentence.
 
     Words are those of the treebank, whatever words the sentence came with.
 
     Args:
-        path: of a CoNLL-U file, which is held in memory.
+        path: path of a CoNLL-U file, which is held in memory.
     """
 
     path: str
 
     @cached_property
     def trees(self) -> dict[str, Sentence]:
-        """By text, without white space around it; the first of several."""
-        found: dict[str, Sentence] = {}
+        """Sentences with trees by their text, without white space around it; the first of several."""
+        trees: dict[str, Sentence] = {}
         for example in ConlluCorpus(Path(self.path)):
-            found.setdefault(example.source.text.strip(), example.source)
-        return found
+            trees.setdefault(example.source.text.strip(), example.source)
+        return trees
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-        """The sentences in order, each with its tree.
+        """Yields the sentences in order, each with its tree.
 
         Raises:
             ParserError: if the treebank has none of a sentence.
         """
         for sentence in sentences:
-            own = self.trees.get(sentence.text.strip())
-            if own is None or not own.has_tree:
-                shown = sentence.text.strip()
+            text = sentence.text.strip()
+            tree = self.trees.get(text)
+            if tree is None or not tree.has_tree:
                 raise ParserError(
-                    f"--parser conllu:{self.path}: no tree of {shown if len(shown) < 60 else shown[:57] + '...'!r}.",
+                    f"--parser conllu:{self.path}: no tree of {text if len(text) < 60 else text[:57] + '...'!r}.",
                     "Its `# text` must be the whole text, as one sentence.",
                 )
-            before = len(sentence.text) - len(sentence.text.lstrip()) - len(own.text) + len(own.text.lstrip())
-            words = (replace(word, start=word.start + before, end=word.end + before) for word in own.words)
+            # The texts may differ in white space at their beginning.
+            shift = sentence.text.index(text) - tree.text.index(text)
+            words = (replace(word, start=word.start + shift, end=word.end + shift) for word in tree.words)
             yield Sentence(sentence.text, tuple(words), sentence.id)
 
 
 def make_parser(spec: str, *, keep_words: bool) -> Parser | None:
-    """The parser an option names.
+    """Returns the parser that an option names; None for `gold`, the trees of the corpus.
 
     Args:
         spec: `spacy:MODEL`, `stanza:LANG`, `stanza:LANG@DIR`, `conllu:FILE`, or `gold` for none.
@@ -285,7 +291,7 @@ def make_parser(spec: str, *, keep_words: bool) -> Parser | None:
     if kind == "conllu" and name:
         return TreebankParser(name)
     language, _, folder = name.partition("@")
-    # Stanza makes a path of the language: it must not lead anywhere else.
+    # Stanza makes a path of the language: the language must hold no slashes or dots.
     if kind == "stanza" and LANGUAGE.fullmatch(language):
         return StanzaParser(language, folder or None, keep_words)
     raise OptionError(
@@ -294,6 +300,6 @@ def make_parser(spec: str, *, keep_words: bool) -> Parser | None:
 
 
 def _groups(sentences: Iterable[Sentence]) -> Iterator[list[Sentence]]:
+    """Groups sentences to batches for a parser."""
     iterator = iter(sentences)
-    while group := list(islice(iterator, BATCH)):
-        yield group
+    return iter(lambda: list(islice(iterator, BATCH)), [])

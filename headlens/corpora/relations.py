@@ -62,7 +62,7 @@ _TO_UD = CLEARNLP_TO_UD | TIGER_TO_UD
 
 
 def normalise(label: str) -> str:
-    """The UD v2 spelling of a relation: `dobj` and `obj` are `obj`, `nsubjpass` is `nsubj:pass`.
+    """Returns the UD v2 spelling of a relation: `dobj` and `obj` are `obj`, `nsubjpass` is `nsubj:pass`.
 
     Labels are compared without case; one that no table knows comes back in lower case. Idempotent.
     """
@@ -70,15 +70,11 @@ def normalise(label: str) -> str:
     return _TO_UD.get(label, label)
 
 
-def base(label: str) -> str:
-    """The relation without its subtype: `nsubj:pass` and `nsubjpass` are `nsubj`."""
+def base_relation(label: str) -> str:
+    """Returns a relation without its subtype: `nsubj:pass` and `nsubjpass` are `nsubj`."""
     return normalise(label).partition(":")[0]
 
 
-def matches(label: str, wanted: str) -> bool:
-    """Whether a word's relation is the one asked for.
-
-    A plain `wanted` takes all its subtypes (`nsubj` takes `nsubj:pass`); with a subtype it takes that alone.
-    """
-    label, wanted = normalise(label), normalise(wanted)
-    return label == wanted or base(label) == wanted
+def matches(label: str, relation: str) -> bool:
+    """Whether a word's label is a relation or, if this has no subtype, a subtype of it (`nsubj:pass` of `nsubj`)."""
+    return normalise(relation) in (normalise(label), base_relation(label))

@@ -1,13 +1,17 @@
-"""What a corpus is made of: words with character spans, sentences, examples."""
+"""Parts of a corpus: words with character spans, sentences with trees, examples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from typing import NamedTuple, Protocol
 
-ROOT = -1
-OUTSIDE = -2
+from headlens.errors import counted
+
+ROOT = -1  # head of the root
+OUTSIDE = -2  # head that is in another window of a long sentence
+LATER_ROOT = "parataxis"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,7 @@ class Sentence:
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """What a model reads at once: a sentence, or a sentence and its translation."""
+    """Sentence, or sentence and translation, that a model reads at once."""
 
     source: Sentence
     target: Sentence | None = None
@@ -63,3 +67,103 @@ class Corpus(Protocol):
 
     def __iter__(self) -> Iterator[Example]:
         """Yields all examples of the corpus in order, starting from the first one on every call."""
+
+
+def join_sentences(first: Sentence, second: Sentence) -> Sentence:
+    """Joins two sentences to one text, a line each; both trees stay as they are."""
+    start, count = len(first.text) + 1, len(first.words)
+    moved = tuple(
+        replace(
+            word,
+            start=word.start + start,
+            end=word.end + start,
+            head=word.head if word.head is None or word.head < 0 else word.head + count,
+        )
+        for word in second.words
+    )
+    return Sentence(f"{first.text}\n{second.text}", first.words + moved, f"{first.id}+{second.id}")
+
+
+def find_tree_fault(heads: Sequence[int]) -> tuple[int, str] | None:
+    """Finds the first reason why heads are no tree.
+
+    Args:
+        heads: index of every word's head, `ROOT` for the root.
+
+    Returns:
+        Index of the word and what is wrong with it; None for a tree.
+    """
+    for index, head in enumerate(heads):
+        if head != ROOT and not 0 <= head < len(heads):
+            return index, f"head {head + 1} is out of range (the sentence has {counted(len(heads), 'word')})"
+    roots = [i for i, h in enumerate(heads) if h == ROOT]
+    if not roots:
+        return 0, "the sentence has no root (a word with head 0)"
+    if len(roots) > 1:
+        return roots[1], f"the sentence has {len(roots)} roots; word {roots[0] + 1} is one already"
+    cycle = _find_cycle(heads)
+    return None if cycle is None else (cycle, f"word {cycle + 1} is part of a cycle of heads")
+
+
+def _find_cycle(heads: Sequence[int]) -> int | None:
+    """Returns the first word of a cycle; None without one, in linear time."""
+    safe = {ROOT}  # words from which the heads lead to the root
+    for start in range(len(heads)):
+        path: dict[int, None] = {}
+        node = start
+        while node not in safe:
+            if node in path:
+                return min(list(path)[list(path).index(node) :])
+            path[node] = None
+            node = heads[node]
+        safe.update(path)
+    return None
+
+
+def single_root(words: Iterable[Word]) -> tuple[Word, ...]:
+    """Hangs all roots but the first on the first, as `parataxis`, the label UD has for sentences side by side.
+
+    Parsers that find several sentences in one line give several trees; this makes one of them.
+    """
+    tree = list(words)
+    roots = [i for i, w in enumerate(tree) if w.head == ROOT]
+    for index in roots[1:]:
+        tree[index] = replace(tree[index], head=roots[0], relation=LATER_ROOT)
+    return tuple(tree)
+
+
+class SurfaceToken(NamedTuple):
+    """A stretch of text without a gap, and the syntactic words in it (one, or several of a multiword token)."""
+
+    surface: str
+    forms: tuple[str, ...]
+    space_after: bool
+
+
+def join_tokens(tokens: Iterable[SurfaceToken]) -> tuple[str, list[tuple[int, int]]]:
+    """Joins tokens to a text, one space between them unless `space_after` says no.
+
+    Returns:
+        The text (without a space at its end) and the span (start, end) of every word.
+    """
+    pieces: list[str] = []
+    spans: list[tuple[int, int]] = []
+    position = 0
+    for token in tokens:
+        spans += split_surface(token.surface, token.forms, position)
+        piece = token.surface + (" " if token.space_after else "")
+        pieces.append(piece)
+        position += len(piece)
+    return "".join(pieces).rstrip(" "), spans
+
+
+def split_surface(surface: str, forms: Sequence[str], start: int) -> list[tuple[int, int]]:
+    """Finds the spans of the words of one surface token that starts at `start`.
+
+    If the forms joined spell the surface (case aside), each word has its own part: "don't" is "do" and "n't".
+    If not (German "zum" is "zu" and "dem", French "au" is "à" and "le"), all share the span of the surface.
+    """
+    joined = "".join(forms)
+    if len(joined) != len(surface) or joined.lower() != surface.lower():
+        return [(start, start + len(surface))] * len(forms)
+    return list(pairwise(accumulate(map(len, forms), initial=start)))

@@ -1,55 +1,80 @@
-"""From what a user writes to a corpus."""
+"""Opens corpora from what a user writes: a file, a data set or the demo, limited, parsed or split."""
 
 from __future__ import annotations
 
+import math
 import re
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from fractions import Fraction
+from itertools import islice, tee
 from pathlib import Path
 
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.corpus_options import CorpusOptions
-from headlens.corpora.demo import demo_corpus
 from headlens.corpora.hub import READERS, HubCorpus
-from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.parsers import Parser, make_parser
-from headlens.corpora.sentence import Corpus, Example, Sentence
-from headlens.corpora.table import JSON_LINES, SEPARATORS, TableCorpus
-from headlens.corpora.text import TextCorpus
-from headlens.corpora.text_files import ONLY_ONCE, is_no_file
+from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.table import TABLES, TableCorpus
+from headlens.corpora.text import ONLY_ONCE, ParallelCorpus, TextCorpus, file_kind, is_no_file
 from headlens.errors import CorpusError, OptionError
 from headlens.options import DEMO, Given
 
 SOURCES = "Give 'demo', a file .conllu, .txt, .tsv, .csv or .jsonl (also .gz), or hub:NAME."
 TREEBANKS = (".conllu", ".conll")
-# What commands ask for when nothing is said.
+# Splits that commands read without `--split`.
 _USUAL_SPLITS = ("test", "train")
 TEXTS = (".txt", ".text", "")
 LANGUAGE = re.compile(r"\.[a-z]{2}")  # parallel text is often named by its language: test.en, test.de
 
 
 @dataclass(frozen=True)
-class FirstExamples:
-    """The first examples of a corpus, at most `limit` of them.
-
-    Args:
-        corpus: the corpus that examples are read from.
-        limit: the largest number of examples.
-    """
+class CorpusView:
+    """Base of corpora that read another corpus and keep its name."""
 
     corpus: Corpus
-    limit: int
 
     @property
     def name(self) -> str:
-        """Name of the corpus that is cut short, unchanged."""
+        """Name of the corpus that is read, unchanged."""
         return self.corpus.name
 
+
+@dataclass(frozen=True)
+class FirstExamples(CorpusView):
+    """The first examples of a corpus, at most `limit` of them."""
+
+    limit: int
+
     def __iter__(self) -> Iterator[Example]:
-        """Read from the start, and no further than needed."""
+        """Reads from the start, and no further than needed."""
         return islice(iter(self.corpus), self.limit)
+
+
+@dataclass(frozen=True)
+class CorpusPart(CorpusView):
+    """Part of a corpus: the held-out examples, or all others."""
+
+    share: float
+    held_out: bool
+
+    def __iter__(self) -> Iterator[Example]:
+        """Yields the examples of this part in the order of the whole corpus, from the first one on."""
+        return (e for number, e in enumerate(self.corpus, 1) if is_held_out(number, self.share) == self.held_out)
+
+
+@dataclass(frozen=True)
+class ParsedCorpus(CorpusView):
+    """A corpus whose sources are parsed every time it is read; write it once to parse only once."""
+
+    parser: Parser
+
+    def __iter__(self) -> Iterator[Example]:
+        """Reads and parses from the start."""
+        # The parser reads ahead by a batch: `tee` holds the examples until their trees come.
+        examples, inputs = tee(self.corpus)
+        for sentence in self.parser.parse(example.source for example in inputs):
+            yield replace(next(examples), source=sentence)
 
 
 @dataclass(frozen=True)
@@ -64,38 +89,13 @@ class NamedCorpus:
         return iter(self.corpus)
 
 
-@dataclass(frozen=True)
-class ParsedCorpus:
-    """A corpus whose sources are parsed every time it is read; write it once to parse only once."""
-
-    corpus: Corpus
-    parser: Parser
-
-    @property
-    def name(self) -> str:
-        """Name of the corpus whose sources are parsed, unchanged."""
-        return self.corpus.name
-
-    def __iter__(self) -> Iterator[Example]:
-        """Read and parse from the start."""
-        waiting = deque[Example]()
-
-        def sources() -> Iterator[Sentence]:
-            for example in self.corpus:
-                waiting.append(example)
-                yield example.source
-
-        for sentence in self.parser.parse(sources()):
-            yield replace(waiting.popleft(), source=sentence)
-
-
 def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None, parser: str = "gold") -> Corpus:
-    """The corpus a user names.
+    """Opens the corpus that a user names.
 
     Args:
         spec: `demo`; a file `.conllu`, `.txt`, `.tsv`, `.csv`, `.jsonl`, each also `.gz`; or `hub:NAME[:CONFIG]`.
-        options: how it is read.
-        parser: where trees come from: `gold`, `spacy:MODEL`, `stanza:LANG`, `stanza:LANG@DIR`; source side only.
+        options: translations, columns, split and limit.
+        parser: source of the trees: `gold`, `spacy:MODEL`, `stanza:LANG`, `stanza:LANG@DIR`; source side only.
 
     Raises:
         CorpusError: if there is no such file, or its kind is unknown.
@@ -113,53 +113,56 @@ def open_corpus(spec: str = DEMO, options: CorpusOptions | None = None, parser: 
         if options.limit < 1:
             raise OptionError(f"--limit {options.limit} is not a positive number.", "Leave it out to read everything.")
         corpus = FirstExamples(corpus, options.limit)
-    made = make_parser(parser, keep_words=isinstance(source, ConlluCorpus))
-    return corpus if made is None else ParsedCorpus(corpus, made)
+    tree_parser = make_parser(parser, keep_words=isinstance(source, ConlluCorpus))
+    return corpus if tree_parser is None else ParsedCorpus(corpus, tree_parser)
 
 
 def refuse_unused(options: CorpusOptions, *specs: str | None) -> None:
-    """Refuse columns and splits where no corpus has any, which would say that they were looked at.
+    """Refuses columns and splits where no corpus has any: ignored silently, they would seem to have an effect.
 
     Args:
-        options: for all corpora of a run.
-        specs: the corpora, as `open_corpus` takes them; None for one that is not asked for.
+        options: options of all corpora of a run.
+        specs: the corpora, as `open_corpus` takes them; None for a corpus that the run does not read.
 
     Raises:
         OptionError: naming the option.
     """
     named = [spec for spec in specs if spec is not None]
     if not any(map(_has_columns, named)):
-        where = "tables (.tsv, .csv, .jsonl) and data sets (hub:NAME, .parquet)"
-        _refuse("--column", options.column, named, "columns", where)
-        _refuse("--target-column", options.target_column, named, "columns", where)
+        kinds = "tables (.tsv, .csv, .jsonl) and data sets (hub:NAME, .parquet)"
+        _refuse("--column", options.column, named, "columns", kinds)
+        _refuse("--target-column", options.target_column, named, "columns", kinds)
     if not any(map(_is_data_set, named)):
         split = None if options.split in _USUAL_SPLITS else options.split
         _refuse("--split", split, named, "splits", "data sets (hub:NAME, .parquet)")
 
 
-def _refuse(option: str, value: str | None, named: Sequence[str], parts: str, where: str) -> None:
+def _refuse(option: str, value: str | None, named: Sequence[str], parts: str, kinds: str) -> None:
+    """Raises an error if an option has a value, naming the kinds of corpora for which it is."""
     if value is not None:
         raise OptionError(
             f"{option} {value}: {' and '.join(named)} ha{'s' if len(named) == 1 else 've'} no {parts}.",
-            f"Leave {option} out: only {where} have {parts}.",
+            f"Leave {option} out: only {kinds} have {parts}.",
         )
 
 
 def _has_columns(spec: str) -> bool:
-    return _is_data_set(spec) or _kind(spec) in (*SEPARATORS, *JSON_LINES)
+    """Whether a corpus is a table or a data set."""
+    return _is_data_set(spec) or file_kind(spec) in TABLES
 
 
 def _is_data_set(spec: str) -> bool:
-    kind = _kind(spec)
-    return spec.startswith("hub:") or (kind in READERS and kind not in (*SEPARATORS, *JSON_LINES))
+    """Whether a corpus is read by the `datasets` package, which knows splits."""
+    return spec.startswith("hub:") or file_kind(spec) in READERS.keys() - TABLES
 
 
 def _open(spec: str, options: CorpusOptions) -> Corpus:
+    """Opens the corpus of one side, by the ending of its file."""
     if spec == DEMO:
         return demo_corpus()
     if spec.startswith("hub:"):
         return _open_hub(spec.removeprefix("hub:"), options)
-    kind = _kind(spec)
+    kind = file_kind(spec)
     if not spec:
         raise OptionError("The corpus has no name.", SOURCES)
     if is_no_file(Path(spec)):
@@ -169,7 +172,7 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
         raise CorpusError(f"{problem}.", SOURCES, path=spec)
     if kind in TREEBANKS:
         return ConlluCorpus(spec)
-    if kind in (*SEPARATORS, *JSON_LINES):
+    if kind in TABLES:
         return TableCorpus(spec, _column(spec, options), options.target_column)
     if kind in READERS:
         return _open_hub(spec, options)
@@ -180,10 +183,6 @@ def _open(spec: str, options: CorpusOptions) -> Corpus:
     )
 
 
-def _kind(spec: str) -> str:
-    return Path(spec.removesuffix(".gz")).suffix.lower()
-
-
 def _open_hub(name: str, options: CorpusOptions) -> HubCorpus:
     if not name.strip(":"):
         raise OptionError("hub: names no data set.", "Write hub:NAME, such as hub:nyu-mll/glue:sst2.")
@@ -191,6 +190,30 @@ def _open_hub(name: str, options: CorpusOptions) -> HubCorpus:
 
 
 def _column(spec: str, options: CorpusOptions) -> str:
+    """Returns the column of sentences, which tables have no default for."""
     if options.column is None:
         raise OptionError(f"{spec} is a table: which column holds the sentences?", "Name it with --column NAME.")
     return options.column
+
+
+def demo_corpus() -> ConlluCorpus:
+    """Opens the small English treebank written for headlens; see `headlens/corpora/data/README.md`."""
+    return ConlluCorpus(Path(__file__).parent / "data" / "demo.conllu")
+
+
+def held_out_of(share: float, examples: int) -> int:
+    """Returns the number of held-out examples: a share of all, rounded down."""
+    # The share as it was written: 0.29 of 100 examples are 29, though the float is a little less.
+    return math.floor(examples * Fraction(repr(share)))
+
+
+def is_held_out(number: int, share: float) -> bool:
+    """Whether an example is held out, by its number from 1: evenly spread, every fifth for a share of 0.2."""
+    return held_out_of(share, number) > held_out_of(share, number - 1)
+
+
+def split_corpus(corpus: Corpus, share: float, sentences: int) -> tuple[Corpus, Corpus | None]:
+    """Splits a corpus into a part to train on and a held-out part, None for fewer than 1 / share sentences."""
+    if not held_out_of(share, sentences):
+        return corpus, None
+    return CorpusPart(corpus, share, held_out=False), CorpusPart(corpus, share, held_out=True)

@@ -1,26 +1,33 @@
-"""Tables: TSV, CSV and JSON lines with a column of sentences, and maybe one of translations."""
+"""Tables (tabs, commas, JSON): their rows, the text in their cells, and corpora of one or two of their columns."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import csv
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any
 
-from headlens.corpora.cell_text import list_names, text_cell
 from headlens.corpora.sentence import Example, Sentence
-from headlens.corpora.table_readers import Row, comma_rows, json_rows, tab_rows
-from headlens.corpora.text import full_examples, plain_sentence
-from headlens.corpora.text_files import file_stem
+from headlens.corpora.text import NamedFile, file_kind, full_examples, open_text, plain_sentence
 from headlens.errors import CorpusError, counted
 
-SEPARATORS = {".tsv": "\t", ".csv": ","}
-JSON_LINES = (".jsonl", ".ndjson")
+# Parts of the messages of the csv module, and what they mean.
+CSV_FAULTS = {
+    "unexpected end of data": "a quotation mark that is never closed",
+    "expected after": "text after a closing quotation mark",
+    "field larger": "a cell of more than 131,072 characters, or a quotation mark that is not closed",
+    "new-line character": "a carriage return outside of quotes",
+}
+Row = tuple[int, Mapping[str, Any]]
+MOST_NAMES, MOST_CHARACTERS, MOST_LEVELS = 30, 40, 8
+TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
 
 
 @dataclass(frozen=True)
-class TableCorpus:
+class TableCorpus(NamedFile):
     """A UTF-8 table (`.tsv`, `.csv`) or one JSON object per line (`.jsonl`); also `.gz`.
 
     Tabs separate without quoting, as in the files of GLUE; commas with quoting, where a cell may span lines.
@@ -33,39 +40,30 @@ class TableCorpus:
         target_column: the column of translations.
     """
 
-    path: str | Path
     column: str
     target_column: str | None = None
 
-    @property
-    def name(self) -> str:
-        """The file's name without its ending."""
-        return file_stem(self.path)
-
     def __iter__(self) -> Iterator[Example]:
-        """Read from the start; rows with a blank or null cell are left out (pairs so lost are logged).
+        """Reads the rows from the start; rows with a blank or null cell are left out (pairs so lost are logged).
 
         Raises:
             CorpusError: with file and line: an unknown column, a row of the wrong length, broken JSON.
         """
-        return full_examples(self._pairs(), self.name)
+        return cell_examples(self._rows(), self.column, self.target_column, self.path, self.name)
 
-    def _pairs(self) -> Iterator[tuple[Sentence, Sentence | None]]:
-        for line, row in self._rows():
-            target = None if self.target_column is None else self._sentence(row, self.target_column, line)
-            yield self._sentence(row, self.column, line), target
-
-    def _sentence(self, row: Mapping[str, Any], column: str, line: int) -> Sentence:
-        return plain_sentence(text_cell(row, column, self.path, line), str(line))
+    @property
+    def _columns(self) -> tuple[str, ...]:
+        """Names of the columns that are read."""
+        return (self.column,) if self.target_column is None else (self.column, self.target_column)
 
     def _rows(self) -> Iterator[Row]:
-        kind = Path(str(self.path).removesuffix(".gz")).suffix.lower()
-        if kind in JSON_LINES:
-            return json_rows(self.path)
-        if kind not in SEPARATORS:
-            advice = f"Name it {', '.join([*SEPARATORS, *JSON_LINES])}, according to what it is."
+        kind = file_kind(self.path)
+        if kind not in TABLES:
+            advice = f"Name it {', '.join(TABLES)}, according to what it is."
             raise CorpusError(f"a table of unknown kind {kind!r}.", advice, path=self.path)
-        return self._named_rows(tab_rows(self.path) if kind == ".tsv" else comma_rows(self.path))
+        if kind == ".tsv":
+            return self._named_rows(tab_rows(self.path))
+        return self._named_rows(comma_rows(self.path)) if kind == ".csv" else json_rows(self.path)
 
     def _named_rows(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[Row]:
         first = next(rows, None)
@@ -80,19 +78,195 @@ class TableCorpus:
             yield line, dict(zip(names, cells, strict=True))
 
     def _header(self, first: Sequence[str]) -> tuple[Sequence[str], bool]:
-        """Names of the columns, and whether the first row gives them."""
-        wanted = [c for c in (self.column, self.target_column) if c is not None]
-        if all(c in first for c in wanted) or not all(c.isdecimal() for c in wanted):
+        """Returns the names of the columns, and whether the first row gives them."""
+        if all(c in first for c in self._columns) or not all(c.isdecimal() for c in self._columns):
             return first, True
         return [str(number) for number in range(1, len(first) + 1)], False
 
     def _check_columns(self, names: Sequence[str], line: int) -> None:
-        for wanted in (self.column, self.target_column):
-            if wanted is not None and wanted not in names:
+        """Refuses columns that the table does not have, or has twice."""
+        for column in self._columns:
+            count = names.count(column)
+            if count == 0:
                 advice = f"Columns: {list_names(names)}. Without a header, name them 1, 2, …"
-                raise CorpusError(f"there is no column {wanted!r}.", advice, path=self.path, line=line)
-            if wanted is not None and names.count(wanted) > 1:
+                raise CorpusError(f"there is no column {column!r}.", advice, path=self.path, line=line)
+            if count > 1:
                 advice = "Give the columns names of their own."
-                raise CorpusError(
-                    f"{names.count(wanted)} columns are called {wanted!r}.", advice, path=self.path, line=line
-                )
+                raise CorpusError(f"{count} columns are called {column!r}.", advice, path=self.path, line=line)
+
+
+def tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Yields lines and their cells between tabs, nothing quoted; blank lines are skipped. Errors as in `open_text`."""
+    return ((line.number, line.text.split("\t")) for line in open_text(path) if line.text.strip())
+
+
+def comma_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
+    """Yields the line each row begins at and its cells between commas; a quoted cell may go on over several lines.
+
+    Raises:
+        CorpusError: with the line: quotation marks that do not fit together; also as in `open_text`.
+    """
+    reader = csv.reader((f"{line.text}\n" for line in open_text(path)), strict=True)
+    start = 1
+    try:
+        for row in reader:
+            if row:
+                yield start, row
+            start = reader.line_num + 1
+    except csv.Error as error:
+        reason = next((meaning for part, meaning in CSV_FAULTS.items() if part in str(error)), str(error))
+        advice = "Mend the row that begins here; a quotation mark inside a quoted cell is written twice."
+        raise CorpusError(f"broken CSV: {reason}.", advice, path=path, line=start) from error
+
+
+def json_rows(path: str | Path) -> Iterator[Row]:
+    """Yields lines and the JSON object on each; blank lines are skipped.
+
+    Raises:
+        CorpusError: with the line: broken JSON, or something other than an object; also as in `open_text`.
+    """
+    for number, text in open_text(path):
+        if not text.strip():
+            continue
+        row = _parse_json(text, path, number)
+        if not isinstance(row, dict):
+            raise CorpusError("not a JSON object.", "Write {…} on every line.", path=path, line=number)
+        yield number, row
+
+
+def json_array(path: str | Path) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
+    """Yields the objects of a JSON array with the lines they begin at, or of the array `data` in an object, without.
+
+    Raises:
+        CorpusError: with the line: broken JSON, or something other than an array of objects.
+    """
+    text = "\n".join(line.text for line in open_text(path))
+    content = _parse_json(text, path)
+    rows = content.get("data") if isinstance(content, dict) else content
+    if not isinstance(rows, list):
+        raise CorpusError("no array of objects.", "Write [{…}, {…}], or one object per line as .jsonl.", path=path)
+    starts: Sequence[int | None] = [None] * len(rows) if isinstance(content, dict) else _starts(text)
+    for number, (line, row) in enumerate(zip(starts, rows, strict=True)):
+        if not isinstance(row, dict):
+            raise CorpusError(f"element {number + 1} is no JSON object.", "Write {…}.", path=path, line=line)
+        yield line, row
+
+
+def _parse_json(text: str, path: str | Path, line: int | None = None) -> Any:
+    """Parses the JSON of a line of a file or, without `line`, of a whole file.
+
+    Raises:
+        CorpusError: with the line: broken JSON.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        advice = "Mend the file." if line is None else "Mend the line."
+        raise CorpusError("broken JSON: nested too deeply.", advice, path=path, line=line) from error
+    except ValueError as error:  # also numbers of thousands of digits
+        place = getattr(error, "lineno", None) if line is None else line
+        reason = getattr(error, "msg", str(error))
+        raise CorpusError(f"broken JSON: {reason}.", "Mend the line.", path=path, line=place) from error
+
+
+def _starts(text: str) -> list[int]:
+    """Finds the lines at which the elements of an array begin, by decoding them once more, one by one."""
+    decoder, lines, line, last, place = json.JSONDecoder(), list[int](), 1, 0, text.index("[") + 1
+    # Between elements there are white space and commas.
+    while text[place := next(i for i in count(place) if text[i] not in " \t\r\n,")] != "]":
+        line += text.count("\n", last, place)
+        lines.append(line)
+        last = place
+        _, place = decoder.raw_decode(text, place)
+    return lines
+
+
+def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int | None = None) -> str:
+    """Returns the text of a column; empty where the cell is null.
+
+    Args:
+        row: cells by column; a cell may hold a row itself.
+        column: a name, or a path of names: `translation.de` is "Hallo" in {"translation": {"de": "Hallo"}}.
+        path: file or data set, for errors.
+        line: line in the file, for errors.
+
+    Raises:
+        CorpusError: no such column, or something other than text in it.
+    """
+    if not has_cell(row, column):
+        advice = f"Columns: {list_names(_names(row))}."
+        raise CorpusError(f"there is no column {column!r}.", advice, path=path, line=line)
+    cell: Any = row
+    for name in _path(row, column):
+        cell = cell[name]
+    if cell is None:
+        return ""
+    if not isinstance(cell, str):
+        advice = f"Choose a column of text: {list_names(_names(row))}."
+        raise CorpusError(f"{column!r} holds {type(cell).__name__}, not text.", advice, path=path, line=line)
+    if any("\ud800" <= character <= "\udfff" for character in cell):
+        advice = "Escapes such as \\ud83d come in pairs; write the character itself."
+        raise CorpusError(f"{column!r} holds half a character (a lone surrogate).", advice, path=path, line=line)
+    return cell
+
+
+def has_cell(row: Mapping[str, Any], column: str) -> bool:
+    """Whether a row has a column, or a cell at the end of a path such as `translation.de`."""
+    cell: Any = row
+    for name in _path(row, column):
+        if not isinstance(cell, Mapping) or name not in cell:
+            return False
+        cell = cell[name]
+    return True
+
+
+def _path(row: Mapping[str, Any], column: str) -> list[str]:
+    """Returns the names that lead to a cell: a column whose own name has dots goes before a path."""
+    return [column] if column in row else column.split(".")
+
+
+def cell_examples(
+    rows: Iterable[Row], column: str, target_column: str | None, path: str | Path, name: str
+) -> Iterator[Example]:
+    """Makes examples of the text in a column of sentences and, if named, a column of translations.
+
+    Args:
+        rows: number, which becomes the id of the sentences, and cells of every row.
+        column: the column of sentences.
+        target_column: the column of translations.
+        path: file or data set, for errors.
+        name: name of the corpus, for the log of `full_examples`.
+    """
+
+    def sentence(cells: Mapping[str, Any], cell: str, number: int) -> Sentence:
+        return plain_sentence(text_cell(cells, cell, path, number), str(number))
+
+    def pairs() -> Iterator[tuple[Sentence, Sentence | None]]:
+        for number, cells in rows:
+            target = None if target_column is None else sentence(cells, target_column, number)
+            yield sentence(cells, column, number), target
+
+    return full_examples(pairs(), name)
+
+
+def list_names(names: Iterable[str]) -> str:
+    """Lists names of columns for an error message: long names are cut, and so is a long list."""
+    names = iter(names)
+    labels = [_label(name) for name in islice(names, MOST_NAMES)]
+    return ", ".join(labels) + (", …" if next(names, None) is not None else "") if labels else "none"
+
+
+def _label(name: str) -> str:
+    """Returns a name of a column for an error message, where a blank one must be seen."""
+    if not name.strip():
+        return "(one without a name)"
+    return name if len(name) <= MOST_CHARACTERS else f"{name[:MOST_CHARACTERS]}…"
+
+
+def _names(row: Mapping[str, Any], level: int = 1) -> Iterator[str]:
+    """Yields the names of columns; where cells are rows themselves, the paths to their cells."""
+    for name, value in row.items():
+        if isinstance(value, Mapping) and level < MOST_LEVELS:
+            yield from (f"{name}.{inner}" for inner in _names(value, level + 1))
+        else:
+            yield str(name)

@@ -1,48 +1,134 @@
-"""Plain text: one sentence a line, and the splitter that finds words where no parser does."""
+"""Plain and parallel text: files of one sentence a line, and the splitter that finds words without a parser."""
 
 from __future__ import annotations
 
+import gzip
 import logging
 import re
 import sys
 import unicodedata
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, zip_longest
 from pathlib import Path
+from typing import IO, NamedTuple, cast
 
-from headlens.corpora.sentence import Example, Sentence, Word
-from headlens.corpora.text_files import file_stem, open_text
-from headlens.errors import OptionError, counted
+from headlens.corpora.sentence import Corpus, Example, Sentence, Word
+from headlens.errors import CorpusError, OptionError, counted
+
+BOM = b"\xef\xbb\xbf"
+UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+ONLY_ONCE = "Save it as a file first: a corpus is read more than once."
+
+
+class Line(NamedTuple):
+    """A line of a file: its number from 1, and its text without the line end."""
+
+    number: int
+    text: str
+
+
+def open_text(path: str | Path) -> Iterator[Line]:
+    r"""Streams the lines of a UTF-8 file; `.gz` is unpacked on the way.
+
+    A byte order mark and Windows line ends are taken off. Only `\n` ends a line, so that the numbers are
+    those of an editor.
+
+    Raises:
+        CorpusError: the file is missing or unreadable, is not UTF-8, holds NUL, or is a broken gzip file.
+    """
+    number = 0
+    try:
+        with _open_binary(Path(path)) as raw:
+            for number, line in enumerate(raw, 1):
+                if number > 1 or line != BOM:  # a file of nothing else is empty
+                    yield Line(number, _decode(line, path, number))
+    except FileNotFoundError as error:
+        raise CorpusError("no such file", "Check the spelling and the folder.", path=path) from error
+    except IsADirectoryError as error:
+        raise CorpusError("is a folder, not a file", "Name a file in it.", path=path) from error
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        advice = "Copy or download it again; a file that is not gzipped must not end in .gz."
+        raise CorpusError(f"broken gzip file: {error}", advice, path=path, line=number + 1) from error
+    except OSError as error:
+        raise CorpusError(f"cannot be read: {error.strerror or error}", "Check who may read it.", path=path) from error
+
+
+def file_stem(path: str | Path) -> str:
+    """Returns a file's name without `.gz` and one further ending: `train.en.gz` is `train.en`, `a.txt` is `a`."""
+    name = Path(path).name.removesuffix(".gz")
+    endings = (".conllu", ".conll", ".txt", ".tsv", ".csv", ".jsonl", ".ndjson", ".json", ".parquet", ".arrow")
+    return next((name.removesuffix(ending) for ending in endings if name.endswith(ending) and name != ending), name)
+
+
+def file_kind(path: str | Path) -> str:
+    """Returns the ending of a file's name in lower case, that of the unpacked file for `.gz`; `.tsv` for `a.TSV.gz`."""
+    return Path(str(path).removesuffix(".gz")).suffix.lower()
+
+
+def is_no_file(path: Path) -> bool:
+    """Whether a path is a pipe or a device, which could be read only once."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _open_binary(path: Path) -> IO[bytes]:
+    if is_no_file(path):
+        raise CorpusError("is a pipe or a device, not a file", ONLY_ONCE, path=path)
+    return cast("IO[bytes]", gzip.open(path, "rb")) if path.suffix == ".gz" else path.open("rb")
+
+
+def _decode(line: bytes, path: str | Path, number: int) -> str:
+    """Decodes a line and takes off its end."""
+    if number == 1:
+        line = line.removeprefix(BOM)
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        message = f"not UTF-8: byte 0x{line[error.start]:02x} at byte {error.start + 1} of the line"
+        encoding = "utf-16" if number == 1 and line.startswith(UTF_16) else "latin1"
+        advice = f"Convert the file, such as: iconv -f {encoding} -t utf-8 {Path(path).name} > new-file"
+        raise CorpusError(message, advice, path=path, line=number) from error
+    if "\0" in text:
+        advice = "This looks like a binary or UTF-16 file; save it as UTF-8 text."
+        raise CorpusError("a NUL character", advice, path=path, line=number)
+    return text.removesuffix("\n").removesuffix("\r")
+
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class TextCorpus:
-    """A UTF-8 file (also `.gz`) with one sentence a line; blank lines are skipped.
-
-    Words are those of `split_words`, without trees. A sentence's id is its line number.
-    """
+class NamedFile:
+    """Base of corpora and rows that are read from one file."""
 
     path: str | Path
 
     @property
     def name(self) -> str:
-        """The file's name without its ending."""
+        """Name of the file without its ending."""
         return file_stem(self.path)
 
+
+@dataclass(frozen=True)
+class TextCorpus(NamedFile):
+    """A UTF-8 file (also `.gz`) with one sentence a line; blank lines are skipped.
+
+    Words are those of `split_words`, without trees. A sentence's id is its line number.
+    """
+
     def __iter__(self) -> Iterator[Example]:
-        """Read from the start; errors as in `open_text`."""
+        """Reads the lines from the start; errors as in `open_text`."""
         return (Example(row) for row in self.rows() if row.words)
 
     def rows(self) -> Iterator[Sentence]:
-        """Every line, blank ones too (as sentences without words), so that two files stay in step."""
+        """Yields a sentence for every line, also for blank ones (without words), so that two files stay in step."""
         return (plain_sentence(line.text, str(line.number)) for line in open_text(self.path))
 
 
 def plain_sentence(text: str, identifier: str) -> Sentence:
-    """A sentence of raw text with the words of `split_words`.
+    """Makes a sentence of raw text, with the words of `split_words`.
 
     Control characters count as spaces, runs of white space become one space, the ends are trimmed.
     """
@@ -51,7 +137,7 @@ def plain_sentence(text: str, identifier: str) -> Sentence:
 
 
 def split_words(text: str) -> Iterator[Word]:
-    """Words and punctuation of a text, with their spans and without a tree.
+    """Yields words and punctuation of a text, with their spans and without a tree.
 
     Letters, digits and combining marks of any script make a word, together with single apostrophes and hyphens
     inside it ("don't", "well-known"), points and commas between digits ("1,000.5") and the invisible joiners of
@@ -63,7 +149,7 @@ def split_words(text: str) -> Iterator[Word]:
 
 
 def full_examples(pairs: Iterable[tuple[Sentence, Sentence | None]], name: str) -> Iterator[Example]:
-    """Examples from rows of a file, without the blank ones.
+    """Yields examples from rows of a file, without the blank ones.
 
     A pair with one empty side is no translation: it is skipped, and how many there were is logged at the end.
     """
@@ -77,26 +163,8 @@ def full_examples(pairs: Iterable[tuple[Sentence, Sentence | None]], name: str) 
         logger.warning("%s: skipped %s of which one side is empty", name, counted(skipped, "pair"))
 
 
-@cache
-def _controls() -> re.Pattern[str]:
-    return re.compile(_character_class("Cc"))
-
-
-@cache
-def _word_pattern() -> re.Pattern[str]:
-    letter = rf"(?:[^\W_]|{_character_class('Mn', 'Mc', 'Me')}|[\u200c\u200d\u00ad])"
-    inner = r"(?:['’\-\u2010\u2011]|(?<=\d)[.,](?=\d))"
-    return re.compile(rf"[^\W_]{letter}*(?:{inner}[^\W_]{letter}*)*|(\S)\1*")
-
-
-def _character_class(*categories: str) -> str:
-    """A regular expression's class of all characters of these Unicode categories; `re` itself knows none."""
-    codes = [c for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) in categories]
-    return "[" + "".join(f"\\U{c:08x}" for c in codes) + "]"
-
-
-def given_examples(texts: Sequence[str], translations: Sequence[str] = ()) -> list[Example]:
-    """Given sentences, with or without their translations; they have words, but no trees.
+def sentence_examples(texts: Sequence[str], translations: Sequence[str] = ()) -> list[Example]:
+    """Makes examples of sentences, with or without their translations; they have words, but no trees.
 
     Raises:
         OptionError: if a sentence has no words or the numbers of sentences and translations differ.
@@ -111,3 +179,77 @@ def given_examples(texts: Sequence[str], translations: Sequence[str] = ()) -> li
     if not all(s.words for s in [*sources, *targets]):
         raise OptionError("--text: a sentence has no words.", "Give some text.")
     return [Example(s, targets[i] if targets else None) for i, s in enumerate(sources)]
+
+
+@cache
+def _controls() -> re.Pattern[str]:
+    """Compiles the pattern of control characters."""
+    return re.compile(_character_class("Cc"))
+
+
+@cache
+def _word_pattern() -> re.Pattern[str]:
+    """Compiles the pattern of words as `split_words` describes them."""
+    letter = rf"(?:[^\W_]|{_character_class('Mn', 'Mc', 'Me')}|[\u200c\u200d\u00ad])"
+    inner = r"(?:['’\-\u2010\u2011]|(?<=\d)[.,](?=\d))"
+    return re.compile(rf"[^\W_]{letter}*(?:{inner}[^\W_]{letter}*)*|(\S)\1*")
+
+
+def _character_class(*categories: str) -> str:
+    """Writes the class of all characters of Unicode categories for a regular expression; `re` itself knows none."""
+    codes = [c for c in range(sys.maxunicode + 1) if unicodedata.category(chr(c)) in categories]
+    return "[" + "".join(f"\\U{c:08x}" for c in codes) + "]"
+
+
+@dataclass(frozen=True)
+class ParallelCorpus:
+    """Two corpora of the same length, sentence by sentence; a table of pairs is a `TableCorpus`.
+
+    Pairs of plain text files are read line by line, blank lines too, so that one missing line does not shift all that
+    follow; a pair with a blank side is left out (and logged, if the other is not blank). Blank lines at the end of
+    the longer file do not count.
+    """
+
+    source: Corpus
+    target: Corpus
+
+    @property
+    def name(self) -> str:
+        """Names of the source and the target corpus, joined by a plus sign."""
+        return f"{self.source.name}+{self.target.name}"
+
+    def __iter__(self) -> Iterator[Example]:
+        """Reads both sides from the start.
+
+        Raises:
+            CorpusError: if one side ends before the other.
+        """
+        return full_examples(self._pairs(), self.name)
+
+    def _pairs(self) -> Iterator[tuple[Sentence, Sentence]]:
+        """Yields pairs until one side ends; then nothing but blank lines may be left of the other."""
+        sides = _rows(self.source), _rows(self.target)
+        for common, (source, target) in enumerate(zip_longest(*sides)):
+            if source is not None and target is not None:
+                yield source, target
+                continue
+            left = chain([s for s in (source, target) if s is not None], *sides)
+            rest = max((i for i, sentence in enumerate(left, 1) if sentence.words), default=0)
+            if rest:
+                raise self._unequal(common, rest, source_is_shorter=source is None)
+
+    def _unequal(self, common: int, rest: int, *, source_is_shorter: bool) -> CorpusError:
+        """Builds the error for sides of different length: `common` sentences of both, `rest` more of one."""
+        shorter, longer = (self.source, self.target) if source_is_shorter else (self.target, self.source)
+        return CorpusError(
+            f"the sides differ in length: {shorter.name} has {counted(common, 'sentence')}, "
+            f"{longer.name} has {common + rest}.",
+            "Line N of one file must be the translation of line N of the other.",
+            path=longer.path if isinstance(longer, TextCorpus) else self.name,
+            line=common + 1 if isinstance(longer, TextCorpus) else None,
+        )
+
+
+def _rows(corpus: Corpus) -> Iterator[Sentence]:
+    """Yields the sentences of a corpus, also blank lines of a text file."""
+    return corpus.rows() if isinstance(corpus, TextCorpus) else (example.source for example in corpus)

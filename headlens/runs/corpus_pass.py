@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.batches import Batch
-from headlens.corpora.counts import add_counts
+from headlens.corpora.encoded_corpus import add_counts
 from headlens.corpora.encoding import EncodedExample
 from headlens.corpora.sentence import Corpus
 from headlens.memory import SplitWhenOutOfMemory

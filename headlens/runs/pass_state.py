@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
 from headlens.corpora.annotations import AnnotationCounts
-from headlens.corpora.counts import add_counts
-from headlens.corpora.encoded_corpus import EncodingCounts
+from headlens.corpora.encoded_corpus import EncodingCounts, add_counts
 from headlens.metrics.accumulator import Accumulator
 from headlens.runs.checkpoint import IDENTITY, packed, unpacked
 

@@ -1,14 +1,21 @@
-"""All tasks by name, and the layouts that their data sets come in."""
+"""All tasks by name, and the layouts that their data sets come in: a new task is one entry of `CATALOGUE`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from headlens.errors import OptionError
 from headlens.tasks.classification import Regression, SequenceClassification
-from headlens.tasks.example_parsers import EndingReader, ExampleReader, QuestionReader, TextReader
-from headlens.tasks.labels import ClassLabels, ScoreLabels
+from headlens.tasks.example_parsers import (
+    ClassLabels,
+    EndingReader,
+    ExampleReader,
+    QuestionReader,
+    ScoreLabels,
+    TextReader,
+)
 from headlens.tasks.masked import MaskedLM, TranslationLoss
 from headlens.tasks.multiple_choice import MultipleChoice
 from headlens.tasks.question_answering import QuestionAnswering
@@ -21,17 +28,17 @@ Layout = tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Entry:
+class TaskEntry:
     """A task and the layouts that its data sets come in.
 
     Args:
-        task: with its usual parameters.
+        task: the task with its usual parameters.
         reader: makes examples of rows.
         layouts: columns in the order of the reader's roles: of `datasets`, of the original files, of GLUE's.
         dataset: name on the hub, with its configuration.
         split: the labelled part that a model was not trained on.
         headerless: columns of the original files, where these have no header.
-        default: a file that is used when no data is named; else it is the hub's data set.
+        default: a file that is used when no data is named; without it the data set on the hub is.
     """
 
     task: Task
@@ -53,83 +60,84 @@ NLI: tuple[Layout, ...] = (
     ("Premise", "Hypothesis", "Label"),  # ConjNLI
     TWO,
 )
+QUESTIONS: tuple[Layout, ...] = (("question1", "question2", "label"), ("question1", "question2", "is_duplicate"))
+MRPC_FILE: Layout = ("#1 String", "#2 String", "Quality")
 SCORES: tuple[Layout, ...] = (TWO, ("sentence1", "sentence2", "score"))
+COLA_FILE: Layout = ("source", "label", "star", "sentence")
 STS_FILE: Layout = ("genre", "file", "year", "number", "label", "sentence1", "sentence2")
 PARALLEL: tuple[Layout, ...] = (("source", "target"), ("translation.de", "translation.en"), ("1", "2"))
-THREE = ClassLabels(("entailment", "neutral", "contradiction"))
-ENTAILED = ClassLabels(("entailment", "not_entailment"))
+THREE = ("entailment", "neutral", "contradiction")
+ENTAILED = ("entailment", "not_entailment")
 # The columns of TaxiNLI, whose cells pandas quoted.
 QUOTED = frozenset({"prem", "hyp"})
 
 
 def _classes(
-    name: str, labels: ClassLabels, layouts: tuple[Layout, ...], scores: Layout = ("accuracy",), texts: int = 2
-) -> Entry:
-    """A task of GLUE's kind: sentences or pairs, each of a class."""
-    reader = TextReader(("text", "second")[:texts], labels)
-    return Entry(SequenceClassification(name, labels.names, scores), reader, layouts, f"{GLUE}:{name}")
+    name: str, names: Layout, layouts: tuple[Layout, ...], scores: Layout = ("accuracy",), texts: int = 2, **entry: Any
+) -> TaskEntry:
+    """Builds the entry of a task of GLUE's kind: sentences or pairs, each of a class.
+
+    Args:
+        name: name of the task, and of its configuration of GLUE.
+        names: names of the classes, in the order of their numbers.
+        layouts: columns of the data sets: of the texts, then of the label.
+        scores: the metrics, the main one first.
+        texts: 1 for sentences, 2 for pairs.
+        entry: other fields of the entry.
+    """
+    reader = TextReader(("text", "second")[:texts], ClassLabels(names))
+    task = SequenceClassification(name, names, scores)
+    return TaskEntry(task, reader, layouts, **{"dataset": f"{GLUE}:{name}", **entry})
 
 
-COLA = _classes("cola", ClassLabels(("unacceptable", "acceptable")), SENTENCE, ("matthews", "accuracy"), 1)
-SST2 = _classes("sst2", ClassLabels(("negative", "positive")), SENTENCE, texts=1)
-MRPC = _classes(
-    "mrpc",
-    ClassLabels(("not_equivalent", "equivalent")),
-    (TWO, ("#1 String", "#2 String", "Quality")),
-    ("f1", "accuracy"),
-)
-QQP = _classes(
-    "qqp",
-    ClassLabels(("not_duplicate", "duplicate")),
-    (("question1", "question2", "label"), ("question1", "question2", "is_duplicate")),
-    ("f1", "accuracy"),
-)
-MNLI = replace(_classes("mnli", THREE, NLI), split="validation_matched")
-MISMATCHED = replace(_classes("mnli-mm", THREE, NLI), dataset=MNLI.dataset, split="validation_mismatched")
-QNLI = _classes("qnli", ENTAILED, (("question", "sentence", "label"),))
-RTE = _classes("rte", ENTAILED, (TWO,))
-SNLI = replace(_classes("snli", THREE, NLI), dataset="stanfordnlp/snli")
-STSB = Entry(
+STSB = TaskEntry(
     Regression("stsb"), TextReader(("text", "second"), ScoreLabels()), SCORES, f"{GLUE}:stsb", headerless=STS_FILE
 )
-SIMILARITY = replace(STSB, task=SentenceSimilarity())
-SQUAD = Entry(QuestionAnswering(), QuestionReader(), (("question", "context", "answers"),), "rajpurkar/squad")
-SQUAD2 = replace(SQUAD, task=QuestionAnswering("squad2", no_answer=True), dataset="rajpurkar/squad_v2")
-SWAG = Entry(
-    MultipleChoice(),
-    EndingReader(ClassLabels(("0", "1", "2", "3"))),
-    (("sent1", "sent2", "ending0", "ending1", "ending2", "ending3", "label"),),
-    "allenai/swag:regular",
+SQUAD = TaskEntry(QuestionAnswering(), QuestionReader(), (("question", "context", "answers"),), "rajpurkar/squad")
+TRANSLATION = TaskEntry(
+    Translation(), TextReader(("source", "target")), PARALLEL, "wmt/wmt16:de-en", headerless=("1", "2")
 )
-MLM = Entry(
-    MaskedLM(),
-    TextReader(("text",)),
-    (("text",), ("sentence",), ("1",)),
-    "Salesforce/wikitext:wikitext-2-raw-v1",
-    headerless=("1",),
+ENTRIES = (
+    TaskEntry(
+        ParaphraseChoice(),
+        TextReader(("text", "first", "second"), ClassLabels(("first", "second"))),
+        (("text", "first", "second", "label"),),
+        default=PARAPHRASES,
+    ),
+    replace(STSB, task=SentenceSimilarity()),
+    _classes("cola", ("unacceptable", "acceptable"), SENTENCE, ("matthews", "accuracy"), 1, headerless=COLA_FILE),
+    _classes("sst2", ("negative", "positive"), SENTENCE, texts=1),
+    _classes("mrpc", ("not_equivalent", "equivalent"), (TWO, MRPC_FILE), ("f1", "accuracy")),
+    _classes("qqp", ("not_duplicate", "duplicate"), QUESTIONS, ("f1", "accuracy")),
+    _classes("mnli", THREE, NLI, split="validation_matched"),
+    _classes("mnli-mm", THREE, NLI, dataset=f"{GLUE}:mnli", split="validation_mismatched"),
+    _classes("qnli", ENTAILED, (("question", "sentence", "label"),)),
+    _classes("rte", ENTAILED, (TWO,)),
+    _classes("snli", THREE, NLI, dataset="stanfordnlp/snli"),
+    STSB,
+    SQUAD,
+    replace(SQUAD, task=QuestionAnswering("squad2", no_answer=True), dataset="rajpurkar/squad_v2"),
+    TaskEntry(
+        MultipleChoice(),
+        EndingReader(ClassLabels(("0", "1", "2", "3"))),
+        (("sent1", "sent2", "ending0", "ending1", "ending2", "ending3", "label"),),
+        "allenai/swag:regular",
+    ),
+    TaskEntry(
+        MaskedLM(),
+        TextReader(("text",)),
+        (("text",), ("sentence",), ("1",)),
+        "Salesforce/wikitext:wikitext-2-raw-v1",
+        headerless=("1",),
+    ),
+    TRANSLATION,
+    replace(TRANSLATION, task=TranslationLoss()),
 )
-TRANSLATION = Entry(Translation(), TextReader(("source", "target")), PARALLEL, "wmt/wmt16:de-en", headerless=("1", "2"))
-PARAPHRASE = Entry(
-    ParaphraseChoice(),
-    TextReader(("text", "first", "second"), ClassLabels(("first", "second"))),
-    (("text", "first", "second", "label"),),
-    default=PARAPHRASES,
-)
-
-CATALOGUE: dict[str, Entry] = {
-    entry.task.name: entry
-    for entry in (
-        PARAPHRASE,
-        SIMILARITY,
-        replace(COLA, headerless=("source", "label", "star", "sentence")),
-        *(SST2, MRPC, QQP, MNLI, MISMATCHED, QNLI, RTE, SNLI, STSB, SQUAD, SQUAD2, SWAG, MLM, TRANSLATION),
-        replace(TRANSLATION, task=TranslationLoss()),
-    )
-}
+CATALOGUE: dict[str, TaskEntry] = {entry.task.name: entry for entry in ENTRIES}
 
 
-def find_task(name: str) -> Entry:
-    """The task of a name.
+def find_task(name: str) -> TaskEntry:
+    """Returns the entry of a task.
 
     Raises:
         OptionError: if there is none.

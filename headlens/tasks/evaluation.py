@@ -1,21 +1,20 @@
-"""A model on a task: one record per example, and metrics with intervals."""
+"""Evaluation of a model on a task: batches of examples, one record per example, and metrics with intervals."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
+from headlens.corpora.batches import POOL, pooled_batches
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.models.loading import LoadedModel
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 from headlens.tasks.example_sources import SourceCounts, TaskSource
-from headlens.tasks.examples import TaskExample
-from headlens.tasks.feeding import budget_batches, prepare_all
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, PreparedExample, Task, TaskBatch
 
@@ -26,13 +25,13 @@ def _warn(text: str) -> None:
 
 @dataclass(frozen=True)
 class EvaluationOptions:
-    """How a task is evaluated.
+    """Batches, bootstrap and callbacks of an evaluation.
 
     Args:
         batch_tokens: tokens of a batch, padding included.
         max_length: a limit of tokens below the model's own.
-        replicates: bootstrap samples; 0 gives no intervals.
-        seed: of the bootstrap.
+        replicates: number of bootstrap samples; 0 gives no intervals.
+        seed: seed of the bootstrap.
         progress: called after every batch with the number of examples that are done.
         warn: called with what the user should know at once.
         seen: called after every batch with the model's outputs and what it read.
@@ -62,15 +61,15 @@ class Estimate:
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What a model did on a task.
+    """Records and metrics of a model on a task.
 
     Args:
         task: the task.
-        records: (n, k), in the order of the source.
-        ids: of the examples, (n,).
-        metrics: by name, the main one first.
+        records: records of the examples, (n, k), in the order of the source.
+        ids: ids of the examples, (n,).
+        metrics: estimates by name of the metric, the main one first.
         counts: what became of the source.
-        keys: of the examples for the bootstrap, see `Draws.of`, (n,).
+        keys: keys of the examples for the bootstrap, see `Draws.of`, (n,).
     """
 
     task: Task
@@ -86,9 +85,9 @@ class Evaluation:
         return self.metrics[self.task.metrics[0]].value
 
     def samples(self, name: str, options: EvaluationOptions | None = None) -> Floats:
-        """A metric in the bootstrap samples that its interval is of: (replicates,); none for few examples.
+        """Computes a metric in the bootstrap samples of its interval: (replicates,); none for few examples.
 
-        They are the same samples of examples for every model that answered the same ones.
+        The samples are the same for every model that was evaluated on the same examples.
         """
         options = options or EvaluationOptions()
         return _samples(self.task, self.records, _draws(self.keys, options), name)
@@ -97,7 +96,7 @@ class Evaluation:
 def evaluate(
     task: Task, loaded: LoadedModel, source: TaskSource, options: EvaluationOptions | None = None
 ) -> Evaluation:
-    """Run a model over a task's examples.
+    """Runs a model over a task's examples.
 
     Batches hold examples of similar length; only records are kept. A batch that does not fit into memory is run in
     halves. Examples that the model cannot read whole are left out and counted, never cut.
@@ -118,25 +117,22 @@ def evaluate(
         return task.read(outputs, batch)
 
     in_parts = SplitWhenOutOfMemory(loaded.device, run, lambda a, b: np.concatenate([a, b]), token_count, options.warn)
-    places: list[int] = []
-    examples: list[TaskExample] = []
-    records: list[Floats] = []
+    evaluated: list[tuple[int, str, str]] = []  # index, id and key of every example
+    blocks: list[Floats] = []
     for batch in budget_batches(prepare_all(task, source, reader, counts), options.batch_tokens):
-        records.append(in_parts(batch))
-        places += [p.index for p in batch]
-        examples += [p.example for p in batch]
-        options.progress(len(places))
-    if not records:
-        raise nothing_left(source, reader, counts)
-    order = np.argsort(places)
-    found, ordered = np.concatenate(records)[order], [examples[i] for i in order]
-    keys = tuple(e.key for e in ordered)
-    metrics = estimates(task, found, keys, options)
-    return Evaluation(task, found, tuple(e.id for e in ordered), metrics, counts, keys)
+        blocks.append(in_parts(batch))
+        evaluated += [(p.index, p.example.id, p.example.key) for p in batch]
+        options.progress(len(evaluated))
+    if not blocks:
+        raise no_examples_error(source, reader, counts)
+    # Batches come by length of their examples: back to the order of the source.
+    records = np.concatenate(blocks)[np.argsort([index for index, _, _ in evaluated])]
+    _, ids, keys = zip(*sorted(evaluated), strict=True)
+    return Evaluation(task, records, ids, estimates(task, records, keys, options), counts, keys)
 
 
-def nothing_left(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:
-    """The error of a source of which no example could be read."""
+def no_examples_error(source: TaskSource, reader: Reader, counts: SourceCounts) -> CorpusError:
+    """Returns the error for a source of which no example could be read."""
     return CorpusError(
         f"none of its {counted(counts.rows, 'example')} can be asked: longer than {reader.limit} tokens, "
         "or without anything to ask.",
@@ -148,20 +144,19 @@ def nothing_left(source: TaskSource, reader: Reader, counts: SourceCounts) -> Co
 def estimates(
     task: Task, records: Floats, keys: Sequence[str], options: EvaluationOptions | None = None
 ) -> dict[str, Estimate]:
-    """All metrics of records with their intervals, which fewer than `FEWEST` examples do not have.
+    """Computes all metrics of records with their intervals, which fewer than `FEWEST` examples do not have.
 
     Args:
-        task: whose records they are.
-        records: (n, k).
-        keys: of the examples, see `Draws.of`.
-        options: of the bootstrap.
+        task: task of the records.
+        records: records of the examples, (n, k).
+        keys: keys of the examples, see `Draws.of`.
+        options: options of the bootstrap.
     """
-    options = options or EvaluationOptions()
-    draws, found = _draws(keys, options), {}
+    draws, metrics = _draws(keys, options or EvaluationOptions()), {}
     for name, value in task.values(records).items():
         low, high = percentile_interval(_samples(task, records, draws, name))
-        found[name] = Estimate(value, float(low), float(high))
-    return found
+        metrics[name] = Estimate(value, float(low), float(high))
+    return metrics
 
 
 def _draws(keys: Sequence[str], options: EvaluationOptions) -> Draws:
@@ -174,5 +169,23 @@ def _samples(task: Task, records: Floats, draws: Draws, name: str) -> Floats:
 
 
 def token_count(prepared: Sequence[PreparedExample]) -> int:
-    """Tokens of some examples as one batch, padding included."""
+    """Counts the tokens of examples as one batch, padding included."""
     return sum(len(p.rows) for p in prepared) * max(p.length for p in prepared)
+
+
+def prepare_all(task: Task, source: TaskSource, reader: Reader, counts: SourceCounts) -> Iterator[PreparedExample]:
+    """Tokenises the examples of a source one at a time, numbered in order; `counts` grows, also by those left out."""
+    for example in source.read(counts):
+        if rows := task.prepare(example, reader):
+            prepared = PreparedExample(counts.examples, example, rows)
+            counts.examples += 1
+            yield prepared
+        else:
+            counts.too_long += 1
+
+
+def budget_batches(
+    prepared: Iterable[PreparedExample], batch_tokens: int, pool: int = POOL
+) -> Iterator[list[PreparedExample]]:
+    """Puts prepared examples of similar length together, each with all its rows; see `pooled_batches`."""
+    return pooled_batches(prepared, batch_tokens, lambda p: p.length, lambda p: len(p.rows), pool)

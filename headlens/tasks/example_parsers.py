@@ -1,25 +1,27 @@
-"""From rows to examples."""
+"""Readers that make examples of rows: which column plays which role, and what labels mean."""
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from headlens.corpora.cell_text import list_names
+from headlens.corpora.table import has_cell, list_names
 from headlens.errors import CorpusError, OptionError
 from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample
 from headlens.tasks.row_readers import TaskRow
 
 Columns = Mapping[str, str]
+UNLABELLED = ("", "-", "-1", "hidden")
 
 
 class Labels(Protocol):
     """Interface of label formats: a format converts the cell of a row to the number of a label."""
 
     def read(self, row: TaskRow, column: str) -> float | None:
-        """Its number; None if there is none."""
+        """Returns the number of the row's label; None if the cell gives none."""
 
 
 class ExampleReader(ABC):
@@ -32,7 +34,7 @@ class ExampleReader(ABC):
 
     @abstractmethod
     def examples(self, row: TaskRow, columns: Columns) -> Iterator[TaskExample | None]:
-        """Examples of a row; None for one without a label, or with an empty text.
+        """Yields the examples of a row; None for one without a label, or with an empty text.
 
         Raises:
             CorpusError: with the line: a column that is not there, an unknown label, a cell of the wrong kind.
@@ -41,11 +43,11 @@ class ExampleReader(ABC):
 
 @dataclass(frozen=True)
 class TextReader(ExampleReader):
-    """Texts and maybe a label.
+    """Reads texts and, for tasks that have one, a label.
 
     Args:
         texts: roles of the columns of text.
-        labels: how the label is written; None for tasks without.
+        labels: format of the label; None for tasks without labels.
     """
 
     texts: tuple[str, ...]
@@ -57,7 +59,7 @@ class TextReader(ExampleReader):
         return self.texts if self.labels is None else (*self.texts, "label")
 
     def examples(self, row: TaskRow, columns: Columns) -> Iterator[TextExample | None]:
-        """Yield one example for the row; None if its label is missing or any of its texts is empty."""
+        """Yields one example for the row; None if its label is missing or any of its texts is empty."""
         texts = tuple(row.text(columns[role]) for role in self.texts)
         label = None if self.labels is None else self.labels.read(row, columns["label"])
         unlabelled = self.labels is not None and label is None
@@ -66,11 +68,11 @@ class TextReader(ExampleReader):
 
 @dataclass(frozen=True)
 class EndingReader(ExampleReader):
-    """SWAG: a sentence, the beginning of the next one, and its possible endings.
+    """Reads SWAG: a sentence, the beginning of the next one, and its possible endings.
 
     Args:
-        labels: how the right ending is written.
-        count: of endings.
+        labels: format of the number of the right ending.
+        count: number of endings.
     """
 
     labels: Labels
@@ -78,11 +80,11 @@ class EndingReader(ExampleReader):
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """`first`, `second`, `ending0` …, `label`."""
+        """Names of the roles: `first`, `second`, `ending0` and so on for every ending, and `label`."""
         return "first", "second", *(f"ending{i}" for i in range(self.count)), "label"
 
     def examples(self, row: TaskRow, columns: Columns) -> Iterator[TextExample | None]:
-        """One; the beginning of the second sentence may be empty."""
+        """Yields one example for the row; the beginning of its second sentence may be empty."""
         first, second, *endings = (row.text(columns[role]) for role in self.roles[:-1])
         label = self.labels.read(row, columns["label"])
         texts = (first, *(f"{second} {ending}".strip() for ending in endings))
@@ -91,31 +93,28 @@ class EndingReader(ExampleReader):
 
 @dataclass(frozen=True)
 class QuestionReader(ExampleReader):
-    """SQuAD: articles with paragraphs with questions, as in its files, or one question a row, as in `datasets`."""
+    """Reads SQuAD: articles with paragraphs with questions, as in its files, or one question a row (`datasets`)."""
 
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """Those of `datasets`; the official files need none."""
-        return "question", "context", "answers"
+    roles = ("question", "context", "answers")  # columns of `datasets`; SQuAD's own files have none of them
 
     def examples(self, row: TaskRow, columns: Columns) -> Iterator[Question | None]:
-        """Yield all questions of an article, or the one of a row; None where the question or its context is empty."""
+        """Yields all questions of an article, or the one of a row; None where the question or its context is empty."""
         if "paragraphs" in row.cells:
             for paragraph in _parts(row, row.cells, "paragraphs"):
                 context = _text(row, paragraph, "context")
                 for question in _parts(row, paragraph, "qas"):
-                    answers = [] if question.get("is_impossible") else _parts(row, question, "answers")
+                    spans = [] if question.get("is_impossible") else _parts(row, question, "answers")
                     key = str(question.get("id", row.number))
-                    yield _question(row, key, _text(row, question, "question"), context, _list(row, answers))
+                    yield _question(row, key, _text(row, question, "question"), context, _spans(row, spans))
             return
         key = str(row.cells.get("id", row.number))
         context = _text(row, {"context": row.value(columns["context"])}, "context")
-        wanted = _answers(row, row.value(columns["answers"]))
-        yield _question(row, key, row.text(columns["question"]), context, wanted)
+        answers = _answers(row, row.value(columns["answers"]))
+        yield _question(row, key, row.text(columns["question"]), context, answers)
 
 
 def _question(row: TaskRow, key: str, question: str, context: str, answers: tuple[AnswerSpan, ...]) -> Question | None:
-    """None without a question or a context."""
+    """Makes a question whose answers stand where they say; None if the question or its context is empty."""
     for answer in answers:
         if answer.start is not None and context[answer.start : answer.start + len(answer.text)] != answer.text:
             raise row.error(
@@ -126,7 +125,7 @@ def _question(row: TaskRow, key: str, question: str, context: str, answers: tupl
 
 
 def _answers(row: TaskRow, cell: Any) -> tuple[AnswerSpan, ...]:
-    """{"text": […], "answer_start": […]}, a list of {"text": …, "answer_start": …}, or one text."""
+    """Reads answers: {"text": […], "answer_start": […]}, a list of {"text": …, "answer_start": …}, or one text."""
     if cell is None or cell == "":
         return ()
     if isinstance(cell, str):
@@ -135,27 +134,29 @@ def _answers(row: TaskRow, cell: Any) -> tuple[AnswerSpan, ...]:
         texts, starts = cell["text"], cell.get("answer_start")
         if starts is None or len(starts) != len(texts):
             starts = [None] * len(texts)
-        return _list(row, [{"text": t, "answer_start": s} for t, s in zip(texts, starts, strict=True)])
-    return _list(row, cell)
+        return _spans(row, [{"text": t, "answer_start": s} for t, s in zip(texts, starts, strict=True)])
+    return _spans(row, cell)
 
 
-def _list(row: TaskRow, cell: Any) -> tuple[AnswerSpan, ...]:
+def _spans(row: TaskRow, cell: Any) -> tuple[AnswerSpan, ...]:
+    """Reads a list of {"text": …, "answer_start": …}."""
     if not isinstance(cell, Sequence) or not all(isinstance(a, Mapping) for a in cell):
         raise row.error("answers are no list of texts with their starts.", 'Write [{"text": …, "answer_start": …}].')
-    found = []
+    spans = []
     for answer in cell:
         start = answer.get("answer_start")
         if start is not None and (not isinstance(start, int) or start < 0):
             raise row.error(f"the start {start!r} of an answer is no place.", "Starts count characters from 0.")
-        found.append(AnswerSpan(_text(row, answer, "text"), start))
-    return tuple(found)
+        spans.append(AnswerSpan(_text(row, answer, "text"), start))
+    return tuple(spans)
 
 
 def _parts(row: TaskRow, cells: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    part = cells.get(name)
-    if not isinstance(part, list) or not all(isinstance(p, dict) for p in part):
+    """Returns a list of objects in SQuAD's nested format: paragraphs, questions or answers."""
+    parts = cells.get(name)
+    if not isinstance(parts, list) or not all(isinstance(p, dict) for p in parts):
         raise row.error(f"{name!r} is missing or no list of objects.", "Give a file in SQuAD's format.")
-    return part
+    return parts
 
 
 def _text(row: TaskRow, cells: Mapping[str, Any], name: str) -> str:
@@ -165,52 +166,39 @@ def _text(row: TaskRow, cells: Mapping[str, Any], name: str) -> str:
     return text
 
 
-def choose_columns(row: TaskRow, roles: Sequence[str], known: Sequence[Sequence[str]], given: Columns) -> Columns:
-    """Which column plays which role.
+def choose_columns(row: TaskRow, roles: Sequence[str], layouts: Sequence[Sequence[str]], named: Columns) -> Columns:
+    """Finds which column plays which role.
 
     Args:
-        row: the first one.
-        roles: to be filled.
-        known: columns of layouts that the task's data sets come in, in the order of the roles; the first of which the
+        row: the first row.
+        roles: roles to be filled.
+        layouts: columns of layouts that the task's data sets come in, in the order of the roles; the first of which the
             row has all is taken.
-        given: what the user says, which goes before.
+        named: columns that the user names by role, which go before those of a layout.
 
     Raises:
         OptionError: for a role that the task does not have.
         CorpusError: if no layout fits.
     """
-    unknown = sorted(set(given) - set(roles))
+    unknown = sorted(set(named) - set(roles))
     if unknown:
         raise OptionError(f"--columns {unknown[0]}=…: there is no such role.", f"Roles: {', '.join(roles)}.")
-    for layout in known:
-        columns = dict(zip(roles, layout, strict=True)) | dict(given)
-        if all(_has(row, column) for column in columns.values()):
+    for layout in layouts:
+        columns = dict(zip(roles, layout, strict=True)) | dict(named)
+        if all(has_cell(row.cells, column) for column in columns.values()):
             return columns
-    if all(role in given for role in roles):  # a column is missing: reading it tells which
-        return given
-    missing = next((column for column in given.values() if not _has(row, column)), None)
+    if all(role in named for role in roles):  # a column is missing: reading it tells which
+        return named
+    missing = next((column for column in named.values() if not has_cell(row.cells, column)), None)
     if missing is not None:
         raise row.error(f"there is no column {missing!r}.", f"Columns: {list_names(row.cells)}.")
-    wanted = ",".join(f"{role}=COLUMN" for role in roles if role not in given)
-    message = f"which columns are {', '.join(roles)}?"
-    raise CorpusError(
-        message, f"Say so with --columns {wanted}. Columns: {list_names(row.cells)}.", path=row.place, line=row.line
-    )
-
-
-def _has(row: TaskRow, column: str) -> bool:
-    if column in row.cells:
-        return True
-    cells: Any = row.cells
-    for name in column.split("."):
-        if not isinstance(cells, Mapping) or name not in cells:
-            return False
-        cells = cells[name]
-    return True
+    option = ",".join(f"{role}=COLUMN" for role in roles if role not in named)
+    advice = f"Say so with --columns {option}. Columns: {list_names(row.cells)}."
+    raise CorpusError(f"which columns are {', '.join(roles)}?", advice, path=row.place, line=row.line)
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """Read `text=sentence,label=class`.
+    """Reads columns by role, written as `text=sentence,label=class`.
 
     Raises:
         OptionError: if it is not written like this.
@@ -220,3 +208,78 @@ def parse_columns(text: str) -> dict[str, str]:
     if not all(columns) or not all(columns.values()) or len(columns) < len(pairs):
         raise OptionError(f"--columns {text}: not understood.", "Write ROLE=COLUMN,ROLE=COLUMN, each role once.")
     return columns
+
+
+@dataclass(frozen=True)
+class ClassLabels:
+    """Classes by name or by number.
+
+    Args:
+        names: names of the classes in the order of their numbers.
+        aliases: number of a class by another name of it.
+    """
+
+    names: tuple[str, ...]
+    aliases: dict[str, int] = field(default_factory=dict)
+
+    def read(self, row: TaskRow, column: str) -> float | None:
+        """Returns the number of a class; None where the cell is one of `UNLABELLED`.
+
+        Raises:
+            CorpusError: with the line: no such class.
+        """
+        cell = row.value(column)
+        key = _written(cell)
+        if key in UNLABELLED:
+            return None
+        numbers_by_name = {name.lower(): number for number, name in enumerate(self.names)} | self.aliases
+        label = numbers_by_name.get(key, int(key) if key.isascii() and key.isdecimal() and len(key) < 6 else -1)
+        if not 0 <= label < len(self.names):
+            numbers = ", ".join(f"{number} ({name})" for number, name in enumerate(self.names))
+            raise row.error(f"{column!r} has the unknown label {_short(cell)}.", f"Labels: {numbers}.")
+        return float(label)
+
+
+@dataclass(frozen=True)
+class ScoreLabels:
+    """Numbers within a range.
+
+    Args:
+        low, high: ends of the range, included.
+    """
+
+    low: float = 0.0
+    high: float = 5.0
+
+    def read(self, row: TaskRow, column: str) -> float | None:
+        """Returns the score; None where the cell is one of `UNLABELLED`.
+
+        Raises:
+            CorpusError: with the line: no number, or one out of range.
+        """
+        cell = row.value(column)
+        key = _written(cell)
+        if key in UNLABELLED:
+            return None
+        try:
+            number = float(key)
+        except ValueError:
+            number = math.nan
+        if not self.low <= number <= self.high:
+            advice = f"Scores are numbers from {self.low:g} to {self.high:g}."
+            raise row.error(f"{column!r} has the unknown score {_short(cell)}.", advice)
+        return number
+
+
+def _written(cell: Any) -> str:
+    """Returns a cell as files write it; a whole float as an integer, since pandas makes floats of columns with gaps."""
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return ""
+    if isinstance(cell, bool) or (isinstance(cell, float) and cell.is_integer()):
+        return str(int(cell))
+    return str(cell).strip().lower()
+
+
+def _short(cell: Any) -> str:
+    """Returns a cell for an error message, long text cut."""
+    return repr(list_names([cell])) if isinstance(cell, str) else list_names([str(cell)])

@@ -1,27 +1,29 @@
-"""Sources of examples: rows, read as a task's."""
+"""Sources of examples: rows read as examples of a task, with counts and a fingerprint of their content."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import chain, islice
 from typing import Protocol
 
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.tasks.example_parsers import ExampleReader, choose_columns
-from headlens.tasks.examples import TaskExample, words_of
+from headlens.tasks.examples import TaskExample, TextExample, words_of
 from headlens.tasks.row_readers import RowSource
 
 
 @dataclass
 class SourceCounts:
-    """What became of a source.
+    """Numbers of a source's examples, by what became of them.
 
     Args:
-        rows: examples it has, with those left out.
-        unlabelled: left out because nobody says what is right, or because a text is empty.
-        too_long: left out because the model does not read so many tokens, or because there is nothing to ask.
-        too_short: left out because fewer words were asked for than `min_words`.
+        rows: all examples of the source, with those left out.
+        unlabelled: left out because the label is unknown, or because a text is empty.
+        too_long: left out because the model does not read so many tokens, or because there is nothing to predict.
+        too_short: left out because their texts have fewer words than `min_words`.
         examples: the rest.
     """
 
@@ -40,7 +42,7 @@ class TaskSource(Protocol):
         """Name of the source as tables and reports show it."""
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
-        """Examples with labels, in order; `counts` says how many rows there were and how many have none."""
+        """Yields examples with labels, in order; `counts` grows by all rows and by those without a label."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,10 @@ class RowExamples:
     """Examples from rows.
 
     Args:
-        rows: of a file or a data set.
-        reader: makes examples of them.
+        rows: rows of a file or a data set.
+        reader: makes examples of the rows.
         layouts: columns of known layouts, in the order of the reader's roles.
-        columns: what the user says about columns, by role.
+        columns: columns that the user names, by role.
         limit: read only the first examples.
         min_words: leave out examples whose texts have fewer words together (`words_of`); before the limit.
     """
@@ -72,25 +74,22 @@ class RowExamples:
         return self.rows.name
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
-        """Read from the start.
+        """Reads the rows from the start.
 
         Raises:
             CorpusError: with the line: no example with a label at all, a missing column, an unknown label.
             OptionError: for a column of a role that there is not.
         """
-        found = 0
-        for example in islice(self._counted(counts), self.limit):
-            found += 1
+        number = 0
+        for number, example in enumerate(islice(self._counted(counts), self.limit), 1):  # noqa: B007 - used below
             yield example
-        if not found:
-            lost = f"none of its {counts.rows} rows has a label and text" if counts.rows else "it is empty"
+        if not number:
+            reason = f"none of its {counts.rows} rows has a label and text" if counts.rows else "it is empty"
+            advice = "Choose another file, split or column."
             if counts.too_short:
-                raise CorpusError(
-                    f"no examples: {counted(counts.too_short, 'example')} with fewer than {self.min_words} words.",
-                    "Ask for shorter ones with --min-words.",
-                    path=self.rows.name,
-                )
-            raise CorpusError(f"no examples: {lost}.", "Choose another file, split or column.", path=self.rows.name)
+                reason = f"{counted(counts.too_short, 'example')} with fewer than {self.min_words} words"
+                advice = "Ask for shorter ones with --min-words."
+            raise CorpusError(f"no examples: {reason}.", advice, path=self.rows.name)
 
     def _counted(self, counts: SourceCounts) -> Iterator[TaskExample]:
         for example in self._examples():
@@ -107,8 +106,8 @@ class RowExamples:
         first = next(rows, None)
         if first is None:
             return
-        whole = "paragraphs" in first.cells and not self.columns  # SQuAD's own files name nothing else
-        columns = {} if whole else choose_columns(first, self.reader.roles, self.layouts, self.columns)
+        is_squad = "paragraphs" in first.cells and not self.columns  # articles of SQuAD's files have no role columns
+        columns = {} if is_squad else choose_columns(first, self.reader.roles, self.layouts, self.columns)
         for row in chain([first], rows):
             yield from self.reader.examples(row, columns)
 
@@ -118,7 +117,7 @@ class ChainedExamples:
     """Sources one after the other.
 
     Args:
-        parts: at least one.
+        parts: the sources, at least one.
         limit: read only the first examples of all together.
     """
 
@@ -134,42 +133,82 @@ class ChainedExamples:
         return "+".join(part.name for part in self.parts)
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
-        """Read from the start; ids begin with the name of the source, for each source may count its rows from 1."""
+        """Reads all sources; ids begin with the name of the source, since each source may count its rows from 1."""
         pairs = ((part.name, example) for part in self.parts for example in part.read(counts))
         for name, example in islice(pairs, self.limit):
             yield replace(example, id=f"{name}:{example.id}")
 
 
 @dataclass(frozen=True)
-class GivenExamples:
+class MemoryExamples:
     """Examples that are in memory, or a part of a source.
 
     Args:
-        examples: in order.
-        name: in tables and reports.
+        examples: the examples in order.
+        name: name in tables and reports.
     """
 
     examples: tuple[TaskExample, ...]
     name: str = "given"
 
     def read(self, counts: SourceCounts) -> Iterator[TaskExample]:
-        """Yield the examples in order, adding one to `counts.rows` for each."""
+        """Yields the examples in order, adding one to `counts.rows` for each."""
         for example in self.examples:
             counts.rows += 1
             yield example
 
 
-def gather(source: TaskSource, counts: SourceCounts | None = None) -> GivenExamples:
-    """All examples of a source in memory, for splitting and shuffling."""
-    return GivenExamples(tuple(source.read(counts or SourceCounts())), source.name)
+def gather(source: TaskSource, counts: SourceCounts | None = None) -> MemoryExamples:
+    """Reads all examples of a source into memory, for splitting and shuffling."""
+    return MemoryExamples(tuple(source.read(counts or SourceCounts())), source.name)
 
 
-def split(source: GivenExamples, parts: Iterable[Iterable[int]]) -> list[GivenExamples]:
-    """Parts of a source by index, such as a part to rank on and one to evaluate on."""
-    chosen = [tuple(source.examples[i] for i in part) for part in parts]
-    return [GivenExamples(part, source.name) for part in chosen]
+def split(source: MemoryExamples, parts: Iterable[Iterable[int]]) -> list[MemoryExamples]:
+    """Divides a source into parts by index, such as a part to rank on and one to evaluate on."""
+    return [MemoryExamples(tuple(source.examples[i] for i in part), source.name) for part in parts]
 
 
 def _check_limit(limit: int | None) -> None:
     if limit is not None and limit < 1:
         raise OptionError(f"--limit {limit} is not a positive number.", "Leave it out to read everything.")
+
+
+@dataclass(frozen=True)
+class DataSummary:
+    """The data of a task as `run.json` records it.
+
+    Args:
+        name: name of the source.
+        rows, unlabelled, too_long, examples, too_short: as in `SourceCounts`.
+        sha256: over the content of all labelled examples in order, whatever file or ids they have.
+    """
+
+    name: str
+    rows: int
+    unlabelled: int
+    too_long: int
+    examples: int
+    sha256: str
+    too_short: int = 0
+
+    @classmethod
+    def of(cls, name: str, counts: SourceCounts, sha256: str) -> DataSummary:
+        """Builds the summary from the counts of a source that was read."""
+        return cls(name=name, sha256=sha256, **asdict(counts))
+
+
+def fingerprint(examples: Iterable[TaskExample]) -> str:
+    """Returns the SHA-256 hex digest of the examples' texts and labels or answers, in order and without their ids."""
+    digest = hashlib.sha256()
+    for example in examples:
+        digest.update(_content(example).encode("utf-8", "surrogatepass"))
+        digest.update(b"\n")
+    return digest.hexdigest()
+
+
+def _content(example: TaskExample) -> str:
+    """Writes texts and label, or question, context and answers, as JSON."""
+    if isinstance(example, TextExample):
+        return json.dumps([example.texts, example.label], ensure_ascii=False)
+    answers = [(answer.text, answer.start) for answer in example.answers]
+    return json.dumps([example.question, example.context, answers], ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What tasks are asked about: one example with its answer."""
+"""Examples of tasks: texts with a label, and questions with their answers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ class TextExample:
     """Texts and a number: classification, regression, choice, similarity; without a number masking and translation.
 
     Args:
-        id: what tells it from others in its source.
+        id: what tells the example from others in its source.
         texts: one or two sentences; a context and its endings; an anchor and candidates; a source and its translation.
         label: class from 0, index of the right ending, or a score.
     """
@@ -22,13 +22,13 @@ class TextExample:
 
     @property
     def key(self) -> str:
-        """What it is drawn by in samples, see `headlens.statistics.bootstrap.Draws`."""
+        """Key by which bootstrap samples draw the example, its id; see `headlens.statistics.bootstrap.Draws`."""
         return self.id
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerSpan:
-    """A stretch of a context; `start` is its first character, None if nobody says."""
+    """A stretch of a context; `start` is its first character, None if the data does not give it."""
 
     text: str
     start: int | None = None
@@ -39,7 +39,7 @@ class Question:
     """A question about a paragraph.
 
     Args:
-        id: what tells it from others in its source.
+        id: what tells the example from others in its source.
         question: in one sentence.
         context: where the answer is, if there is one.
         answers: what counts as right; empty if there is no answer.
@@ -52,7 +52,7 @@ class Question:
 
     @property
     def key(self) -> str:
-        """That of its paragraph: questions about one are not independent, and are drawn together."""
+        """Key by which samples draw the question, its paragraph: questions about one paragraph are not independent."""
         return self.context
 
 
@@ -60,10 +60,10 @@ TaskExample: TypeAlias = TextExample | Question
 
 
 def texts_of(example: TaskExample) -> tuple[str, ...]:
-    """Return all texts of an example; for a question these are the question and its context."""
+    """Returns all texts of an example; for a question these are the question and its context."""
     return example.texts if isinstance(example, TextExample) else (example.question, example.context)
 
 
 def words_of(example: TaskExample) -> int:
-    """Words of all its texts together, as white space parts them."""
+    """Counts the words of all texts of an example together, as white space parts them."""
     return sum(len(text.split()) for text in texts_of(example))

@@ -1,4 +1,4 @@
-"""Words that a model has to fill in: masked language models, and translations it is shown."""
+"""Likelihood of tokens: masked tokens of a sentence, and reference translations under teacher forcing."""
 
 from __future__ import annotations
 
@@ -9,81 +9,79 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
-from headlens.corpora.collate import IGNORED, padded
+from headlens.corpora.batches import IGNORED, padded
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.masking import Masking
 from headlens.corpora.sentence import Example
 from headlens.corpora.text import plain_sentence
 from headlens.errors import OptionError
-from headlens.statistics import weighted_means as statistics
+from headlens.statistics import weighted_means
 from headlens.tasks.examples import TaskExample, TextExample
-from headlens.tasks.model_outputs import taken, token_records
 from headlens.tasks.reader import Reader, TokenRow
-from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch
+from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, require_output
 
 
 class Likelihood(Task):
-    """Records: `nll` (nats, summed over the tokens asked for), `tokens`, `correct`."""
+    """Base of tasks that predict tokens; all metrics are per token, not per example.
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics, accuracy first; all are computed per token, not per example."""
-        return "accuracy", "loss", "perplexity"
+    Records are sums over the predicted tokens of an example: `nll` (nats), `tokens`, `correct`.
+    """
 
-    @property
-    def reported(self) -> tuple[str, ...]:
-        """Perplexity tells no more than the loss."""
-        return "accuracy", "loss"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Sums over the tokens of an example."""
-        return "nll", "tokens", "correct"
+    metrics = ("accuracy", "loss", "perplexity")
+    reported = ("accuracy", "loss")  # perplexity is the exponential of the loss
+    columns = ("nll", "tokens", "correct")
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
-        """Compute accuracy, loss (nats per token) or perplexity under every weighting, (replicates,)."""
+        """Computes accuracy, loss (nats per token) or perplexity under every weighting, (replicates,)."""
         nll, tokens, correct = (weights @ records).T
         if metric == "accuracy":
-            return statistics.ratio(correct, tokens)
-        loss = statistics.ratio(nll, tokens)
+            return weighted_means.ratio(correct, tokens)
+        loss = weighted_means.ratio(nll, tokens)
         return np.exp(loss) if metric == "perplexity" else loss
 
     def finer(self, records: Floats) -> float:
-        """Minus the mean loss per token."""
+        """Returns the negative mean loss per token in nats, which ranks models whose accuracy is equal."""
         return -float(records[:, 0].sum() / max(records[:, 1].sum(), 1.0))
 
     def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
-        """Ids, -100 where nothing is asked for, (rows, length)."""
+        """Returns ids of the tokens to predict as `labels`, -100 at all other places: (rows, length)."""
         del reader
         return {"labels": padded([row.labels for p in prepared for row in p.rows], IGNORED).to(device)}
 
     def units(self, batch: TaskBatch) -> int:
-        """Return the number of tokens whose labels count, over which the model's loss is the mean."""
+        """Returns the number of tokens whose labels count, over which the model's loss is the mean."""
         return int((batch.labels["labels"] != IGNORED).sum())
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """Compute the records `nll` (nats), `tokens` and `correct` from the language model's logits, (n, 3)."""
-        return token_records(self._logits(outputs, batch), batch.labels["labels"])
+        """Computes the records `nll` (nats), `tokens` and `correct` from the language model's logits, (n, 3)."""
+        logits, labels = self._logits(outputs, batch), batch.labels["labels"]
+        predicted = labels != IGNORED  # (rows, length)
+        rows = predicted.nonzero()[:, 0].cpu()
+        # Few tokens of a row are predicted: only their logits are normalised.
+        logits, labels = logits[predicted], labels[predicted]  # (tokens, vocabulary), (tokens,)
+        surprise = torch.logsumexp(logits, dim=-1) - logits.gather(1, labels[:, None])[:, 0]
+        tokens = torch.stack([surprise, torch.ones_like(surprise), logits.argmax(-1) == labels], dim=1)
+        sums = torch.zeros(len(predicted), 3, dtype=torch.float64)
+        return sums.index_add_(0, rows, tokens.double().cpu()).numpy()
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Cross-entropy in nats, summed over the tokens of an example."""
+        """Computes the cross-entropy in nats, summed over the predicted tokens of an example: (n,)."""
         logits, labels = self._logits(outputs, batch), batch.labels["labels"]
-        surprise = torch.nn.functional.cross_entropy(
-            logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none"
-        )
+        surprise = cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
         return surprise.view_as(labels).sum(dim=1)
 
     def _logits(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Return the language model's logits, (rows, length, vocabulary).
+        """Returns the language model's logits, (rows, length, vocabulary).
 
         Raises:
             OptionError: if the outputs have none, or rows or length differ from those of the labels.
         """
         labels = batch.labels["labels"]
-        # Models with a second head for pre-training call them otherwise.
+        # Models with a second head for pre-training give the attribute another name.
         name = "prediction_logits" if hasattr(outputs, "prediction_logits") else "logits"
-        logits = taken(outputs, name, 3, self.name, "a language-model head")
+        logits = require_output(outputs, name, 3, self.name, "a language-model head")
         if logits.shape[:2] != labels.shape:
             raise OptionError(
                 f"The model's logits have the shape {tuple(logits.shape)} for labels {tuple(labels.shape)}.",
@@ -96,11 +94,11 @@ class Likelihood(Task):
 class MaskedLM(Likelihood):
     """Masked tokens of a sentence; which ones depends on the sentence and the seed alone.
 
-    A sentence that brings its own mask tokens has no answer and is left out.
+    A sentence whose text holds mask tokens has no known answer and is left out.
 
     Args:
-        name: of the task.
-        share: of a sentence's tokens that are masked.
+        name: name of the task.
+        share: share of a sentence's tokens that are masked.
         seed: another seed masks other tokens.
     """
 
@@ -110,7 +108,7 @@ class MaskedLM(Likelihood):
     head: ClassVar[HeadKind] = "masked-lm"
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """One row with mask tokens, and what they were.
+        """Tokenises and masks a sentence as one row, with the masked tokens as labels.
 
         Raises:
             OptionError: if the tokenizer has no mask token.
@@ -122,18 +120,26 @@ class MaskedLM(Likelihood):
                 f"{type(reader.tokenizer).__name__} has no mask token.", "Give a masked language model, such as BERT."
             )
         sentence = plain_sentence(example.texts[0], example.id)
-        whole = SentenceEncoder(reader.tokenizer, reader.limit).encode(Example(sentence)) if sentence.words else None
-        masked = None if whole is None else Masking(int(mask_id), self.share, self.seed).mask(whole)
-        if whole is None or masked is None or masked is whole:
+        plain = SentenceEncoder(reader.tokenizer, reader.limit).encode(Example(sentence)) if sentence.words else None
+        masked = None if plain is None else Masking(int(mask_id), self.share, self.seed).mask(plain)
+        if plain is None or masked is None or masked is plain:
             return ()
-        pairs = zip(whole.source.ids, masked.source.ids, strict=True)
+        pairs = zip(plain.source.ids, masked.source.ids, strict=True)
         labels = tuple(old if new != old else IGNORED for old, new in pairs)
         segments = (0,) * len(labels) if "token_type_ids" in reader.tokenizer.model_input_names else ()
         return (TokenRow(masked.source.ids, segments, labels),)
 
 
 def decoder_inputs(labels: Tensor, reader: Reader) -> dict[str, Tensor]:
-    """What a decoder reads under teacher forcing: the start, then all labels but the last; (rows, length) each."""
+    """Returns a decoder's input under teacher forcing: the start token, then all labels but the last.
+
+    Args:
+        labels: ids of the target text, -100 behind its end, (rows, length).
+        reader: reader of the model, for its start token and padding.
+
+    Returns:
+        `decoder_input_ids` and `decoder_attention_mask`, (rows, length) each.
+    """
     assert reader.decoder_start_id is not None
     ids = labels.roll(1, dims=1)
     ids[:, 0] = reader.decoder_start_id
@@ -143,54 +149,46 @@ def decoder_inputs(labels: Tensor, reader: Reader) -> dict[str, Tensor]:
     }
 
 
-@dataclass(frozen=True)
-class TranslationLoss(Likelihood):
-    """How likely a translation is to a model that is shown it word by word (teacher forcing): one forward pass each.
+class TranslationTask(Task):
+    """Base of tasks on translations, for encoder-decoders."""
 
-    Args:
-        name: of the task.
-    """
-
-    name: str = "translation-loss"
     head: ClassVar[HeadKind] = "seq2seq-lm"
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics: loss, the main metric, then perplexity and accuracy, each per token."""
-        return "loss", "perplexity", "accuracy"
-
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """Tokenise the source as one row with the tokens of its translation as labels; no row if either is too long.
+        """Tokenises the source as one row with the tokens of its translation as labels; no row if either is too long.
 
         Raises:
             OptionError: if the model is no encoder-decoder.
         """
-        return translation_row(example, reader)
+        assert isinstance(example, TextExample)
+        if reader.decoder_start_id is None:
+            raise OptionError("Translation needs an encoder-decoder.", "Give a translation model, such as Marian's.")
+        source, reference = example.texts
+        row, labels = reader.sequence(source), reader.target(reference)
+        if row is None or not labels or not reader.fits(len(labels)):
+            return ()
+        # One text has no segments to tell apart, and `generate` refuses them for most models.
+        return (TokenRow(row.ids, labels=labels),)
+
+
+@dataclass(frozen=True)
+class TranslationLoss(TranslationTask, Likelihood):
+    """How likely a reference translation is to a model under teacher forcing, in one forward pass.
+
+    Args:
+        name: name of the task.
+    """
+
+    name: str = "translation-loss"
+    metrics = ("loss", "perplexity", "accuracy")
 
     def collate(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device | str) -> TaskBatch:
-        """A batch with the decoder's inputs."""
+        """Gathers prepared examples as a batch whose inputs hold those of the decoder."""
         batch = super().collate(prepared, reader, device)
         inputs = batch.inputs | decoder_inputs(batch.labels["labels"], reader)
         return TaskBatch(inputs, batch.labels, prepared, reader)
 
     def arguments(self, model: Any) -> dict[str, Any]:
-        """Decoders of pairs keep no cache."""
+        """Returns `use_cache`, False: a decoder that reads the whole reference at once needs no cache."""
         del model
         return {"use_cache": False}
-
-
-def translation_row(example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-    """A source, with its translation as labels; nothing if a side is too long.
-
-    Raises:
-        OptionError: if the model is no encoder-decoder.
-    """
-    assert isinstance(example, TextExample)
-    if reader.decoder_start_id is None:
-        raise OptionError("Translation needs an encoder-decoder.", "Give a translation model, such as Marian's.")
-    source, reference = example.texts
-    row, labels = reader.sequence(source), reader.target(reference)
-    if row is None or not labels or not reader.fits(len(labels)):
-        return ()
-    # One text has no segments to tell apart, and `generate` refuses them for most models.
-    return (TokenRow(row.ids, labels=labels),)

@@ -1,4 +1,4 @@
-"""From what a user writes to a task and its data."""
+"""Opens a task and its examples from what a user writes: a name, files or data sets, and options."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from headlens.corpora.hub import READERS
-from headlens.corpora.text_files import ONLY_ONCE, is_no_file
+from headlens.corpora.text import ONLY_ONCE, file_kind, is_no_file
 from headlens.errors import CorpusError, OptionError
-from headlens.tasks.catalogue import QUOTED, Entry, find_task
+from headlens.tasks.catalogue import QUOTED, TaskEntry, find_task
 from headlens.tasks.example_parsers import parse_columns
 from headlens.tasks.example_sources import ChainedExamples, RowExamples, TaskSource
 from headlens.tasks.row_readers import COMMAS, JSON, LINES, TABS, FileRows, HubRows, LineRows, RowSource
@@ -21,11 +21,11 @@ SOURCES = "Give a file .tsv, .csv, .jsonl or .json (also .gz), or hub:NAME."
 
 @dataclass(frozen=True)
 class DataOptions:
-    """How a task's data is read.
+    """Columns, split and limits with which a task's data is read.
 
     Args:
         columns: columns by role, where they are called otherwise than in the layouts that the task knows.
-        split: of a data set; None is the task's own.
+        split: split of a data set; None is the split of the task.
         limit: read only the first examples.
         target: the translations, where they are a text file of their own.
         offline: never ask the hub.
@@ -43,13 +43,13 @@ class DataOptions:
 def open_task(
     name: str = DEFAULT_TASK, data: str | Path | None = None, options: DataOptions | None = None
 ) -> tuple[Task, RowExamples]:
-    """A task and its examples.
+    """Opens a task and its examples.
 
     Args:
-        name: of the task, see `catalogue.CATALOGUE`.
+        name: name of the task, see `catalogue.CATALOGUE`.
         data: a file, or `hub:NAME[:CONFIG]`; None is the file that comes with headlens, for tasks that have one, or
             else the task's data set on the hub.
-        options: how it is read.
+        options: columns, split and limits.
 
     Raises:
         OptionError: no such task; options that cannot be meant.
@@ -61,28 +61,28 @@ def open_task(
 
 
 def open_all(name: str, data: Sequence[str | Path] = (), options: DataOptions | None = None) -> tuple[Task, TaskSource]:
-    """The same with any number of sources, one after the other, each in a layout of its own.
+    """Opens a task and any number of sources, one after the other, each in a layout of its own.
 
     Args:
-        name: of the task.
-        data: files or data sets; none is the task's own.
-        options: how all of them are read; the limit is that of all together.
+        name: name of the task.
+        data: files or data sets; empty for the data set of the task.
+        options: columns, split and limits of all sources; the limit is that of all together.
     """
     options = options or DataOptions()
     if len(data) < 2:
         return open_task(name, data[0] if data else None, options)
-    opened = [open_task(name, one, replace(options, limit=None))[1] for one in data]
-    return find_task(name).task, ChainedExamples(tuple(opened), options.limit)
+    sources = [open_task(name, source, replace(options, limit=None))[1] for source in data]
+    return find_task(name).task, ChainedExamples(tuple(sources), options.limit)
 
 
 def open_examples(data: TaskData, *, offline: bool = False) -> tuple[Task, TaskSource]:
-    """Returns a task and its examples as options name them; errors as in `open_task`."""
+    """Opens a task and its examples as options name them; errors as in `open_task`."""
     columns = parse_columns(",".join(data.columns)) if data.columns else {}
     options = DataOptions(columns, data.data_split, data.limit, data.target, offline, data.min_words)
     return open_all(data.task, data.data, options)
 
 
-def _open(entry: Entry, data: str | Path | None, options: DataOptions) -> RowSource:
+def _open(entry: TaskEntry, data: str | Path | None, options: DataOptions) -> RowSource:
     split = options.split or entry.split
     if options.target is not None:
         return _parallel(entry, data, options.target)
@@ -97,28 +97,26 @@ def _open(entry: Entry, data: str | Path | None, options: DataOptions) -> RowSou
     return _local(entry, spec, split, options)
 
 
-def _local(entry: Entry, spec: str, split: str, options: DataOptions) -> RowSource:
+def _local(entry: TaskEntry, spec: str, split: str, options: DataOptions) -> RowSource:
     path = Path(spec)
     if is_no_file(path):
         raise CorpusError("is a pipe or a device, not a file.", ONLY_ONCE, path=spec)
     if not path.exists():
         raise CorpusError("no such file.", SOURCES, path=spec)
-    kind = Path(spec.removesuffix(".gz")).suffix.lower()
+    kind = file_kind(spec)
     tables = (*TABS, *COMMAS, *LINES, *JSON)
     if path.is_dir() or (kind in READERS and kind not in tables):
         return HubRows(spec, split, options.offline)
-    # Plain text: nothing but sentences, one a line.
+    # Plain text holds nothing but sentences, one a line.
     if entry.reader.roles == ("text",) and (kind not in tables or kind == ".txt"):
         return LineRows((path,))
-    names = {column for layout in entry.layouts for column in layout} | set(options.columns.values())
-    numbers = frozenset(name for name in names if name.isdecimal())
-    asked = frozenset(options.columns.values())
-    return FileRows(
-        path, entry.headerless, frozenset(names) - numbers, asked if asked <= numbers else frozenset(), QUOTED
-    )
+    named = frozenset(options.columns.values())
+    columns = named.union(*entry.layouts)
+    numbers = frozenset(filter(str.isdecimal, columns))
+    return FileRows(path, entry.headerless, columns - numbers, named if named <= numbers else frozenset(), QUOTED)
 
 
-def _parallel(entry: Entry, data: str | Path | None, target: str | Path) -> RowSource:
+def _parallel(entry: TaskEntry, data: str | Path | None, target: str | Path) -> RowSource:
     if "target" not in entry.reader.roles:
         raise OptionError(f"The task {entry.task.name} has no translations.", "Leave --target out.")
     if data is None:

@@ -1,7 +1,10 @@
-"""Questions about a paragraph: SQuAD 1.1 and 2.0."""
+"""Questions about a paragraph: SQuAD 1.1 and 2.0, compared by its official rules (Rajpurkar et al. 2016, 2018)."""
 
 from __future__ import annotations
 
+import re
+import string
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -9,18 +12,19 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from headlens.errors import ModelError, OptionError
-from headlens.statistics import weighted_means as statistics
+from headlens.statistics import weighted_means
 from headlens.tasks.examples import Question, TaskExample
-from headlens.tasks.model_outputs import taken
 from headlens.tasks.reader import Reader, TokenRow
-from headlens.tasks.squad_metrics import compare
-from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch
+from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, require_output
 
 NOWHERE = (-1, -1)
-NO_ANSWER = 0  # the token that stands for it: the first, [CLS] or <s>
+NO_ANSWER = 0  # place of the token that stands for "no answer": the first, [CLS] or <s>
 NO_ANSWER_AT_ALL = 1e30  # margin of a question for which no stretch of text can be proposed
+ARTICLES = re.compile(r"\b(a|an|the)\b")
+PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 class AnswerCandidate(NamedTuple):
@@ -43,12 +47,12 @@ class QuestionAnswering(Task):
     `margin`, how far the score of the empty answer is above.
 
     Args:
-        name: of the task.
+        name: name of the task.
         no_answer: whether questions without an answer occur.
-        threshold: of the margin.
+        threshold: margin above which the answer is empty.
         window: most tokens of a window.
         stride: tokens that neighbouring windows share.
-        n_best: starts and ends that are tried.
+        n_best: number of starts and of ends that are tried.
         max_answer: most tokens of an answer.
     """
 
@@ -60,19 +64,15 @@ class QuestionAnswering(Task):
     n_best: int = 20
     max_answer: int = 30
     head: ClassVar[HeadKind] = "question-answering"
+    columns = ("exact", "f1", "exact_none", "f1_none", "margin")
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """With `no_answer` also under the best threshold for the very examples, as SQuAD's script reports it."""
+        """F1 and exact match; with `no_answer` also under the best threshold for the examples, as in SQuAD's script."""
         return ("f1", "exact", "best_f1", "best_exact") if self.no_answer else ("f1", "exact")
 
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Scores of both possible answers and which of them is more likely."""
-        return "exact", "f1", "exact_none", "f1_none", "margin"
-
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """A row for every window; none if the question leaves no room for the paragraph.
+        """Tokenises a question with each window of its paragraph; no rows if the question leaves no room for one.
 
         Raises:
             ModelError: if the tokenizer is a slow one.
@@ -86,8 +86,8 @@ class QuestionAnswering(Task):
             )
         question = example.question.strip()
         length = self.window if reader.limit is None else min(self.window, reader.limit)
-        asked = len(reader.encode(question, add_special_tokens=False)["input_ids"])
-        room = length - asked - reader.tokenizer.num_special_tokens_to_add(pair=True)
+        question_length = len(reader.encode(question, add_special_tokens=False)["input_ids"])
+        room = length - question_length - reader.tokenizer.num_special_tokens_to_add(pair=True)
         if room < 1 or not example.context.strip():
             return ()
         encoding = reader.encode(
@@ -99,21 +99,21 @@ class QuestionAnswering(Task):
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )
-        return tuple(_row(encoding, number) for number in range(len(encoding["input_ids"])))
+        return tuple(_window_row(encoding, number) for number in range(len(encoding["input_ids"])))
 
     def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
-        """First and last token of the first answer, the first token of all where a window lacks it: (rows,)."""
+        """Returns places of the first and last token of the answer, `NO_ANSWER` in windows without it: (rows,)."""
         del reader
-        places = [_place(row, p.example) for p in prepared for row in p.rows]
+        places = [_answer_place(row, p.example) for p in prepared for row in p.rows]
         starts, ends = torch.tensor(places, device=device).T
         return {"start_positions": starts, "end_positions": ends}
 
     def units(self, batch: TaskBatch) -> int:
-        """Return the number of windows in the batch, over which the model's loss is the mean."""
+        """Returns the number of windows in the batch, over which the model's loss is the mean."""
         return sum(len(p.rows) for p in batch.prepared)
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """Compute the records of every question from the start and end logits, (n, 5).
+        """Computes the records of every question from the start and end logits, (n, 5).
 
         The columns are `exact`, `f1`, `exact_none`, `f1_none` and `margin` (in logits).
 
@@ -121,91 +121,91 @@ class QuestionAnswering(Task):
             OptionError: if the outputs are not of a question-answering model, or not of this batch.
         """
         rows = []
-        for found, example in zip(self.answers(outputs, batch), batch.examples, strict=True):
+        for answer, example in zip(self.answers(outputs, batch), batch.examples, strict=True):
             assert isinstance(example, Question)
-            wanted = [answer.text for answer in example.answers]
-            rows.append([*compare(found.text, wanted), *compare("", wanted), found.margin])
+            gold = [span.text for span in example.answers]
+            rows.append([*squad_scores(answer.text, gold), *squad_scores("", gold), answer.margin])
         return np.array(rows, dtype=np.float64)
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Cross-entropy in nats of first and last token, the mean of both and over the windows of a question."""
+        """Computes the cross-entropy of start and end in nats, their mean over the windows of a question: (n,)."""
         starts, ends = (
-            torch.nn.functional.cross_entropy(
-                taken(outputs, f"{side}_logits", 2, self.name, "a question-answering head"),
-                batch.labels[f"{side}_positions"],
-                reduction="none",
-            )
-            for side in ("start", "end")
+            cross_entropy(logits, batch.labels[f"{side}_positions"], reduction="none")
+            for side, logits in zip(("start", "end"), self._logits(outputs), strict=True)
         )
         windows = [len(p.rows) for p in batch.prepared]
-        return torch.stack([part.mean() for part in torch.split((starts + ends) / 2, windows)])
+        return torch.stack([losses.mean() for losses in torch.split((starts + ends) / 2, windows)])
+
+    def _logits(self, outputs: Any) -> list[Tensor]:
+        """Returns the start logits and the end logits, (rows, length) each."""
+        names = ("start_logits", "end_logits")
+        return [require_output(outputs, name, 2, self.name, "a question-answering head") for name in names]
 
     def answers(self, outputs: Any, batch: TaskBatch) -> list[AnswerCandidate]:
-        """What the model proposes, whether or not it thinks that there is an answer."""
-        starts, ends = (
-            taken(outputs, name, 2, self.name, "a question-answering head").detach().double().cpu().numpy()
-            for name in ("start_logits", "end_logits")
-        )
+        """Finds the best stretch of text for every question, whether or not the empty answer scores higher.
+
+        Raises:
+            OptionError: if the outputs are not of a question-answering model, or not of this batch.
+        """
+        starts, ends = (logits.detach().double().cpu().numpy() for logits in self._logits(outputs))
         if len(starts) != sum(len(p.rows) for p in batch.prepared):
             raise OptionError("The outputs are not of this batch: another number of windows.", "Run the whole batch.")
-        found, row = [], 0
-        for p in batch.prepared:
-            here = slice(row, row + len(p.rows))
-            found.append(self._best(p, starts[here], ends[here]))
-            row += len(p.rows)
-        return found
+        firsts = np.cumsum([len(p.rows) for p in batch.prepared])[:-1]
+        windows = zip(batch.prepared, np.split(starts, firsts), np.split(ends, firsts), strict=True)
+        return [self._best(*question) for question in windows]
 
     def _best(self, prepared: PreparedExample, starts: Floats, ends: Floats) -> AnswerCandidate:
-        """The best stretch over all windows."""
+        """Returns the best stretch over all windows of a question, from logits (windows, length)."""
+        # As in BERT's run_squad: one window that sees an answer speaks against the empty one for all windows.
         assert isinstance(prepared.example, Question)
-        none = min(float(s[NO_ANSWER] + e[NO_ANSWER]) for s, e in zip(starts, ends, strict=True))
+        no_answer = min(float(s[NO_ANSWER] + e[NO_ANSWER]) for s, e in zip(starts, ends, strict=True))
         proposals = [self._stretch(r, s, e) for r, s, e in zip(prepared.rows, starts, ends, strict=True)]
         best = max((p for p in proposals if p is not None), default=None)
         if best is None:
             return AnswerCandidate("", -NO_ANSWER_AT_ALL, NO_ANSWER_AT_ALL)
         score, first, last = best
-        return AnswerCandidate(prepared.example.context[first:last], score, none - score)
+        return AnswerCandidate(prepared.example.context[first:last], score, no_answer - score)
 
     def _stretch(self, row: TokenRow, starts: Floats, ends: Floats) -> tuple[float, int, int] | None:
-        """Score and characters of the best stretch in a window; None if there is none."""
+        """Returns score, first and last character of the best stretch in a window; None if there is none."""
         inside = np.array([place for place, span in enumerate(row.spans) if span != NOWHERE], dtype=np.int64)
         first = inside[np.argsort(-starts[inside], kind="stable")[: self.n_best]]
         last = inside[np.argsort(-ends[inside], kind="stable")[: self.n_best]]
-        length = last[None, :] - first[:, None] + 1
+        length = last[None, :] - first[:, None] + 1  # (starts, ends)
         scores = np.where((length >= 1) & (length <= self.max_answer), starts[first][:, None] + ends[last], -np.inf)
         if not np.isfinite(scores).any():
             return None
-        one, two = np.unravel_index(int(scores.argmax()), scores.shape)
-        return float(scores[one, two]), row.spans[first[one]][0], row.spans[last[two]][1]
+        start, end = np.unravel_index(int(scores.argmax()), scores.shape)
+        return float(scores[start, end]), row.spans[first[start]][0], row.spans[last[end]][1]
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
-        """Compute a metric under every weighting, as a share between 0 and 1 and not in per cent, (replicates,)."""
+        """Computes a metric under every weighting, as a share between 0 and 1 and not in per cent, (replicates,)."""
         if metric.startswith("best"):
-            answered, empty = _both(records, metric)
-            return statistics.best_threshold(records[:, 4], empty, answered, weights)
-        return statistics.mean(self._scores(records, metric), weights)
+            answered, empty = _answer_scores(records, metric)
+            return weighted_means.best_threshold(records[:, 4], empty, answered, weights)
+        return weighted_means.mean(self._scores(records, metric), weights)
 
     def right(self, records: Floats, metric: str) -> Floats | None:
-        """Return 1 for every question with an exact match, else 0, (n,); None unless `metric` is `exact`."""
+        """Returns 1 for every question with an exact match, else 0, (n,); None unless `metric` is `exact`."""
         return self._scores(records, metric) if metric == "exact" else None
 
     def _scores(self, records: Floats, metric: str) -> Floats:
-        """Return the exact match or F1 of every question, (n,).
+        """Returns the exact match or F1 of every question, (n,).
 
         With `no_answer`, a question whose margin is above `threshold` gets the score of the empty answer.
         """
-        answered, empty = _both(records, metric)
-        says_none = (records[:, 4] > self.threshold) & self.no_answer
-        return np.where(says_none, empty, answered)
+        answered, empty = _answer_scores(records, metric)
+        is_empty = (records[:, 4] > self.threshold) & self.no_answer
+        return np.where(is_empty, empty, answered)
 
 
-def _both(records: Floats, metric: str) -> tuple[Floats, Floats]:
-    """Scores of the proposed stretch and of the empty answer, (n,) each."""
+def _answer_scores(records: Floats, metric: str) -> tuple[Floats, Floats]:
+    """Returns the scores of the proposed stretch and of the empty answer, (n,) each."""
     return (records[:, 0], records[:, 2]) if metric.endswith("exact") else (records[:, 1], records[:, 3])
 
 
-def _row(encoding: Any, number: int) -> TokenRow:
-    """One window; spans of tokens of the paragraph alone."""
+def _window_row(encoding: Any, number: int) -> TokenRow:
+    """Makes the row of one window, with spans of the tokens of the paragraph alone."""
     sides = encoding.sequence_ids(number)
     offsets = encoding["offset_mapping"][number]
     spans = tuple((int(a), int(b)) if side == 1 else NOWHERE for side, (a, b) in zip(sides, offsets, strict=True))
@@ -213,14 +213,37 @@ def _row(encoding: Any, number: int) -> TokenRow:
     return TokenRow(tuple(encoding["input_ids"][number]), segments, spans=spans)
 
 
-def _place(row: TokenRow, example: TaskExample) -> tuple[int, int]:
+def _answer_place(row: TokenRow, example: TaskExample) -> tuple[int, int]:
+    """Returns places of the first and last token of the first answer; `NO_ANSWER` where a window lacks a part of it."""
     assert isinstance(example, Question)
     if not example.answers:
         return NO_ANSWER, NO_ANSWER
     answer = example.answers[0]
     start = example.context.find(answer.text) if answer.start is None else answer.start
     end = start + len(answer.text)
-    touched = [i for i, (a, b) in enumerate(row.spans) if (a, b) != NOWHERE and a < end and b > start]
-    # The window must hold all of it.
-    whole = touched and row.spans[touched[0]][0] <= start and row.spans[touched[-1]][1] >= end
-    return (touched[0], touched[-1]) if whole and start >= 0 else (NO_ANSWER, NO_ANSWER)
+    tokens = [i for i, (a, b) in enumerate(row.spans) if (a, b) != NOWHERE and a < end and b > start]
+    # An answer that another window cuts off here is none in this window.
+    is_whole = tokens and row.spans[tokens[0]][0] <= start and row.spans[tokens[-1]][1] >= end
+    return (tokens[0], tokens[-1]) if is_whole and start >= 0 else (NO_ANSWER, NO_ANSWER)
+
+
+def normalized(text: str) -> str:
+    """Returns a text in lower case, without ASCII punctuation and English articles, with single spaces."""
+    return " ".join(ARTICLES.sub(" ", text.lower().translate(PUNCTUATION)).split())
+
+
+def squad_scores(predicted: str, answers: Sequence[str]) -> tuple[float, float]:
+    """Computes exact match and F1 of words, each the best over the answers that count as right.
+
+    Without any answer the right prediction is the empty one; so it is where normalising leaves nothing of them.
+    """
+    words = normalized(predicted).split()
+    golds = [gold for text in answers if (gold := normalized(text).split())] or [[]]
+    return float(words in golds), max(_f1(words, gold) for gold in golds)
+
+
+def _f1(words: Sequence[str], gold: Sequence[str]) -> float:
+    """Computes F1 of two bags of words; two empty ones are equal."""
+    if not words or not gold:
+        return float(words == gold)
+    return 2 * (Counter(words) & Counter(gold)).total() / (len(words) + len(gold))

@@ -1,4 +1,4 @@
-"""How one model reads the texts of a task."""
+"""The tokenizer and the limits with which one model reads the texts of a task."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
-from torch import Tensor
 from transformers import BatchEncoding, PreTrainedConfig, PreTrainedTokenizerBase
 
-from headlens.corpora.collate import attention_mask, padded
 from headlens.corpora.encoding import UNLIMITED
 from headlens.models.loading import LoadedModel, tokenizer_of
 
@@ -22,7 +19,7 @@ class TokenRow:
     Args:
         ids: vocabulary ids, special tokens among them.
         segments: `token_type_ids`; empty where the model does not tell them apart.
-        labels: what training wants at every token or of the decoder; empty without.
+        labels: label ids of every token, or of the decoder; empty for tasks without labels of tokens.
         spans: characters of the context that every token stands for, (-1, -1) for others; of questions only.
     """
 
@@ -37,7 +34,7 @@ class Reader:
     """A model's tokenizer and limits.
 
     Args:
-        tokenizer: of the model.
+        tokenizer: tokenizer of the model.
         limit: most tokens of a sequence; None without limit.
         pad_id: any id that the model can embed.
         decoder_start_id: what an encoder-decoder's decoder reads first; None for other models.
@@ -52,7 +49,7 @@ class Reader:
 
     @classmethod
     def of(cls, loaded: LoadedModel, labels: Sequence[str] = (), max_length: int | None = None) -> Reader:
-        """The reader of a model.
+        """Builds the reader of a model.
 
         Args:
             loaded: the model.
@@ -63,8 +60,8 @@ class Reader:
             ModelError: if the model has no tokenizer.
         """
         tokenizer = tokenizer_of(loaded)
-        own = tokenizer.model_max_length
-        limits = [loaded.max_length, max_length, int(own) if own < UNLIMITED else None]
+        longest = tokenizer.model_max_length
+        limits = [loaded.max_length, max_length, int(longest) if longest < UNLIMITED else None]
         pad = tokenizer.pad_token_id
         return cls(
             tokenizer=tokenizer,
@@ -75,7 +72,7 @@ class Reader:
         )
 
     def sequence(self, text: str, second: str | None = None) -> TokenRow | None:
-        """One text or a pair as the model reads it; None if it is longer than the limit, for nothing is ever cut."""
+        """Tokenises one text or a pair; None if it is longer than the limit, for nothing is ever cut."""
         encoding = self.encode(text, second)
         ids = tuple(encoding["input_ids"])
         if not ids or not self.fits(len(ids)):
@@ -83,11 +80,17 @@ class Reader:
         segments = tuple(encoding["token_type_ids"]) if "token_type_ids" in encoding else ()
         return TokenRow(ids, segments)
 
+    def whole_rows(self, texts: Sequence[tuple[str, ...]]) -> tuple[TokenRow, ...]:
+        """Tokenises texts, or pairs of texts, to one row each; to no row at all if one of them is too long."""
+        rows = [self.sequence(*pair) for pair in texts]
+        whole = tuple(row for row in rows if row is not None)
+        return whole if len(whole) == len(rows) else ()
+
     def encode(self, text: str, second: str | None = None, **options: Any) -> BatchEncoding:
-        """What the tokenizer makes of it; its own warning about long texts is kept quiet."""
+        """Calls the tokenizer for a text or a pair, without its warning about texts longer than the model reads."""
         segments = "token_type_ids" in self.tokenizer.model_input_names
-        chosen = {"return_attention_mask": False, "return_token_type_ids": segments, "verbose": False, **options}
-        encoding: BatchEncoding = self.tokenizer(text, second, **chosen)
+        options = {"return_attention_mask": False, "return_token_type_ids": segments, "verbose": False, **options}
+        encoding: BatchEncoding = self.tokenizer(text, second, **options)
         return encoding
 
     def target(self, text: str) -> tuple[int, ...]:
@@ -96,25 +99,18 @@ class Reader:
         return tuple(encoding["input_ids"])
 
     def fits(self, length: int) -> bool:
-        """Whether the model reads so many tokens at once."""
+        """Whether the model reads `length` tokens at once."""
         return self.limit is None or length <= self.limit
 
 
 def class_order(config: PreTrainedConfig, labels: Sequence[str]) -> tuple[int, ...] | None:
-    """The model's output for each of the task's classes; None if the model names them otherwise, or not at all."""
-    names = {str(name).lower(): int(number) for name, number in (config.label2id or {}).items()}
-    wanted = [label.lower() for label in labels]
-    if not wanted or len(names) != len(wanted) or not all(label in names for label in wanted):
+    """Finds the model's output for each of the task's classes, by their names whatever the case.
+
+    Returns:
+        One output per label, or None if the model names its classes otherwise, or not at all.
+    """
+    outputs = {str(name).lower(): int(number) for name, number in (config.label2id or {}).items()}
+    names = [label.lower() for label in labels]
+    if not names or len(outputs) != len(names) or not all(name in outputs for name in names):
         return None
-    return tuple(names[label] for label in wanted)
-
-
-def inputs_of(sequences: Sequence[TokenRow], reader: Reader, device: torch.device) -> dict[str, Tensor]:
-    """`input_ids`, `attention_mask` and, where the model has segments, `token_type_ids`: each (rows, length)."""
-    inputs = {
-        "input_ids": padded([s.ids for s in sequences], reader.pad_id),
-        "attention_mask": attention_mask([s.ids for s in sequences]),
-    }
-    if any(s.segments for s in sequences):
-        inputs["token_type_ids"] = padded([s.segments for s in sequences], 0)
-    return {name: tensor.to(device) for name, tensor in inputs.items()}
+    return tuple(outputs[name] for name in names)

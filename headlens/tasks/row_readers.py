@@ -1,4 +1,4 @@
-"""Rows that a task's examples are made of: from files in the layouts that data sets come in, and by name."""
+"""Rows that a task's examples are made of, from files and data sets."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
-from headlens.corpora.cell_text import list_names, text_cell
 from headlens.corpora.hub import HubCorpus
-from headlens.corpora.table_readers import comma_rows, json_rows, tab_rows
-from headlens.corpora.text_files import file_stem, open_text
+from headlens.corpora.table import comma_rows, json_array, json_rows, list_names, tab_rows, text_cell
+from headlens.corpora.text import NamedFile, file_kind, file_stem, open_text
 from headlens.errors import CorpusError, counted
-from headlens.tasks.json_files import json_array
 
 TABS = (".tsv", ".txt")
 COMMAS = (".csv",)
@@ -25,13 +23,13 @@ _LANGUAGE = re.compile(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?")  # de, deu, de-DE, zh_
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:
-    """Cells by column, and where they stand.
+    """Cells of a row by column, and where the row stands.
 
     Args:
-        cells: of the row.
+        cells: cells of the row by column.
         place: file or data set.
-        line: in the file; None in data sets, whose rows have no lines.
-        number: of the row, from 1.
+        line: line in the file; None in data sets, whose rows have no lines.
+        number: number of the row, from 1.
     """
 
     cells: Mapping[str, Any]
@@ -40,7 +38,7 @@ class TaskRow:
     number: int
 
     def text(self, column: str) -> str:
-        """The text of a column, white space trimmed; empty where the cell is null.
+        """Returns the text of a column, white space trimmed; empty where the cell is null.
 
         Raises:
             CorpusError: no such column, or something other than text in it.
@@ -48,7 +46,7 @@ class TaskRow:
         return text_cell(self.cells, column, self.place, self.line).strip()
 
     def value(self, column: str) -> Any:
-        """The cell as it is.
+        """Returns the cell of a column as it is.
 
         Raises:
             CorpusError: no such column.
@@ -58,12 +56,11 @@ class TaskRow:
         return self.cells[column]
 
     def error(self, message: str, advice: str) -> CorpusError:
-        """An error that says where."""
+        """Builds an error that names file and line, or the number of a row without a line."""
         where = "" if self.line is not None else f"row {self.number}: "
         return CorpusError(f"{where}{message}", advice, path=self.place, line=self.line)
 
 
-@runtime_checkable
 class RowSource(Protocol):
     """Rows that can be read any number of times."""
 
@@ -76,7 +73,7 @@ class RowSource(Protocol):
 
 
 @dataclass(frozen=True)
-class FileRows:
+class FileRows(NamedFile):
     """A UTF-8 file with tabs (`.tsv`, `.txt`), commas (`.csv`), JSON lines (`.jsonl`) or JSON; also `.gz`.
 
     Tabs separate without quoting, also in a `.csv` whose first line has one. A file of tabs or commas whose first row
@@ -86,23 +83,17 @@ class FileRows:
         path: the file.
         headerless: columns of a file without a header.
         expected: columns one of which a header would have; without these the first row is data.
-        numbered: columns asked for by number, from 1; a file whose first row has not all of them has no header.
+        numbered: columns named by number, from 1; a file whose first row has not all of them has no header.
         quoted: columns of files whose cells stand in quotation marks where pandas puts them, also between tabs.
     """
 
-    path: str | Path
     headerless: tuple[str, ...] = ()
     expected: frozenset[str] = frozenset()
     numbered: frozenset[str] = frozenset()
     quoted: frozenset[str] = frozenset()
 
-    @property
-    def name(self) -> str:
-        """The file's name without its ending."""
-        return file_stem(self.path)
-
     def __iter__(self) -> Iterator[TaskRow]:
-        """Read from the start.
+        """Reads the rows from the start.
 
         Raises:
             CorpusError: with file and line: not UTF-8, a row of the wrong length, broken CSV or JSON.
@@ -110,7 +101,7 @@ class FileRows:
         return (TaskRow(cells, str(self.path), line, number) for number, (line, cells) in enumerate(self._rows(), 1))
 
     def _rows(self) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
-        kind = Path(str(self.path).removesuffix(".gz")).suffix.lower()
+        kind = file_kind(self.path)
         if kind in TABS or (kind in COMMAS and self._has_tabs()):
             return self._named(tab_rows(self.path))
         if kind in COMMAS:
@@ -123,7 +114,7 @@ class FileRows:
         raise CorpusError(f"a table of unknown kind {kind!r}.", advice, path=self.path)
 
     def _has_tabs(self) -> bool:
-        first = next(iter(open_text(self.path)), None)
+        first = next(open_text(self.path), None)
         return first is not None and "\t" in first.text
 
     def _named(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
@@ -142,14 +133,14 @@ class FileRows:
             yield line, dict(zip(names, map(unquoted, cells) if quoted else cells, strict=False))
 
     def _names(self, first: Sequence[str]) -> tuple[Sequence[str], bool]:
-        """Names of the columns, and whether the first row is data."""
+        """Returns the names of the columns, and whether the first row is data."""
         if self.numbered and not self.numbered <= set(first):
             return [str(number) for number in range(1, len(first) + 1)], True
         bare = bool(self.headerless) and not self.expected & set(first)
         return self.headerless if bare else first, bare
 
     def _check_languages(self, line: int, cells: Sequence[str]) -> None:
-        """A pair such as `de`, `en` names languages: read as a translation it would be scored as one."""
+        """Refuses a first row such as `de`, `en`: it names languages, and would be scored as a translation."""
         if len(self.headerless) == 2 == len(cells) and all(map(_LANGUAGE.fullmatch, cells)):
             source, target = cells
             raise CorpusError(
@@ -161,10 +152,10 @@ class FileRows:
             )
 
     def _check_names(self, names: Sequence[str], line: int) -> None:
-        twice = sorted({name for name in names if names.count(name) > 1 and name in self.expected})
-        if twice:
+        repeated = sorted({name for name in names if names.count(name) > 1 and name in self.expected})
+        if repeated:
             raise CorpusError(
-                f"{names.count(twice[0])} columns are called {twice[0]!r}.",
+                f"{names.count(repeated[0])} columns are called {repeated[0]!r}.",
                 "Give the columns names of their own.",
                 path=self.path,
                 line=line,
@@ -172,10 +163,10 @@ class FileRows:
 
 
 def unquoted(cell: str) -> str:
-    """A cell without the quotation marks around it, doubled ones inside made single; others stay as they are."""
+    """Returns a cell without the quotation marks around it, doubled ones inside made single; others as they are."""
     inner = cell[1:-1]
-    around = len(cell) > 1 and cell[0] == cell[-1] == '"'
-    return inner.replace('""', '"') if around and '"' not in inner.replace('""', "") else cell
+    is_quoted = len(cell) > 1 and cell[0] == cell[-1] == '"'
+    return inner.replace('""', '"') if is_quoted and '"' not in inner.replace('""', "") else cell
 
 
 @dataclass(frozen=True)
@@ -183,8 +174,8 @@ class HubRows:
     """A data set of the Hugging Face hub, a local folder of data files or a single one, by `datasets`.
 
     Args:
-        dataset: as in `HubCorpus`: name, with a configuration after a colon; or a folder or file.
-        split: which part.
+        dataset: name with a configuration after a colon, or a folder or file, as in `HubCorpus`.
+        split: part of the data set.
         offline: never ask the hub.
     """
 
@@ -202,7 +193,7 @@ class HubRows:
         return HubCorpus(self.dataset, "", self.split, offline=self.offline)
 
     def __iter__(self) -> Iterator[TaskRow]:
-        """Read from the start; errors as in `HubCorpus`."""
+        """Reads the rows from the start; errors as in `HubCorpus`."""
         corpus = self._corpus
         return (TaskRow(cells, corpus.place, None, number) for number, cells in enumerate(corpus.rows(), 1))
 
@@ -212,7 +203,7 @@ class LineRows:
     """Text files side by side, line by line: the column of a file is its place, from 1.
 
     Args:
-        paths: of the files, also `.gz`; all of the same length.
+        paths: paths of the files, also `.gz`, all of the same length.
     """
 
     paths: tuple[str | Path, ...]
@@ -223,36 +214,15 @@ class LineRows:
         return "+".join(file_stem(path) for path in self.paths)
 
     def __iter__(self) -> Iterator[TaskRow]:
-        """Read from the start.
+        """Reads the rows from the start.
 
         Raises:
             CorpusError: if one file ends before the others; also as in `open_text`.
         """
         for number, lines in enumerate(zip_longest(*map(open_text, self.paths)), 1):
-            short = [path for path, line in zip(self.paths, lines, strict=True) if line is None]
-            if short:
-                raise CorpusError(
-                    f"ends before line {number}, unlike {self.name}.",
-                    "Line N of one file must belong to line N of the others.",
-                    path=short[0],
-                    line=number,
-                )
-            cells = {str(column): line.text for column, line in enumerate(lines, 1) if line is not None}
+            if None in lines:
+                advice = "Line N of one file must belong to line N of the others."
+                short = self.paths[lines.index(None)]
+                raise CorpusError(f"ends before line {number}, unlike {self.name}.", advice, path=short, line=number)
+            cells = {str(column): line.text for column, line in enumerate(lines, 1)}
             yield TaskRow(cells, str(self.paths[0]), number, number)
-
-
-@dataclass(frozen=True)
-class GivenRows:
-    """Task rows from mappings that are held in memory.
-
-    Args:
-        rows: cells of every row by column.
-        name: of the source, as it is shown in tables, reports and error messages.
-    """
-
-    rows: tuple[Mapping[str, Any], ...]
-    name: str = "given"
-
-    def __iter__(self) -> Iterator[TaskRow]:
-        """Iterates over the rows in their order, numbered from 1; the rows have no line numbers."""
-        return (TaskRow(cells, self.name, None, number) for number, cells in enumerate(self.rows, 1))

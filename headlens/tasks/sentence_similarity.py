@@ -2,146 +2,115 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import cross_entropy, normalize
 from transformers import PreTrainedModel
 
-from headlens.tasks.classification import Correlated, label_of
+from headlens.tasks.classification import CorrelationTask, class_numbers, label_of
 from headlens.tasks.examples import TaskExample, TextExample
-from headlens.tasks.model_outputs import columns, taken
 from headlens.tasks.multiple_choice import ChoiceTask, chosen_records
 from headlens.tasks.reader import Reader, TokenRow
-from headlens.tasks.task import Floats, HeadKind, TaskBatch
+from headlens.tasks.task import Floats, HeadKind, Task, TaskBatch, record_columns, require_output
 
 
-def separate_rows(texts: Sequence[str], reader: Reader) -> tuple[TokenRow, ...]:
-    """A row for every text; none at all if one is too long."""
-    rows = [reader.sequence(text) for text in texts]
-    found = tuple(row for row in rows if row is not None)
-    return found if len(found) == len(rows) else ()
+class EmbeddingTask(Task):
+    """Base of tasks on embeddings of sentences, which every encoder makes without a task head."""
 
+    head: ClassVar[HeadKind] = "embedding"
 
-def embeddings(outputs: Any, batch: TaskBatch, task: str) -> Tensor:
-    """Mean-pooled embeddings of length 1, (rows, d)."""
-    states = taken(outputs, "last_hidden_state", 3, task, "embeddings")
-    real = batch.inputs["attention_mask"][..., None].to(states.dtype)
-    means = (states * real).sum(dim=1) / real.sum(dim=1)
-    return torch.nn.functional.normalize(means, dim=-1)
+    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
+        """Tokenises every text of an example as one row, in order; returns no rows if one of the texts is too long."""
+        assert isinstance(example, TextExample)
+        return reader.whole_rows([(text,) for text in example.texts])
 
+    def network(self, model: PreTrainedModel) -> PreTrainedModel:
+        """Returns the part of the model that computes embeddings: the encoder or base model, without task head."""
+        embedder = model.get_encoder() if model.config.is_encoder_decoder else model.base_model
+        assert isinstance(embedder, PreTrainedModel)
+        return embedder
 
-def embedder(model: PreTrainedModel) -> PreTrainedModel:
-    """The part of a model that makes embeddings: without its task head, of an encoder-decoder the encoder."""
-    if model.config.is_encoder_decoder:
-        encoder: PreTrainedModel = model.get_encoder()
-        return encoder
-    base = model.base_model
-    assert isinstance(base, PreTrainedModel)
-    return base
+    def embeddings(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Returns the mean of the token states of every row, scaled to length 1: (rows, d)."""
+        states = require_output(outputs, "last_hidden_state", 3, self.name, "embeddings")  # (rows, length, d)
+        real = batch.inputs["attention_mask"][..., None].to(states.dtype)
+        return normalize((states * real).sum(dim=1) / real.sum(dim=1), dim=-1)
+
+    def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
+        """Computes the mean of `losses` over the batch, a scalar: no model computes the loss of embeddings itself."""
+        return self.losses(outputs, batch).mean()
 
 
 @dataclass(frozen=True)
-class SentenceSimilarity(Correlated):
+class SentenceSimilarity(EmbeddingTask, CorrelationTask):
     """How alike two sentences are, from the cosine of their mean-pooled embeddings; needs no training.
 
     Args:
-        name: of the task.
+        name: name of the task.
         scale: highest score that people could give, for the loss.
     """
 
     name: str = "similarity"
     scale: float = 5.0
-    head: ClassVar[HeadKind] = "embedding"
-
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Spearman's is the usual one: cosines are on no scale."""
-        return "spearman", "pearson"
-
-    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """Tokenises the two sentences of an example as one row each; returns no rows if either is too long."""
-        assert isinstance(example, TextExample)
-        return separate_rows(example.texts, reader)
-
-    def network(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Returns the part of the model that computes embeddings: the encoder or base model, without task head."""
-        return embedder(model)
+    # Spearman's correlation comes first: cosines are on no scale.
+    metrics = ("spearman", "pearson")
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """Computes the records, (n, 2): the score `gold` that people gave, and the cosine similarity `predicted`."""
-        return columns(self._gold(batch), self._cosines(outputs, batch))
+        return record_columns(self._gold(batch), self._cosines(outputs, batch))
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Square of cosine minus score / scale (Reimers and Gurevych 2019, regression objective)."""
+        """Computes (cosine - score / scale)², the regression objective of Reimers and Gurevych (2019), (n,)."""
         cosines = self._cosines(outputs, batch)
         return (cosines - self._gold(batch).to(cosines) / self.scale) ** 2
 
-    def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Computes the mean over the batch of the squared errors of `losses`, a scalar."""
-        return self.losses(outputs, batch).mean()
-
     def _cosines(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        found = embeddings(outputs, batch, self.name)
-        return (found[0::2] * found[1::2]).sum(dim=-1)
+        """Computes the cosine of the two embeddings of every example, (n,)."""
+        embeddings = self.embeddings(outputs, batch)
+        return (embeddings[0::2] * embeddings[1::2]).sum(dim=-1)  # rows of a pair stand side by side
 
     def _gold(self, batch: TaskBatch) -> Tensor:
+        """Returns the scores that people gave, float64, (n,)."""
         return torch.tensor([label_of(p) for p in batch.prepared], dtype=torch.float64)
 
 
 @dataclass(frozen=True)
-class ParaphraseChoice(ChoiceTask):
+class ParaphraseChoice(EmbeddingTask, ChoiceTask):
     """Which of some candidates says the same as a sentence: the one whose embedding is nearest.
 
     Texts of an example are the sentence, then the candidates; its label is the index of the right candidate.
 
     Args:
-        name: of the task.
-        candidates: of every example.
-        temperature: of the softmax over cosines, for the loss.
+        name: name of the task.
+        candidates: number of candidates of every example.
+        temperature: temperature of the softmax over cosines, for the loss.
     """
 
     name: str = "paraphrase"
     candidates: int = 2
     temperature: float = 0.05
-    head: ClassVar[HeadKind] = "embedding"
 
     @property
     def options(self) -> int:
         """Number of candidate sentences of every example, `candidates`."""
         return self.candidates
 
-    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """Tokenises the sentence and its candidates as one row each, the sentence first.
-
-        Returns:
-            1 + candidates rows, or none if any of the texts is too long.
-        """
-        assert isinstance(example, TextExample)
-        return separate_rows(example.texts, reader)
-
-    def network(self, model: PreTrainedModel) -> PreTrainedModel:
-        """Returns the part of the model that computes embeddings: the encoder or base model, without task head."""
-        return embedder(model)
-
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """Computes the records `label`, `predicted` and `margin` from the cosines of the candidates, (n, 3)."""
         return chosen_records(self._cosines(outputs, batch), batch)
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Cross-entropy of the right candidate."""
+        """Computes the cross-entropy of the right candidate, of cosines over the temperature, in nats, (n,)."""
         cosines = self._cosines(outputs, batch)
-        labels = torch.tensor([int(label_of(p)) for p in batch.prepared], device=cosines.device)
-        return torch.nn.functional.cross_entropy(cosines / self.temperature, labels, reduction="none")
-
-    def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Computes the mean over the batch of the cross-entropies of `losses` in nats, a scalar."""
-        return self.losses(outputs, batch).mean()
+        return cross_entropy(
+            cosines / self.temperature, class_numbers(batch.prepared, cosines.device), reduction="none"
+        )
 
     def _cosines(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Computes the cosine of the sentence's embedding with that of each candidate, (n, candidates)."""
-        found = embeddings(outputs, batch, self.name)
-        groups = found.view(-1, 1 + self.candidates, found.shape[1])
+        embeddings = self.embeddings(outputs, batch)
+        groups = embeddings.view(-1, 1 + self.candidates, embeddings.shape[1])  # (n, sentence and candidates, d)
         return (groups[:, :1] * groups[:, 1:]).sum(dim=-1)

@@ -1,4 +1,4 @@
-"""What a task is: examples become rows of a model's input, outputs become one record per example, records a metric."""
+"""The base of tasks: examples become rows of input, outputs become one record per example, records a metric."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.corpora.direction import LOWER_IS_BETTER
+from headlens.corpora.batches import padded_inputs
 from headlens.errors import OptionError
 from headlens.tasks.examples import TaskExample
-from headlens.tasks.reader import Reader, TokenRow, inputs_of
+from headlens.tasks.reader import Reader, TokenRow
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
 Floats = npt.NDArray[np.float64]
 # What a model needs on top: which of transformers' automatic classes makes one for the task.
@@ -30,8 +31,8 @@ class PreparedExample:
     """An example as a model reads it.
 
     Args:
-        index: its place in the source, from 0; examples that cannot be read have none.
-        example: itself.
+        index: place of the example in its source, from 0; examples that cannot be read have none.
+        example: the example itself.
         rows: rows of input, at least one.
     """
 
@@ -41,7 +42,7 @@ class PreparedExample:
 
     @property
     def length(self) -> int:
-        """Tokens of the longest row, of what a decoder writes, too."""
+        """Number of tokens of the longest row; what a decoder writes counts, too."""
         return max(max(len(row.ids), len(row.labels)) for row in self.rows)
 
 
@@ -53,8 +54,8 @@ class TaskBatch:
         inputs: arguments of the model, padded on the right; (rows, length) each, of multiple choice (n, choices,
             length).
         labels: further arguments with which the model computes a loss; empty where the task computes it.
-        prepared: the examples in order; each has as many rows as it says.
-        reader: whose inputs these are.
+        prepared: the examples in order, each with one row of input or more.
+        reader: tokenizer and limits of the model that the inputs are for.
     """
 
     inputs: dict[str, Tensor]
@@ -75,11 +76,6 @@ class TaskBatch:
         """Task examples of the batch, in the order of `prepared`."""
         return [p.example for p in self.prepared]
 
-    @property
-    def indices(self) -> npt.NDArray[np.int64]:
-        """Index in the source of every example of the batch, from 0: int64, (n,)."""
-        return np.array([p.index for p in self.prepared], dtype=np.int64)
-
 
 class Task(ABC):
     """Base of all tasks; subclasses are frozen dataclasses of parameters.
@@ -90,7 +86,7 @@ class Task(ABC):
 
     name: str
     head: ClassVar[HeadKind]
-    # Whether `run` writes token by token, so that one forward pass cannot take its place.
+    # Whether `run` generates token by token, so that one forward pass cannot take its place.
     generates: ClassVar[bool] = False
 
     @property
@@ -100,7 +96,7 @@ class Task(ABC):
 
     @property
     def reported(self) -> tuple[str, ...]:
-        """Those of the metrics that a study of many models tells of each."""
+        """Names of the metrics that a study of many models reports of each model."""
         return self.metrics[:1]
 
     @property
@@ -120,11 +116,11 @@ class Task(ABC):
 
     @abstractmethod
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """The rows of an example; none if it is longer than the model reads, or nothing can be asked about it."""
+        """Tokenises an example to rows; none if it is longer than the model reads, or has nothing to predict."""
 
     @abstractmethod
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
-        """Records (n, k) from what `run` gave, or from what a model like it gave otherwise.
+        """Computes the records, (n, k), from the outputs of `run` or of another forward pass over the batch.
 
         Raises:
             OptionError: if the outputs are not of a model for this task.
@@ -132,20 +128,20 @@ class Task(ABC):
 
     @abstractmethod
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
-        """A metric of records (n, k) under every weighting (replicates, n): (replicates,)."""
+        """Computes a metric of records, (n, k), under every weighting, (replicates, n): (replicates,)."""
 
     def right(self, records: Floats, metric: str) -> Floats | None:
-        """For metrics that are the share of examples that are right: 1 for those and 0 for others, (n,); else None."""
+        """Returns 1 for right examples and 0 for others, (n,), where the metric is their share; else None."""
         del records, metric
         return None
 
     def chance(self, records: Floats) -> float | None:
-        """The main metric of who guesses without reading; None where nobody can."""
+        """Returns the main metric of guesses made without reading an example; None where none can be made."""
         del records
         return None
 
     def finer(self, records: Floats) -> float:
-        """Tells models apart whose metric on some examples is the same: the larger, the better; 0 if nothing does."""
+        """Returns a score, higher for better, that ranks models whose main metric is equal; 0 if there is none."""
         del records
         return 0.0
 
@@ -158,51 +154,53 @@ class Task(ABC):
             device: where the tensors of the batch are put.
         """
         place = torch.device(device)
-        inputs = inputs_of([row for p in prepared for row in p.rows], reader, place)
+        rows = [row for p in prepared for row in p.rows]
+        inputs = padded_inputs([row.ids for row in rows], [row.segments for row in rows], reader.pad_id)
+        inputs = {name: tensor.to(place) for name, tensor in inputs.items()}
         return TaskBatch(inputs, self.targets(prepared, reader, place), prepared, reader)
 
     def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
-        """The arguments with which a model computes its loss."""
+        """Returns the arguments with which a model computes its loss, such as `labels`; none by default."""
         del prepared, reader, device
         return {}
 
     def network(self, model: PreTrainedModel) -> PreTrainedModel:
-        """The part of a model that the task runs."""
+        """Returns the part of a model that the task runs: the whole model by default."""
         return model
 
     def run(self, model: PreTrainedModel, batch: TaskBatch) -> Any:
-        """Outputs for a batch, without gradients."""
+        """Runs the model on a batch without gradients and returns its outputs."""
         with torch.inference_mode():
             return self.network(model)(**batch.inputs, **self.arguments(model))
 
     def arguments(self, model: PreTrainedModel) -> dict[str, Any]:
-        """Further arguments of the forward pass."""
+        """Returns further arguments of the forward pass."""
         # A cache would only cost memory: every example is read once.
         return {"use_cache": False} if getattr(self.network(model).config, "is_decoder", False) else {}
 
     def units(self, batch: TaskBatch) -> int:
-        """Of how many things `loss` is the mean: examples, rows or tokens."""
+        """Returns the number of items, be they examples, rows or tokens, over which `loss` is the mean."""
         return len(batch)
 
     def loss(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """What training makes small: a scalar, from the outputs for `batch.with_labels`.
+        """Returns the loss that training minimises, a scalar, from the outputs for `batch.with_labels`.
 
         Raises:
             OptionError: if the model computed none.
         """
         del batch
-        found = getattr(outputs, "loss", None)
-        if not isinstance(found, Tensor):
+        loss = getattr(outputs, "loss", None)
+        if not isinstance(loss, Tensor):
             raise OptionError(f"The model computed no loss for the task {self.name}.", f"It needs a {self.head} head.")
-        return found
+        return loss
 
     @property
     def differentiable(self) -> Task:
-        """The task whose outputs have `losses`: this one, unless it writes token by token."""
+        """Task whose outputs have `losses`: this one, unless it generates token by token."""
         return self
 
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """The loss of every example, from the outputs for `batch.inputs`: (n,), through which gradients flow.
+        """Computes the loss of every example from the outputs for `batch.inputs`: (n,), with gradients.
 
         Raises:
             OptionError: if the task has none, or the outputs are not of a model for this task.
@@ -211,18 +209,22 @@ class Task(ABC):
         raise OptionError(f"The task {self.name} has no loss for each example.", "Choose another task.")
 
     def value(self, records: Floats, weights: Floats | None = None, metric: str | None = None) -> float:
-        """A metric of records.
+        """Computes a metric of records.
 
         Args:
             records: (n, k); any examples in any order.
-            weights: how often each counts, (n,); None counts each once.
-            metric: its name; None is the main one.
+            weights: how often each example counts, (n,); None counts each once.
+            metric: name of the metric; None is the main one.
         """
         counts = np.ones(len(records)) if weights is None else np.asarray(weights, dtype=np.float64)
         return float(self.replicates(records, counts[None], metric)[0])
 
     def replicates(self, records: Floats, weights: Floats, metric: str | None = None) -> Floats:
-        """The same for many weightings (replicates, n) at once: (replicates,)."""
+        """Computes a metric of records, (n, k), for many weightings, (replicates, n), at once: (replicates,).
+
+        Raises:
+            OptionError: if the task has no such metric.
+        """
         name = metric or self.metrics[0]
         if name not in self.metrics:
             raise OptionError(f"The task {self.name} has no metric {name!r}.", f"It has {', '.join(self.metrics)}.")
@@ -239,3 +241,33 @@ class Task(ABC):
             The value of every metric by its name.
         """
         return {name: self.value(records, weights, name) for name in self.metrics}
+
+
+def require_output(outputs: Any, name: str, dimensions: int, task: str, head: str) -> Tensor:
+    """Returns a tensor of a model's outputs, in float32 at least.
+
+    Args:
+        outputs: outputs of a model.
+        name: attribute of the outputs.
+        dimensions: number of dimensions that the tensor must have.
+        task: name of the task, for errors.
+        head: what a model that has this output has, for errors.
+
+    Raises:
+        OptionError: if the outputs have none, or one of another shape.
+    """
+    output = getattr(outputs, name, None)
+    if not isinstance(output, Tensor) or output.dim() != dimensions:
+        actual = f"{name} of shape {tuple(output.shape)}" if isinstance(output, Tensor) else f"no {name}"
+        raise OptionError(
+            f"The task {task} needs a model with {head}; this one gives {actual}.",
+            f"Give a model that was trained for it, or train one: headlens train MODEL --task {task}.",
+        )
+    # Softmaxes and sums of half precision would lose what tells candidates apart.
+    return output.float() if output.dtype in (torch.float16, torch.bfloat16) else output
+
+
+def record_columns(*parts: Tensor | Floats) -> Floats:
+    """Puts columns of records, each (n,), side by side in float64: (n, k)."""
+    arrays = [p.detach().double().cpu().numpy() if isinstance(p, Tensor) else np.asarray(p, np.float64) for p in parts]
+    return np.stack(arrays, axis=1)

@@ -1,4 +1,4 @@
-"""The head that a task needs, put on a checkpoint."""
+"""Puts the head that a task needs on a checkpoint."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ class ModelWithHead:
     """A model with a head.
 
     Args:
-        model: on the device and of the type that the checkpoint has.
-        fresh: parts of it that the checkpoint has no weights for; they are random.
+        model: the model, on the device and of the type that the checkpoint has.
+        fresh: parts of the model that the checkpoint has no weights for; they are random.
     """
 
     model: PreTrainedModel
@@ -58,15 +58,15 @@ class ModelWithHead:
 
 
 def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
-    """A checkpoint with the head that a task needs, and with the names of the task's classes.
+    """Gives a checkpoint the head that a task needs, and the names of the task's classes.
 
     A head of the right kind is kept as it is, unless its classes are others than the task's; classes without names
     of their own (`LABEL_0`) get the task's. An encoder-decoder whose encoder embeds sentences keeps its decoder.
 
     Args:
         loaded: the checkpoint; it may have lost heads. It must not be used any more.
-        task: says which head.
-        seed: of weights that the checkpoint does not have.
+        task: the task that needs the head.
+        seed: seed of the weights that the checkpoint does not have.
 
     Raises:
         OptionError: if transformers has no such head for models of this kind.
@@ -92,12 +92,12 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
 
 
 def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = False) -> ModelWithHead:
-    """A checkpoint as a masked language model; other arguments and errors as above.
+    """Makes a checkpoint a masked language model; errors as in `with_task_head`.
 
     Args:
         loaded: the checkpoint.
-        seed: of weights that it does not have.
-        next_sentence: whether it has a head for next sentences, too.
+        seed: seed of the weights that the checkpoint does not have.
+        next_sentence: whether the model gets a head for next sentences, too.
     """
     kind = _next_class(loaded) if next_sentence else _class(loaded, "masked-lm", "mlm")
     if type(loaded.model) is kind:
@@ -106,12 +106,12 @@ def with_masked_head(loaded: LoadedModel, seed: int, *, next_sentence: bool = Fa
 
 
 def check_head(loaded: LoadedModel, task: Task) -> None:
-    """See whether a model has the head that a task needs, where its outputs would not tell.
+    """Checks that a model has the head that a task needs, where its outputs would not tell.
 
     An encoder-decoder without it cannot run on a text alone; a decoder's next tokens look like masked ones.
 
     Raises:
-        OptionError: if not.
+        OptionError: if the model does not have the head.
     """
     model, mapping = loaded.model, _MAPPINGS.get(task.head)
     decodes = model.config.is_encoder_decoder or (task.head == "masked-lm" and find_sites(model)[0].stack == "decoder")
@@ -134,41 +134,40 @@ def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedMod
             f"such as {loaded.name}.",
             "Give BERT, ALBERT, RoBERTa or the like.",
         )
-    found: type[PreTrainedModel] = mapping[config]
-    return found
+    kind: type[PreTrainedModel] = mapping[config]
+    return kind
 
 
 def _next_class(loaded: LoadedModel) -> type[PreTrainedModel]:
-    """The class with heads for masked tokens and for next sentences."""
-    found = _MAPPINGS["pre-training"].get(type(loaded.model.config), None)
-    if found is None or not _NEXT_LABELS & set(inspect.signature(found.forward).parameters):
+    """Returns the class with heads for masked tokens and for next sentences."""
+    kind: type[PreTrainedModel] | None = _MAPPINGS["pre-training"].get(type(loaded.model.config), None)
+    if kind is None or not _NEXT_LABELS & set(inspect.signature(kind.forward).parameters):
         raise OptionError(
             f"--next-sentence is for models that were made for it; {loaded.model.config.model_type} models such as "
             f"{loaded.name} have no such head.",
             "Leave it out, or give BERT or ALBERT.",
         )
-    kind: type[PreTrainedModel] = found
     return kind
 
 
 def other_names(config: PreTrainedConfig, labels: Sequence[str]) -> list[str]:
-    """What a classifier calls its classes, if otherwise than the task; nothing for `LABEL_0` and the like."""
+    """Returns a classifier's names of its classes if they are not the task's; none for `LABEL_0` and the like."""
     if not labels or class_order(config, labels) is not None:
         return []
-    names: dict[int, str] = config.id2label or {}  # type: ignore[assignment]
-    own = [names[number] for number in sorted(names)]
-    return [] if all(_UNNAMED.fullmatch(name) for name in own) else own
+    id2label: dict[int, str] = config.id2label or {}  # type: ignore[assignment]
+    names = [name for _, name in sorted(id2label.items())]
+    return [] if all(map(_UNNAMED.fullmatch, names)) else names
 
 
 def _has_classes(config: PreTrainedConfig, labels: Sequence[str]) -> bool:
     """Whether a classifier's outputs are the task's classes, in any order, or have no names of their own."""
-    own = [str(name) for name in (config.label2id or {})]
-    unnamed = all(_UNNAMED.fullmatch(name) for name in own)
-    return len(own) == max(1, len(labels)) and (unnamed or class_order(config, labels) is not None)
+    names = [str(name) for name in (config.label2id or {})]
+    unnamed = all(map(_UNNAMED.fullmatch, names))
+    return len(names) == max(1, len(labels)) and (unnamed or class_order(config, labels) is not None)
 
 
 def _name_classes(config: PreTrainedConfig, labels: Sequence[str]) -> None:
-    """Give outputs the names of a task's classes, unless they have them, in whatever order."""
+    """Names the outputs by a task's classes, unless they have these names already, in whatever order."""
     if not labels:
         config.num_labels = 1
     elif class_order(config, labels) is None:
@@ -177,7 +176,7 @@ def _name_classes(config: PreTrainedConfig, labels: Sequence[str]) -> None:
 
 
 def _pad_as_tokenizer(config: PreTrainedConfig, loaded: LoadedModel) -> None:
-    """Say what padding is: decoders that classify look for the last token before it."""
+    """Sets the padding token of the configuration: decoders that classify look for the last token before it."""
     tokenizer = tokenizer_of(loaded)
     if tokenizer.pad_token_id is None and tokenizer.eos_token is not None:
         tokenizer.pad_token = tokenizer.eos_token
@@ -186,18 +185,18 @@ def _pad_as_tokenizer(config: PreTrainedConfig, loaded: LoadedModel) -> None:
 
 
 def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: LoadedModel, seed: int) -> ModelWithHead:
-    """A model of another class with the weights of a checkpoint."""
+    """Builds a model of another class with the weights of a checkpoint."""
     old = loaded.model
     torch.manual_seed(seed)
     built: Any = kind(config)
     if any(heads_left(m) is not None for m in old.modules()):
         stack: Any = old.base_model
         heads_of_model(stack).apply(built.base_model)
-    own = built.base_model.state_dict()
-    weights = {name: tensor for name, tensor in old.base_model.state_dict().items() if name in own}
+    names = built.base_model.state_dict().keys()
+    weights = {name: tensor for name, tensor in old.base_model.state_dict().items() if name in names}
     built.base_model.load_state_dict(weights, strict=False)
     prefix = "" if built.base_model is built else f"{built.base_model_prefix}."
-    known = {f"{prefix}{name}" for name in weights} | _guessing(old, built)
+    known = {f"{prefix}{name}" for name in weights} | _load_masked_head(old, built)
     built.tie_weights()
     model: PreTrainedModel = built.to(device=old.device, dtype=old.dtype).eval()
     restore_attention(loaded.name, model)
@@ -210,22 +209,20 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
     return ModelWithHead(model, tuple(dict.fromkeys(_part(name, prefix) for name in fresh)))
 
 
-def _guessing(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:
-    """Names of the weights of a head for masked tokens, which go from one class that has it to another."""
-    if any(type(m) not in _masked_classes(m.config) for m in (old, built)):
-        return set()
-    theirs, own = old.state_dict(), built.state_dict()
+def _load_masked_head(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:
+    """Loads the head for masked tokens where both classes have one, and returns the names of its weights."""
+    for model in (old, built):
+        mappings = (_MAPPINGS[name] for name in ("masked-lm", "pre-training"))
+        if type(model) not in [mapping.get(type(model.config), None) for mapping in mappings]:
+            return set()
+    shapes = {name: tensor.shape for name, tensor in built.state_dict().items()}
     base = f"{built.base_model_prefix}."
-    shared = {n: t for n, t in theirs.items() if not n.startswith(base) and n in own and own[n].shape == t.shape}
+    shared = {n: t for n, t in old.state_dict().items() if not n.startswith(base) and shapes.get(n) == t.shape}
     built.load_state_dict(shared, strict=False)
     return set(shared)
 
 
-def _masked_classes(config: PreTrainedConfig) -> set[Any]:
-    return {_MAPPINGS[name].get(type(config), None) for name in ("masked-lm", "pre-training")}
-
-
 def _part(name: str, prefix: str) -> str:
-    """The module under the model, or under its base, that a parameter belongs to."""
+    """Returns the module under the model, or under its base, that a parameter belongs to."""
     inside = prefix if name.startswith(prefix) else ""
     return inside + name.removeprefix(inside).split(".")[0]

@@ -1,20 +1,11 @@
-"""The options that name a task and its examples."""
+"""Names of tasks, and the options that name a task and its examples; imports neither torch nor pandas."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from headlens.options import (
-    CORPUS,
-    EXAMPLE_COLUMNS,
-    EXAMPLE_SOURCES,
-    EXAMPLE_SPLIT,
-    LIMIT,
-    TARGET_FILE,
-    TASK,
-    option,
-)
+from headlens.options import CORPUS, EXAMPLE_COLUMNS, EXAMPLE_SOURCES, EXAMPLE_SPLIT, LIMIT, TARGET_FILE, TASK, option
 
 # All of headlens.tasks.catalogue, which takes seconds to import.
 TaskName = Literal[
@@ -38,6 +29,8 @@ TaskName = Literal[
     "translation-loss",
 ]
 DEFAULT_TASK: TaskName = "paraphrase"
+# Metrics of tasks of which a lower value is better; of all others a higher one is.
+LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
 
 
 @dataclass(frozen=True)
@@ -61,9 +54,13 @@ class TaskData:
     )
 
     def for_training(self) -> TaskData:
-        """The same, to learn from: of data sets the part for training, where no part is named."""
+        """Returns the data for training: the split `train` of data sets, unless a split is named."""
         return replace(self, data_split=self.data_split or "train")
 
     def held_out(self, source: str) -> TaskData:
-        """Data of its own that is measured on: read alike, and all of it."""
+        """Returns the options of held-out data: read alike, but all of it, and from the task's split of data sets.
+
+        Args:
+            source: file or data set of the held-out data.
+        """
         return replace(self, data=(source,), data_split=None, limit=None)

@@ -1,8 +1,10 @@
-"""Translations that a model writes itself."""
+"""Translations that a model generates, with BLEU and chrF from counts that add up over sentences."""
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,70 +12,119 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.corpora.collate import IGNORED
+from headlens.corpora.batches import IGNORED
 from headlens.errors import OptionError
-from headlens.tasks.examples import TaskExample, TextExample
-from headlens.tasks.masked import TranslationLoss, decoder_inputs, translation_row
-from headlens.tasks.reader import Reader, TokenRow
-from headlens.tasks.task import Floats, HeadKind, Task, TaskBatch
-from headlens.tasks.translation_metrics import BLEU_COLUMNS, CHRF_COLUMNS, bleu, bleu_counts, chrf, chrf_counts
+from headlens.tasks.examples import TextExample
+from headlens.tasks.masked import TranslationLoss, TranslationTask, decoder_inputs
+from headlens.tasks.reader import Reader
+from headlens.tasks.task import Floats, Task, TaskBatch
 
-# The column that tells of translations without an end.
+WORDS, CHARACTERS = 4, 6  # longest n-grams of BLEU and chrF
+_BLEU_NGRAMS = tuple(f"bleu_{part}_{n + 1}" for part in ("match", "total") for n in range(WORDS))
+BLEU_COLUMNS = (*_BLEU_NGRAMS, "written_words", "reference_words")
+CHRF_COLUMNS = tuple(f"chrf_{part}_{n + 1}" for n in range(CHARACTERS) for part in ("written", "reference", "match"))
+BETA = 2.0  # chrF weighs recall so many times as much as precision
+# Column that is 1 for translations that stopped at the limit of tokens, without an end.
 CUT = "cut"
 
 
+def bleu_counts(written: str, reference: str, tokenizer: str = "13a") -> list[float]:
+    """Counts matching n-grams, all n-grams and words with sacreBLEU: 10 numbers, as in `BLEU_COLUMNS`.
+
+    Raises:
+        OptionError: if sacreBLEU has no such tokenizer.
+    """
+    score = _bleu(tokenizer).sentence_score(written, [reference])
+    return [*map(float, score.counts), *map(float, score.totals), float(score.sys_len), float(score.ref_len)]
+
+
+@cache
+def _bleu(tokenizer: str) -> Any:
+    from sacrebleu.metrics.bleu import BLEU  # noqa: PLC0415 - only translations need it
+
+    if tokenizer not in BLEU.TOKENIZERS:
+        raise OptionError(f"sacreBLEU has no tokenizer {tokenizer!r}.", f"It has {', '.join(BLEU.TOKENIZERS)}.")
+    return BLEU(tokenize=tokenizer, effective_order=True)
+
+
+def bleu(counts: Floats) -> Floats:
+    """Computes BLEU of a corpus (Papineni et al. 2002), smoothed as sacreBLEU does by default.
+
+    Args:
+        counts: sums of `bleu_counts` over the sentences of the corpus, (replicates, 10).
+
+    Returns:
+        0 to 100, (replicates,).
+    """
+    matches, totals, lengths = counts[:, :WORDS], counts[:, WORDS : 2 * WORDS], counts[:, 2 * WORDS :]
+    # The k-th length of n-grams without a match counts as 1 / 2^k of one.
+    missing = np.cumsum((matches == 0) & (totals > 0), axis=1)
+    smoothed = np.where(matches == 0, 0.5**missing, matches)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = np.where(totals > 0, smoothed / totals, 0.0)
+        brevity = np.exp(np.minimum(0.0, 1 - lengths[:, 1] / lengths[:, 0]))
+        score = 100 * brevity * np.exp(np.log(precision).mean(axis=1))
+    return np.where(matches.any(axis=1), score, 0.0)
+
+
+def chrf_counts(written: str, reference: str) -> list[float]:
+    """Counts character n-grams of both texts without white space, and the shared ones, as in `CHRF_COLUMNS`."""
+    texts = ["".join(text.split()) for text in (written, reference)]
+    counts: list[float] = []
+    for n in range(1, CHARACTERS + 1):
+        hypothesis, gold = (Counter(text[i : i + n] for i in range(len(text) - n + 1)) for text in texts)
+        # As in sacreBLEU, n-grams longer than the reference do not count against a translation.
+        counts += [float(hypothesis.total()) if gold else 0.0, float(gold.total()), float((hypothesis & gold).total())]
+    return counts
+
+
+def chrf(counts: Floats) -> Floats:
+    """Computes chrF2 of a corpus (Popović 2015), as sacreBLEU does.
+
+    Args:
+        counts: sums of `chrf_counts` over the sentences of the corpus, (replicates, 18).
+
+    Returns:
+        0 to 100, (replicates,).
+    """
+    written, reference, match = np.moveaxis(counts.reshape(-1, CHARACTERS, 3), -1, 0)  # (replicates, 6) each
+    both = (written > 0) & (reference > 0)
+    orders = np.maximum(both.sum(axis=1), 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        precision = np.where(both, match / written, 0.0).sum(axis=1) / orders
+        recall = np.where(both, match / reference, 0.0).sum(axis=1) / orders
+        score = (1 + BETA**2) * precision * recall / (BETA**2 * precision + recall)
+    return 100 * np.where(precision + recall > 0, score, 0.0)
+
+
 @dataclass(frozen=True)
-class Translation(Task):
-    """Beam search, compared with one reference.
+class Translation(TranslationTask):
+    """Translations by beam search, compared with one reference each.
 
     Records are counts that add up over sentences, so that BLEU and chrF of any sample are exactly sacreBLEU's, and
     whether a translation was `cut`: it had no end within the tokens that it may have. The loss of training is that of
     `TranslationLoss`, whose batches have labels.
 
     Args:
-        name: of the task.
+        name: name of the task.
         beams: width of the beam.
         max_tokens: most tokens of a translation; one that is not done by then is scored as it is.
-        tokenizer: sacreBLEU's, such as `13a`, `zh`, `intl`.
+        tokenizer: name of sacreBLEU's tokenizer, such as `13a`, `zh`, `intl`.
     """
 
     name: str = "translation"
     beams: int = 4
     max_tokens: int = 256
     tokenizer: str = "13a"
-    head: ClassVar[HeadKind] = "seq2seq-lm"
     generates: ClassVar[bool] = True
 
-    @property
-    def metrics(self) -> tuple[str, ...]:
-        """Names of the metrics: corpus BLEU, the main metric, and chrF, both from 0 to 100."""
-        return "bleu", "chrf"
-
-    @property
-    def reported(self) -> tuple[str, ...]:
-        """Names of the metrics that studies of many models report: both BLEU and chrF."""
-        return self.metrics
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Counts of n-grams; 1 for translations that were cut."""
-        return *BLEU_COLUMNS, *CHRF_COLUMNS, CUT
+    metrics = reported = ("bleu", "chrf")  # of the corpus, from 0 to 100
+    columns = (*BLEU_COLUMNS, *CHRF_COLUMNS, CUT)
 
     @property
     def differentiable(self) -> Task:
-        """With the reference shown word by word."""
+        """Task with the loss of the reference under teacher forcing, since beam search has no gradient."""
         return TranslationLoss(f"{self.name}-loss")
-
-    def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
-        """Tokenises the source as one row with the tokens of the reference translation as labels.
-
-        Returns:
-            One row, or none if the source or the reference is longer than the model reads.
-
-        Raises:
-            OptionError: if the model is no encoder-decoder.
-        """
-        return translation_row(example, reader)
 
     def run(self, model: PreTrainedModel, batch: TaskBatch) -> Tensor:
         """Generates a translation of every source by beam search, without gradients.
@@ -82,13 +133,13 @@ class Translation(Task):
             Token ids, (n, length), with the token that the decoder starts from and padding behind shorter translations.
         """
         generate: Any = model.generate
-        most = self.most_tokens(batch.reader)
+        longest = self.most_tokens(batch.reader)
         with torch.inference_mode():
-            written: Tensor = generate(**batch.inputs, num_beams=self.beams, do_sample=False, max_new_tokens=most)
-        return written
+            ids: Tensor = generate(**batch.inputs, num_beams=self.beams, do_sample=False, max_new_tokens=longest)
+        return ids
 
     def most_tokens(self, reader: Reader) -> int:
-        """Of a translation: `max_tokens`, or what the model reads if that is less."""
+        """Returns the most tokens of a translation: `max_tokens`, or what the model reads if that is less."""
         return self.max_tokens if reader.limit is None else min(self.max_tokens, reader.limit - 1)
 
     def texts(self, outputs: Tensor, batch: TaskBatch) -> list[str]:
@@ -96,10 +147,9 @@ class Translation(Task):
 
         Special tokens and white space around a translation are left out.
         """
-        found: list[str] = batch.reader.tokenizer.batch_decode(
-            outputs, skip_special_tokens=True, clean_up_tokenization_spaces=False
-        )
-        return [text.strip() for text in found]
+        decode = batch.reader.tokenizer.batch_decode
+        texts: list[str] = decode(outputs, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        return [text.strip() for text in texts]
 
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """Computes the records from generated token ids, (n, length).
@@ -123,9 +173,9 @@ class Translation(Task):
     def _cut(self, ids: Tensor, reader: Reader) -> list[bool]:
         """Whether a translation is as long as it may be without an end before its last token."""
         # Behind the token that a decoder starts from. Many models are made to write the end as the last token.
-        written, most = ids[:, 1:], self.most_tokens(reader)
-        ended = _ends(written[:, : most - 1], reader).any(dim=1)
-        return [written.shape[1] >= most and not end for end in ended.tolist()]
+        generated, longest = ids[:, 1:], self.most_tokens(reader)
+        ended = _ends(generated[:, : longest - 1], reader).any(dim=1)
+        return [generated.shape[1] >= longest and not end for end in ended.tolist()]
 
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """Computes corpus BLEU or chrF under every weighting of the examples.
@@ -144,20 +194,21 @@ class Translation(Task):
 
 
 def read_while_writing(ids: Tensor, reader: Reader) -> dict[str, Tensor]:
-    """What a decoder had read when its texts were done: as if each was the reference, up to its end.
+    """Returns the decoder's inputs for texts that it generated, as if each was the reference, up to its end.
 
     Args:
-        ids: of written texts, (n, length), with the token that the decoder starts from.
-        reader: of the model.
+        ids: token ids of generated texts, (n, length), with the token that the decoder starts from.
+        reader: reader of the model.
 
     Returns:
-        As `decoder_inputs`, (n, length - 1) each.
+        Arguments as of `decoder_inputs`, (n, length - 1) each.
     """
     ends = _ends(ids[:, 1:], reader).int()
+    # An end itself counts as read; what comes behind the first one (count above 1, or padding) does not.
     return decoder_inputs(ids[:, 1:].masked_fill(ends.cumsum(dim=1) > ends, IGNORED), reader)
 
 
 def _ends(ids: Tensor, reader: Reader) -> Tensor:
-    """Where a text is over: bool."""
-    ends = [i for i in (reader.tokenizer.eos_token_id, reader.tokenizer.pad_token_id) if i is not None]
-    return torch.isin(ids, ids.new_tensor(ends))
+    """Marks tokens that end a text, or pad behind its end: bool, of the shape of `ids`."""
+    end_ids = [i for i in (reader.tokenizer.eos_token_id, reader.tokenizer.pad_token_id) if i is not None]
+    return torch.isin(ids, ids.new_tensor(end_ids))

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from headlens.corpora.batching import cut_batches, one_row
+from headlens.corpora.batches import cut_batches, one_row
 
 Indices = tuple[int, ...]
 # Sentences are sorted by length within so many batches: little padding, and still another company in every epoch.

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from headlens.corpora.collate import IGNORED, Ids, attention_mask, padded
+from headlens.corpora.batches import IGNORED, Ids, attention_mask, padded
 from headlens.errors import CorpusError, OptionError
 from headlens.statistics.seeding import generator_of
 from headlens.training.batch_sampler import Indices

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from headlens.corpora.collate import IGNORED
+from headlens.corpora.batches import IGNORED
 from headlens.errors import OptionError
 from headlens.models.language_outputs import next_logits, token_logits
 

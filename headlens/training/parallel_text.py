@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedTokenizerBase
 
-from headlens.corpora.collate import IGNORED, Ids, attention_mask, padded
+from headlens.corpora.batches import IGNORED, Ids, attention_mask, padded
 from headlens.errors import CorpusError
 from headlens.training.batch_sampler import Indices
 

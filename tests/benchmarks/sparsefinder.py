@@ -36,8 +36,7 @@ from headlens.analyses.sparsefinder.pareto_points import fit_site, pareto
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.corpora.corpus_options import CorpusOptions
-from headlens.corpora.held_out import split_corpus
-from headlens.corpora.sources import open_corpus
+from headlens.corpora.sources import open_corpus, split_corpus
 from headlens.models.loading import LoadedModel, load
 
 

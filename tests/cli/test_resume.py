@@ -90,7 +90,7 @@ def forks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Forks]:
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The embedded treebank, several times: long enough to be interrupted."""
     from headlens.corpora.conllu import write_conllu
-    from headlens.corpora.demo import demo_corpus
+    from headlens.corpora.sources import demo_corpus
 
     path = tmp_path_factory.mktemp("corpus") / "long.conllu"
     write_conllu([e.source for _ in range(3) for e in demo_corpus()], path)

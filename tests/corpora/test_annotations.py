@@ -12,10 +12,10 @@ from headlens.attention.contract import Tokens
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch, collate
-from headlens.corpora.demo import demo_corpus
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, SentenceEncoder
 from headlens.corpora.sentence import ROOT, Sentence, Word
+from headlens.corpora.sources import demo_corpus
 
 RELATIONS = ("nsubj", "obj", "amod", "nsubj:pass")
 # Units: She | doesn't (does and n't are one) | (a word that no token touches) | un-believ-able | cats

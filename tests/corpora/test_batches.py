@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -25,7 +26,15 @@ from transformers import (
 
 from headlens.attention.contract import Tokens
 from headlens.corpora.alignment import Alignment
-from headlens.corpora.batches import collate, token_budget_batches
+from headlens.corpora.batches import (
+    attention_mask,
+    collate,
+    cut_batches,
+    one_row,
+    padded,
+    pooled_batches,
+    token_budget_batches,
+)
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, SentenceEncoder, TokenKind
 from headlens.corpora.sentence import Example, Sentence, Word
 from headlens.errors import OptionError
@@ -230,3 +239,43 @@ def test_batches_of_real_sentences(any_tokenizer: PreTrainedTokenizerBase) -> No
         assert tensors.source.n_words.tolist() == [len(e.source.sentence.words) for e in batch]
         inside = tensors.source.real & ~tensors.source.special
         assert tensors.source.n_pieces.sum() == inside.sum()
+
+
+Sized = tuple[int, int]
+LENGTHS_AND_ROWS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 5)), max_size=60)
+
+
+@given(LENGTHS_AND_ROWS, st.integers(1, 200), st.integers(1, 20))
+def test_every_example_once_and_no_batch_too_large(sizes: list[Sized], budget: int, pool: int) -> None:
+    found = list(pooled_batches(sizes, budget, lambda e: e[0], lambda e: e[1], pool))
+    assert sorted(e for batch in found for e in batch) == sorted(sizes)
+    for batch in found:
+        padded = sum(rows for _, rows in batch) * max(length for length, _ in batch)
+        assert padded <= budget or len(batch) == 1
+
+
+@given(LENGTHS_AND_ROWS, st.integers(1, 200))
+def test_no_batch_could_take_the_next_example(sizes: list[Sized], budget: int) -> None:
+    found = list(cut_batches(sorted(sizes), budget, lambda e: e[0], lambda e: e[1]))
+    for batch, following in pairwise(found):
+        together = [*batch, following[0]]
+        assert sum(rows for _, rows in together) * following[0][0] > budget
+
+
+def test_the_order_within_a_pool_is_by_length() -> None:
+    assert list(pooled_batches([5, 3, 4, 1, 2], 100, lambda n: n, one_row, 3)) == [[3, 4, 5], [1, 2]]
+    assert list(cut_batches([], 5, lambda n: n, one_row)) == []
+
+
+@pytest.mark.parametrize(("budget", "pool", "name"), [(0, 5, "batch-tokens"), (5, 0, "pool")])
+def test_numbers_that_cannot_be(budget: int, pool: int, name: str) -> None:
+    with pytest.raises(OptionError, match=f"--{name} 0 is not a positive number"):
+        pooled_batches([1], budget, lambda n: n, one_row, pool)
+
+
+@given(st.lists(st.lists(st.integers(0, 9), max_size=6), min_size=1, max_size=6), st.booleans())
+def test_on_the_right(rows: list[list[int]], arrays: bool) -> None:
+    given_rows: Sequence[Sequence[int]] = [np.array(r, dtype=np.int64) for r in rows] if arrays else rows  # type: ignore[misc]
+    longest = max(map(len, rows))
+    assert padded(given_rows, -7).tolist() == [r + [-7] * (longest - len(r)) for r in rows]
+    assert attention_mask(given_rows).tolist() == [[1] * len(r) + [0] * (longest - len(r)) for r in rows]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.corpora.alignment import Alignment
-from headlens.corpora.collate import padded
+from headlens.corpora.batches import padded
 from headlens.corpora.encoding import EncodedSequence, TokenKind
 from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.sentence import Sentence

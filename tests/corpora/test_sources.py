@@ -1,21 +1,34 @@
 """From what a user writes to a corpus."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from saved import Memory, sentence
 
 from headlens.corpora import sources
 from headlens.corpora.conllu import ConlluCorpus
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.hub import HubCorpus
-from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.parsers import Parser
-from headlens.corpora.sentence import ROOT, Corpus, Sentence, Word
-from headlens.corpora.sources import NamedCorpus, ParsedCorpus, open_corpus, refuse_unused
+from headlens.corpora.sentence import ROOT, Corpus, Example, Sentence, Word
+from headlens.corpora.sources import (
+    NamedCorpus,
+    ParsedCorpus,
+    demo_corpus,
+    held_out_of,
+    is_held_out,
+    open_corpus,
+    refuse_unused,
+    split_corpus,
+)
 from headlens.corpora.table import TableCorpus
-from headlens.corpora.text import TextCorpus
+from headlens.corpora.text import ParallelCorpus, TextCorpus
 from headlens.errors import CorpusError, OptionError
 
 
@@ -23,9 +36,9 @@ class Flat:
     """Hangs every word on the first, and reads ahead like the real parsers."""
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
-        for sentence in list(sentences):
-            words = (Word(w.form, w.start, w.end, 0 if i else ROOT, "x") for i, w in enumerate(sentence.words))
-            yield Sentence(sentence.text, tuple(words), sentence.id)
+        for plain in list(sentences):
+            words = (Word(w.form, w.start, w.end, 0 if i else ROOT, "x") for i, w in enumerate(plain.words))
+            yield Sentence(plain.text, tuple(words), plain.id)
 
 
 @pytest.mark.parametrize(
@@ -226,3 +239,63 @@ def test_an_empty_corpus_is_an_error_when_it_is_summed_up(tmp_path: Path, name: 
     corpus: Corpus = open_corpus(str(tmp_path / name), CorpusOptions(column="s"))
     with pytest.raises(CorpusError, match="the corpus x is empty"):
         summarise(corpus)
+
+
+# The relations that `classify` asks for unless told otherwise.
+DEFAULTS = ("nsubj", "obj", "amod", "advmod")
+
+
+def test_trees_and_enough_of_each_default_relation() -> None:
+    sentences = [example.source for example in demo_corpus()]
+    assert len(sentences) >= 200
+    assert all(s.has_tree for s in sentences)
+    counts = Counter((w.relation or "").split(":")[0] for s in sentences for w in s.words)
+    assert all(counts[relation] >= 100 for relation in DEFAULTS)
+
+
+def test_text_is_forms_and_spaces() -> None:
+    for example in demo_corpus():
+        text, covered = example.source.text, set[int]()
+        for word in example.source.words:
+            assert text[word.start : word.end].lower() == word.form.lower()
+            covered |= set(range(word.start, word.end))
+        assert {text[i] for i in range(len(text)) if i not in covered} <= {" "}
+
+
+def test_text_agrees_with_its_comments(caplog: pytest.LogCaptureFixture) -> None:
+    corpus = demo_corpus()
+    ids = [e.source.id for e in corpus]
+    assert len(set(ids)) == len(ids)
+    assert not caplog.records
+    assert corpus.name == "demo"
+    assert isinstance(corpus, ConlluCorpus)
+
+
+@given(st.integers(0, 900), st.integers(0, 300))
+def test_the_share_is_held_out_and_evenly_spread(thousandths: int, count: int) -> None:
+    share = thousandths / 1000
+    held = [number for number in range(1, count + 1) if is_held_out(number, share)]
+    assert len(held) == held_out_of(share, count) == thousandths * count // 1000
+    if len(held) > 1:
+        apart = np.diff(held)
+        assert apart.max() - apart.min() <= 1
+
+
+def test_shares_as_they_are_written() -> None:
+    assert held_out_of(0.29, 100) == 29, "0.29 * 100 is a little less than 29"
+    assert [number for number in range(1, 21) if is_held_out(number, 0.05)] == [20]
+    assert [number for number in range(1, 11) if is_held_out(number, 0.4)] == [3, 5, 8, 10]
+
+
+@pytest.mark.parametrize(("share", "held"), [(0.25, [4, 8]), (0.9, [2, 3, 4, 5, 6, 7, 8, 9]), (0.1, None), (0.0, None)])
+def test_both_parts_make_the_whole(share: float, held: list[int] | None) -> None:
+    corpus = Memory([Example(sentence(str(n))) for n in range(1, 10)])
+    kept, dev = split_corpus(corpus, share, 9)
+    numbers = [int(e.source.text) for e in kept]
+    if held is None:
+        assert (dev, numbers) == (None, list(range(1, 10)))
+    else:
+        assert dev is not None
+        assert [int(e.source.text) for e in dev] == held
+        assert sorted(numbers + held) == list(range(1, 10))
+        assert dev.name == kept.name == "memory"

@@ -1,18 +1,163 @@
 """Plain text: one sentence a line, and the splitter of words."""
 
+import gzip
 import logging
+import os
 import unicodedata
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.corpora.conllu import read_conllu, write_conllu
-from headlens.corpora.sentence import Sentence
-from headlens.corpora.text import TextCorpus, full_examples, plain_sentence, split_words
-from headlens.errors import CorpusError
+from headlens.corpora.conllu import ConlluCorpus, read_conllu, write_conllu
+from headlens.corpora.sentence import Corpus, Sentence
+from headlens.corpora.text import (
+    Line,
+    ParallelCorpus,
+    TextCorpus,
+    file_stem,
+    full_examples,
+    open_text,
+    plain_sentence,
+    split_words,
+)
+from headlens.errors import CorpusError, counted
+
+
+def save(folder: Path, data: bytes, name: str = "a.txt") -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("data", "lines"),
+    [
+        (b"", []),
+        (b"\n", [""]),
+        (b"\xef\xbb\xbf", []),
+        (b"\xef\xbb\xbf\n", [""]),
+        (b"one\n\xef\xbb\xbf", ["one", "\ufeff"]),
+        (b"one\ntwo", ["one", "two"]),
+        (b"one\r\n\r\ntwo\r\n", ["one", "", "two"]),
+        (b"\xef\xbb\xbfone\n\xef\xbb\xbftwo\n", ["one", "\ufefftwo"]),
+        ("a\u2028b\x0cc\x85d\rd\n".encode(), ["a\u2028b\x0cc\x85d\rd"]),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_lines(tmp_path: Path, data: bytes, lines: list[str], name: str) -> None:
+    path = save(tmp_path, gzip.compress(data) if name.endswith(".gz") else data, name)
+    assert list(open_text(path)) == list(open_text(str(path))) == [Line(i, text) for i, text in enumerate(lines, 1)]
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0\n\r\ufeff"))))
+def test_what_was_written_is_read(tmp_path_factory: pytest.TempPathFactory, lines: list[str]) -> None:
+    path = save(tmp_path_factory.getbasetemp(), "".join(f"{line}\n" for line in lines).encode())
+    assert [line.text for line in open_text(path)] == lines
+
+
+def test_reading_is_lazy(tmp_path: Path) -> None:
+    lines = open_text(save(tmp_path, b"good\n\xff\n"))
+    assert next(lines) == (1, "good")
+    with pytest.raises(CorpusError):
+        next(lines)
+
+
+@pytest.mark.parametrize(
+    ("data", "line", "message", "advice"),
+    [
+        (b"one\ntw\xf6\n", 2, "not UTF-8: byte 0xf6 at byte 3 of the line", "iconv -f latin1 -t utf-8 a.txt"),
+        (b"\xe2\x82\n", 1, "not UTF-8: byte 0xe2 at byte 1", "iconv"),
+        (b"\xed\xa0\x80\n", 1, "not UTF-8: byte 0xed at byte 1", "iconv"),
+        (b"one\n\ntwo\0\n", 3, "a NUL character", "binary or UTF-16"),
+        ("one\n".encode("utf-16"), 1, "not UTF-8: byte 0xff", "iconv -f utf-16"),
+        ("one\n".encode("utf-16-be"), 1, "a NUL character", "UTF-16"),
+    ],
+)
+def test_what_is_no_text(tmp_path: Path, data: bytes, line: int, message: str, advice: str) -> None:
+    path = save(tmp_path, data)
+    with pytest.raises(CorpusError) as caught:
+        list(open_text(path))
+    assert (caught.value.path, caught.value.line) == (path, line)
+    assert str(caught.value).startswith(f"{path}:{line}: {message}")
+    assert advice in caught.value.advice
+
+
+PACKED = gzip.compress(b"".join(b"line %d\n" % i for i in range(50_000)))
+BROKEN_GZIP = {
+    "not gzipped": b"one\n",
+    "cut off": PACKED[: len(PACKED) // 2],
+    "without its end": PACKED[:-4],
+    "damaged": PACKED[:2000] + b"\xff" * 200 + PACKED[2200:],
+    "header only": PACKED[:4],
+    "followed by rubbish": gzip.compress(b"one\n") + b"rubbish",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN_GZIP)
+def test_broken_gzip(tmp_path: Path, name: str) -> None:
+    path = save(tmp_path, BROKEN_GZIP[name], "a.txt.gz")
+    read = []
+    with pytest.raises(CorpusError, match="broken gzip file") as caught:
+        read.extend(open_text(path))
+    assert caught.value.line is not None
+    assert "must not end in .gz" in caught.value.advice
+
+
+def test_missing_file_and_folder(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"gone\.txt: no such file\nCheck the spelling"):
+        next(open_text(tmp_path / "gone.txt"))
+    with pytest.raises(CorpusError, match=r"is a folder, not a file\nName a file in it"):
+        next(open_text(tmp_path))
+    folder = tmp_path / "folder.gz"
+    folder.mkdir()
+    with pytest.raises(CorpusError, match="is a folder"):
+        next(open_text(folder))
+
+
+def test_what_can_be_read_only_once(tmp_path: Path) -> None:
+    """A pipe without a writer would be waited for without end."""
+    os.mkfifo(tmp_path / "pipe.txt")
+    for path in (tmp_path / "pipe.txt", Path("/dev/null")):
+        with pytest.raises(CorpusError, match=r"is a pipe or a device, not a file\nSave it as a file first"):
+            next(open_text(path))
+
+
+def test_unreadable_file(tmp_path: Path) -> None:
+    path = save(tmp_path, b"one\n")
+    path.chmod(0)
+    if os.access(path, os.R_OK):
+        pytest.skip("needs a user whom file permissions concern")
+    with pytest.raises(CorpusError, match="cannot be read: Permission denied"):
+        next(open_text(path))
+
+
+@pytest.mark.parametrize("name", ["x" * 300, "a/b.txt"])
+def test_names_that_cannot_be_opened(tmp_path: Path, name: str) -> None:
+    save(tmp_path, b"a file, not a folder", "a")
+    with pytest.raises(CorpusError, match="cannot be read"):
+        next(open_text(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("data/en_ewt-ud-test.conllu", "en_ewt-ud-test"),
+        ("a.txt", "a"),
+        ("a.tsv.gz", "a"),
+        ("train.en.gz", "train.en"),
+        ("test.de", "test.de"),
+        ("a.b.jsonl", "a.b"),
+        ("A.parquet", "A"),
+        (".txt", ".txt"),
+        ("notes", "notes"),
+    ],
+)
+def test_short_name(path: str, name: str) -> None:
+    assert file_stem(path) == file_stem(Path(path)) == name
+
 
 # Half of what is drawn comes from the characters that the splitter treats in a way of their own.
 odd = st.sampled_from(
@@ -125,3 +270,127 @@ def test_full_examples(caplog: pytest.LogCaptureFixture) -> None:
     caplog.clear()
     assert [e.source for e in full_examples([(full, None), (empty, None)], "single")] == [full]
     assert not caplog.records
+
+
+SHARED = Path(__file__).resolve().parents[2].parent / "shared" / "data"
+
+
+def text(folder: Path, name: str, lines: list[str]) -> TextCorpus:
+    path = folder / name
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return TextCorpus(path)
+
+
+def bank(folder: Path, name: str, forms: list[str]) -> ConlluCorpus:
+    path = folder / name
+    path.write_text("".join(f"1\t{f}\t_\t_\t_\t_\t0\troot\t_\t_\n\n" for f in forms), encoding="utf-8")
+    return ConlluCorpus(path)
+
+
+def pairs(corpus: Corpus) -> list[tuple[str, str | None]]:
+    return [(e.source.text, e.target.text if e.target else None) for e in corpus]
+
+
+def test_equal_lengths(tmp_path: Path) -> None:
+    corpus = ParallelCorpus(text(tmp_path, "a.en", ["one", "two"]), text(tmp_path, "a.de", ["eins", "zwei"]))
+    assert corpus.name == "a.en+a.de"
+    assert pairs(corpus) == pairs(corpus) == [("one", "eins"), ("two", "zwei")]
+
+
+def test_blank_sides_are_left_out_and_nothing_shifts(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    source = text(tmp_path, "a.en", ["one", "", "three", " ", "five"])
+    target = text(tmp_path, "a.de", ["eins", "zwei", "", "\t", "fünf"])
+    with caplog.at_level(logging.WARNING):
+        assert pairs(ParallelCorpus(source, target)) == [("one", "eins"), ("five", "fünf")]
+    assert [r.getMessage() for r in caplog.records] == ["a.en+a.de: skipped 2 pairs of which one side is empty"]
+
+
+@pytest.mark.parametrize(("longer", "shorter"), [(3, 2), (5, 1), (1, 0), (4, 0)])
+@pytest.mark.parametrize("is_source_longer", [True, False])
+def test_unequal_lengths_of_text(tmp_path: Path, longer: int, shorter: int, is_source_longer: bool) -> None:
+    long, short = text(tmp_path, "long.txt", ["a"] * longer), text(tmp_path, "short.txt", ["b"] * shorter)
+    corpus = ParallelCorpus(long, short) if is_source_longer else ParallelCorpus(short, long)
+    read = []
+    with pytest.raises(CorpusError) as caught:
+        read.extend(corpus)
+    assert len(read) == shorter
+    assert (caught.value.path, caught.value.line) == (long.path, shorter + 1)
+    assert caught.value.message.endswith(
+        f": the sides differ in length: short has {counted(shorter, 'sentence')}, long has {longer}."
+    )
+    assert caught.value.advice.startswith("Line N of one file must be the translation of line N of the other")
+
+
+@pytest.mark.parametrize(("source", "target"), [(3, 2), (2, 3), (1, 0), (0, 2)])
+def test_unequal_lengths_of_treebanks(tmp_path: Path, source: int, target: int) -> None:
+    corpus = ParallelCorpus(bank(tmp_path, "a.conllu", ["x"] * source), bank(tmp_path, "b.conllu", ["y"] * target))
+    counts = [("a", source), ("b", target)]
+    (short, few), (long, many) = sorted(counts, key=lambda c: c[1])
+    with pytest.raises(CorpusError) as caught:
+        list(corpus)
+    assert str(caught.value).startswith(
+        f"a+b: the sides differ in length: {short} has {counted(few, 'sentence')}, {long} has {many}."
+    )
+    assert caught.value.line is None
+
+
+def test_both_empty(tmp_path: Path) -> None:
+    assert pairs(ParallelCorpus(text(tmp_path, "a.txt", []), text(tmp_path, "b.txt", []))) == []
+
+
+def test_blank_lines_at_the_end_do_not_count(tmp_path: Path) -> None:
+    long = text(tmp_path, "a.txt", ["one", "two", "", " "])
+    assert pairs(ParallelCorpus(long, text(tmp_path, "b.txt", ["eins", "zwei"])))[-1] == ("two", "zwei")
+    unequal = text(tmp_path, "c.txt", ["one", "two", "", "four", ""])
+    with pytest.raises(CorpusError, match=r"b has 2 sentences, c has 4\."):
+        pairs(ParallelCorpus(unequal, text(tmp_path, "b.txt", ["eins", "zwei"])))
+
+
+lines = st.lists(st.sampled_from(["", "a", "b c"]), max_size=5)
+
+
+@given(lines, lines)
+def test_against_pairing_by_hand(
+    tmp_path_factory: pytest.TempPathFactory, source: list[str], target: list[str]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    corpus = ParallelCorpus(text(folder, "a.txt", source), text(folder, "b.txt", target))
+    common = min(len(source), len(target))
+    if any(source[common:] + target[common:]):
+        with pytest.raises(CorpusError, match="differ in length"):
+            pairs(corpus)
+    else:
+        wanted = [(a, b) for a, b in zip_longest(source, target, fillvalue="") if a and b]
+        assert pairs(corpus) == wanted
+
+
+def test_treebank_with_treebank_or_text(tmp_path: Path) -> None:
+    german = bank(tmp_path, "de.conllu", ["eins", "zwei"])
+    english = bank(tmp_path, "en.conllu", ["one", "two"])
+    both = list(ParallelCorpus(english, german))
+    assert [(e.source.text, e.target.text) for e in both if e.target] == [("one", "eins"), ("two", "zwei")]
+    assert all(e.source.has_tree and e.target and e.target.has_tree for e in both)
+    mixed = list(ParallelCorpus(text(tmp_path, "en.txt", ["one", "two"]), german))
+    assert [(e.source.has_tree, e.target and e.target.has_tree) for e in mixed] == [(False, True)] * 2
+
+
+def test_error_in_one_side_keeps_its_place(tmp_path: Path) -> None:
+    target = tmp_path / "a.de"
+    target.write_bytes(b"eins\nf\xfcnf\n")
+    with pytest.raises(CorpusError, match=r"a\.de:2: not UTF-8"):
+        list(ParallelCorpus(text(tmp_path, "a.en", ["one", "five"]), TextCorpus(target)))
+
+
+@pytest.mark.shared_data
+def test_parallel_treebanks_and_captions() -> None:
+    if not SHARED.is_dir():
+        pytest.skip("needs ../shared/data")
+    english, german = (
+        ConlluCorpus(SHARED / f"ud_{long}_pud" / f"{short}_pud-ud-test.conllu")
+        for long, short in (("english", "en"), ("german", "de"))
+    )
+    examples = list(ParallelCorpus(english, german))
+    assert len(examples) == 1_000
+    assert all(e.target and e.source.id == e.target.id for e in examples)
+    captions = [TextCorpus(SHARED / "multi30k" / "raw" / f"test_2016_flickr.{code}.gz") for code in ("en", "de")]
+    assert sum(1 for _ in ParallelCorpus(*captions)) == 1_000

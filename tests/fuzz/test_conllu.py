@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headlens.corpora.conllu import read_conllu
-from headlens.corpora.demo import demo_corpus
 from headlens.corpora.sentence import Sentence
+from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError
 
 DEMO = Path(demo_corpus().path).read_bytes().strip(b"\n").split(b"\n\n")

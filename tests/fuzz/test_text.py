@@ -14,9 +14,8 @@ from fuzz.damage import blows, damaged, fuzzing
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.sentence import Corpus, Example, Sentence
-from headlens.corpora.text import TextCorpus
+from headlens.corpora.text import ParallelCorpus, TextCorpus
 from headlens.errors import CorpusError
 
 SENTENCES = [

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from saved import Memory, sentence
 
-from headlens.corpora.counts import add_counts
+from headlens.corpora.encoded_corpus import add_counts
 from headlens.corpora.sentence import Example
 from headlens.runs.shards import Shard
 

@@ -18,17 +18,16 @@ import headlens
 from headlens.errors import CorpusError, ModelError, OptionError
 from headlens.models.loading import LoadedModel
 from headlens.tasks.classification import SequenceClassification
-from headlens.tasks.evaluation import EvaluationOptions, evaluate
-from headlens.tasks.example_sources import GivenExamples, SourceCounts
+from headlens.tasks.evaluation import EvaluationOptions, budget_batches, evaluate
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.examples import TextExample
-from headlens.tasks.feeding import budget_batches
 from headlens.tasks.open_task import DataOptions, open_task
 from headlens.tasks.reader import TokenRow
 from headlens.tasks.task import Floats, PreparedExample, TaskBatch
 
 LABELS = ("negative", "positive")
 TEXTS = ["word " * (1 + 7 * i % 12) + "!" for i in range(25)]
-SOURCE = GivenExamples(tuple(TextExample(f"id{i}", (t,), float(i % 2)) for i, t in enumerate(TEXTS)))
+SOURCE = MemoryExamples(tuple(TextExample(f"id{i}", (t,), float(i % 2)) for i, t in enumerate(TEXTS)))
 
 
 @dataclass(frozen=True)

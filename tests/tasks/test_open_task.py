@@ -13,7 +13,7 @@ import pytest
 from headlens.errors import CorpusError, HeadlensError, OptionError
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.example_parsers import parse_columns
-from headlens.tasks.example_sources import GivenExamples, SourceCounts, gather, split
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts, gather, split
 from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample, words_of
 from headlens.tasks.open_task import DataOptions, open_all, open_task
 
@@ -251,7 +251,7 @@ def test_limits_and_parts(tmp_path: Path) -> None:
     whole = gather(open_task("sst2", path)[1])
     first, rest = split(whole, [[3, 0], range(1, 3)])
     assert [e.id for e in first.examples] == ["4", "1"]
-    assert isinstance(rest, GivenExamples)
+    assert isinstance(rest, MemoryExamples)
     assert rest.name == "s"
     assert len(list(rest.read(SourceCounts()))) == 2
 

@@ -1,20 +1,24 @@
 """Answers of a question-answering model, against every stretch of text tried one by one."""
 
+import collections
+import re
+import string
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from saved import build
 from transformers import PreTrainedTokenizerBase
 
 from headlens.errors import ModelError, OptionError
 from headlens.models.loading import LoadedModel
 from headlens.tasks.examples import AnswerSpan, Question
-from headlens.tasks.question_answering import NO_ANSWER_AT_ALL, NOWHERE, QuestionAnswering
+from headlens.tasks.question_answering import NO_ANSWER_AT_ALL, NOWHERE, QuestionAnswering, normalized, squad_scores
 from headlens.tasks.reader import Reader
-from headlens.tasks.squad_metrics import compare
 from headlens.tasks.task import PreparedExample, TaskBatch
 
 CONTEXT = "The Zoë ran 3.5 miles — over the hills, through (old) woods and back to the café. Nobody saw her at all."
@@ -125,7 +129,7 @@ def test_the_best_stretch_of_all_windows(reader: Reader, seed: int) -> None:
     records = TASK.read(outputs, batch)
     for record, question, (text, _, margin) in zip(records, (LONG, SHORT, NONE), expected, strict=True):
         wanted = [a.text for a in question.answers]
-        assert record == pytest.approx([*compare(text, wanted), *compare("", wanted), margin])
+        assert record == pytest.approx([*squad_scores(text, wanted), *squad_scores("", wanted), margin])
 
 
 def test_few_best_may_miss_the_best(reader: Reader) -> None:
@@ -181,3 +185,45 @@ def test_errors(reader: Reader, marian_tokenizer: PreTrainedTokenizerBase) -> No
 def test_questions_about_one_paragraph_are_drawn_together() -> None:
     one, other = replace(LONG, id="x"), replace(LONG, id="y", question="Who?")
     assert one.key == other.key != SHORT.key
+
+
+def official_normal(s: str) -> str:
+    lowered = "".join(c for c in s.lower() if c not in set(string.punctuation))
+    return " ".join(re.sub(re.compile(r"\b(a|an|the)\b", re.UNICODE), " ", lowered).split())
+
+
+def official_f1(gold: str, predicted: str) -> float:
+    gold_tokens, predicted_tokens = official_normal(gold).split(), official_normal(predicted).split()
+    same = sum((collections.Counter(gold_tokens) & collections.Counter(predicted_tokens)).values())
+    if len(gold_tokens) == 0 or len(predicted_tokens) == 0:
+        return float(gold_tokens == predicted_tokens)
+    if same == 0:
+        return 0.0
+    precision, recall = same / len(predicted_tokens), same / len(gold_tokens)
+    return 2 * precision * recall / (precision + recall)
+
+
+def official(predicted: str, answers: list[str]) -> tuple[float, float]:
+    golds = [a for a in answers if official_normal(a)]
+    if not golds:
+        golds = [""]
+    exact = max(int(official_normal(g) == official_normal(predicted)) for g in golds)
+    return float(exact), max(official_f1(g, predicted) for g in golds)
+
+
+TEXT = st.lists(st.sampled_from(["The", "a", "an", "Cat", "cat", "dogs", "U.S.", "—", "!", "Zoë", "1,000"]), max_size=5)
+STRINGS = TEXT.map(" ".join)
+
+
+@given(STRINGS, st.lists(STRINGS, max_size=3))
+def test_against_the_official_rules(predicted: str, answers: list[str]) -> None:
+    assert squad_scores(predicted, answers) == pytest.approx(official(predicted, answers))
+
+
+def test_known_values() -> None:
+    assert normalized(" The  U.S.A. — an 'answer'!") == "usa — answer"
+    assert squad_scores("the cat", ["Cat!", "dog"]) == (1, 1)
+    assert squad_scores("black cat", ["cat"]) == (0, pytest.approx(2 / 3))
+    assert squad_scores("", []) == (1, 1)
+    assert squad_scores("cat", []) == (0, 0)
+    assert squad_scores("", ["the"]) == (1, 1)

@@ -14,8 +14,8 @@ from torch import nn
 
 from headlens.analyses.training.options import TextOptions
 from headlens.analyses.training.text_training import evaluation
-from headlens.corpora.collate import IGNORED
-from headlens.corpora.demo import demo_corpus
+from headlens.corpora.batches import IGNORED
+from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError, OptionError
 from headlens.training.masked_text import MaskedText
 from headlens.training.next_sentence import TextHalves, order_of, read_halves

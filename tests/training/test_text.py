@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from transformers import PreTrainedTokenizerBase
 
-from headlens.corpora.demo import demo_corpus
+from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError, OptionError
 from headlens.training.architectures import masked_model, translation_model
 from headlens.training.masked_text import MaskedText, read_blocks

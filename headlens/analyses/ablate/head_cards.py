@@ -8,12 +8,12 @@ import pandas as pd
 from headlens.analyses.ablate.curve_figure import NONE, RANDOM
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, significant
 from headlens.analyses.ablate.overviews import most_damage
-from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.errors import counted
 from headlens.heads import Head
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import number_text
 from headlens.runs.reading import RecordedRun
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
 
 def ablation_heads(run: RecordedRun) -> HeadFacts:

@@ -7,10 +7,10 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
 from headlens.plots.interval_heatmap import ABREAST, Cells, centred_scale, interval_map
 from headlens.plots.style import drawn_for
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
 LEVEL = 0.05
 KEEP_ONLY = "keep-only"

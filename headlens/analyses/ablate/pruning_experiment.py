@@ -18,7 +18,6 @@ from headlens.analyses.ablate.strategies import BeamSearch, Choice, Greedy, Rand
 from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.attention.session import AttentionSession
-from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
 from headlens.memory import SplitWhenOutOfMemory
@@ -26,6 +25,7 @@ from headlens.metrics.accumulator import Accumulator
 from headlens.statistics.bootstrap import Draws, percentile_interval
 from headlens.tasks.evaluation import token_count
 from headlens.tasks.task import Floats, PreparedExample, Task
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
 NONE = "none"  # the row of the whole model
 PRUNING_COLUMNS = [

@@ -14,10 +14,8 @@ from headlens.errors import OptionError, counted
 from headlens.memory import SplitWhenOutOfMemory
 from headlens.models.loading import LoadedModel
 from headlens.statistics.seeding import generator_of
-from headlens.tasks.data_summary import DataSummary, fingerprint
-from headlens.tasks.evaluation import nothing_left, token_count
-from headlens.tasks.example_sources import SourceCounts, TaskSource
-from headlens.tasks.feeding import budget_batches, prepare_all
+from headlens.tasks.evaluation import budget_batches, no_examples_error, prepare_all, token_count
+from headlens.tasks.example_sources import DataSummary, SourceCounts, TaskSource, fingerprint
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import Floats, PreparedExample, Task
 
@@ -60,7 +58,7 @@ class Examples:
             prepared.append(example)
             advance(1)
         if not prepared:
-            raise nothing_left(source, reader, counts)
+            raise no_examples_error(source, reader, counts)
         summary = DataSummary.of(source.name, counts, fingerprint(p.example for p in prepared))
         return cls(task, reader, tuple(prepared), summary)
 

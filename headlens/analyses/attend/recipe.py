@@ -10,7 +10,7 @@ from headlens.analyses.attend.analysis import AttentionMaps, collect_attention, 
 from headlens.analyses.attend.figures import layer_figures
 from headlens.analyses.attend.options import AttendRequest, Selection
 from headlens.analyses.attend.stored_maps import write_maps
-from headlens.corpora.text import given_examples
+from headlens.corpora.text import sentence_examples
 from headlens.pages.head_cards import SentenceMap
 from headlens.runs.folder import RunFolder
 from headlens.runs.model_record import model_record
@@ -37,7 +37,7 @@ def run_attend(request: AttendRequest, reporter: Reporter | None = None) -> Atte
     Raises:
         InputError: whatever is wrong with what was asked for.
     """
-    examples = given_examples(request.text, request.target_text)
+    examples = sentence_examples(request.text, request.target_text)
     with open_run("attend", request.model, request, reporter) as run:
         loaded = run.load(request.model, request.model_options)
         with run.masked(loaded, request.mask):

@@ -8,9 +8,9 @@ from itertools import islice
 from pathlib import Path
 
 from headlens.corpora.conllu import ConlluCorpus, write_conllu
-from headlens.corpora.parallel import ParallelCorpus
 from headlens.corpora.sentence import Corpus, Example
 from headlens.corpora.sources import NamedCorpus, ParsedCorpus
+from headlens.corpora.text import ParallelCorpus
 from headlens.files import atomic_path
 from headlens.runs.progress import Advance
 from headlens.runs.run import Run

@@ -35,7 +35,6 @@ from headlens.analyses.masks.task_tables import (
     tasks_markdown,
     tasks_of,
 )
-from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.errors import counted
 from headlens.interventions.patterns import Allowed, parse_pattern
 from headlens.pages.command_report import Caption, CommandReport, Drawings, Together
@@ -58,6 +57,7 @@ from headlens.plots.style import (
 )
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
 # inches
 _LEFT, _GAP, _TOP, _BOTTOM, _LINE = 0.42, 0.16, 0.30, 0.36, 0.14

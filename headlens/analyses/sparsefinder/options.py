@@ -206,11 +206,11 @@ class ShownOptions:
     @property
     def example(self) -> Example | None:
         """The sentence, where one is given."""
-        from headlens.corpora.text import given_examples
+        from headlens.corpora.text import sentence_examples
 
         if self.text is None:
             return None
-        return given_examples([self.text], [] if self.target_text is None else [self.target_text])[0]
+        return sentence_examples([self.text], [] if self.target_text is None else [self.target_text])[0]
 
 
 @dataclass(frozen=True)

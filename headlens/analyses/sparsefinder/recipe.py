@@ -28,9 +28,8 @@ from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedT
 from headlens.analyses.training.sweep import SweepRun
 from headlens.attention.model_normalizer import attention_name, attention_notes, attention_of, switch_as_asked
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
-from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import open_corpus, refuse_unused
+from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel
@@ -40,7 +39,7 @@ from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.example_sources import GivenExamples
+from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import check_head
 
@@ -177,7 +176,7 @@ def _collected(
 
 def _opened(
     request: SparsefinderRequest, loaded: LoadedModel, parts: _Parts
-) -> tuple[tuple[Task, GivenExamples] | None, dict[str, str]]:
+) -> tuple[tuple[Task, MemoryExamples] | None, dict[str, str]]:
     """The task and its examples, one of which the model was asked, and their hash."""
     opened = opened_task(request.metric, loaded, parts.held, pairs=parts.pairs, offline=request.model_options.offline)
     if opened is None:
@@ -193,7 +192,7 @@ def _measured(
     request: SparsefinderRequest,
     run: Run,
     loaded: LoadedModel,
-    opened: tuple[Task, GivenExamples] | None,
+    opened: tuple[Task, MemoryExamples] | None,
     points: pd.DataFrame,
     fitted: Mapping[str, FittedSite],
 ) -> RestrictedTaskResult:

@@ -23,15 +23,14 @@ from headlens.analyses.sparsefinder.predicted_graph_edit import (
 from headlens.analyses.training.training_set import given_pairs, given_texts
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.session import AttentionSession
-from headlens.corpora.direction import LOWER_IS_BETTER
 from headlens.corpora.sentence import Corpus
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import find_task
 from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
-from headlens.tasks.example_sources import GivenExamples, TaskSource, gather
+from headlens.tasks.example_sources import MemoryExamples, TaskSource, gather
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task, TaskBatch
-from headlens.tasks.task_options import DEFAULT_TASK, TaskData, TaskName
+from headlens.tasks.task_options import DEFAULT_TASK, LOWER_IS_BETTER, TaskData, TaskName
 from headlens.tasks.translation import read_while_writing
 
 _TEXT = ("mlm", "translation", "translation-loss")
@@ -39,7 +38,7 @@ _TEXT = ("mlm", "translation", "translation-loss")
 
 def opened_task(
     options: MetricOptions, loaded: LoadedModel, held: Corpus, *, pairs: bool, offline: bool
-) -> tuple[Task, GivenExamples] | None:
+) -> tuple[Task, MemoryExamples] | None:
     """The task and its examples; None for no task.
 
     `auto` is filling in masks for models with such a head, the loss of the translations for those that translate, and

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from headlens.tasks.example_sources import GivenExamples
+from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.examples import texts_of
 
 # So many examples are looked for, of at least so many words; fewer words stand everywhere.
@@ -12,7 +12,7 @@ _MOST, _FEWEST_WORDS = 200, 4
 _WORTH_TELLING = 0.1
 
 
-def seen_notes(learned: GivenExamples, held_out: GivenExamples | None) -> list[str]:
+def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list[str]:
     """Tell of examples that are measured on and stand, word for word, in those that are learned from.
 
     SST-2's phrases are parts of one another, for example: held out of them, a tenth is no new text. Case and spaces do

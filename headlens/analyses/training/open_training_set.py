@@ -11,14 +11,12 @@ from headlens.analyses.training.task_training import TaskRows, hold_out
 from headlens.analyses.training.text_training import loaded_model
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.corpora.corpus_summary import summarise
-from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import open_corpus
+from headlens.corpora.sources import open_corpus, split_corpus
 from headlens.errors import CorpusError
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
-from headlens.tasks.data_summary import fingerprint
-from headlens.tasks.example_sources import SourceCounts, gather
+from headlens.tasks.example_sources import SourceCounts, fingerprint, gather
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task_heads import with_task_head
 

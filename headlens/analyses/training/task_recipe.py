@@ -31,9 +31,8 @@ from headlens.attention.model_normalizer import attention_notes, switch_as_asked
 from headlens.models.loading import LoadedModel, choose_device
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.tasks.data_summary import fingerprint
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.example_sources import GivenExamples, SourceCounts, gather
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
 from headlens.tasks.examples import TaskExample, texts_of
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task
@@ -49,8 +48,8 @@ _LONGEST = 512  # tokens that a model with random weights reads
 class _Parts:
     """Examples to train on, examples held out for evaluation (or None), and the counts from reading both."""
 
-    train: GivenExamples
-    dev: GivenExamples | None
+    train: MemoryExamples
+    dev: MemoryExamples | None
     counts: tuple[SourceCounts, SourceCounts]
 
 
@@ -97,7 +96,7 @@ def _read(request: FineTuneRequest) -> tuple[Task, _Parts]:
     return task, _Parts(train, dev, (counts, dev_counts))
 
 
-def _load(request: FineTuneRequest, run: Run, examples: GivenExamples) -> LoadedModel:
+def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> LoadedModel:
     if not request.model.startswith(PREFIX):
         return run.load(request.model, request.model_options)
     with run.reporter.status("learning a vocabulary"):

@@ -10,12 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from headlens.corpora.held_out import held_out_of, is_held_out
+from headlens.corpora.sources import held_out_of, is_held_out
 from headlens.models.loading import LoadedModel
-from headlens.tasks.data_summary import DataSummary, fingerprint
-from headlens.tasks.evaluation import nothing_left
-from headlens.tasks.example_sources import GivenExamples, SourceCounts, split
-from headlens.tasks.feeding import budget_batches, prepare_all
+from headlens.tasks.evaluation import budget_batches, no_examples_error, prepare_all
+from headlens.tasks.example_sources import DataSummary, MemoryExamples, SourceCounts, fingerprint, split
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import PreparedExample, Task, TaskBatch
 from headlens.training.batch_sampler import Indices
@@ -78,10 +76,10 @@ class TaskRows:
     asker: TaskForward
     prepared: Sequence[PreparedExample]
     summary: DataSummary
-    examples: GivenExamples
+    examples: MemoryExamples
 
     @classmethod
-    def of(cls, asker: TaskForward, source: GivenExamples, before: SourceCounts | None = None) -> TaskRows:
+    def of(cls, asker: TaskForward, source: MemoryExamples, before: SourceCounts | None = None) -> TaskRows:
         """Examples as a model reads them.
 
         Args:
@@ -95,7 +93,7 @@ class TaskRows:
         counts = SourceCounts()
         prepared = list(prepare_all(asker.task, source, asker.reader, counts))
         if not prepared:
-            raise nothing_left(source, asker.reader, counts)
+            raise no_examples_error(source, asker.reader, counts)
         before = before or SourceCounts()
         counts.unlabelled, counts.too_short = before.unlabelled, before.too_short
         counts.rows += before.unlabelled + before.too_short
@@ -127,7 +125,7 @@ class TaskLoss:
         return self.asker.loss(self.asker.outputs(model, inputs["batch"]), inputs["batch"])
 
 
-def hold_out(source: GivenExamples, share: float) -> tuple[GivenExamples, GivenExamples | None]:
+def hold_out(source: MemoryExamples, share: float) -> tuple[MemoryExamples, MemoryExamples | None]:
     """What is trained on and what is held out: nothing of fewer than 1 / share examples."""
     count = len(source.examples)
     if not held_out_of(share, count):

@@ -23,16 +23,15 @@ from headlens.analyses.training.training_run import (
 from headlens.attention.model_normalizer import attention_notes, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
-from headlens.corpora.held_out import split_corpus
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import open_corpus, refuse_unused
+from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
 from headlens.errors import OptionError
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_mask import under_mask
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.example_sources import GivenExamples
+from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.examples import TextExample
 from headlens.tasks.translation import Translation
 from headlens.training.architectures import PREFIX, is_new
@@ -117,4 +116,4 @@ def _translated(request: TrainRequest, run: Run, trainable: Trainable, dev: Corp
     examples = tuple(TextExample(str(number), pair) for number, pair in enumerate(pairs, 1))
     loaded = LoadedModel(request.model, trainable.model, trainable.tokenizer, None)
     options = EvaluationOptions(request.training.batch_tokens, seed=request.training.seed)
-    return measure(run, loaded, Translation(), GivenExamples(examples, dev.name), options)
+    return measure(run, loaded, Translation(), MemoryExamples(examples, dev.name), options)

@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.training.options import TextOptions
-from headlens.corpora.collate import IGNORED
+from headlens.corpora.batches import IGNORED
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, OptionError
 from headlens.models.language_outputs import next_logits, token_logits

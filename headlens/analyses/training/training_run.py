@@ -25,7 +25,7 @@ from headlens.models.loading import LoadedModel, quiet
 from headlens.runs.run import Run
 from headlens.runs.signals import DeferredSignals
 from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
-from headlens.tasks.example_sources import GivenExamples
+from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.task import Task
 from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import Evaluate, Trainer, TrainingData
@@ -161,7 +161,9 @@ class TaskResult:
     evaluation: Evaluation | None = None
 
 
-def measure(run: Run, loaded: LoadedModel, task: Task, source: GivenExamples, options: EvaluationOptions) -> TaskResult:
+def measure(
+    run: Run, loaded: LoadedModel, task: Task, source: MemoryExamples, options: EvaluationOptions
+) -> TaskResult:
     """Run a model over a task's examples."""
     with run.reporter.progress(f"evaluating {task.name}", len(source.examples)) as advance:
         done = 0

@@ -17,9 +17,9 @@ from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError
 from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.tasks.example_sources import GivenExamples, SourceCounts, TaskSource, gather
+from headlens.tasks.evaluation import prepare_all
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts, TaskSource, gather
 from headlens.tasks.examples import TextExample
-from headlens.tasks.feeding import prepare_all
 from headlens.tasks.masked import MaskedLM
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import PreparedExample, Task
@@ -47,7 +47,7 @@ class TrainingSet:
     task: Task
     data: TrainingData
     objective: Objective
-    held: GivenExamples | None
+    held: MemoryExamples | None
     facts: dict[str, Any]
 
     @classmethod
@@ -151,16 +151,16 @@ class TrainingSet:
         freeze_unused(self.task.network(model).eval(), self.objective, inputs)
 
 
-def given_pairs(corpus: Corpus) -> GivenExamples:
+def given_pairs(corpus: Corpus) -> MemoryExamples:
     """The sentences of a corpus with their translations as examples, numbered from 1.
 
     Raises:
         CorpusError: if there are no translations.
     """
-    return GivenExamples(tuple(_numbered(_pair(example, corpus.name) for example in corpus)), corpus.name)
+    return MemoryExamples(tuple(_numbered(_pair(example, corpus.name) for example in corpus)), corpus.name)
 
 
-def given_texts(corpus: Corpus, loaded: LoadedModel, longest: int | None = None) -> GivenExamples:
+def given_texts(corpus: Corpus, loaded: LoadedModel, longest: int | None = None) -> MemoryExamples:
     """The sentences of a corpus as examples, numbered from 1; those that are too long in windows, cut between words.
 
     Args:
@@ -170,7 +170,7 @@ def given_texts(corpus: Corpus, loaded: LoadedModel, longest: int | None = None)
     """
     limit = Reader.of(loaded, (), longest).limit
     encoder = SentenceEncoder(tokenizer_of(loaded), limit, long_sentences="window")
-    return GivenExamples(tuple(_numbered(_windows(corpus, encoder))), corpus.name)
+    return MemoryExamples(tuple(_numbered(_windows(corpus, encoder))), corpus.name)
 
 
 def _windows(corpus: Corpus, encoder: SentenceEncoder) -> Iterator[tuple[str]]:

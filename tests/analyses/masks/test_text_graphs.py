@@ -15,7 +15,7 @@ from headlens.analyses.masks.text_graphs import make_books
 from headlens.analyses.training.task_training import TaskForward
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.attach_edit import attach_edit
-from headlens.corpora.collate import padded
+from headlens.corpora.batches import padded
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.parsers import Parser, SpacyParser
@@ -26,9 +26,9 @@ from headlens.errors import OptionError, ParserError
 from headlens.interventions.attention_mask_edit import MaskEdit
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.example_sources import GivenExamples, SourceCounts
+from headlens.tasks.evaluation import prepare_all
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.examples import TextExample
-from headlens.tasks.feeding import prepare_all
 from headlens.tasks.task import PreparedExample
 
 ALL = {kind: GraphOptions(kind) for kind in ("syntax", "lexical", "neighbour", "random")}
@@ -48,7 +48,7 @@ class Chain:
 
 def rows_of(loaded: LoadedModel, task: str, examples: tuple[TextExample, ...]) -> list[PreparedExample]:
     asker = TaskForward.of(CATALOGUE[task].task, loaded)
-    return list(prepare_all(asker.task, GivenExamples(examples, "made"), asker.reader, SourceCounts()))
+    return list(prepare_all(asker.task, MemoryExamples(examples, "made"), asker.reader, SourceCounts()))
 
 
 @pytest.mark.parametrize("task", ["sst2", "rte", "paraphrase", "swag"])
@@ -98,12 +98,12 @@ def test_masked_tokens_and_windows_have_no_graphs(wordpiece_tokenizer: PreTraine
     loaded, _ = taught(wordpiece_tokenizer)
     masked = TextExample("1", ("the old cat sees a red house near the river and sleeps",))
     asker = TaskForward.of(CATALOGUE["mlm"].task, loaded)
-    prepared = list(prepare_all(asker.task, GivenExamples((masked,), "made"), asker.reader, SourceCounts()))
+    prepared = list(prepare_all(asker.task, MemoryExamples((masked,), "made"), asker.reader, SourceCounts()))
     with pytest.raises(OptionError, match="are not those of its texts"):
         make_books(loaded, prepared, {"n": GraphOptions("neighbour")})
     squad = CATALOGUE["squad"].task
     asker = TaskForward.of(squad, loaded)
-    prepared = list(prepare_all(squad, GivenExamples((example(squad, 0),), "made"), asker.reader, SourceCounts()))
+    prepared = list(prepare_all(squad, MemoryExamples((example(squad, 0),), "made"), asker.reader, SourceCounts()))
     with pytest.raises(OptionError, match="questions go through a model in windows"):
         make_books(loaded, prepared, {"n": GraphOptions("neighbour")})
 

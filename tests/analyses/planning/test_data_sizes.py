@@ -11,7 +11,7 @@ from made_tasks import sentiment_table
 from headlens.analyses.planning.data_sizes import DataSize, corpus_size, task_size, updates
 from headlens.analyses.planning.model_sizes import planned_model
 from headlens.corpora.corpus_options import CorpusOptions
-from headlens.corpora.demo import demo_corpus
+from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError
 from headlens.models.loading import load
 from headlens.tasks.catalogue import CATALOGUE

@@ -21,7 +21,7 @@ from headlens.interventions.compacting import heads_of_model
 from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
-from headlens.tasks.example_sources import GivenExamples, SourceCounts
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.task import Task
 from headlens.training.hyperparameters import TrainingOptions
 
@@ -176,14 +176,14 @@ class Lossless(type(CATALOGUE["sst2"].task)):  # type: ignore[misc]
 def test_a_task_without_a_loss(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, _ = taught(wordpiece_tokenizer)
     task = Lossless("sst2", ("negative", "positive"), ("accuracy",))
-    source = GivenExamples(tuple(example(task, n) for n in range(6)), "made")
+    source = MemoryExamples(tuple(example(task, n) for n in range(6)), "made")
     with pytest.raises(OptionError, match="The model computed no loss for the task sst2"):
         train_gates(loaded, TrainingSet.of_task(loaded, task, source), 0.1)
 
 
 def test_what_is_held_out(wordpiece_tokenizer: PreTrainedTokenizerBase) -> None:
     loaded, lesson = taught(wordpiece_tokenizer)
-    task, source = lesson.task, GivenExamples(tuple(example(lesson.task, n) for n in range(9)), "made")
+    task, source = lesson.task, MemoryExamples(tuple(example(lesson.task, n) for n in range(9)), "made")
     assert len(lesson.data.lengths) == 10
     assert lesson.held is not None
     assert len(lesson.held.examples) == 10

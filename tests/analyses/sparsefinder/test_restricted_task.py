@@ -22,7 +22,7 @@ from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 from headlens.models.loading import LoadedModel
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.example_sources import GivenExamples
+from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.examples import TextExample
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import TaskBatch
@@ -61,7 +61,7 @@ def restricted(loaded: LoadedModel, task: Translation, stacks: tuple[str, ...], 
     width = loaded.model.config.d_model
     fitted = {str(s): learned(s.n_heads, width // s.n_heads) for s in sites}
     options = EvaluationOptions(replicates=0, batch_tokens=tokens)
-    return RestrictedTask(loaded, task, GivenExamples(EXAMPLES), ParameterGrid(groups=(4,)), fitted, stacks, options)
+    return RestrictedTask(loaded, task, MemoryExamples(EXAMPLES), ParameterGrid(groups=(4,)), fitted, stacks, options)
 
 
 LENGTHS = {"1": 3, "2": 9, "3": 6}  # tokens of a translation before its end; the second has none

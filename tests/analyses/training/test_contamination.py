@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from headlens.analyses.training.contamination import seen_notes
-from headlens.tasks.example_sources import GivenExamples
+from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.examples import Question, TaskExample, TextExample
 
-LEARNED = GivenExamples(
+LEARNED = MemoryExamples(
     (
         TextExample("a", ("The film is a quiet joy to watch .",), 1),
         TextExample("b", ("one two three four", "five six seven"), 0),
@@ -16,11 +16,11 @@ LEARNED = GivenExamples(
 )
 
 
-def held(*texts: tuple[str, ...], fresh: int = 0) -> GivenExamples:
+def held(*texts: tuple[str, ...], fresh: int = 0) -> MemoryExamples:
     new: list[TaskExample] = [
         TextExample(f"new {n}", (f"nobody ever wrote {n} of these words",), 0) for n in range(fresh)
     ]
-    return GivenExamples((*new, *(TextExample(str(n), own, 0) for n, own in enumerate(texts))))
+    return MemoryExamples((*new, *(TextExample(str(n), own, 0) for n, own in enumerate(texts))))
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_a_tenth_is_told_and_less_is_not() -> None:
 def test_nothing_to_look_for() -> None:
     assert not seen_notes(LEARNED, None)
     assert not seen_notes(LEARNED, held(("joy",)))
-    assert not seen_notes(GivenExamples(()), held(("is a quiet joy",)))
+    assert not seen_notes(MemoryExamples(()), held(("is a quiet joy",)))
 
 
 def test_of_many_examples_200_are_looked_at() -> None:
@@ -67,5 +67,5 @@ def test_questions_have_to_be_there_with_their_text() -> None:
     learned = Question("a", "Who wrote it ?", "Somebody wrote it in the spring .", ())
     again = Question("b", "Who wrote it ?", "Somebody wrote it in the spring .", ())
     other = Question("c", "When was it written ?", "Somebody wrote it in the spring .", ())
-    assert seen_notes(GivenExamples((learned,)), GivenExamples((again,)))
-    assert not seen_notes(GivenExamples((learned,)), GivenExamples((other,)))
+    assert seen_notes(MemoryExamples((learned,)), MemoryExamples((again,)))
+    assert not seen_notes(MemoryExamples((learned,)), MemoryExamples((other,)))

@@ -32,7 +32,7 @@ from headlens.errors import CorpusError, OptionError
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.evaluation import EvaluationOptions, evaluate
-from headlens.tasks.example_sources import GivenExamples, SourceCounts
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts
 from headlens.tasks.examples import TextExample
 from headlens.tasks.task import Task
 from headlens.tasks.task_heads import with_task_head
@@ -46,7 +46,7 @@ def rows_of(task: Task, tokenizer: PreTrainedTokenizerBase, count: int = 12, nam
     model = build(name, len(tokenizer), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
     loaded = LoadedModel("tiny", model, tokenizer, None)
     loaded = LoadedModel("tiny", with_task_head(loaded, task, 0).model.double(), tokenizer, None)
-    source = GivenExamples(tuple(example(task, n) for n in range(count)), "made")
+    source = MemoryExamples(tuple(example(task, n) for n in range(count)), "made")
     return loaded, TaskRows.of(TaskForward.of(task, loaded, 30), source)
 
 
@@ -153,7 +153,7 @@ def test_two_processes_are_one_with_twice_the_batches(
 
 @pytest.mark.parametrize(("share", "held"), [(0.25, [3, 7, 11]), (0.05, None), (0.0, None)])
 def test_what_is_held_out(share: float, held: list[int] | None) -> None:
-    source = GivenExamples(tuple(TextExample(str(n), (str(n),), 0.0) for n in range(13)), "made")
+    source = MemoryExamples(tuple(TextExample(str(n), (str(n),), 0.0) for n in range(13)), "made")
     kept, dev = hold_out(source, share)
     assert (dev is None) == (held is None)
     numbers = [] if dev is None else [int(e.id) for e in dev.examples]
@@ -166,7 +166,7 @@ def test_counts_of_what_was_left_out(wordpiece_tokenizer: PreTrainedTokenizerBas
     task = CATALOGUE["sst2"].task
     loaded, _ = rows_of(task, wordpiece_tokenizer)
     texts = ["a cat", "the cat " * 20, "no"]
-    source = GivenExamples(tuple(TextExample(str(i), (t,), 1.0) for i, t in enumerate(texts)), "made")
+    source = MemoryExamples(tuple(TextExample(str(i), (t,), 1.0) for i, t in enumerate(texts)), "made")
     summary = TaskRows.of(TaskForward.of(task, loaded), source, SourceCounts(unlabelled=4, too_short=2)).summary
     counts = summary.rows, summary.unlabelled, summary.too_short, summary.too_long, summary.examples
     assert counts == (9, 4, 2, 1, 2)

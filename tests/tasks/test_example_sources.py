@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from headlens.tasks.data_summary import DataSummary, fingerprint
-from headlens.tasks.example_sources import SourceCounts
+from headlens.tasks.example_sources import DataSummary, SourceCounts, fingerprint
 from headlens.tasks.examples import AnswerSpan, Question, TextExample
 
 TEXT = TextExample("1", ("A cat.", "No."), 1.0)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sacrebleu.metrics import BLEU, CHRF
 
 from headlens.errors import OptionError
-from headlens.tasks.translation_metrics import BLEU_COLUMNS, CHRF_COLUMNS, bleu, bleu_counts, chrf, chrf_counts
+from headlens.tasks.translation import BLEU_COLUMNS, CHRF_COLUMNS, bleu, bleu_counts, chrf, chrf_counts
 
 WORDS = st.lists(
     st.sampled_from(["der", "Hund", "läuft", "schnell", "nach", "Hause", ".", "1,000", "don't"]), max_size=9
