@@ -36,7 +36,7 @@ def models(
     if ctx.invoked_subcommand is not None:
         return
     from headlens.attention.supported_models import FAMILIES, UNSUPPORTED, dispatching_model_types
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     screen = Screen(json=False, quiet=False)
     rows = [{"model": f.title, "stacks": ", ".join(f.stacks), "such as": f.example} for f in FAMILIES]
@@ -56,7 +56,7 @@ def check(request: CheckRequest, screen: Screen) -> None:
     """
     from headlens.analyses.model_check import check_model as run
     from headlens.models.loading import load
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     with screen.status(f"loading {request.model}"):
         facts = run(load(request.model, request.model_options))

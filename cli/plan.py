@@ -22,7 +22,7 @@ def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None
         resumed: the folder of the run that would be gone on with.
     """
     from headlens.analyses.planning.plans import plan_of
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
     from headlens.runs.folder import check_resumable
 
     plan = plan_of(request, screen)

@@ -15,7 +15,7 @@ def report(request: ReportRequest, screen: Screen) -> None:
     Examples: headlens report runs/classify-demo-20261121-103000 · headlens report FIRST SECOND --out comparison
     """
     from headlens.analyses.report.recipe import run_report
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     run = run_report(request, screen)
     screen.show(summary_table("On the page", run.rows()))

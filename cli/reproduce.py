@@ -32,7 +32,7 @@ def reproduce(request: ReproduceRequest, screen: Screen) -> None:
     if _listed_or_shown(request, screen):
         return
     from headlens.analyses.reproduce.recipe import run_reproduce
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     def announce(step: str, why: str) -> None:
         screen.show(f"[bold]{step}[/bold]: {why}")
@@ -60,7 +60,7 @@ def _listed_or_shown(request: ReproduceRequest, screen: Screen) -> bool:
 
 
 def _list(screen: Screen) -> None:
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     recipes = [read_recipe(name)[0] for name in recipe_names()]
     rows = [{"paper": r.name, "title": r.title, "steps": ", ".join(s.name for s in r.steps)} for r in recipes]
@@ -72,7 +72,7 @@ def _plan(recipe: PaperRecipe, screen: Screen) -> None:
     """What every step would do, asked of its plan."""
     from headlens.analyses.commands import commands
     from headlens.analyses.planning.plans import plan_of
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     from .plan import duration, size_text
 

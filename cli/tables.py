@@ -19,7 +19,7 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
     from headlens.analyses.classify.metric_declarations import measure_records, registered_declarations
     from headlens.analyses.classify.roles import role_family
     from headlens.analyses.classify.syntax_figure import best_heads, verdicts
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     heads = tables["heads"]
     families = heads.assign(role=heads["role"].map(role_family))
@@ -37,7 +37,7 @@ def classify_tables(tables: Mapping[str, pd.DataFrame], min_instances: int) -> l
 
 def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """The most relevant heads of the rule asked for, and how far other rules agree."""
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     heads = tables["relevance"]
     rule = heads["rule"].iloc[0]
@@ -58,7 +58,7 @@ def relevance_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping[str, Any]]) -> list[Table]:
     """The task with all heads, the heads it needs most, and what is left of it when many are pruned."""
     from headlens.analyses.ablate.overviews import best_alone, most_damage
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     intact = [
         {"model": facts["model"], "metric": metric, "value": f"{e['value']:.4f}", "95 % CI": _bounds(e, 4)}
@@ -82,7 +82,7 @@ def ablation_tables(tables: Mapping[str, pd.DataFrame], models: Sequence[Mapping
 def prune_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """The seeds' table: heads that are left, and the task from the trained model and from random weights."""
     from headlens.analyses.prune.results_table import result_digits, results_table
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     results = results_table(tables["sweep"])
     shown = []
@@ -98,8 +98,8 @@ def prune_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """How sparse the masks are, and the task under them."""
     from headlens.analyses.dam.results_table import baseline_of
-    from headlens.pages.console import summary_table
     from headlens.pages.formatting import DIFFERENCE, difference_text
+    from headlens.pages.page_tables import summary_table
 
     shown = []
     for (model, task, metric), group in tables["sweep"].groupby(["model", "task", "metric"], sort=False):
@@ -122,7 +122,7 @@ def dam_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 def sparsefinder_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """The methods by how much of attention they find at every sparsity, and what of a task they keep."""
     from headlens.analyses.sparsefinder.report import method_areas
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     return [
         summary_table(f"Methods by area under recall and sparsity, {model}, {stack}", rows)
@@ -144,7 +144,7 @@ def _gated(row: Mapping[Hashable, Any], digits: int) -> dict[str, object]:
 
 def compact_screen_table(table: pd.DataFrame) -> Table:
     """Size and speed before and after, with 95 % intervals."""
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     rows = [_state(r) for r in table.to_dict("records")]
     return summary_table(f"{table['model'].iloc[0]} before and after", rows)
@@ -217,7 +217,7 @@ def _bounds(row: Mapping[Any, Any], digits: int) -> str:
 
 def sparsity_tables(table: pd.DataFrame) -> list[Table]:
     """How much of n × n every pattern masks, beside what the paper prints; nothing without a pattern."""
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     if table.empty:
         return []
@@ -237,8 +237,8 @@ def sparsity_tables(table: pd.DataFrame) -> list[Table]:
 def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
     """What models achieve that were trained under masks, over seeds; nothing where none was trained."""
     from headlens.analyses.masks.study_figures import has_delta, means
-    from headlens.pages.console import summary_table
     from headlens.pages.formatting import DELTA, share_text, value_text
+    from headlens.pages.page_tables import summary_table
     from headlens.plots.curves import VALUES
 
     if "masks" not in tables:
@@ -264,7 +264,7 @@ def study_tables(tables: Mapping[str, pd.DataFrame]) -> list[Table]:
 
 def training_tables(run: TrainRun) -> list[Table]:
     """The evaluations, or where there is none the end of the log; the metrics at the end with 95 % intervals."""
-    from headlens.pages.console import summary_table
+    from headlens.pages.page_tables import summary_table
 
     evaluations, log = run.state.evaluations, run.state.log
     title, rows = ("What was held out", evaluations) if evaluations else ("Training", log)

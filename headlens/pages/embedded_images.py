@@ -18,7 +18,7 @@ class Picture:
     """A picture on a page.
 
     Args:
-        name: of the figure.
+        name: name of the figure.
         run: label of the run.
         uri: the file as a data URI.
         width: CSS pixels.
@@ -40,7 +40,7 @@ class Picture:
 
 
 def picture(path: Path, name: str, run: str) -> Picture | None:
-    """A PNG or GIF file for a page, under the name of its figure and the label of its run; None if it is none."""
+    """Reads a PNG or GIF file for a page, under the name of its figure and the label of its run; else None."""
     data = path.read_bytes()
     if data.startswith(_PNG) and len(data) >= 33 and data[-12:] == b"\0\0\0\0IEND\xaeB`\x82":
         kind, moving, size, dpi = "png", False, struct.unpack(">II", data[16:24]), DPI

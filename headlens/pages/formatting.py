@@ -2,24 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
 
 NOTHING = "–"
-# Columns of what a metric is more than that of a model that it is compared with.
+# Columns of the difference between a metric and that of the model that it is compared with.
 DELTA = ("delta", "delta_low", "delta_high")
 DIFFERENCE = (*DELTA, "p_value")
 _UNSAFE = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|~"})
+# Letters that LaTeX reads as commands, and those that its oldest engines lack.
+_LATEX = str.maketrans({
+    **{letter: f"\\{letter}" for letter in "&%$#_{}"},
+    "\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+    "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+    "–": "--", "−": "$-$", "↑": r"$\uparrow$", "↓": r"$\downarrow$", "→": r"$\rightarrow$",
+    "λ": r"$\lambda$", "μ": r"$\mu$", "×": r"$\times$", "\n": " ", "\t": " ",
+})  # fmt: skip
+# The sign of a number; a hyphen within a word or a range is none.
+_MINUS = re.compile(r"(?<![^ \[(,])-(?=\d)")
 
 
 def escaped(text: str) -> str:
-    """Text that Markdown shows as it stands, in one line."""
+    """Escapes text so that Markdown shows it as it stands, in one line."""
     return " ".join(text.split()).translate(_UNSAFE)
 
 
+def escaped_latex(text: str) -> str:
+    """Escapes text so that LaTeX shows it as it stands; signs of negative numbers become minus signs."""
+    return _MINUS.sub("−", text.replace("->", "→")).translate(_LATEX)
+
+
+def slug(title: str) -> str:
+    """Returns a title as a file name and a label: small letters, digits and hyphens."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "table"
+
+
 def markdown_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a Markdown table, of the names, the alignments (`---:`) and the cells of every row."""
+    """Returns the lines of a Markdown table, from the names, the alignments (`---:`) and the cells of every row."""
     return ["| " + " | ".join(row) + " |" for row in rows]
 
 
@@ -27,12 +48,12 @@ def value_text(value: float, low: float, high: float, *, digits: int = 3) -> str
     """Formats a value with its interval, such as `0.846 [0.812, 0.871]`; a dash for NaN, no interval for NaN ends."""
     if np.isnan(value):
         return NOTHING
-    shown, *ends = (unsigned(f"{number:.{digits}f}") for number in (value, low, high))
-    return shown if np.isnan(low) or np.isnan(high) else f"{shown} [{', '.join(ends)}]"
+    text, *ends = (unsigned(f"{number:.{digits}f}") for number in (value, low, high))
+    return text if np.isnan(low) or np.isnan(high) else f"{text} [{', '.join(ends)}]"
 
 
 def difference_text(value: float, low: float, high: float, p_value: float, *, digits: int = 3) -> str:
-    """What something has more than something else, with its p-value: `-0.44 [-0.98, 0.10], p 0.11`."""
+    """Formats a difference with its interval and p-value, such as `-0.44 [-0.98, 0.10], p 0.11`; a dash for NaN."""
     if np.isnan(value):
         return NOTHING
     p_text = "" if np.isnan(p_value) else ", p < 0.001" if p_value < 0.001 else f", p {p_value:.2g}"
@@ -45,5 +66,5 @@ def share_text(share: float) -> str:
 
 
 def unsigned(number: str) -> str:
-    """A formatted number; what was rounded to zero has no sign."""
+    """Removes the sign of a formatted number that was rounded to zero."""
     return number if number.strip("-0.") else number.lstrip("-")

@@ -1,11 +1,11 @@
-"""What a page tells about every single head: numbers that a grid of layers and heads is coloured by, and a card."""
+"""The heads on a page: numbers that a grid of layers and heads is coloured by, and a card for every head."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, scatter_grid
+from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers, scatter_grid
 from headlens.plots.style import DIVERGING, PALE, SEQUENTIAL
 
 LONGEST = 40  # tokens of a sentence whose attention a card shows
@@ -26,7 +26,7 @@ class HeadSeries:
     """A number for every head, of one run.
 
     Args:
-        key: what it is; series of other runs or models with this key can be subtracted.
+        key: identifies the quantity; series of other runs or models with this key can be subtracted.
         title: its name.
         about: what it means, in a sentence.
         rows: columns `model, stack, layer, head`, and those named below.
@@ -77,7 +77,7 @@ class SentenceMap:
 
 @dataclass(frozen=True)
 class HeadFacts:
-    """What a run tells about single heads."""
+    """The facts of a run about single heads."""
 
     series: Sequence[HeadSeries] = ()
     words: Sequence[HeadWords] = ()
@@ -87,7 +87,7 @@ class HeadFacts:
 
 @dataclass(frozen=True)
 class PrunedPair:
-    """A model and what is left of it.
+    """A model before and after heads were pruned.
 
     Args:
         before: the whole model, as tables call it.
@@ -102,16 +102,16 @@ class PrunedPair:
 
     @property
     def removed(self) -> list[str]:
-        """Names of the heads that went."""
+        """Names of the heads that were pruned."""
         return list(self.heads.loc[self.heads["role_after"] == REMOVED, "name"])
 
 
 @dataclass
 class _Model:
-    """What the page knows of a model; everything in it can be written as JSON."""
+    """The data of a model on the page, in types of JSON."""
 
     name: str
-    stacks: dict[str, list[int]] = field(default_factory=dict)
+    stacks: dict[str, list[int]] = field(default_factory=dict)  # layers and heads
     series: list[dict[str, Any]] = field(default_factory=list)
     words: list[dict[str, Any]] = field(default_factory=list)
     shares: list[dict[str, Any]] = field(default_factory=list)
@@ -123,141 +123,138 @@ class _Model:
 def head_page(
     facts: Sequence[tuple[str, HeadFacts]], shown: Callable[[str], str], pruned: Sequence[PrunedPair] = ()
 ) -> dict[str, Any]:
-    """Everything the page needs to show heads, in types of JSON; empty without a series.
+    """Returns everything the page needs to show heads, in types of JSON; empty without a series.
 
     Args:
         facts: of every run, with its label.
         shown: makes text safe to be seen.
-        pruned: models with what they were before.
+        pruned: models of which only some heads are left, beside the whole ones.
     """
-    models: dict[str, _Model] = {}
-    for label, own in facts:
-        for series in own.series:
-            _add_series(models, series, label, shown)
+    page = _HeadPage(shown)
+    for run, head_facts in facts:
+        for series in head_facts.series:
+            page.add_series(shown(run), series)
     # Cards are for heads that stand in the grid.
-    for label, own in facts:
-        for words in own.words:
-            _add_words(models, words, label, shown)
-        for shares in own.shares:
-            _add_shares(models, shares, label, shown)
-        for found in own.maps:
-            _add_map(models, found, label, shown)
-    if not models:
+    for run, head_facts in facts:
+        for words in head_facts.words:
+            page.add_words(shown(run), words)
+        for shares in head_facts.shares:
+            page.add_shares(shown(run), shares)
+        for sentence in head_facts.maps:
+            page.add_map(shown(run), sentence)
+    if not page.models:
         return {}
     for pair in pruned:
         if pair.before != pair.after:  # models of one name share a grid
-            _add_removed(models, pair)
-    scales = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "pale": PALE}
+            page.add_removed(pair)
+    colours = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "pale": PALE}
     return {
-        "scales": {name: _colours(colours) for name, colours in scales.items()},
-        "models": [vars(model) for model in models.values()],
+        "scales": {name: [to_hex(colormaps[c](x)) for x in np.linspace(0, 1, _STEPS)] for name, c in colours.items()},
+        "models": [vars(model) for model in page.models.values()],
     }
 
 
-def _colours(name: str) -> list[str]:
-    return [to_hex(colormaps[name](place)) for place in np.linspace(0, 1, _STEPS)]
+class _HeadPage:
+    """Collects the facts about heads by model.
 
+    Args:
+        shown: makes text safe to be seen.
+    """
 
-def _add_series(models: dict[str, _Model], series: HeadSeries, label: str, shown: Callable[[str], str]) -> None:
-    for model, rows in _by_model(series.rows):
-        if not np.isfinite(float_column(rows, series.value)).any():
-            continue
-        own = models.setdefault(model, _Model(shown(model)))
-        values, lows, highs, letters = {}, {}, {}, {}
-        for part in by_model_and_stack(rows):
-            grid = _grid(part.rows, series.value)
-            size = own.stacks.setdefault(part.stack, [0, 0])
-            own.stacks[part.stack] = [max(a, b) for a, b in zip(size, grid.shape, strict=True)]
-            values[part.stack] = _listed(grid)
-            if series.bounds is not None:
-                lows[part.stack], highs[part.stack] = (_listed(_grid(part.rows, name)) for name in series.bounds)
-            if series.letters:
-                words = part.rows[series.letters].astype(str).map(shown).to_numpy(object)
-                letters[part.stack] = scatter_grid(part.rows, words, empty="").tolist()
-        own.series.append(
+    def __init__(self, shown: Callable[[str], str]) -> None:
+        self.shown = shown
+        self.models: dict[str, _Model] = {}
+
+    def add_series(self, run: str, series: HeadSeries) -> None:
+        for name, rows in series.rows.groupby("model", sort=False):
+            if not has_numbers(rows, series.value):
+                continue
+            model = self.models.setdefault(str(name), _Model(self.shown(str(name))))
+            values, lows, highs, letters = {}, {}, {}, {}
+            for part in by_model_and_stack(rows):
+                grid = _grid(part.rows, series.value)  # (layers, heads)
+                size = model.stacks.get(part.stack, [0, 0])
+                model.stacks[part.stack] = [max(a, b) for a, b in zip(size, grid.shape, strict=True)]
+                values[part.stack] = _json_grid(grid)
+                if series.bounds is not None:
+                    lows[part.stack], highs[part.stack] = (_json_grid(_grid(part.rows, b)) for b in series.bounds)
+                if series.letters:
+                    words = part.rows[series.letters].astype(str).map(self.shown).to_numpy(object)
+                    letters[part.stack] = scatter_grid(part.rows, words, empty="").tolist()
+            model.series.append(
+                {
+                    "key": series.key,
+                    "title": self.shown(series.title),
+                    "about": self.shown(series.about),
+                    "run": run,
+                    "diverging": series.diverging,
+                    "values": values,
+                    "lows": lows,
+                    "highs": highs,
+                    "categories": [[self.shown(name), colour] for name, colour in series.categories.items()],
+                    "letters": letters,
+                }
+            )
+
+    def add_words(self, run: str, words: HeadWords) -> None:
+        for model, rows in self._in_grid(words.rows):
+            heads = {name: [self.shown(str(text)) for text in own["text"]] for name, own in _by_head(rows)}
+            model.words.append({"title": self.shown(words.title), "run": run, "heads": heads})
+
+    def add_shares(self, run: str, shares: HeadShares) -> None:
+        for model, rows in self._in_grid(shares.rows):
+            categories = rows["category"].astype(str).drop_duplicates().tolist()
+            heads = {}
+            for name, own in _by_head(rows):
+                by_category = dict(zip(own["category"].astype(str), own["share"].astype(float), strict=True))
+                by_category = {category: share for category, share in by_category.items() if np.isfinite(share)}
+                heads[name] = [float(f"{by_category.get(category, 0.0):.3g}") for category in categories]
+            shown = [self.shown(category) for category in categories]
+            model.shares.append({"title": self.shown(shares.title), "run": run, "categories": shown, "heads": heads})
+
+    def add_map(self, run: str, sentence: SentenceMap) -> None:
+        if sentence.model not in self.models or max(len(sentence.queries), len(sentence.keys)) > LONGEST:
+            return
+        heads = {}
+        for layer, head in np.ndindex(*sentence.weights.shape[:2]):
+            weights = sentence.weights[layer, head]  # (query, key)
+            if np.isfinite(weights).all():
+                # One byte per weight: the page shows no finer shades.
+                steps = np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8)
+                heads[f"{sentence.stack}.{layer}.{head}"] = base64.b64encode(steps.tobytes()).decode()
+        self.models[sentence.model].maps.append(
             {
-                "key": series.key,
-                "title": shown(series.title),
-                "about": shown(series.about),
-                "run": shown(label),
-                "diverging": series.diverging,
-                "values": values,
-                "lows": lows,
-                "highs": highs,
-                "categories": [[shown(name), colour] for name, colour in series.categories.items()],
-                "letters": letters,
+                "title": "Attention on a sentence",
+                "run": run,
+                "queries": [self.shown(t) for t in sentence.queries],
+                "keys": [self.shown(t) for t in sentence.keys],
+                "heads": heads,
             }
         )
 
+    def add_removed(self, pair: PrunedPair) -> None:
+        after, before = self.models[pair.after], self.models[pair.before]
+        after.before, after.removed = list(self.models).index(pair.before), pair.removed
+        # The last layer or head may be gone.
+        after.stacks = {stack: list(size) for stack, size in before.stacks.items()}
 
-def _add_removed(models: dict[str, _Model], pair: PrunedPair) -> None:
-    own, whole = models[pair.after], models[pair.before]
-    own.before, own.removed = list(models).index(pair.before), pair.removed
-    # The last layer or head may be gone.
-    own.stacks = {stack: list(size) for stack, size in whole.stacks.items()}
+    def _in_grid(self, rows: pd.DataFrame) -> Iterator[tuple[_Model, pd.DataFrame]]:
+        """Yields the rows of every model that has a grid of heads."""
+        for name, own in rows.groupby("model", sort=False):
+            if str(name) in self.models:
+                yield self.models[str(name)], own
 
 
-def _by_model(rows: pd.DataFrame) -> list[tuple[str, pd.DataFrame]]:
-    return [(str(name), own) for name, own in rows.groupby("model", sort=False)]
+def _by_head(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
+    """Yields the name of every head, such as `encoder.2.8`, with its rows."""
+    for (stack, layer, head), own in rows.groupby(["stack", "layer", "head"], sort=False):
+        yield f"{stack}.{int(cast('float', layer))}.{int(cast('float', head))}", own
 
 
 def _grid(rows: pd.DataFrame, column: str) -> Grid:
     return scatter_grid(rows, float_column(rows, column)).astype(np.float64)
 
 
-def _listed(grid: Grid) -> list[list[float | None]]:
-    """Four significant digits, which is what the page shows at most; None where there is no number."""
+def _json_grid(grid: Grid) -> list[list[float | None]]:
+    """Rounds to four significant digits, which is what the page shows at most; None where there is no number."""
     return [[float(f"{v:.4g}") if np.isfinite(v) else None for v in row] for row in grid]
-
-
-def _place(row: Mapping[Any, Any]) -> str:
-    return f"{row['stack']}.{int(row['layer'])}.{int(row['head'])}"
-
-
-def _add_words(models: dict[str, _Model], words: HeadWords, label: str, shown: Callable[[str], str]) -> None:
-    for model, rows in _by_model(words.rows):
-        if model in models:
-            heads: dict[str, list[str]] = {}
-            for row in rows.to_dict("records"):
-                heads.setdefault(_place(row), []).append(shown(str(row["text"])))
-            models[model].words.append({"title": shown(words.title), "run": shown(label), "heads": heads})
-
-
-def _add_shares(models: dict[str, _Model], shares: HeadShares, label: str, shown: Callable[[str], str]) -> None:
-    for model, rows in _by_model(shares.rows):
-        if model in models:
-            categories = list(dict.fromkeys(map(str, rows["category"])))
-            index = {name: number for number, name in enumerate(categories)}
-            heads: dict[str, list[float]] = {}
-            for row in rows.to_dict("records"):
-                own = heads.setdefault(_place(row), [0.0] * len(categories))
-                share = float(row["share"])
-                own[index[str(row["category"])]] = float(f"{share:.3g}") if np.isfinite(share) else 0.0
-            models[model].shares.append(
-                {
-                    "title": shown(shares.title),
-                    "run": shown(label),
-                    "categories": [shown(c) for c in categories],
-                    "heads": heads,
-                }
-            )
-
-
-def _add_map(models: dict[str, _Model], found: SentenceMap, label: str, shown: Callable[[str], str]) -> None:
-    if found.model not in models or max(len(found.queries), len(found.keys)) > LONGEST:
-        return
-    heads = {}
-    for layer, head in np.ndindex(*found.weights.shape[:2]):
-        weights = found.weights[layer, head]
-        if np.isfinite(weights).all():
-            steps = np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8)
-            heads[f"{found.stack}.{layer}.{head}"] = base64.b64encode(steps.tobytes()).decode()
-    models[found.model].maps.append(
-        {
-            "title": "Attention on a sentence",
-            "run": shown(label),
-            "queries": [shown(t) for t in found.queries],
-            "keys": [shown(t) for t in found.keys],
-            "heads": heads,
-        }
-    )

@@ -1,4 +1,4 @@
-"""Tables of a page: cells as text, and what they are sorted by."""
+"""Tables, which write themselves to the page, the console, LaTeX and Markdown: cells as text, and their sort keys."""
 
 from __future__ import annotations
 
@@ -6,18 +6,23 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
+from rich import box
+from rich.table import Table
+from rich.text import Text
 
-from headlens.pages.console import cell_text
-from headlens.runs.reading import RecordedRun
+from headlens.pages.formatting import escaped, escaped_latex, markdown_lines, slug
 
 MOST_CELLS = 20_000  # of one table: about 0.8 MB of HTML
 OPEN_ROWS = 400  # longer tables are shown when they are asked for
 # `<-8` and `>8` stand before and behind the offsets
 _ORDERED = re.compile(r"([<>]?)([-+]?\d+(?:\.\d+)?)")
+# What the sentence about a table says of its pictures of intervals, which a table of a paper lacks.
+_PICTURED = re.compile(r" \((?:dot|tick)\b[^)]*\)")
 
 
 class Interval(NamedTuple):
@@ -31,7 +36,7 @@ class Interval(NamedTuple):
 
 @dataclass(frozen=True)
 class Cell:
-    """What stands in a cell; `key` is what it is sorted by where that is not the text."""
+    """The text of a cell; `key` is the number that it is sorted by where that is not the text."""
 
     text: str
     key: str = ""
@@ -48,7 +53,7 @@ class Column:
 
 @dataclass(frozen=True)
 class PageTable:
-    """A table of a page.
+    """A table; the page writes it as HTML, in `templates/report.html`.
 
     Args:
         title: its heading.
@@ -66,27 +71,64 @@ class PageTable:
     remark: str = ""
     is_open: bool = True
 
+    def console(self) -> Table:
+        """Returns the table for the terminal, in which nothing is read as markup."""
+        layout: dict[str, Any] = {"box": box.SIMPLE_HEAD, "title_justify": "left"}
+        table = Table(title=Text(self.title), pad_edge=False, padding=(0, 1, 0, 0), **layout)
+        for column in self.columns:
+            table.add_column(Text(column.name), justify="right" if column.numeric else "left")
+        for row in self.rows:
+            table.add_row(*[Text(cell.text) for cell in row])
+        return table
 
-def tables_of(runs: Sequence[RecordedRun], name: str) -> list[tuple[RecordedRun, pd.DataFrame]]:
-    """The table of that name of every run in which it has rows."""
-    return [(run, run.tables[name]) for run in runs if name in run.tables and len(run.tables[name])]
+    def latex(self) -> str:
+        r"""Returns the table with its caption for a paper, for `\input`; it needs the package booktabs."""
+        caption = f"{escaped_latex(self.title)}. {escaped_latex(_PICTURED.sub('', self.about))}"
+        lines = [
+            "% needs \\usepackage{booktabs}",
+            "\\begin{table}",
+            "\\centering",
+            f"\\caption{{{caption}}}".replace(". }", ".}"),
+            f"\\label{{tab:{slug(self.title)}}}",
+            f"\\begin{{tabular}}{{{''.join('r' if column.numeric else 'l' for column in self.columns)}}}",
+            "\\toprule",
+            " & ".join(escaped_latex(column.name) for column in self.columns) + r" \\",
+            "\\midrule",
+            *(" & ".join(escaped_latex(cell.text) for cell in row) + r" \\" for row in self.rows),
+            "\\bottomrule",
+            "\\end{tabular}",
+            "\\end{table}",
+        ]
+        return "\n".join(lines) + "\n"
+
+    def markdown(self) -> str:
+        """Returns the lines of the table in Markdown; names of columns may hold Markdown, cells are plain text."""
+        names, marks = zip(*((c.name, "---:" if c.numeric else "---") for c in self.columns), strict=True)
+        return "\n".join(markdown_lines([names, marks, *([escaped(cell.text) for cell in row] for row in self.rows)]))
 
 
-def run_label(run: RecordedRun, runs: Sequence[RecordedRun]) -> dict[str, Any]:
-    """The first cell of a row: the label of its run, where there are several."""
-    return {"run": run.label} if len(runs) > 1 else {}
+def summary_table(title: str, rows: Sequence[Mapping[str, object]] | pd.DataFrame) -> Table:
+    """Returns a short table for the terminal, with one column per key of the first row.
+
+    Numbers stand right, floats with three decimals. Nothing in a cell is read as markup, so `[CLS]` or a model called
+    `[bold]` appears as it is. Missing values are empty cells.
+    """
+    records: Sequence[Mapping[Any, object]] = rows.to_dict("records") if isinstance(rows, pd.DataFrame) else rows
+    names = list(records[0]) if records else []
+    values = {name: [record.get(name) for record in records] for name in names}
+    columns = tuple(Column(str(name), all(_is_missing(v) or _is_number(v) for v in values[name])) for name in names)
+    cells = tuple(tuple(Cell(cell_text(record.get(name))) for name in names) for record in records)
+    return PageTable(title, columns, cells).console()
 
 
 def page_table(title: str, records: Sequence[Mapping[str, Any]], about: str = "") -> PageTable:
-    """A short table from records that have the same keys; a value may be a `Cell`."""
+    """Returns a short table of a page, from records that have the same keys; a value may be a `Cell`."""
     names = list(records[0]) if records else []
-    made = [_column(name, [record[name] for record in records]) for name in names]
-    rows = tuple(zip(*(cells for _, cells in made), strict=True))
-    return PageTable(title, tuple(column for column, _ in made), rows, about, is_open=len(rows) <= OPEN_ROWS)
+    return _table(title, {name: [record[name] for record in records] for name in names}, about=about)
 
 
 def csv_table(frame: pd.DataFrame, title: str, file: str, by: str = "", most_cells: int = MOST_CELLS) -> PageTable:
-    """A table of a run, as much of it as a page can hold.
+    """Returns a table of a run for a page, as much of it as the page can hold.
 
     Args:
         frame: the table.
@@ -105,21 +147,36 @@ def csv_table(frame: pd.DataFrame, title: str, file: str, by: str = "", most_cel
         kept = ordered.iloc[:most]
     if empty := [str(name) for name in frame.columns if name not in kept]:
         remarks.append(f"Empty columns are left out: {', '.join(empty)}.")
-    made = [_column(str(name), kept[name].tolist()) for name in kept]
-    rows = tuple(zip(*(cells for _, cells in made), strict=True))
-    columns = tuple(column for column, _ in made)
-    return PageTable(title, columns, rows, remark=" ".join(remarks), is_open=len(rows) <= OPEN_ROWS)
+    return _table(title, {str(name): kept[name].tolist() for name in kept}, remark=" ".join(remarks))
+
+
+def _table(title: str, values: Mapping[str, Sequence[Any]], about: str = "", remark: str = "") -> PageTable:
+    """Returns the table of some columns of values."""
+    columns = [_column(name, column) for name, column in values.items()]
+    rows = tuple(zip(*(cells for _, cells in columns), strict=True))
+    return PageTable(title, tuple(head for head, _ in columns), rows, about, remark, len(rows) <= OPEN_ROWS)
+
+
+def cell_text(value: object) -> str:
+    """Formats a value for a cell: floats with three decimals, booleans as yes or no, missing values empty."""
+    if _is_missing(value):
+        return ""
+    if isinstance(value, bool | np.bool_):
+        return "yes" if value else "no"
+    if isinstance(value, Real) and not isinstance(value, Integral):
+        return f"{float(value):.3f}"
+    return str(value)
 
 
 def number_text(value: float) -> str:
-    """A number with three decimals, or in powers of ten where those would not show it."""
+    """Formats a number with three decimals, or in powers of ten where those would not show it."""
     if 0 < abs(value) < 0.0005:
         return f"{value:.1e}"
     return f"{value + 0.0:.3f}" if abs(value) < 10_000 else f"{value:.4g}"
 
 
 def interval_cell(numbers: tuple[float, float, float, float], ends: tuple[float, float]) -> Cell:
-    """An interval in words, and as a picture that runs from one end to the other where it lies between them.
+    """Returns a cell with an interval in words, and as a picture where it lies between the ends of the picture.
 
     Args:
         numbers: its lower end, the value, its upper end, what the value is compared with.
@@ -129,43 +186,45 @@ def interval_cell(numbers: tuple[float, float, float, float], ends: tuple[float,
     if math.isnan(low) or math.isnan(high):
         return Cell("")
     places = [(number - ends[0]) / (ends[1] - ends[0]) for number in numbers]
-    shown = Interval(*places) if all(0 <= place <= 1 for place in places) else None
-    return Cell(f"{number_text(low)} to {number_text(high)}", repr(low), shown)
+    picture = Interval(*places) if all(0 <= place <= 1 for place in places) else None
+    return Cell(f"{number_text(low)} to {number_text(high)}", repr(low), picture)
 
 
 def _column(name: str, values: Sequence[Any]) -> tuple[Column, list[Cell]]:
+    """Returns the header and the cells of a column, by what its values are: cells, numbers, offsets or words."""
     if any(isinstance(value, Cell) for value in values):
-        return Column(name, numeric=all(_is_key(c) for c in values)), list(values)
+        return Column(name, numeric=all(cell.key or not cell.text for cell in values)), list(values)
     present = [value for value in values if not _is_missing(value)]
-    if present and all(isinstance(v, int | float | np.number) and not isinstance(v, bool | np.bool_) for v in present):
-        whole = all(math.isfinite(v) and v == int(v) for v in present)
-        return Column(name, numeric=True), [_number(value, whole=whole) for value in values]
+    if present and all(map(_is_number, present)):
+        integers = all(math.isfinite(v) and v == int(v) for v in present)
+        return Column(name, numeric=True), [_number(value, integer=integers) for value in values]
     words = [cell_text(value) for value in values]
-    keys = [_ORDERED.fullmatch(word) for word in words]
-    if present and all(key or not word for key, word in zip(keys, words, strict=True)):
-        return Column(name, numeric=True), [_ordered(w, k) for w, k in zip(words, keys, strict=True)]
+    matches = [_ORDERED.fullmatch(word) for word in words]
+    if present and all(match or not word for match, word in zip(matches, words, strict=True)):
+        return Column(name, numeric=True), [_ordered(w, m) for w, m in zip(words, matches, strict=True)]
     return Column(name), [Cell(word) for word in words]
 
 
-def _is_key(cell: Cell) -> bool:
-    return not cell.text or bool(cell.key)
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
-def _is_missing(value: Any) -> bool:
-    return value is None or value is pd.NA or (isinstance(value, float) and math.isnan(value))
+def _is_missing(value: object) -> bool:
+    return value is None or value is pd.NA or (isinstance(value, Real) and math.isnan(value))
 
 
-def _number(value: Any, *, whole: bool) -> Cell:
+def _number(value: Any, *, integer: bool) -> Cell:
     if _is_missing(value):
         return Cell("")
-    if whole:
+    if integer:
         return Cell(str(int(value)))
     if math.isinf(value):
         return Cell(str(value), "Infinity" if value > 0 else "-Infinity")
     return Cell(number_text(value), repr(float(value)))
 
 
-def _ordered(word: str, key: re.Match[str] | None) -> Cell:
-    if key is None or not key[1]:
+def _ordered(word: str, match: re.Match[str] | None) -> Cell:
+    """Returns the cell of an offset; `<-8` sorts half a step before -8, `>8` half a step behind 8."""
+    if match is None or not match[1]:
         return Cell(word)
-    return Cell(word, repr(float(key[2]) + (-0.5 if key[1] == "<" else 0.5)))
+    return Cell(word, repr(float(match[2]) + (-0.5 if match[1] == "<" else 0.5)))

@@ -25,14 +25,14 @@ class Checkpointable(Protocol):
     """Protocol of a partial result that can be serialised to bytes and restored from them."""
 
     def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
-        """It as a file, see `packed`; its record holds the identity."""
+        """Serialises the result as `packed` does, with the identity in its record."""
 
     def take(self, content: bytes) -> None:
-        """Go on from what `dump` gave."""
+        """Restores the result that `dump` serialised."""
 
 
 def packed(record: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
-    """Something that JSON can hold, and arrays by name, as the content of an .npz file."""
+    """Serialises a record that JSON can hold, and arrays by name, as the content of an .npz file."""
     content = BytesIO()
     np.savez(content, **{_RECORD: np.frombuffer(json.dumps(record).encode(), np.uint8)}, **arrays)  # type: ignore[arg-type]
     return content.getvalue()
@@ -46,11 +46,11 @@ def unpacked(content: bytes) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 class Checkpoint:
-    """Keeps something in a file.
+    """A file that keeps a partial result for --resume.
 
     Args:
         path: the file.
-        identity: what it depends on, in words fit for a message ("the corpus" -> its hash).
+        identity: what the result depends on, in words fit for a message ("the corpus" -> its hash).
     """
 
     def __init__(self, path: Path, identity: Mapping[str, str]) -> None:
@@ -60,33 +60,33 @@ class Checkpoint:
 
     @property
     def due(self) -> bool:
-        """Whether it is time to save: every second, less often if saving takes more than a fiftieth of that."""
+        """Whether it is time to save: every second, less often if saving takes more than a fiftieth of the time."""
         return time.monotonic() >= self._next
 
-    def save(self, kept: Checkpointable) -> None:
-        """Replace the file as a whole.
+    def save(self, result: Checkpointable) -> None:
+        """Replaces the whole file by the present state of the result.
 
         Raises:
             OutputError: if the folder cannot be written or the disk is full.
         """
-        begun = time.monotonic()
+        start = time.monotonic()
         with atomic_path(self.path) as temporary:
-            temporary.write_bytes(kept.dump(self.identity))
-        ended = time.monotonic()
-        self._next = ended + max(1.0, 50 * (ended - begun))
+            temporary.write_bytes(result.dump(self.identity))
+        end = time.monotonic()
+        self._next = end + max(1.0, 50 * (end - start))
 
-    def restore(self, kept: Checkpointable) -> None:
-        """Go on from the file, if there is one.
+    def restore(self, result: Checkpointable) -> None:
+        """Restores a result from the file, if there is one.
 
         Raises:
-            OutputError: if what it holds depends on something else, or cannot be read.
+            ResumeError: if the file holds a result that depends on something else, or cannot be read.
         """
         if not self.path.exists():
             return
         try:
             content = self.path.read_bytes()
-            found = unpacked(content)[0][IDENTITY]
+            identity = unpacked(content)[0][IDENTITY]
         except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile) as error:
             raise ResumeError(f"{self.path} cannot be read: {error}.", "Start again with --overwrite.") from error
-        check_unchanged(found, self.identity)
-        kept.take(content)
+        check_unchanged(identity, self.identity)
+        result.take(content)

@@ -3,25 +3,108 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.batches import Batch
-from headlens.corpora.encoded_corpus import add_counts
+from headlens.corpora.encoded_corpus import EncodingCounts, add_counts
 from headlens.corpora.encoding import EncodedExample
-from headlens.corpora.sentence import Corpus
+from headlens.corpora.sentence import Corpus, Example
 from headlens.memory import SplitWhenOutOfMemory
-from headlens.runs.checkpoint import Checkpoint
+from headlens.metrics.accumulator import Accumulator
+from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
 from headlens.runs.corpus_reader import CorpusReader
-from headlens.runs.pass_progress import PassProgress
-from headlens.runs.pass_state import PassState
 from headlens.runs.processes import ALONE, Processes
 from headlens.runs.progress import Advance
 from headlens.runs.signals import DeferredSignals
 
 # Runs a batch through the model; what it measures is pending until the model has returned.
 Step = Callable[[Batch], AnnotationCounts]
+
+
+@dataclass
+class PassState:
+    """Sums and counts of the batches that are done: kept for --resume, and sent between processes.
+
+    Args:
+        totals: sums by the name of who adds them up; the objects stay the same, their contents grow.
+        encoding: what became of the sentences.
+        annotation: what became of their trees and rare words.
+        batches: how many batches are in the sums.
+        complete: whether the corpus has been read to its end.
+    """
+
+    totals: Mapping[str, Accumulator]
+    encoding: EncodingCounts = field(default_factory=EncodingCounts)
+    annotation: AnnotationCounts = field(default_factory=AnnotationCounts)
+    batches: int = 0
+    complete: bool = False
+
+    def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
+        """Serialises the sums and counts as the content of an .npz file, with `identity` in its record."""
+        record = {
+            IDENTITY: dict(identity or {}),
+            "encoding": asdict(self.encoding),
+            "annotation": asdict(self.annotation),
+            "batches": self.batches,
+            "complete": self.complete,
+        }
+        arrays = {f"{owner}|{key}": a for owner, t in self.totals.items() for key, a in t.arrays().items()}
+        return packed(record, arrays)
+
+    def take(self, content: bytes) -> None:
+        """Restores the state that `dump` serialised."""
+        self.fill([content])
+        if not self.complete:
+            # Sentences are encoded again from the start, to come to the batches that are left: they count anew.
+            self.encoding = EncodingCounts()
+
+    def fill(self, parts: Sequence[bytes]) -> None:
+        """Replaces the state by the sum of several dumps, added up in the order given."""
+        dumps = [unpacked(part) for part in parts]
+        self.encoding, self.annotation = EncodingCounts(), AnnotationCounts()
+        for record, _ in dumps:
+            add_counts(self.encoding, EncodingCounts(**record["encoding"]))
+            add_counts(self.annotation, AnnotationCounts(**record["annotation"]))
+        self.batches = sum(record["batches"] for record, _ in dumps)
+        self.complete = all(record["complete"] for record, _ in dumps)
+        for owner, totals in self.totals.items():
+            totals.clear()
+            for _, arrays in dumps:
+                totals.add_arrays({k.partition("|")[2]: v for k, v in arrays.items() if k.startswith(f"{owner}|")})
+
+
+class PassProgress:
+    """Turns rows that were run into sentences of the corpus.
+
+    A sentence may be cut into many rows, and others are left out, so rows would never add up to the corpus. Rows are
+    read ahead of being run; the share that was run of those read tells how much of what was read is done.
+
+    Args:
+        advance: called with the number of further sentences done; never back, and never beyond the end.
+        counts: what has become of the sentences read so far.
+    """
+
+    def __init__(self, advance: Advance, counts: EncodingCounts) -> None:
+        self._advance = advance
+        self._counts = counts
+        self._read = self._rows = self._reported = 0
+
+    def reading(self, corpus: Iterable[Example]) -> Iterator[Example]:
+        """Yields the same examples, counted as they are read."""
+        for example in corpus:
+            self._read += 1
+            yield example
+
+    def ran(self, rows: int) -> None:
+        """Adds a number of rows that were run, and reports the sentences that are done with them."""
+        self._rows += rows
+        known = max(self._rows, self._counts.sentences - self._counts.unmaskable)
+        done = self._read * self._rows // known
+        if done > self._reported:
+            self._advance(done - self._reported)
+            self._reported = done
 
 
 def _warn(text: str) -> None:
@@ -44,17 +127,17 @@ class CorpusPass:
     keeper: Checkpoint | None = None
     processes: Processes = ALONE
 
-    def run(self, feed: CorpusReader, corpus: Corpus, step: Step, tally: PassState, batch_tokens: int = 2048) -> None:
-        """Add a whole corpus up: this process's shard, then the shards of all.
+    def run(self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int = 2048) -> None:
+        """Adds a whole corpus up: this process's shard, then the shards of all.
 
         The batches, and with them the sums to the last bit, do not depend on interruptions. A signal to stop takes
         effect after the batch at hand. A batch that does not fit into memory is run in halves.
 
         Args:
-            feed: the model.
+            reader: the model, and the way of a corpus into it.
             corpus: all of it, whatever the number of processes.
             step: runs one batch.
-            tally: its totals are those that `step` adds to; afterwards it holds the sums of all processes.
+            state: its totals are those that `step` adds to; afterwards it holds the sums of all processes.
             batch_tokens: tokens of a batch, padding included.
 
         Raises:
@@ -62,33 +145,33 @@ class CorpusPass:
             OutputError: if what was kept belongs to something else, or cannot be written.
         """
         if self.keeper is not None:
-            self.keeper.restore(tally)
-        if not tally.complete:
-            self._add_up(feed, corpus, step, tally, batch_tokens)
+            self.keeper.restore(state)
+        if not state.complete:
+            self._add_up(reader, corpus, step, state, batch_tokens)
         if self.processes.count > 1:
-            tally.fill(self.processes.gather(tally.dump()))
+            state.fill(self.processes.gather(state.dump()))
 
-    def _add_up(self, feed: CorpusReader, corpus: Corpus, step: Step, tally: PassState, batch_tokens: int) -> None:
-        reached = PassProgress(self.progress, tally.encoding)
-        rows = feed.rows(reached.reading(self.processes.shard(corpus)), batch_tokens, tally.encoding)
+    def _add_up(self, reader: CorpusReader, corpus: Corpus, step: Step, state: PassState, batch_tokens: int) -> None:
+        progress = PassProgress(self.progress, state.encoding)
+        batches = reader.rows(progress.reading(self.processes.shard(corpus)), batch_tokens, state.encoding)
         # What failed has been forgotten by all observers, so nothing counts twice.
         run = SplitWhenOutOfMemory(
-            feed.model.device, lambda rows: step(feed.collate(rows)), _joined, _tokens, self.warn, row="sentence"
+            reader.model.device, lambda rows: step(reader.collate(rows)), _joined, _tokens, self.warn, row="sentence"
         )
         with DeferredSignals() as signals:
-            for number, batch in enumerate(rows):
-                if number >= tally.batches:
-                    counts = run(batch)
-                    add_counts(tally.annotation, counts)
-                    tally.batches += 1
-                reached.ran(len(batch))
-                self._keep(tally, signals)
-            tally.complete = True
-            self._keep(tally, signals, always=True)
+            for number, rows in enumerate(batches):
+                # A resumed pass encodes the batches again that are in its sums, but does not run them.
+                if number >= state.batches:
+                    add_counts(state.annotation, run(rows))
+                    state.batches += 1
+                progress.ran(len(rows))
+                self._keep(state, signals)
+            state.complete = True
+            self._keep(state, signals, always=True)
 
-    def _keep(self, tally: PassState, signals: DeferredSignals, *, always: bool = False) -> None:
-        if self.keeper is not None and tally.batches and (always or signals.noted is not None or self.keeper.due):
-            self.keeper.save(tally)
+    def _keep(self, state: PassState, signals: DeferredSignals, *, always: bool = False) -> None:
+        if self.keeper is not None and state.batches and (always or signals.noted is not None or self.keeper.due):
+            self.keeper.save(state)
         signals.obey()
 
 
@@ -98,4 +181,5 @@ def _joined(first: AnnotationCounts, second: AnnotationCounts) -> AnnotationCoun
 
 
 def _tokens(rows: Sequence[EncodedExample]) -> int:
+    """Tokens of a batch of these rows, padding included."""
     return len(rows) * max(row.length for row in rows)

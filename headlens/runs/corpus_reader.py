@@ -1,4 +1,4 @@
-"""What of a model a corpus can feed, and how: shared by all experiments that read sentences."""
+"""The part of a model that a corpus is read by, and how: shared by all analyses that read sentences."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CorpusReader:
 
     @classmethod
     def of(cls, loaded: LoadedModel, example: Example, long_sentences: LongSentences = "skip") -> CorpusReader:
-        """How to feed examples like this one, and what to do with sentences that are too long.
+        """Returns the reader for examples like this one, and says what happens to sentences that are too long.
 
         Raises:
             ModelError: if the model has no tokenizer.
@@ -54,35 +54,35 @@ class CorpusReader:
                 f"{loaded.name} reads one sentence at a time, but there is a source and a target.",
                 "Leave the translation out (--target, --target-text), or give a translation model.",
             )
-        alone = two_sided and example.target is None
-        model = loaded.model.get_encoder() if alone else loaded.model.base_model
+        encoder_alone = two_sided and example.target is None
+        model = loaded.model.get_encoder() if encoder_alone else loaded.model.base_model
         assert isinstance(model, PreTrainedModel)
         decodes = any(s.stack == "decoder" for s in find_sites(model))
         pad = tokenizer.pad_token_id
         return cls(
             model=model,
             encoder=SentenceEncoder(
-                tokenizer, loaded.max_length, None if alone else loaded.decoder_start_id, long_sentences
+                tokenizer, loaded.max_length, None if encoder_alone else loaded.decoder_start_id, long_sentences
             ),
             pad_id=0 if pad is None else int(pad),
             decoder_only=decodes and not two_sided,
-            encoder_alone=alone,
+            encoder_alone=encoder_alone,
             # A cache would only cost memory: every example is read once.
             arguments={"use_cache": False} if decodes else {},
         )
 
     @property
     def sites(self) -> list[Site]:
-        """Where the heads are that will be seen."""
+        """The attention sites of the model that have heads."""
         return [s for s in find_sites(self.model) if s.n_heads]
 
     def rows(
         self, corpus: Iterable[Example], batch_tokens: int = 2048, counts: EncodingCounts | None = None
     ) -> Iterator[list[EncodedExample]]:
-        """Encode a corpus and put sentences of similar length together.
+        """Encodes a corpus and puts sentences of similar length into one batch.
 
         Args:
-            corpus: read once.
+            corpus: examples; they are read once.
             batch_tokens: tokens of a batch, padding included.
             counts: filled with what became of the sentences.
         """

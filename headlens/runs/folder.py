@@ -1,4 +1,4 @@
-"""A run folder: tables, figures, and `run.json`, which tells how they came to be."""
+"""A run folder: tables, figures, and `run.json`, which records how they were made."""
 
 from __future__ import annotations
 
@@ -45,18 +45,18 @@ class RunFolder:
         self._command = command
         self._record: dict[str, Any] = {"command": command, "model": model, "status": "running", "files": []}
         self._lock = FolderLock(path)
-        self._made: list[Path] = []
-        self._begun = time.monotonic()
+        self._created: list[Path] = []  # folders that this run made, the innermost first
+        self._start = time.monotonic()
 
     @classmethod
     def create(
         cls, path: str | Path | None, *, command: str, model: str, overwrite: bool = False, resume: bool = False
     ) -> RunFolder:
-        """Make or take a folder for a run and lock it.
+        """Makes or takes a folder for a run and locks it.
 
         Args:
             path: the folder; None for `runs/<command>-<model>-<YYYYmmdd-HHMMSS>`.
-            command: the command that runs.
+            command: name of the command that runs.
             model: the model's id or folder, as given.
             overwrite: take a folder with another run too; the files which that run lists are removed.
             resume: go on with the run there, which was interrupted.
@@ -67,16 +67,14 @@ class RunFolder:
         """
         if resume and path is not None:
             check_resumable(Path(path), command)
-        wanted = default_name(command, model) if path is None else Path(path)
-        made = _missing(wanted.parent if path is None else wanted)
-        folder = _new_folder(wanted) if path is None else _folder(wanted)
+        folder, created = _new_folder(default_name(command, model)) if path is None else _named_folder(Path(path))
         run = cls(folder, command=command, model=model)
-        run._made = [folder, *made] if path is None else made
+        run._created = created
         run._lock.acquire()
         try:
-            _sweep(folder)
+            _remove_temporary_files(folder)
             if resume:
-                run._go_on()
+                run._continue()
             else:
                 _clear(folder, overwrite=overwrite)
         except BaseException:
@@ -87,7 +85,7 @@ class RunFolder:
     @classmethod
     @contextlib.contextmanager
     def reopen(cls, path: Path) -> Iterator[RunFolder]:
-        """Lock the folder of an earlier run to add files to it: of its record only the list of files changes.
+        """Locks the folder of an earlier run to add files to it: of its record only the list of files changes.
 
         Raises:
             OutputError: if a living process writes the folder, or it cannot be written or holds no run.
@@ -114,10 +112,10 @@ class RunFolder:
         return [self.path / name for name in self._record["files"]]
 
     def start(self, info: Mapping[str, Any]) -> None:
-        """Write `run.json` with status `running`.
+        """Writes `run.json` with status `running`.
 
         Args:
-            info: what the caller knows: `arguments` as resolved, revision and weight hash of the model, corpus
+            info: what the caller records: `arguments` as resolved, revision and weight hash of the model, corpus
                 hash and counts, seeds, device, dtype.
 
         Raises:
@@ -129,17 +127,16 @@ class RunFolder:
             self._record["resumed"] = [*self._record.get("resumed", []), now]
         else:
             self._record["started"] = now
-        around = environment()
-        # A run that goes on tells how it began: that, and not --resume, does it again.
-        around["command_line"] = self._record.get("command_line", around["command_line"])
-        self._record.update({**around, **info, "directory": Path.cwd(), "status": "running"})
+        # A resumed run keeps the command line that it began with: that, and not --resume, repeats the run.
+        facts = environment() | {k: self._record[k] for k in ("command_line",) if k in self._record}
+        self._record.update({**facts, **info, "directory": Path.cwd(), "status": "running"})
         self._write()
 
     def depend_on(self, parts: Mapping[str, str]) -> None:
-        """Record what the results come from beside the options, and refuse to go on with anything else.
+        """Records what the results come from beside the options, and refuses to go on with anything else.
 
         Args:
-            parts: in words fit for a message ("the corpus" -> its hash).
+            parts: hashes by words fit for a message ("the corpus" -> its hash).
 
         Raises:
             ResumeError: if the run that is resumed began with another part.
@@ -160,7 +157,7 @@ class RunFolder:
     def figure(
         self, name: str, figure: Figure | Animation | None, formats: Sequence[str] = ("png", "svg")
     ) -> list[Path]:
-        """Write `figures/<name>.png` and so on, or `.gif`; nothing for None, which stands for nothing to draw."""
+        """Writes `figures/<name>.png` and so on, or `.gif`; None stands for nothing to draw, and gives no files."""
         if figure is None:
             return []
         if isinstance(figure, Animation):
@@ -169,17 +166,17 @@ class RunFolder:
 
     @contextlib.contextmanager
     def file(self, name: str) -> Iterator[Path]:
-        """Give a temporary path for a file of another kind; it becomes `<name>` when the block ends well."""
+        """Gives a temporary path for a file of another kind; it becomes `<name>` when the block ends well."""
         target = self._place(name)
         with atomic_path(target) as temporary:
             yield temporary
         self._add(target)
 
     def finish(self, info: Mapping[str, Any] | None = None, status: Status = "finished") -> None:
-        """Write the last `run.json` with `info`, wall time and peak memory, and unlock the folder."""
+        """Writes the last `run.json` with `info`, wall time and peak memory, and unlocks the folder."""
         self._record.update(info or {})
         ended = datetime.now(UTC).isoformat(timespec="seconds")
-        seconds = time.monotonic() - self._begun
+        seconds = time.monotonic() - self._start
         self._record.update(ended=ended, wall_time_s=seconds, peak_memory_bytes=peak_memory(), status=status)
         try:
             self._write()
@@ -198,39 +195,39 @@ class RunFolder:
             if self._record["status"] == "running":
                 self.finish()
             return
-        # the problem that ended the run matters more than one with its record (a full disk makes both)
+        # The error that ended the run matters more than one with its record (a full disk makes both).
         with contextlib.suppress(OutputError):
-            if self._made and not self._keeps_something():
+            if self._created and not self._keeps_something():
                 self._remove_empty()
                 return
             stopped = isinstance(problem, (KeyboardInterrupt, Interrupted))
             self.finish(status="interrupted" if stopped else "failed")
-        if problem is not None and self._keeps_something() and not isinstance(problem, ResumeError):
-            again = shlex.join(["headlens", self._command, "--resume", str(self.path)])
-            problem.add_note(f"What was done is kept. Go on with: {again}")
+        if self._keeps_something() and not isinstance(problem, ResumeError):
+            command = shlex.join(["headlens", self._command, "--resume", str(self.path)])
+            problem.add_note(f"What was done is kept. Go on with: {command}")
 
     def _keeps_something(self) -> bool:
         return bool(self._record["files"]) or any(self.path.glob(f"{self.KEPT}/[!.]*"))
 
     def _remove_empty(self) -> None:
-        """A run that failed before it wrote anything leaves no folder behind that it made."""
+        """Removes the folders that a run made which failed before it wrote anything."""
         with output_errors(self.path):
             (self.path / RUN_FILE).unlink(missing_ok=True)
             shutil.rmtree(self.path / self.KEPT, ignore_errors=True)
             self._lock.release()
             with contextlib.suppress(OSError):  # somebody else may have put something there
-                for folder in self._made:
+                for folder in self._created:
                     folder.rmdir()
 
-    def _go_on(self) -> None:
-        """Take up the record of the run that is resumed."""
+    def _continue(self) -> None:
+        """Takes up the record of the run that is resumed."""
         record = read_run(self.path) or {}
         if record.get("status") == "finished":  # by another process, between the first look and the lock
             raise _nothing_left(self.path)
-        known = ("started", "resumed", "arguments", "processes", "command_line", "depends_on")
-        self._record.update({k: record[k] for k in known if k in record})
+        continued = ("started", "resumed", "arguments", "processes", "command_line", "depends_on")
+        self._record.update({k: record[k] for k in continued if k in record})
         with output_errors(self.path):
-            (self.path / PAGE).unlink(missing_ok=True)  # it tells of an interrupted run
+            (self.path / PAGE).unlink(missing_ok=True)  # the page of the interrupted run
         self._record["files"] = [n for n in record.get("files", []) if (self.path / n).is_file()]
 
     def _place(self, name: str, below: str = "") -> Path:
@@ -249,16 +246,16 @@ class RunFolder:
 
 
 def default_name(command: str, model: str, moment: datetime | None = None) -> Path:
-    """`runs/<command>-<model>-<YYYYmmdd-HHMMSS>`, local time; of a model that is a folder, its last name."""
-    local = model.startswith((".", "/", "~", "\\")) or Path(model).is_absolute()
-    name = short_model_name(model) if local else model
+    """Returns `runs/<command>-<model>-<YYYYmmdd-HHMMSS>`, local time; of a model's path only the last part."""
+    is_path = model.startswith((".", "/", "~", "\\")) or Path(model).is_absolute()
+    name = short_model_name(model) if is_path else model
     safe = re.sub(r"[^\w.-]+", "-", name.replace("/", "--"), flags=re.ASCII).strip("-.") or "model"
     stamp = (moment or datetime.now().astimezone()).strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{command}-{safe[:80]}-{stamp}"
 
 
 def read_run(folder: str | Path) -> dict[str, Any] | None:
-    """The content of a folder's `run.json`; None if there is none, or none that can be read."""
+    """Reads the content of a folder's `run.json`; None if there is none, or none that can be read."""
     try:
         record = json.loads((Path(folder) / RUN_FILE).read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -267,33 +264,37 @@ def read_run(folder: str | Path) -> dict[str, Any] | None:
 
 
 def _missing(path: Path) -> list[Path]:
-    """The folders that have to be made for this one to be there, itself first."""
+    """Returns the folders that have to be made for this one to be there, itself first."""
     with output_errors(path):
         return [folder for folder in (path, *path.parents) if not folder.exists()]
 
 
-def _folder(path: Path) -> Path:
+def _named_folder(path: Path) -> tuple[Path, list[Path]]:
+    """Makes a folder unless it is there; returns it and all the folders that were made, the innermost first."""
+    created = _missing(path)
     with output_errors(path):
         path.mkdir(parents=True, exist_ok=True)
-    return path
+    return path, created
 
 
-def _new_folder(path: Path) -> Path:
+def _new_folder(path: Path) -> tuple[Path, list[Path]]:
+    """Makes a new folder, with a number behind its name if need be; returns what `_named_folder` returns."""
+    created = _missing(path.parent)
     with output_errors(path):
         for number in range(1, 1000):
-            # two runs may start within one second
+            # Two runs may start within one second.
             candidate = path if number == 1 else path.with_name(f"{path.name}-{number}")
             with contextlib.suppress(FileExistsError):
                 candidate.mkdir(parents=True)
-                return candidate
+                return candidate, [candidate, *created]
     raise OutputError(f"{path} and 998 folders named after it exist.", "Name another folder with --out.")
 
 
 def check_resumable(folder: Path, command: str) -> None:
-    """Look before anything is touched.
+    """Checks that a folder holds a run of a command that can be resumed, before anything is touched.
 
     Raises:
-        OutputError: if there is no run of the command that could be gone on with.
+        OutputError: if there is no such run, or it has finished.
     """
     record = read_run(folder)
     if record is None:
@@ -312,18 +313,18 @@ def _nothing_left(folder: Path) -> OutputError:
 
 
 def _conditions(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What has to be the same when a run is resumed."""
+    """Returns what has to be the same when a run is resumed."""
     mask = record.get("mask")
-    content = {"content of the mask": mask.get("sha256")} if isinstance(mask, Mapping) else {}
-    return {**record.get("arguments", {}), **content, "processes": record.get("processes", 1)}
+    mask_hash = {"content of the mask": mask.get("sha256")} if isinstance(mask, Mapping) else {}
+    return {**record.get("arguments", {}), **mask_hash, "processes": record.get("processes", 1)}
 
 
 def _check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
-    began, have = before.get("processes"), now.get("processes")
-    if began != have:
-        several = f"torchrun --nproc-per-node {began} -m headlens_cli … --resume …"
-        advice = "Leave torchrun out." if began == 1 else several
-        raise ResumeError(f"The run began with {began} processes and has {have} now.", advice)
+    count, count_now = before.get("processes"), now.get("processes")
+    if count != count_now:
+        torchrun = f"torchrun --nproc-per-node {count} -m headlens_cli … --resume …"
+        advice = "Leave torchrun out." if count == 1 else torchrun
+        raise ResumeError(f"The run began with {count} processes and has {count_now} now.", advice)
     differing = [name for name in sorted({*before, *now}) if before.get(name) != now.get(name)]
     if differing:
         changes = ", ".join(f"{name} was {before.get(name)!r} and is {now.get(name)!r}" for name in differing)
@@ -333,7 +334,7 @@ def _check_same(before: Mapping[str, Any], now: Mapping[str, Any]) -> None:
 
 
 def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """Compare what a run began with and what it has now, by names such as "the corpus".
+    """Compares what a run began with and what it has now, by names such as "the corpus".
 
     Raises:
         ResumeError: if something differs.
@@ -346,16 +347,16 @@ def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         )
 
 
-def _sweep(folder: Path) -> None:
-    """Remove what a killed process had half written; nobody else writes here."""
+def _remove_temporary_files(folder: Path) -> None:
+    """Removes what a killed process had half written; the lock says that nobody else writes here."""
     for path in [*folder.glob(TEMPORARY), *folder.glob(f"*/{TEMPORARY}")]:
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def _clear(folder: Path, *, overwrite: bool) -> None:
+    """Removes the run that a folder holds, if it is to be overwritten; otherwise the folder must hold no run."""
     record = read_run(folder) or {}
-    kept = any(folder.glob(f"{RunFolder.KEPT}/*"))
     if overwrite:
         _remove(folder, record.get("files", []))
         return
@@ -370,7 +371,7 @@ def _clear(folder: Path, *, overwrite: bool) -> None:
             f"{folder} holds tables or figures that are not known to be those of a run.",
             "Name another folder with --out, or give --overwrite to write among them.",
         )
-    if kept or record.get("files"):
+    if any(folder.glob(f"{RunFolder.KEPT}/*")) or record.get("files"):
         raise OutputError(
             f"{folder} holds a run of {command} that was interrupted.",
             f"Go on with it: {shlex.join(['headlens', command, '--resume', str(folder)])}; "
@@ -382,7 +383,7 @@ def _remove(folder: Path, names: list[str]) -> None:
     root = folder.resolve()
     with output_errors(folder):
         for path in ((folder / name).resolve() for name in names):
-            # a run.json may come from anywhere: never follow it out of the folder
+            # A run.json may come from anywhere: never follow it out of the folder.
             if path.is_relative_to(root) and path.is_file():
                 path.unlink()
         (folder / RUN_FILE).unlink(missing_ok=True)

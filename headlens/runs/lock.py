@@ -1,4 +1,8 @@
-"""One process at a time writes a run folder."""
+"""One process at a time writes a run folder.
+
+The library filelock would not do: it locks the first byte of the file, which on Windows keeps others from reading the
+process number there, and it leaves the file behind.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ if sys.platform == "win32":
     import msvcrt
 
     def _claim(descriptor: int) -> None:
-        # a byte past the end, so that others can still read the process number at the start
+        # A byte past the end, so that others can still read the process number at the start.
         os.lseek(descriptor, 1 << 20, os.SEEK_SET)
         msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
 else:
@@ -38,22 +42,20 @@ class FolderLock:
         self._descriptor: int | None = None
 
     def acquire(self) -> None:
-        """Take the lock.
+        """Takes the lock and writes the number of this process into its file.
 
         Raises:
             OutputError: if a living process holds it, or the folder cannot be written.
         """
-        while self._descriptor is None:
-            with output_errors(self.path):
-                descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
-            self._descriptor = self._claimed(descriptor)
         with output_errors(self.path):
+            while self._descriptor is None:
+                self._descriptor = self._claimed(os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644))
             os.ftruncate(self._descriptor, 0)
             os.lseek(self._descriptor, 0, os.SEEK_SET)
             os.write(self._descriptor, f"{os.getpid()}\n".encode())
 
     def release(self) -> None:
-        """Give the lock back and remove its file; nothing happens without a lock."""
+        """Releases the lock and removes its file; nothing happens without a lock."""
         if self._descriptor is None:
             return
         with contextlib.suppress(OSError):
@@ -62,6 +64,7 @@ class FolderLock:
         self._descriptor = None
 
     def _claimed(self, descriptor: int) -> int | None:
+        """Returns the descriptor once it holds the lock; None if its file is gone, and has to be opened again."""
         try:
             _claim(descriptor)
         except (BlockingIOError, PermissionError) as problem:
@@ -73,10 +76,7 @@ class FolderLock:
             ) from problem
         except OSError:
             return descriptor  # a file system without locks: better to run unguarded than not at all
-        return self._verified(descriptor)
-
-    def _verified(self, descriptor: int) -> int | None:
-        # the former owner may have removed the file between our open and our claim: then we hold a ghost
+        # The former owner may have removed the file between our open and our claim: then nobody else sees this lock.
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.fstat(descriptor), self.path.stat()):
                 return descriptor

@@ -53,7 +53,7 @@ class MaskOptions:
         return self.mask is not None or self.no_diagonal or self.drop_random
 
     def as_options(self) -> list[str]:
-        """The same for another command line."""
+        """Returns the same options as words of another command line."""
         typed = [] if self.mask is None else ["--mask", self.mask]
         typed += [] if self.layers is None else ["--layers", self.layers]
         typed += ["--no-diagonal"] * self.no_diagonal + ["--drop-random"] * self.drop_random
@@ -61,10 +61,10 @@ class MaskOptions:
 
 
 def read_layers(text: str | None, count: int = 0) -> tuple[int, ...] | None:
-    """Numbers of layers: `6-11`, `0,2,4-6`, `first:3`, `last:3`, `all`; None for all.
+    """Reads numbers of layers: `6-11`, `0,2,4-6`, `first:3`, `last:3`, `all`; None stands for all.
 
     Args:
-        text: what is given.
+        text: value of --layers.
         count: layers of the model; 0 where only the form of the text matters, as before a model is loaded.
 
     Raises:
@@ -72,21 +72,21 @@ def read_layers(text: str | None, count: int = 0) -> tuple[int, ...] | None:
     """
     if text is None or text.strip() == "all":
         return None
-    found: list[int] = []
+    numbers: list[int] = []
     for part in str(text).split(","):
-        found += _end(part.strip(), text, count) if ":" in part else _range(part, text)
-    return tuple(dict.fromkeys(found))
+        numbers += _end(part.strip(), text, count) if ":" in part else _range(part, text)
+    return tuple(dict.fromkeys(numbers))
 
 
 def _range(part: str, text: str) -> range:
-    first, dash, last = (own.strip() for own in part.partition("-"))
+    first, dash, last = map(str.strip, part.partition("-"))
     if not first.isdecimal() or (dash and not last.isdecimal()) or (dash and int(last) < int(first)):
         raise OptionError(f"--layers {text!r} is no range of layers.", _LAYERS)
     return range(int(first), int(last or first) + 1)
 
 
 def _end(part: str, text: str, count: int) -> range:
-    name, _, number = (own.strip() for own in part.partition(":"))
+    name, _, number = map(str.strip, part.partition(":"))
     if name not in ("first", "last") or not number.isdecimal() or not int(number):
         raise OptionError(f"--layers {text!r} is no range of layers.", _LAYERS)
     if count and int(number) > count:

@@ -45,15 +45,15 @@ def mask_record(options: MaskOptions) -> dict[str, Any]:
 
 @contextmanager
 def under_mask(model: PreTrainedModel, options: MaskOptions, tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside, a model runs under a mask, if one is given.
+    """Runs a model under a mask inside the context, if one is given.
 
     Args:
         model: the model.
-        options: the mask.
-        tell: is told of queries that the mask left without any key.
+        options: the options of the mask.
+        tell: called with a warning when the mask left queries without any key.
 
     Raises:
-        OptionError: if the mask cannot be had, or does not fit the model.
+        OptionError: if the mask cannot be read, or does not fit the model.
     """
     source = mask_source(options)
     if source is None:
@@ -67,7 +67,7 @@ def under_mask(model: PreTrainedModel, options: MaskOptions, tell: Callable[[str
 
 
 def mask_edit(model: PreTrainedModel, source: AnyMaskSource, layers: str | None) -> MaskEdit:
-    """A mask for a model, in the stack that it is for or that the model begins with, and in some of its layers.
+    """Returns the edit that masks some layers of the stack that a mask is for, or of the model's first stack.
 
     Raises:
         OptionError: if the model has fewer layers.
@@ -79,13 +79,13 @@ def mask_edit(model: PreTrainedModel, source: AnyMaskSource, layers: str | None)
 
 
 def parse_mask(text: str) -> MaskSource:
-    """A mask file, a folder with one, or a pattern.
+    """Reads a mask from the path of its file or folder, or from a pattern.
 
     Raises:
         OptionError: if it is none of these.
     """
     path = Path(text).expanduser()
-    named = re.split(r"[:|]", text)[0].strip().lower() in PATTERNS
-    if not named and (path.exists() or path.suffix or len(path.parts) > 1):
+    is_pattern = re.split(r"[:|]", text)[0].strip().lower() in PATTERNS
+    if not is_pattern and (path.exists() or path.suffix or len(path.parts) > 1):
         return AttentionMask.load(path)
     return PatternMask(parse_pattern(text))

@@ -12,11 +12,11 @@ from headlens.models.loading import LoadedModel
 
 
 def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:
-    """Where a model came from, and what it was run on.
+    """Returns what run.json says of a model: where it came from, and on what it was run.
 
     Args:
         loaded: the model.
-        label: what tables call it.
+        label: name of the model in tables.
     """
     removed = removed_heads(loaded.model)
     return {
@@ -33,7 +33,7 @@ def model_record(loaded: LoadedModel, label: str) -> dict[str, Any]:
 
 
 def model_label(loaded: LoadedModel, taken: Container[str]) -> str:
-    """What tables call a model: its short name, or if that is taken with as many folders above as it takes."""
+    """Returns the name of a model in tables: its short name, with parent folders where that is taken."""
     parts = Path(loaded.name).parts
     longer = ["/".join(parts[-count:]) for count in range(2, len(parts))]
     names = (loaded.short_name, *longer, loaded.name, f"{loaded.name} (2)")

@@ -1,4 +1,4 @@
-"""What every request has to offer: where its run goes, and its arguments by the names of the command line."""
+"""The options that every request has: where its run goes; and its arguments by the names of the command line."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ class OutputOptions:
 
 
 def arguments(request: Any) -> dict[str, Any]:
-    """The arguments of a request as run.json holds them and --config takes them: flat, by option, but for the place."""
-    found: dict[str, Any] = {}
+    """Returns the arguments of a request as run.json and --config hold them: flat, by option, without the folder."""
+    by_option: dict[str, Any] = {}
     for field in fields(request):
         value = getattr(request, field.name)
         if isinstance(value, OutputOptions) or not field.metadata.get("recorded", True):
             continue
-        found |= arguments(value) if is_dataclass(value) else {field.name: json_value(value)}
-    return found
+        by_option |= arguments(value) if is_dataclass(value) else {field.name: json_value(value)}
+    return by_option
 
 
 def json_value(value: Any) -> Any:
-    """A value as JSON can hold it: tuples as lists, paths as text."""
+    """Returns a value as JSON can hold it: tuples as lists, paths as text."""
     if isinstance(value, (list, tuple)):
         return [json_value(v) for v in value]
     return str(value) if isinstance(value, Path) else value

@@ -7,18 +7,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import islice
 from typing import TypeVar
 
 import torch
 from torch import distributed
 
-from headlens.corpora.sentence import Corpus
-from headlens.runs.shards import Shard
+from headlens.corpora.sentence import Corpus, Example
 from headlens.runs.signals import default_signals
 
 T = TypeVar("T")
 # A parser or a slow shard may take long; when a process dies, torchrun ends the others, whatever this says.
 _PATIENCE = timedelta(days=7)
+
+
+@dataclass(frozen=True)
+class Shard:
+    """Every `of`-th example of a corpus, from the `number`-th on: shards differ by one example at most.
+
+    Args:
+        corpus: the whole corpus.
+        number: which shard, from 0.
+        of: how many shards there are.
+    """
+
+    corpus: Corpus
+    number: int
+    of: int
+
+    @property
+    def name(self) -> str:
+        """Name of the whole corpus, the same for all of its shards."""
+        return self.corpus.name
+
+    def __iter__(self) -> Iterator[Example]:
+        """Reads the whole corpus and yields every `of`-th example."""
+        return islice(iter(self.corpus), self.number, None, self.of)
 
 
 @dataclass(frozen=True)
@@ -35,15 +59,19 @@ class Processes:
 
     @property
     def first(self) -> bool:
-        """Whether this process writes and talks."""
+        """Whether this is the process that writes the run folder and talks to the user."""
         return self.rank == 0
 
     def shard(self, corpus: Corpus) -> Shard:
-        """This process's part of a corpus."""
+        """Returns the part of a corpus that this process reads."""
         return Shard(corpus, self.rank, self.count)
 
+    def shard_size(self, examples: int) -> int:
+        """Returns how many of a corpus's examples fall to this process."""
+        return len(range(self.rank, examples, self.count))
+
     def share(self, value: T) -> T:
-        """The first process's value, in all of them."""
+        """Sends the value of the first process to all others; every process gets it back."""
         if self.count == 1:
             return value
         box = [value]
@@ -52,13 +80,13 @@ class Processes:
         return box[0]
 
     def gather(self, value: T) -> list[T]:
-        """The values of all processes, in all of them, by rank."""
+        """Collects the values of all processes in every one of them, ordered by rank."""
         if self.count == 1:
             return [value]
-        found: list[T | None] = [None] * self.count
+        values: list[T | None] = [None] * self.count
         with default_signals():
-            distributed.all_gather_object(found, value)
-        return [v for v in found if v is not None]
+            distributed.all_gather_object(values, value)
+        return [v for v in values if v is not None]
 
 
 ALONE = Processes()
@@ -66,7 +94,7 @@ ALONE = Processes()
 
 @contextmanager
 def process_group() -> Iterator[Processes]:
-    """Join the other processes when torchrun started this one; alone otherwise.
+    """Joins the processes that torchrun started together with this one; without torchrun, yields `ALONE`.
 
     Sums travel through gloo, on any device. Each process computes on the GPU of its local rank.
     """

@@ -10,16 +10,16 @@ Advance = Callable[[int], None]
 
 
 class Reporter(Protocol):
-    """Something that shows progress."""
+    """Protocol of what shows the user how far a recipe has come."""
 
     def status(self, text: str) -> AbstractContextManager[None]:
-        """Work of unknown length begins; it ends with the block."""
+        """Shows work of unknown length while the block runs."""
 
     def progress(self, text: str, total: int | None) -> AbstractContextManager[Advance]:
-        """Work of `total` steps begins; the block gets a function to call with the steps done."""
+        """Shows work of `total` steps; the block gets a function to call with the number of further steps done."""
 
     def warn(self, text: str) -> None:
-        """Something the user should know before the run ends."""
+        """Shows a warning before the run ends."""
 
 
 class SilentReporter:

@@ -17,32 +17,11 @@ from headlens.errors import InputError
 from headlens.files import read_csv
 from headlens.runs.folder import FIGURES, RUN_FILE
 
-# columns whose cells are words even where they look like numbers or truth values: a model may be called 12
+# Columns whose cells are words even where they look like numbers or truth values: a model may be called 12
 WORDS = (
-    "model",
-    "stack",
-    "role",
-    "roles",
-    "relation",
-    "direction",
-    "offset",
-    "rule",
-    "target",
-    "other_rule",
-    "of",
-    "scope",
-    "task",
-    "metric",
-    "mode",
-    "strategy",
-    "removed",
-    "run",
-    "init",
-    "role_pruned",
-    "checkpoint",
-    "mask",
-    "pattern",
-)
+    "model", "stack", "role", "roles", "role_pruned", "relation", "direction", "offset", "rule", "other_rule", "target",
+    "of", "scope", "task", "metric", "mode", "strategy", "removed", "run", "init", "checkpoint", "mask", "pattern",
+)  # fmt: skip
 _LARGEST_INDEX = 4096  # layers or heads; a larger number is a broken cell and would make an enormous figure
 _MEND = "Run the command again, or leave this run out."
 
@@ -64,7 +43,7 @@ class Columns:
     identity: tuple[str, ...] = ()
 
     def check(self, frame: pd.DataFrame, path: Path) -> None:
-        """Look through a table.
+        """Checks the columns and cells of a table.
 
         Raises:
             InputError: if a column is missing or has a cell that cannot be meant, or a row is there twice; names the
@@ -83,7 +62,11 @@ class Columns:
         for name, allowed in self.words.items():
             if allowed:
                 _refuse(frame, name, ~frame[name].isin(allowed), f"one of {', '.join(allowed)}", path)
-        _refuse_twins(frame, self.identity, path)
+        twice = np.flatnonzero(frame.duplicated(list(self.identity))) if self.identity else np.array([])
+        if twice.size:
+            row = int(twice[0])
+            what = ", ".join(str(frame[name].iloc[row]) for name in self.identity)
+            raise InputError(f"{path}:{_line(path, row)}: a row for {what} comes a second time.", _MEND)
 
 
 def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], expected: str, path: Path) -> None:
@@ -94,20 +77,10 @@ def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], expected: st
         raise InputError(f"{path}:{_line(path, row)}: column {name} {shown}; expected {expected}.", _MEND)
 
 
-def _refuse_twins(frame: pd.DataFrame, identity: Sequence[str], path: Path) -> None:
-    if not identity:
-        return
-    twice = np.flatnonzero(frame.duplicated(list(identity)))
-    if twice.size:
-        row = int(twice[0])
-        what = ", ".join(str(frame[name].iloc[row]) for name in identity)
-        raise InputError(f"{path}:{_line(path, row)}: a row for {what} comes a second time.", _MEND)
-
-
 def _line(path: Path, row: int) -> int:
-    """The line of the file that a row of its table begins at; the first line has the names of the columns."""
+    """Returns the line of a file where a row of its table begins; the first line has the names of the columns."""
     starts, start = [], 1
-    # a quoted cell may go on over several lines, and blank lines are no rows
+    # A quoted cell may go on over several lines, and blank lines are no rows
     with contextlib.suppress(OSError, ValueError, csv.Error), path.open(encoding="utf-8", newline="") as file:
         reader = csv.reader(file)
         for cells in reader:
@@ -119,11 +92,11 @@ def _line(path: Path, row: int) -> int:
 
 @dataclass(frozen=True)
 class RecordedRun:
-    """A run as its folder tells it.
+    """A run as it is recorded in its folder.
 
     Args:
-        folder: where it lies.
-        label: what it is called on a page with other runs.
+        folder: the run folder.
+        label: its name on a page with other runs.
         record: the content of `run.json`.
         tables: by name without `.csv`, in the order they were written.
     """
@@ -140,12 +113,12 @@ class RecordedRun:
 
     @property
     def command_line(self) -> str:
-        """What was typed, for a shell; empty where that is not known."""
+        """The command as it was typed, quoted for a shell; empty where that is not known."""
         return str(self.record.get("command_line") or "")
 
     @property
     def status(self) -> str:
-        """How it ended; `running` also of a run that was killed."""
+        """How the run ended; `running` also for a run that was killed."""
         return str(self.record.get("status", "unknown"))
 
     @property
@@ -155,7 +128,7 @@ class RecordedRun:
 
     @property
     def notes(self) -> list[str]:
-        """What the run itself said about its numbers."""
+        """Remarks of the run about its own numbers."""
         return [str(note) for note in _list(self.record.get("notes"))]
 
     @property
@@ -170,27 +143,29 @@ class RecordedRun:
         return known or [str(self.record.get("model_name") or self.record.get("model") or "unknown")]
 
     def heads_removed(self, model: str) -> frozenset[str]:
-        """Names of the heads that a model of the run had lost before."""
-        own = next((m for m in map(mapping, _list(self.record.get("models"))) if m.get("model") == model), {})
-        return frozenset(map(str, _list(own.get("heads_removed"))))
+        """Returns the names of the heads that a model of the run had lost before."""
+        return frozenset(map(str, _list(self._model_facts(model).get("heads_removed"))))
 
     def weights_of(self, model: str) -> str:
-        """The hash of a model's weights, for a model that has any."""
-        own = next((m for m in map(mapping, _list(self.record.get("models"))) if m.get("model") == model), {})
-        return str(own.get("weight_hash") or "")
+        """Returns the hash of a model's weights; empty for a model that has none."""
+        return str(self._model_facts(model).get("weight_hash") or "")
+
+    def _model_facts(self, model: str) -> Mapping[str, Any]:
+        facts = map(mapping, _list(self.record.get("models")))
+        return next((own for own in facts if own.get("model") == model), {})
 
     @property
     def pictures(self) -> list[Path]:
-        """The PNG files of its folder of figures, by name."""
+        """The PNG files in the run's folder of figures, by name."""
         return sorted(p for p in (self.folder / FIGURES).glob("*.png") if p.is_file())
 
     def argument(self, name: str, default: Any) -> Any:
-        """The value of an option, at whatever depth the record holds it."""
+        """Returns the value of an option, at whatever depth the record holds it."""
         return _find(mapping(self.record.get("arguments")), name, default)
 
 
 def read_recorded(folder: Path, label: str) -> RecordedRun:
-    """Read a run folder.
+    """Reads a run folder.
 
     A finished run has all the tables that its record lists; of another one, whatever is there is read.
 
@@ -210,8 +185,18 @@ def read_recorded(folder: Path, label: str) -> RecordedRun:
     return RecordedRun(folder, label, record, tables)
 
 
+def tables_of(runs: Sequence[RecordedRun], name: str) -> list[tuple[RecordedRun, pd.DataFrame]]:
+    """Returns every run that has rows in the table of that name, with the table."""
+    return [(run, run.tables[name]) for run in runs if name in run.tables and len(run.tables[name])]
+
+
+def run_label(run: RecordedRun, runs: Sequence[RecordedRun]) -> dict[str, Any]:
+    """Returns the first cell of a row, the label of its run; nothing where there is only one run."""
+    return {"run": run.label} if len(runs) > 1 else {}
+
+
 def mapping(value: Any) -> Mapping[str, Any]:
-    """A value of `run.json` that should be an object; empty where it is none."""
+    """Returns a value of `run.json` that should be an object; an empty mapping where it is none."""
     return value if isinstance(value, Mapping) else {}
 
 

@@ -32,7 +32,7 @@ class Run:
         processes: with whom the work is shared.
         reporter: shows progress; silent in all processes but the first.
         warnings: what the user was told on the way.
-        said: which of it was told by `warn_once`.
+        warned_once: the warning of `warn_once`, if there was one.
     """
 
     path: Path
@@ -40,7 +40,7 @@ class Run:
     processes: Processes
     reporter: Reporter
     warnings: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    warned_once: list[str] = field(default_factory=list)
 
     @property
     def writes(self) -> bool:
@@ -49,31 +49,31 @@ class Run:
 
     @property
     def files(self) -> list[Path]:
-        """What was written, as far as this process wrote it."""
+        """Paths of the files written so far; none in a process that does not write."""
         return [] if self.folder is None else self.folder.files
 
     def file(self, name: str) -> AbstractContextManager[Path]:
-        """See `RunFolder.file`; for the process that writes."""
+        """Gives a temporary path for a file of the run, as `RunFolder.file` does; only for the process that writes."""
         assert self.folder is not None
         return self.folder.file(name)
 
     def kept(self, name: str) -> Path:
-        """Where something is kept until the run has finished."""
+        """Returns the path of a file that is kept until the run has finished."""
         return self.path / RunFolder.KEPT / name
 
     def keeper(self, name: str, loaded: LoadedModel, identity: Mapping[str, str]) -> Checkpoint:
-        """Where this process keeps what an interrupted run goes on from.
+        """Returns the checkpoint from which this process goes on when the run is resumed.
 
         Args:
             name: unique in the run and the same when it is resumed.
             loaded: the model.
-            identity: what else it depends on, see `Checkpoint`.
+            identity: what else the result depends on, see `Checkpoint`.
         """
         common = {"the weights of the model": loaded.weight_hash, "the number of processes": str(self.processes.count)}
         return Checkpoint(self.kept(f"{name}-{self.processes.rank}.npz"), {**common, **identity})
 
     def depend_on(self, loaded: LoadedModel | None, parts: Mapping[str, str]) -> None:
-        """Refuse to go on with another model or other data than the run began with; for what no `keeper` keeps.
+        """Refuses to go on with another model or other data than the run began with; for what no `keeper` keeps.
 
         Args:
             loaded: the model as it was loaded; None for one that is made anew.
@@ -87,52 +87,51 @@ class Run:
             self.folder.depend_on({**weights, **parts})
 
     def load(self, name: str, options: ModelOptions) -> LoadedModel:
-        """Load the model `name` with the given options, showing a status line meanwhile."""
+        """Loads the model `name` with the given options, showing a status line meanwhile."""
         with self.reporter.status(f"loading {name}"):
             return load(name, options)
 
     def warn(self, text: str) -> None:
-        """Tell the user at once, and again among the notes."""
+        """Shows a warning to the user at once, and again among the notes of the run."""
         self.warnings.append(text)
         self.reporter.warn(text)
 
     def warn_once(self, text: str) -> None:
-        """The same, but only the first of all these calls: many passes meet with the same lack of memory."""
-        if not self.said:
-            self.said.append(text)
+        """Warns as `warn` does, but only for the first of all calls: many passes meet with the same lack of memory."""
+        if not self.warned_once:
+            self.warned_once.append(text)
             self.warn(text)
 
     def masked(self, loaded: LoadedModel, options: MaskOptions) -> AbstractContextManager[None]:
-        """Inside, the model runs under the mask of the options, if there is one."""
+        """Returns a context in which the model runs under the mask of the options, if there is one."""
         return under_mask(loaded.model, options, self.tell)
 
     def tell(self, text: str) -> None:
-        """The user should know, but not more than once."""
+        """Warns as `warn` does, unless the same text was shown before."""
         if text not in self.warnings:
             self.warn(text)
 
     @contextmanager
     def corpus_pass(self, name: str, text: str, loaded: LoadedModel, corpus: CorpusSummary) -> Iterator[CorpusPass]:
-        """A pass of a corpus that can be interrupted and gone on with.
+        """Yields a pass of a corpus that can be interrupted and resumed.
 
         Args:
             name: of the pass, unique in the run and the same when it is resumed.
-            text: what the user is told.
+            text: of the progress bar.
             loaded: the model that reads it.
             corpus: all of it, whatever the number of processes.
         """
         keeper = self.keeper(name, loaded, {"the corpus": corpus.sha256})
-        own = len(range(self.processes.rank, corpus.sentences, self.processes.count))
-        with self.reporter.progress(text, own) as advance:
+        with self.reporter.progress(text, self.processes.shard_size(corpus.sentences)) as advance:
             yield CorpusPass(advance, self.warn, keeper, self.processes)
 
 
 @contextmanager
 def open_run(command: str, model: str, request: Any, reporter: Reporter | None = None) -> Iterator[Run]:
-    """Make or take the run folder of a request, alone or together with the processes torchrun started.
+    """Makes or takes the run folder of a request, alone or together with the processes torchrun started.
 
     Args:
-        command: its name.
+        command: name of the command.
         model: for the name of a new folder.
         request: a dataclass with a `place`, and perhaps a `mask`.
         reporter: shows progress.
@@ -141,8 +140,8 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
         OutputError: see `RunFolder.create`, and if no process may see the folder but the first.
     """
     place: OutputOptions = request.place
-    # What is wrong with a mask is told before anything is made.
-    facts = mask_record(request.mask) if hasattr(request, "mask") else {}
+    # An error in the mask is raised before anything is made.
+    mask_facts = mask_record(request.mask) if hasattr(request, "mask") else {}
     with ExitStack() as stack:
         processes = stack.enter_context(process_group())
         folder: RunFolder | None = None
@@ -151,10 +150,11 @@ def open_run(command: str, model: str, request: Any, reporter: Reporter | None =
                 place.out, command=command, model=model, overwrite=place.overwrite, resume=place.resume
             )
             stack.enter_context(folder)
-            folder.start({"arguments": arguments(request), "processes": processes.count, **facts})
+            folder.start({"arguments": arguments(request), "processes": processes.count, **mask_facts})
         path = processes.share(None if folder is None else folder.path.absolute())
         assert path is not None
         if not path.is_dir():
             raise OutputError(f"process {processes.rank} does not see {path}.", "Name a shared folder with --out.")
-        shown = folder.path if folder is not None else path
-        yield Run(shown, folder, processes, (reporter if processes.first else None) or SilentReporter())
+        # The first process shows the path as the user gave it; the others know only the absolute one.
+        shown_path = folder.path if folder is not None else path
+        yield Run(shown_path, folder, processes, (reporter if processes.first else None) or SilentReporter())

@@ -36,7 +36,7 @@ class DeferredSignals:
             self.obey()
 
     def obey(self) -> None:
-        """Do what the noted signal, if there is one, did before this block."""
+        """Raises the noted signal again, if there is one, for the handler of before this block."""
         if self.noted is not None:
             number, self.noted = self.noted, None
             self._restore()

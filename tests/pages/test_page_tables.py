@@ -1,15 +1,32 @@
+"""Tables of a page, the console and papers."""
+
 from __future__ import annotations
 
+import io
 import math
+import shutil
+import subprocess
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from headlens.pages.page_tables import Cell, Interval, PageTable, csv_table, number_text, page_table
+from headlens.pages.formatting import escaped_latex, slug
+from headlens.pages.page_tables import (
+    Cell,
+    Interval,
+    PageTable,
+    cell_text,
+    csv_table,
+    number_text,
+    page_table,
+    summary_table,
+)
 
 
 def texts(table: PageTable, column: str) -> list[str]:
@@ -121,3 +138,110 @@ def test_records_may_hold_cells() -> None:
     table = page_table("t", records)
     assert [c.numeric for c in table.columns] == [True, True, False]
     assert table.rows[0][1].interval == bounds
+
+
+def shown(title: str, rows: object) -> str:
+    console = Console(file=io.StringIO(), width=100, color_system=None)
+    console.print(summary_table(title, rows))  # type: ignore[arg-type]
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+def test_brackets_are_text_not_markup() -> None:
+    text = shown("[red]demo[/red]", [{"[token]": "[CLS]", "model": "[bold]x[/]"}])
+    for word in ("[red]demo[/red]", "[token]", "[CLS]", "[bold]x[/]"):
+        assert word in text
+
+
+def test_a_data_frame_is_shown_row_by_row() -> None:
+    text = shown("heads", pd.DataFrame({"head": ["encoder.0.1", "encoder.5.11"], "share": [0.98765, math.nan]}))
+    lines = [line.split() for line in text.splitlines()]
+    assert ["encoder.0.1", "0.988"] in lines
+    assert ["encoder.5.11"] in lines
+
+
+def test_numbers_stand_right_and_words_left() -> None:
+    table = summary_table("t", [{"a": "x", "b": 1, "c": None}, {"a": "yy", "b": 2.5, "c": 3}])
+    assert [column.justify for column in table.columns] == ["left", "right", "right"]
+
+
+def test_no_rows_make_an_empty_table() -> None:
+    assert summary_table("t", []).row_count == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (math.nan, ""),
+        (np.float32("nan"), ""),
+        (pd.NA, ""),
+        (True, "yes"),
+        (np.False_, "no"),
+        (7, "7"),
+        (np.int64(7), "7"),
+        (0.12345, "0.123"),
+        (np.float32(0.5), "0.500"),
+        ("x", "x"),
+    ],
+)
+def test_cells(value: object, text: str) -> None:
+    assert cell_text(value) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("50 % of a_b & c", r"50 \% of a\_b \& c"),
+        ("-0.25 [-0.3, -0.2]", "$-$0.25 [$-$0.3, $-$0.2]"),
+        ("BERT-base 3-4 10.5-11", "BERT-base 3-4 10.5-11"),
+        ("0.1–0.2", "0.1--0.2"),
+        ("nsubj ↑", r"nsubj $\uparrow$"),
+        (r"\input{x}", r"\textbackslash{}input\{x\}"),
+        ("p < 0.05", r"p \textless{} 0.05"),
+    ],
+)
+def test_what_latex_would_read_as_a_command_is_spelled(text: str, shown: str) -> None:
+    assert escaped_latex(text) == shown
+
+
+@given(st.text(st.characters(codec="ascii")))
+@example("->")
+def test_no_command_of_anybody_else(text: str) -> None:
+    """Every brace and backslash is ours: with our words taken out, nothing is left that LaTeX would read."""
+    found = escaped_latex(text)
+    for ours in (r"\textbackslash{}", r"\textasciitilde{}", r"\textasciicircum{}", r"\textless{}", r"\textgreater{}",
+                 r"\textbar{}", "$-$", r"$\rightarrow$", r"\&", r"\%", r"\$", r"\#", r"\_", r"\{", r"\}"):  # fmt: skip
+        found = found.replace(ours, "")
+    assert not set(found) & set("\\&%$#_{}~^")
+
+
+def test_a_table_of_a_paper() -> None:
+    records = [{"head": "encoder.0.1", "change": -0.25, "n": 3}, {"head": "a_b", "change": 0.5, "n": 12}]
+    table = page_table("Heads needed", records, "All of 50 % (dot, line; tick: none).")
+    assert table.latex().splitlines() == [
+        r"% needs \usepackage{booktabs}",
+        r"\begin{table}",
+        r"\centering",
+        r"\caption{Heads needed. All of 50 \%.}",
+        r"\label{tab:heads-needed}",
+        r"\begin{tabular}{lrr}",
+        r"\toprule",
+        r"head & change & n \\",
+        r"\midrule",
+        r"encoder.0.1 & $-$0.250 & 3 \\",
+        r"a\_b & 0.500 & 12 \\",
+        r"\bottomrule",
+        r"\end{tabular}",
+        r"\end{table}",
+    ]
+    assert slug("Best head, of every relation!") == "best-head-of-every-relation"
+    assert slug("?") == "table"
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs pdflatex (apt-get install texlive-latex-base)")
+def test_latex_reads_it(tmp_path: Path) -> None:
+    table = page_table("A_b & c", [{"x": "50 % ↑ ~^|<>{}", "y": -1.5}], "λ = 3.").latex()
+    document = "\\documentclass{article}\\usepackage[utf8]{inputenc}\\usepackage{booktabs}\\begin{document}"
+    (tmp_path / "a.tex").write_text(f"{document}\n{table}\\end{{document}}\n", encoding="utf-8")
+    done = subprocess.run(["pdflatex", "-halt-on-error", "a.tex"], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]

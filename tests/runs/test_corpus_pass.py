@@ -12,6 +12,8 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal
 from saved import Memory, build, save, sentence, tree
 from tiers import rest_slow
@@ -21,12 +23,13 @@ from transformers import PreTrainedTokenizerBase
 from headlens import memory as models_memory
 from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
+from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.frequency import CorpusFrequency
 from headlens.corpora.sentence import Example
 from headlens.errors import ModelError, OutputError
 from headlens.models.loading import LoadedModel, load
 from headlens.runs.checkpoint import Checkpoint
-from headlens.runs.corpus_pass import CorpusPass
+from headlens.runs.corpus_pass import CorpusPass, PassProgress
 from headlens.runs.processes import Processes
 
 TREES = [
@@ -256,3 +259,46 @@ def test_shards_of_any_number_add_up(loaded: LoadedModel, expected: dict[str, pd
     found = [run(loaded, CorpusPass(processes=Mailbox(rank, count, letters))) for rank in range(count)][-1]
     found["counts"]["arcs"] = expected["counts"]["arcs"]  # the same counts in another order
     assert_same(found, expected, within=1e-6)
+
+
+EXAMPLE = Example(sentence("a b"))
+
+
+@given(st.lists(st.integers(0, 4), max_size=40), st.integers(1, 12), st.integers(1, 5))
+def test_whatever_sentences_become_steps_add_up_to_the_corpus(rows: list[int], pool: int, size: int) -> None:
+    """Sentences become no, one or several rows, are read pool by pool, and run batch by batch."""
+    steps: list[int] = []
+    counts = EncodingCounts()
+    progress = PassProgress(steps.append, counts)
+    corpus = progress.reading([EXAMPLE] * len(rows))
+    for first in range(0, len(rows), pool):
+        pool_rows = rows[first : first + pool]
+        for produced in pool_rows:
+            next(corpus)
+            counts.sentences += produced
+        for start in range(0, sum(pool_rows), size):
+            progress.ran(min(size, sum(pool_rows) - start))
+            assert sum(steps) <= first + len(pool_rows)
+        if sum(pool_rows):
+            assert sum(steps) == first + len(pool_rows)
+    assert all(step > 0 for step in steps)
+
+
+def test_a_sentence_of_many_rows_is_done_with_its_last() -> None:
+    steps: list[int] = []
+    counts = EncodingCounts(sentences=10)
+    progress = PassProgress(steps.append, counts)
+    assert list(progress.reading([EXAMPLE] * 2)) == [EXAMPLE] * 2
+    for _ in range(9):
+        progress.ran(1)
+    assert steps == [1]
+    progress.ran(1)
+    assert steps == [1, 1]
+
+
+def test_what_has_no_row_in_the_end_does_not_hold_the_rest_up() -> None:
+    steps: list[int] = []
+    progress = PassProgress(steps.append, EncodingCounts(sentences=4, unmaskable=2))
+    list(progress.reading([EXAMPLE] * 4))
+    progress.ran(2)
+    assert steps == [4]

@@ -12,9 +12,9 @@ import pandas as pd
 from headlens.analyses.ablate.curve_figure import NONE
 from headlens.analyses.ablate.map_figure import KEEP_ONLY, significant
 from headlens.heads import Head
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table, run_label, tables_of
+from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
 from headlens.plots.head_grid import float_column
-from headlens.runs.reading import RecordedRun
+from headlens.runs.reading import RecordedRun, run_label, tables_of
 from headlens.tasks.task_options import LOWER_IS_BETTER
 
 MOST = 10  # heads of a model

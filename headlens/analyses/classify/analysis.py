@@ -31,9 +31,8 @@ from headlens.metrics.similarity import HeadSimilarity
 from headlens.metrics.syntax import count_offsets, most_frequent_offsets
 from headlens.models.loading import LoadedModel
 from headlens.options import DEFAULT_RELATIONS
-from headlens.runs.corpus_pass import CorpusPass
+from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
-from headlens.runs.pass_state import PassState
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import pandas as pd
 from headlens.errors import counted
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.pages.head_cards import REMOVED, PrunedPair
-from headlens.pages.page_tables import PageTable, number_text, page_table, tables_of
+from headlens.pages.page_tables import PageTable, number_text, page_table
 from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import FAMILIES, NONE, families
-from headlens.runs.reading import RecordedRun
+from headlens.runs.reading import RecordedRun, tables_of
 from headlens.statistics.intervals import mean_interval
 
 _NAMED = 6  # heads that a sentence names

@@ -11,10 +11,10 @@ import pandas as pd
 from headlens.analyses.classify.metric_declarations import declarations_of, measure_records
 from headlens.analyses.classify.syntax_figure import FEWEST, best_heads, verdicts
 from headlens.heads import Head
-from headlens.pages.page_tables import Cell, Interval, PageTable, number_text, page_table, run_label, tables_of
+from headlens.pages.page_tables import Cell, Interval, PageTable, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column
 from headlens.plots.role_colours import FAMILIES, NONE, families
-from headlens.runs.reading import RecordedRun
+from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 
 def fewest(run: RecordedRun) -> int:

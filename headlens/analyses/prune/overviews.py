@@ -12,10 +12,10 @@ from headlens.analyses.prune.results_table import result_digits, results_table
 from headlens.analyses.prune.roles_figure import Bar, RoleSet, role_sets
 from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads, penalty_text
 from headlens.analyses.prune.sweep_summary import SCRATCH, TRAINED, UNPRUNED
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, page_table, run_label, tables_of
+from headlens.pages.page_tables import Cell, PageTable, interval_cell, page_table
 from headlens.plots.head_grid import float_column
 from headlens.plots.role_colours import NONE
-from headlens.runs.reading import RecordedRun
+from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 _NAMED = 24  # heads of a stack; more are not listed
 _WORDS = {TRAINED: "from trained", SCRATCH: "from scratch"}

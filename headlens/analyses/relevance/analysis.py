@@ -22,8 +22,7 @@ from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError, OptionError, counted
 from headlens.heads import HeadTable
 from headlens.models.loading import LoadedModel
-from headlens.runs.corpus_pass import CorpusPass
-from headlens.runs.pass_state import PassState
+from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.statistics.bootstrap import FEWEST
 
 

@@ -10,10 +10,10 @@ import pandas as pd
 
 from headlens.analyses.relevance.shares import even_shares, requested_rule
 from headlens.heads import Head
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table, run_label, tables_of
+from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column
 from headlens.plots.interval_heatmap import limit
-from headlens.runs.reading import RecordedRun
+from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 MOST = 10  # heads of a model's stack
 _UNITS = {"relevance": "relevance", "magnitude": "its magnitude"}

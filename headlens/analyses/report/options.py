@@ -13,7 +13,7 @@ from headlens.runs.output_options import OutputOptions
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """What `headlens report` is asked for.
+    """The runs that `headlens report` shows, and how.
 
     Without a folder the page and the figures of a single run go into its own. Figures are written as PNG in any case,
     which the page shows.
@@ -68,7 +68,7 @@ class ReportRequest:
 
     @property
     def formats(self) -> tuple[str, ...]:
-        """With PNG."""
+        """Formats that figures are written as: PNG, which the page shows, and those asked for."""
         return tuple(dict.fromkeys(("png", *self.format)))
 
 

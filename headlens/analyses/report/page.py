@@ -24,18 +24,18 @@ from headlens.pages.head_cards import head_page
 from headlens.pages.page_tables import MOST_CELLS, PageTable, csv_table
 from headlens.runs.reading import RecordedRun
 
-# letters that reorder the text around them
+# Letters that reorder the text around them
 _REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What a page shows of a run.
+    """The part of a run that a page shows.
 
     Args:
         run: its record and tables.
         pictures: its figures.
-        remarks: what the reader must know first, such as that it was interrupted.
+        remarks: warnings to the reader, such as that the run was interrupted.
         undrawn: names of the figures for which its tables have no numbers.
     """
 
@@ -53,7 +53,7 @@ class FigureGroup:
         caption: of all.
         pictures: of every run.
         sources: names of the files that they are drawn from.
-        commands: what was typed to make the runs, as far as it is known.
+        commands: the command lines of the runs, as far as they are known.
     """
 
     caption: Caption
@@ -68,8 +68,8 @@ class FigureGroup:
 
 
 def render(shown: Sequence[Shown]) -> str:
-    """The page as HTML; the same runs give the same bytes."""
-    runs = [own.run for own in shown]
+    """Returns the page as HTML; the same runs give the same bytes."""
+    runs = [part.run for part in shown]
     style, script = _part("report.css"), _part("report.js") + _part("heads.js")
     return (
         _environment()
@@ -79,7 +79,7 @@ def render(shown: Sequence[Shown]) -> str:
             policy=_policy(style, script),
             style=Markup(style),  # noqa: S704 - a file of this package
             script=Markup(script),  # noqa: S704 - a file of this package
-            cards=[_card(own) for own in shown],
+            cards=[_card(part) for part in shown],
             findings=_findings(runs),
             heads=_heads(runs),
             overviews=overviews(runs),
@@ -94,7 +94,7 @@ def render(shown: Sequence[Shown]) -> str:
 
 
 def visible(value: Any) -> Any:
-    """Text in which nothing hides: control characters and those that turn the direction of text are spelled out."""
+    """Returns text in which nothing hides: control characters and marks of text direction are spelled out."""
     if isinstance(value, Markup):
         return value
     if (text := str(value)).isprintable():  # nearly all are, and pages have tens of thousands
@@ -126,7 +126,7 @@ def _environment() -> Environment:
 @cache
 def _part(name: str) -> str:
     text = resources.files("headlens.analyses.report").joinpath("templates", name).read_text(encoding="utf-8")
-    # the hash of the policy is over what the browser sees, which has plain line feeds
+    # The hash of the policy is over what the browser sees, which has plain line feeds
     return text.replace("\r\n", "\n")
 
 
@@ -146,8 +146,8 @@ def _title(runs: Sequence[RecordedRun]) -> str:
     return " and ".join(runs[0].models)
 
 
-def _card(own: Shown) -> dict[str, Any]:
-    run = own.run
+def _card(shown: Shown) -> dict[str, Any]:
+    run = shown.run
     return {
         "label": run.label,
         "command": run.command,
@@ -158,29 +158,29 @@ def _card(own: Shown) -> dict[str, Any]:
         "typed": run.command_line,
         "started": str(run.record.get("started", "")).replace("T", " ").replace("+00:00", " UTC"),
         "notes": run.notes,
-        "remarks": own.remarks,
+        "remarks": shown.remarks,
     }
 
 
 def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
-    """What each run found, below its label, and what pruning did to models."""
-    found = [(run.label, report_of(run.command).findings(run)) for run in runs]
-    found += [(f"{pair.before}, pruned to {pair.after}", pruned_findings(pair)) for pair in pruned_pairs(runs)]
-    return [(label, own) for label, own in found if own]
+    """Returns the findings of each run, below its label, and those about models before and after pruning."""
+    findings = [(run.label, report_of(run.command).findings(run)) for run in runs]
+    findings += [(f"{pair.before}, pruned to {pair.after}", pruned_findings(pair)) for pair in pruned_pairs(runs)]
+    return [(label, sentences) for label, sentences in findings if sentences]
 
 
 def _heads(runs: Sequence[RecordedRun]) -> Markup | None:
-    """What the script shows of single heads, as JSON that ends no element; None where there is nothing."""
+    """Returns what the script shows of single heads, as JSON that ends no element; None where there is nothing."""
     facts = [(run.label, report_of(run.command).heads(run)) for run in runs]
-    found = head_page(facts, lambda text: str(visible(text)), pruned_pairs(runs))
-    if not found:
+    data = head_page(facts, lambda text: str(visible(text)), pruned_pairs(runs))
+    if not data:
         return None
-    text = json.dumps(found, separators=(",", ":"), allow_nan=False)
+    text = json.dumps(data, separators=(",", ":"), allow_nan=False)
     return Markup(text.replace("<", "\\u003c"))  # noqa: S704 - nothing in it can end the element
 
 
 def overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    """The short tables that are read first, of all commands."""
+    """Returns the short tables of all commands, which are read first."""
     commands = dict.fromkeys(run.command for run in runs)
     return [
         table
@@ -191,42 +191,36 @@ def overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 def _figures(shown: Sequence[Shown]) -> list[FigureGroup]:
     """Figures in the order of the runs that have them, those of one name together, those of one caption in a group."""
-    groups: dict[tuple[str, str], list[Picture]] = {}
-    for own in shown:
-        for picture in own.pictures:
-            groups.setdefault((own.run.command, picture.name), []).append(picture)
-    captioned: dict[tuple[str, Caption], list[Picture]] = {}
-    sources: dict[tuple[str, Caption], list[str]] = {}
-    for (command, name), found in groups.items():
-        key = command, report_of(command).caption(name)
-        captioned.setdefault(key, []).extend(found)
-        sources.setdefault(key, []).extend(f"{table}.csv" for table in report_of(command).drawn_from(name))
-    typed = {own.run.label: own.run.command_line for own in shown}
-    return [
-        FigureGroup(
-            key[1],
-            found,
-            list(dict.fromkeys(sources[key])),
-            list(filter(None, dict.fromkeys(typed.get(picture.run, "") for picture in found))),
-        )
-        for key, found in captioned.items()
-    ]
+    by_name: dict[tuple[str, str], list[Picture]] = {}
+    for part in shown:
+        for picture in part.pictures:
+            by_name.setdefault((part.run.command, picture.name), []).append(picture)
+    by_caption: dict[tuple[str, Caption], list[str]] = {}
+    for command, name in by_name:
+        by_caption.setdefault((command, report_of(command).caption(name)), []).append(name)
+    command_lines = {part.run.label: part.run.command_line for part in shown}
+    groups = []
+    for (command, caption), names in by_caption.items():
+        pictures = [picture for name in names for picture in by_name[command, name]]
+        sources = dict.fromkeys(f"{table}.csv" for name in names for table in report_of(command).drawn_from(name))
+        typed = dict.fromkeys(command_lines.get(picture.run, "") for picture in pictures)
+        groups.append(FigureGroup(caption, pictures, list(sources), list(filter(None, typed))))
+    return groups
 
 
 def _undrawn(shown: Sequence[Shown]) -> list[str]:
-    """Titles of figures that a run has nothing for, each with its run where there are several."""
+    """Returns titles of figures for which a run has no numbers, each with its run where there are several."""
     return [
-        report_of(own.run.command).caption(name).title + (f" ({own.run.label})" if len(shown) > 1 else "")
-        for own in shown
-        for name in own.undrawn
+        report_of(part.run.command).caption(name).title + (f" ({part.run.label})" if len(shown) > 1 else "")
+        for part in shown
+        for name in part.undrawn
     ]
 
 
 def _tables(run: RecordedRun, runs: int) -> list[PageTable]:
-    first = report_of(run.command).first
-    most_cells = max(2_000, MOST_CELLS // runs)
+    of_run = f" of {run.label}" if runs > 1 else ""
+    sort_columns, most_cells = report_of(run.command).first, max(2_000, MOST_CELLS // runs)
     return [
-        csv_table(frame, f"{name}.csv" + (f" of {run.label}" if runs > 1 else ""), f"{name}.csv", first.get(name, ""),
-                  most_cells)
+        csv_table(frame, f"{name}.csv{of_run}", f"{name}.csv", sort_columns.get(name, ""), most_cells)
         for name, frame in run.tables.items()
-    ]  # fmt: skip
+    ]

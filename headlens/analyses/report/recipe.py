@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from headlens.analyses.report.page import Shown, overviews, render
 from headlens.analyses.report.registry import report_of
 from headlens.errors import InputError, OptionError, OutputError
 from headlens.pages.embedded_images import Picture, picture
-from headlens.pages.latex import latex_table, slug
+from headlens.pages.formatting import slug
 from headlens.plots.style import COLUMN_WIDTH, drawn_for
 from headlens.runs.folder import PAGE, RUN_FILE, RunFolder, read_run
 from headlens.runs.output_options import arguments
@@ -34,7 +35,7 @@ _OTHER_END = "This run does not say that it finished: below is what lies in its 
 
 @dataclass(frozen=True)
 class ReportRun:
-    """What a report gave: the page, and what was written where."""
+    """Result of a report: the folder with the page, the files written, and what the page shows of the runs."""
 
     folder: Path
     files: list[Path]
@@ -43,30 +44,30 @@ class ReportRun:
 
     @property
     def page(self) -> Path:
-        """The HTML page."""
+        """Path of the HTML page."""
         return self.folder / PAGE
 
     def summary(self) -> dict[str, Any]:
-        """The result in short, for `--json`."""
+        """Returns a summary of the result, for `--json`."""
         return {"out": str(self.folder), "page": str(self.page), "runs": self.rows(), "notes": self.notes}
 
     def rows(self) -> list[dict[str, Any]]:
-        """A line for every run."""
+        """Returns a row for every run: its command, model and status, and how many tables and figures it has."""
         return [
             {
-                "run": own.run.label,
-                "command": own.run.command,
-                "model": ", ".join(own.run.models),
-                "status": own.run.status,
-                "tables": len(own.run.tables),
-                "figures": sum(picture.run != _ALL for picture in own.pictures),
+                "run": part.run.label,
+                "command": part.run.command,
+                "model": ", ".join(part.run.models),
+                "status": part.run.status,
+                "tables": len(part.run.tables),
+                "figures": sum(picture.run != _ALL for picture in part.pictures),
             }
-            for own in self.shown
+            for part in self.shown
         ]
 
 
 def run_report(request: ReportRequest, reporter: Reporter | None = None) -> ReportRun:
-    """Read the runs, draw their figures from their tables, write the page.
+    """Reads the runs, draws their figures from their tables, and writes the page.
 
     Raises:
         InputError: if a run cannot be read or drawn, or the place cannot be written; nothing is written before all
@@ -80,7 +81,7 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         files: list[Path] = []
         for number, run in enumerate(runs, 1):
             prefix = f"{number}_" if len(runs) > 1 else ""
-            room = MOST_PICTURES - sum(len(p.uri) for own in shown for p in own.pictures)
+            room = MOST_PICTURES - sum(len(p.uri) for part in shown for p in part.pictures)
             pictures, undrawn = _pictures(run, folder, prefix, reporter, request.formats)
             files += [path for path, _ in pictures if path.is_relative_to(folder.path) and report_of(run.command).draws]
             shown.append(_shown(run, pictures, undrawn, room))
@@ -88,18 +89,16 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         more += _tables(runs, folder) if request.latex else []
         with reporter.status("writing the page"), folder.file(PAGE) as path:
             path.write_text(render(shown), encoding="utf-8", newline="\n")
-        files = [
-            *(f for path in files for f in _written(path, request.formats) if f in folder.files),
-            *more,
-            folder.path / PAGE,
-        ]
+        files = [f for path in files for f in _all_formats(path, request.formats) if f in folder.files]
+        files += [*more, folder.path / PAGE]
     several = len(runs) > 1
-    notes = [f"{own.run.label}: {text}" if several else text for own in shown for text in own.remarks]
+    notes = [f"{part.run.label}: {text}" if several else text for part in shown for text in part.remarks]
     notes += _too_wide(shown) if request.width == "column" else []
     return ReportRun(folder.path, files, shown, notes)
 
 
 def _read(folders: Sequence[Path]) -> list[RecordedRun]:
+    """Reads the run folders, each under a label of its own, and checks that they can be shown."""
     if not folders:
         raise OptionError("No run was given.", "Name one run folder or several.")
     places = [folder.resolve() for folder in folders]
@@ -126,20 +125,19 @@ def _read(folders: Sequence[Path]) -> list[RecordedRun]:
 
 @contextmanager
 def _opened(request: ReportRequest, runs: Sequence[RecordedRun]) -> Iterator[RunFolder]:
-    """The folder of the only run, or one of the report's own."""
-    out = request.place.out
+    """Opens the folder that the page goes into: that of the only run, or one that the report makes."""
+    place, out = request.place, request.place.out
     inside = next((run for run in runs if out is not None and run.folder.resolve() == out.resolve()), None)
     if inside is not None and len(runs) > 1:
         raise OptionError(f"--out {out} is one of the runs.", "Name another folder for the page of several runs.")
     target = runs[0].folder if out is None and len(runs) == 1 else out
-    if target is not None and not request.place.overwrite:
+    if target is not None and not place.overwrite:
         _refuse_foreign(target)
     if inside is not None or (target is not None and out is None):
         with RunFolder.reopen(runs[0].folder) as folder:
             yield folder
         return
     label = runs[0].label if len(runs) == 1 else f"{runs[0].label}-and-{len(runs) - 1}-more"
-    place = request.place
     with RunFolder.create(
         target, command="report", model=Path(label).name, overwrite=place.overwrite, resume=place.resume
     ) as folder:
@@ -159,13 +157,13 @@ def _refuse_foreign(folder: Path) -> None:
 def _pictures(
     run: RecordedRun, folder: RunFolder, prefix: str, reporter: Reporter, formats: Sequence[str]
 ) -> tuple[list[tuple[Path, str]], list[str]]:
-    """Pictures with the names of their figures, drawn again where that can be done; names of what cannot be drawn."""
-    kind = report_of(run.command)
-    if not kind.draws:
+    """Returns pictures with the names of their figures, drawn again where possible, and names without numbers."""
+    report = report_of(run.command)
+    if not report.draws:
         return [(path, path.stem) for path in run.pictures], []
     drawn, undrawn = [], []
     with reporter.progress(f"drawing {run.label}", None) as advance:
-        for name, figure in kind.figures(run):
+        for name, figure in report.figures(run):
             if figure is None:
                 undrawn.append(name)
             else:
@@ -174,64 +172,70 @@ def _pictures(
     return drawn, undrawn
 
 
-def _written(path: Path, formats: Sequence[str]) -> list[Path]:
-    """The files of a figure whose picture is on the page."""
+def _all_formats(path: Path, formats: Sequence[str]) -> list[Path]:
+    """Returns the paths that a figure has in all formats, the picture on the page first."""
     return [path, *(path.with_suffix(f".{name}") for name in formats if f".{name}" != path.suffix)]
 
 
 def _too_wide(shown: Sequence[Shown]) -> list[str]:
-    """What is said about figures that hold too much for a column, and of commands that draw them while they run."""
-    wide = [picture for own in shown for picture in own.pictures if picture.inches > COLUMN_WIDTH + 0.05]
+    """Returns the note about figures that are too wide for a column, if there are any."""
+    wide = [picture for part in shown for picture in part.pictures if picture.inches > COLUMN_WIDTH + 0.05]
     names = dict.fromkeys(p.name if len(shown) == 1 else f"{p.name} ({p.run})" for p in wide)
     return [f"Wider than the {COLUMN_WIDTH} inches of a column: {', '.join(names)}."] if names else []
 
 
 def _tables(runs: Sequence[RecordedRun], folder: RunFolder) -> list[Path]:
-    """The tables that are read first, as LaTeX; of two with one title the second has a number."""
-    before, names = list(folder.files), []
+    """Writes the tables that are read first as LaTeX; of two with one title the second has a number."""
+    before, counts = list(folder.files), Counter[str]()
     for table in overviews(runs):
-        names.append(slug(table.title))
-        count = names.count(names[-1])
-        with folder.file(names[-1] + (f"-{count}" if count > 1 else "") + ".tex") as path:
-            path.write_text(latex_table(table), encoding="utf-8", newline="\n")
+        name = slug(table.title)
+        counts[name] += 1
+        with folder.file(f"{name}-{counts[name]}.tex" if counts[name] > 1 else f"{name}.tex") as path:
+            path.write_text(table.latex(), encoding="utf-8", newline="\n")
     return [path for path in folder.files if path not in before]
 
 
 def _together(shown: Sequence[Shown], folder: RunFolder, formats: Sequence[str]) -> tuple[list[Shown], list[Path]]:
-    """What several runs of one command give together, its pictures with the first of them; the files."""
-    found, before = list(shown), list(folder.files)
-    for command in dict.fromkeys(own.run.command for own in shown):
-        places = [n for n, own in enumerate(shown) if own.run.command == command]
+    """Adds what several runs of one command give together, pictures to the first of them; also returns the files."""
+    parts, before = list(shown), list(folder.files)
+    for command in dict.fromkeys(part.run.command for part in shown):
+        places = [n for n, part in enumerate(shown) if part.run.command == command]
         if len(places) < 2:
             continue
-        kind, runs = report_of(command), [shown[n].run for n in places]
-        first = found[places[0]]
-        found[places[0]] = replace(first, remarks=[*first.remarks, *kind.left_out(runs)])
-        for name, made in kind.together(runs):
-            if isinstance(made, pd.DataFrame):
-                folder.table(name, made)
-            elif isinstance(made, str):
+        report, runs, first = report_of(command), [shown[n].run for n in places], shown[places[0]]
+        pictures: list[Picture | None] = []
+        for name, result in report.together(runs):
+            if isinstance(result, pd.DataFrame):
+                folder.table(name, result)
+            elif isinstance(result, str):
                 with folder.file(f"{name}.md") as path:
-                    path.write_text(made, encoding="utf-8")
-            elif made is not None:
-                drawn = picture(folder.figure(name, made, formats)[0], name, _ALL)
-                first = found[places[0]]
-                found[places[0]] = replace(first, pictures=[*first.pictures, *([drawn] if drawn else [])])
-    return found, [path for path in folder.files if path not in before]
+                    path.write_text(result, encoding="utf-8")
+            elif result is not None:
+                pictures.append(picture(folder.figure(name, result, formats)[0], name, _ALL))
+        remarks = [*first.remarks, *report.left_out(runs)]
+        parts[places[0]] = replace(first, remarks=remarks, pictures=[*first.pictures, *filter(None, pictures)])
+    return parts, [path for path in folder.files if path not in before]
 
 
 def _shown(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Sequence[str], room: int) -> Shown:
-    """The pictures that fit the page, and what has to be said about those that do not."""
+    """Returns the pictures that fit the page, and remarks about those that do not.
+
+    Args:
+        run: the run.
+        files: pictures with the names of their figures.
+        undrawn: names of the figures without numbers.
+        room: bytes left for pictures on the page.
+    """
     remarks = [] if run.finished else [_ENDS.get(run.status, _OTHER_END)]
     pictures: list[Picture] = []
     for number, (path, name) in enumerate(files):
-        made = picture(path, name, run.label)
-        if made is None:
+        embedded = picture(path, name, run.label)
+        if embedded is None:
             remarks.append(f"figures/{path.name} is not a whole {path.suffix[1:].upper()} file and is not shown.")
             continue
-        room -= len(made.uri)
+        room -= len(embedded.uri)
         if room < 0:
             remarks.append(f"{len(files) - number} more figures would make this page too large: see figures/.")
             break
-        pictures.append(made)
+        pictures.append(embedded)
     return Shown(run, pictures, remarks, undrawn)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -17,20 +16,17 @@ ENTRY_POINTS = "headlens.reports"
 
 
 def report_of(command: str) -> CommandReport:
-    """Returns how runs of a command are shown; runs of a command without a report have the pictures in their folder."""
+    """Returns the report of a command; one without figures of its own for a command that has none."""
     return reports().get(command, CommandReport(command))
 
 
 @cache
 def reports() -> dict[str, CommandReport]:
     """Returns all reports by command: `REPORT` in `report.py` of every analysis, and those of other packages."""
-    found = {report.command: report for report in _own()}
+    packages = [p.name for p in iter_modules(headlens.analyses.__path__, f"{headlens.analyses.__name__}.") if p.ispkg]
+    names = [f"{package}.report" for package in packages]
+    own: list[CommandReport] = [import_module(name).REPORT for name in names if find_spec(name) is not None]
+    by_command = {report.command: report for report in own}
     for point in entry_points(group=ENTRY_POINTS):
-        found.setdefault(point.name, point.load())
-    return found
-
-
-def _own() -> Iterator[CommandReport]:
-    for package in iter_modules(headlens.analyses.__path__, f"{headlens.analyses.__name__}."):
-        if package.ispkg and find_spec(f"{package.name}.report") is not None:
-            yield import_module(f"{package.name}.report").REPORT
+        by_command.setdefault(point.name, point.load())
+    return by_command

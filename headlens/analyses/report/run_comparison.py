@@ -1,4 +1,4 @@
-"""What `run.json` says, run beside run: everything, and what differs."""
+"""The records of `run.json`, run beside run: all facts, and those that differ."""
 
 from __future__ import annotations
 
@@ -10,23 +10,22 @@ from typing import Any
 from headlens.pages.page_tables import Cell, PageTable, number_text, page_table
 from headlens.runs.reading import RecordedRun
 
-# shown elsewhere on the page, or about the folder and not about the numbers in it
+# Facts that the page shows elsewhere, or that are about the folder and not about the numbers in it.
 _ELSEWHERE = ("command", "command_line", "model", "status", "files", "notes", "directory")
 _PLACE = ("arguments.out", "arguments.overwrite", "arguments.place", "arguments.resume")
 _MATTER = ("arguments", "models", "corpus", "versions", "platform", "git_commit", "weight_hash", "model_name")
 _DETAIL = "corpus.relations"
 _OPTION = "arguments."
-_COUNTED = re.compile(r"^models\.\d+\.(encoding|annotation)\.")  # follows from corpus and model
-Wanted = Callable[[str, Sequence[str]], bool]
+_COUNTED = re.compile(r"^models\.\d+\.(encoding|annotation)\.")  # counts that follow from corpus and model
 
 
 def facts(runs: Sequence[RecordedRun]) -> PageTable:
-    """Everything in the records, a row for each fact and a column for each run."""
+    """Returns all that the records hold, a row for each fact and a column for each run."""
     return _table("All that run.json records", runs)
 
 
 def differences(runs: Sequence[RecordedRun]) -> PageTable:
-    """What the runs do not share of their options, models, corpora and versions; options as they are typed.
+    """Returns the options, models, corpora and versions that the runs do not share; options as they are typed.
 
     Of different commands only options count that two of the runs have.
     """
@@ -42,16 +41,15 @@ def differences(runs: Sequence[RecordedRun]) -> PageTable:
 
 
 def counts(run: RecordedRun) -> str:
-    """The corpus in a line: its name, sentences and words."""
-    found = [f"{run.corpus[key]:,} {key}" for key in ("sentences", "words") if isinstance(run.corpus.get(key), int)]
-    trees = run.corpus.get("trees")
-    found += [f"{trees:,} trees"] if isinstance(trees, int) and trees else []
-    name = run.corpus.get("name")
-    return ": ".join(part for part in (str(name or ""), ", ".join(found)) if part)
+    """Describes the corpus in a line: its name, sentences and words."""
+    sizes = {key: run.corpus.get(key) for key in ("sentences", "words", "trees")}
+    # A corpus without trees has none to be counted.
+    texts = [f"{n:,} {key}" for key, n in sizes.items() if isinstance(n, int) and (n or key != "trees")]
+    return ": ".join(part for part in (str(run.corpus.get("name") or ""), ", ".join(texts)) if part)
 
 
 def flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Every fact of a record under its path, `models.1.dtype`; lists of plain values and counts of words are one."""
+    """Yields every fact of a record with its path, `models.1.dtype`; lists of plain values count as one."""
     if name == _DETAIL and isinstance(value, Mapping):
         yield name, ", ".join(f"{key} {_text('', count)}" for key, count in value.items())
     elif isinstance(value, Mapping) and value:
@@ -75,45 +73,45 @@ def _typed(name: str) -> str:
 def _table(
     title: str,
     runs: Sequence[RecordedRun],
-    wanted: Wanted | None = None,
+    is_row: Callable[[str, Sequence[str]], bool] = lambda *_: True,
     spelled: Callable[[str], str] = lambda name: name,
 ) -> PageTable:
     records = [dict(run.record) | models for run, models in zip(runs, _paired([r.record for r in runs]), strict=True)]
-    found = [{k: v for k, v in flatten(record) if k.partition(".")[0] not in _ELSEWHERE} for record in records]
-    names = sorted({name for own in found for name in own}, key=_rank)
-    rows = [(name, [own.get(name, "") for own in found]) for name in names]
+    facts = [{k: v for k, v in flatten(record) if k.partition(".")[0] not in _ELSEWHERE} for record in records]
+    names = sorted({name for run_facts in facts for name in run_facts}, key=_rank)
+    rows = [(name, [run_facts.get(name, "") for run_facts in facts]) for name in names]
     lines = [
         {"": spelled(name), **{run.label: Cell(value) for run, value in zip(runs, values, strict=True)}}
         for name, values in rows
-        if wanted is None or wanted(name, values)
+        if is_row(name, values)
     ]
     return page_table(title, lines)
 
 
 def _paired(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The models of every run by number, so that a model has the same number in the runs that have it.
+    """Numbers the models of every run, so that a model has the same number in all runs that have it.
 
     Others fill the numbers that are left in their run, in their order.
     """
     numbers: dict[str, int] = {}
-    found: list[dict[str, Any]] = []
+    paired: list[dict[str, Any]] = []
     for record in records:
         models = record.get("models")
         if not isinstance(models, list) or not all(isinstance(model, Mapping) for model in models):
-            found.append({})
+            paired.append({})
             continue
-        own: dict[int, Any] = {}
-        # the known ones first: nobody takes their number
+        by_number: dict[int, Any] = {}
+        # Known models come first, so that no other takes their number.
         for model in sorted(models, key=lambda model: str(model.get("model")) not in numbers):
-            free = next(number for number in count(1) if number not in own)
+            free = next(number for number in count(1) if number not in by_number)
             number = numbers.setdefault(str(model.get("model")), free)
-            own[free if number in own else number] = model
-        found.append({"models": {str(number): own[number] for number in sorted(own)}})
-    return found
+            by_number[free if number in by_number else number] = model
+        paired.append({"models": {str(number): by_number[number] for number in sorted(by_number)}})
+    return paired
 
 
 def _rank(name: str) -> tuple[int, int, str]:
-    """Short facts about the run first, then its arguments, models, corpus and versions."""
+    """Sort key of a fact: short facts about the run first, then its arguments, models, corpus and versions."""
     groups = ("arguments", "models", "corpus", "versions")
     first = name.partition(".")[0]
     return (groups.index(first) + 1 if first in groups else 0), int(name == _DETAIL), name

@@ -24,9 +24,8 @@ from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError
 from headlens.files import write_json
 from headlens.models.loading import LoadedModel
-from headlens.runs.corpus_pass import CorpusPass
+from headlens.runs.corpus_pass import CorpusPass, PassState
 from headlens.runs.corpus_reader import CorpusReader
-from headlens.runs.pass_state import PassState
 
 
 def collect(

@@ -9,10 +9,10 @@ from matplotlib.figure import Figure
 
 from headlens.errors import counted
 from headlens.pages.command_report import Caption, CommandReport, Drawings
-from headlens.pages.page_tables import PageTable, interval_cell, number_text, page_table, run_label, tables_of
+from headlens.pages.page_tables import PageTable, interval_cell, number_text, page_table
 from headlens.plots.head_grid import float_column
 from headlens.plots.style import BLUE, FULL_WIDTH, TICK_SIZE, VERMILION, dress, headline, new_figure, page_width
-from headlens.runs.reading import Columns, RecordedRun
+from headlens.runs.reading import Columns, RecordedRun, run_label, tables_of
 
 
 def training_curve(log: pd.DataFrame, evaluations: pd.DataFrame) -> Figure | None:

@@ -10,7 +10,7 @@ from saved import Memory, sentence
 
 from headlens.corpora.encoded_corpus import add_counts
 from headlens.corpora.sentence import Example
-from headlens.runs.shards import Shard
+from headlens.runs.processes import Processes, Shard
 
 
 @given(size=st.integers(0, 40), of=st.integers(1, 12))
@@ -19,7 +19,7 @@ def test_every_example_falls_to_one_shard(size: int, of: int) -> None:
     shards = [Shard(corpus, number, of) for number in range(of)]
     texts = [[e.source.text for e in shard] for shard in shards]
     assert sorted(t for part in texts for t in part) == sorted(e.source.text for e in corpus)
-    assert [len(part) for part in texts] == [shard.size(size) for shard in shards]
+    assert [len(part) for part in texts] == [Processes(number, of).shard_size(size) for number in range(of)]
     assert max(map(len, texts)) - min(map(len, texts)) <= 1
     assert shards[0].name == "memory"
 
