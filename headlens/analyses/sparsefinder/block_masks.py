@@ -31,60 +31,55 @@ Version = Literal[1, 2]
 
 
 def block_means(vectors: Tensor, real: Tensor, size: int) -> tuple[Tensor, Tensor]:
-    """Mean vectors of blocks of tokens.
+    """Mean vectors of blocks of tokens, padding left out.
 
     Args:
-        vectors: (batch, heads, tokens, r).
-        real: which are tokens, bool, (batch, tokens).
+        vectors: `(batch, heads, tokens, r)`.
+        real: which are tokens, bool, `(batch, tokens)`.
         size: tokens of a block; the last one may be shorter.
 
     Returns:
-        (batch, heads, blocks, r), and which blocks have a real token, (batch, blocks).
+        `(batch, heads, blocks, r)`, and which blocks have a real token, `(batch, blocks)`.
     """
-    room = -vectors.shape[2] % size
-    batch, heads, tokens, width = vectors.shape
-    count = (tokens + room) // size
-    counted = functional.pad(real, (0, room)).reshape(batch, count, size).to(vectors.dtype)
-    padded = functional.pad(vectors, (0, 0, 0, room)).reshape(batch, heads, count, size, width)
-    sums = (padded * counted[:, None, :, :, None]).sum(dim=3)
-    totals = counted.sum(dim=2)
+    padding = -vectors.shape[2] % size
+    # Tokens of a block stand along their own axis: (batch, blocks, size) and (batch, heads, blocks, size, r).
+    counted = functional.pad(real, (0, padding)).view(len(real), -1, size).to(vectors.dtype)
+    blocks = functional.pad(vectors, (0, 0, 0, padding)).reshape(*vectors.shape[:2], -1, size, vectors.shape[3])
+    sums, totals = (blocks * counted[:, None, :, :, None]).sum(dim=3), counted.sum(dim=2)
     return sums / totals.clamp(min=1)[:, None, :, None], totals > 0
 
 
 def by_query(queries: Tensor, keys: Tensor, centroids: Tensor, top: int, real_keys: Tensor) -> Tensor:
-    """Each query block and the `top` key blocks nearest to its centroid: bool, (batch, heads, queries, keys).
+    """Pairs of each query block and the `top` key blocks nearest to its centroid: bool, `(batch, heads, query, key)`.
 
     Args:
-        queries: block means, (batch, heads, query blocks, r).
-        keys: the same of keys.
-        centroids: (heads, clusters, r).
+        queries: block means, `(batch, heads, query blocks, r)`.
+        keys: block means, `(batch, heads, key blocks, r)`.
+        centroids: `(heads, clusters, r)`.
         top: key blocks of a query block, at most all.
-        real_keys: which key blocks have a token, (batch, key blocks).
+        real_keys: which key blocks have a token, `(batch, key blocks)`.
     """
-    nearest = _nearest(keys, centroids, top, real_keys)
-    group = torch.cdist(queries, centroids[None].to(queries)).argmin(dim=-1)
-    return nearest.gather(2, group[..., None].expand(-1, -1, -1, keys.shape[2]))
+    key_blocks = _nearest(keys, centroids, top, real_keys)
+    cluster = torch.cdist(queries, centroids[None].to(queries)).argmin(dim=-1)
+    return key_blocks.gather(2, cluster[..., None].expand(-1, -1, -1, keys.shape[2]))
 
 
 def by_cluster(
     queries: Tensor, keys: Tensor, centroids: Tensor, top: int, real_queries: Tensor, real_keys: Tensor
 ) -> Tensor:
-    """The `top` query blocks nearest to each centroid and the `top` key blocks nearest to it; arguments as above."""
-    ours, theirs = (_nearest(x, centroids, top, real) for x, real in ((queries, real_queries), (keys, real_keys)))
-    found: Tensor = (ours.transpose(2, 3).float() @ theirs.float()) > 0
-    return found
+    """Pairs of the `top` query blocks and the `top` key blocks nearest to any centroid; arguments as in `by_query`."""
+    query_blocks = _nearest(queries, centroids, top, real_queries)
+    key_blocks = _nearest(keys, centroids, top, real_keys)
+    meetings: Tensor = query_blocks.transpose(2, 3).float() @ key_blocks.float()
+    return meetings > 0
 
 
 def _nearest(blocks: Tensor, centroids: Tensor, top: int, real: Tensor) -> Tensor:
-    """Which blocks are among those nearest to each centroid: bool, (batch, heads, clusters, blocks)."""
-    apart = torch.cdist(centroids[None].to(blocks), blocks).masked_fill(~real[:, None, None], torch.inf)
-    chosen = apart.topk(min(top, blocks.shape[2]), dim=-1, largest=False).indices
-    return torch.zeros_like(apart, dtype=torch.bool).scatter_(-1, chosen, value=True) & real[:, None, None]
-
-
-def neighbours(queries: int, keys: int, width: int) -> Tensor:
-    """Blocks at most `width` apart: bool, (query blocks, key blocks)."""
-    return (torch.arange(queries)[:, None] - torch.arange(keys)).abs() <= width
+    """Which blocks are among those nearest to each centroid: bool, `(batch, heads, clusters, blocks)`."""
+    distances = torch.cdist(centroids[None].to(blocks), blocks).masked_fill(~real[:, None, None], torch.inf)
+    nearest = distances.topk(min(top, blocks.shape[2]), dim=-1, largest=False).indices
+    # Where there are fewer real blocks than `top`, the others are taken out again.
+    return torch.zeros_like(distances, dtype=torch.bool).scatter_(-1, nearest, value=True) & real[:, None, None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +88,7 @@ class Blocked(Predictor):
 
     Args:
         projections: of queries and keys.
-        centroids: of projected vectors, (heads, clusters, r).
+        centroids: of projected vectors, `(heads, clusters, r)`.
         size: tokens of a block.
         top: k, blocks of a query (version 1) or of a cluster (version 2).
         version: see the module.
@@ -108,42 +103,41 @@ class Blocked(Predictor):
     window: int = 1
 
     def blocks(self, vectors: QueryKeyVectors) -> Tensor:
-        """Which blocks meet: (batch, heads, query blocks, key blocks)."""
+        """Predicts which blocks meet: bool, `(batch, heads, query blocks, key blocks)`."""
+        projected_queries, projected_keys = self.projections(vectors.queries, vectors.keys)
         # Distances have no kernel for half precision on the processor.
-        projected = (x.float() for x in self.projections(vectors.queries, vectors.keys))
-        (queries, ours), (keys, theirs) = (
-            block_means(x, real, self.size)
-            for x, real in zip(projected, (vectors.real_queries, vectors.real_keys), strict=True)
-        )
+        queries, real_queries = block_means(projected_queries.float(), vectors.real_queries, self.size)
+        keys, real_keys = block_means(projected_keys.float(), vectors.real_keys, self.size)
         if self.version == 1:
-            found = by_query(queries, keys, self.centroids, self.top, theirs)
+            meet = by_query(queries, keys, self.centroids, self.top, real_keys)
         else:
-            found = by_cluster(queries, keys, self.centroids, self.top, ours, theirs)
-        near = neighbours(found.shape[2], found.shape[3], self.window).to(found.device)
-        return (found | near) & ours[:, None, :, None] & theirs[:, None, None, :]
+            meet = by_cluster(queries, keys, self.centroids, self.top, real_queries, real_keys)
+        query_places, key_places = (torch.arange(n, device=meet.device) for n in meet.shape[2:])
+        neighbours = (query_places[:, None] - key_places).abs() <= self.window
+        return (meet | neighbours) & real_queries[:, None, :, None] & real_keys[:, None, None, :]
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """All pairs of tokens of these blocks."""
-        found = self.blocks(vectors).repeat_interleave(self.size, 2).repeat_interleave(self.size, 3)
-        return found[:, :, : vectors.queries.shape[2], : vectors.keys.shape[2]]
+        """Returns all pairs of tokens of blocks that meet: bool, `(batch, heads, query, key)`."""
+        pairs = self.blocks(vectors).repeat_interleave(self.size, 2).repeat_interleave(self.size, 3)
+        return pairs[:, :, : vectors.queries.shape[2], : vectors.keys.shape[2]]
 
 
 def block_attention(queries: Tensor, keys: Tensor, values: Tensor, blocks: Tensor, size: int) -> Tensor:
-    """Softmax attention of blocks that meet, and of no others, by FlexAttention: (batch, heads, query, d).
+    """Softmax attention of blocks that meet, and of no others, by FlexAttention: `(batch, heads, query, d)`.
 
     On a GPU this runs compiled, and blocks that do not meet cost nothing; tokens must fill whole blocks of 128 there.
 
     Args:
-        queries: (batch, heads, query, d).
-        keys: (batch, heads, key, d).
-        values: (batch, heads, key, d).
+        queries: `(batch, heads, query, d)`.
+        keys: `(batch, heads, key, d)`.
+        values: `(batch, heads, key, d)`.
         blocks: which blocks meet, see `Blocked.blocks`; every query block meets one.
         size: tokens of a block.
     """
     from torch.nn.attention.flex_attention import BlockMask  # noqa: PLC0415 - slow to import
 
     counts = blocks.sum(dim=-1).int()
-    # Those that meet first, in order.
+    # Key blocks of each query block: those that it meets first, in order.
     order = blocks.int().argsort(dim=-1, descending=True, stable=True).int()
 
     def meet(batch: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:

@@ -1,27 +1,81 @@
-"""Learning projections and clusters of one site from what was collected (Treviso et al. 2022, section 4)."""
+"""Learning projections and clusters of one site (Treviso et al. 2022, section 4), and files of what was learned."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 
 import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from headlens.analyses.sparsefinder.options import FitOptions
+from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
+from headlens.analyses.sparsefinder.predictors import directions
 from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections, margin_losses
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.errors import OptionError
+from headlens.files import atomic_path, output_errors
 
+_FORMAT = "headlens sparsefinder 1"
 _POINTS = 8_000  # vectors of a head that clusters are fitted to
+Batches = Callable[[], Iterable[StoredBatch]]
+# Vectors of queries and of keys, (batch, heads, tokens, r), and the sentences that they are of.
+_Vectors = tuple[Tensor, Tensor, StoredBatch]
+
+
+@dataclass(frozen=True, eq=False)
+class FittedSite:
+    """Projections and clusters that were learned for a site.
+
+    Args:
+        projections: of its heads.
+        losses: the mean loss of a query in every epoch.
+        centroids: of projected queries and keys, `(heads, clusters, r)`, by the number of clusters.
+        routing: of the directions of queries and keys as they are, `(heads, clusters, d)`, by the number of clusters.
+        seed: of what is drawn at random where nothing is learned: hashes, random keys.
+    """
+
+    projections: QueryKeyProjections
+    losses: list[float]
+    centroids: Mapping[int, Tensor] = field(default_factory=dict)
+    routing: Mapping[int, Tensor] = field(default_factory=dict)
+    seed: int = 0
+
+
+def fit_site(
+    batches: Batches,
+    grid: ParameterGrid,
+    options: FitOptions | None = None,
+    advance: Callable[[int], None] = lambda _: None,
+) -> FittedSite:
+    """Learns projections, then clusters of every number of the grid.
+
+    Args:
+        batches: gives the sentences of a site anew.
+        grid: says which numbers of clusters.
+        options: of the projections.
+        advance: called with the number of sentences done, in every epoch.
+
+    Raises:
+        OptionError: if there are no sentences, or fewer tokens than clusters.
+    """
+    options = options or FitOptions()
+    projections, losses = fit_projections(batches, options, advance)
+    projected = points_of(((*projections(b.queries, b.keys), b) for b in batches()), seed=options.seed)
+    raw = points_of(((directions(b.queries), directions(b.keys), b) for b in batches()), seed=options.seed)
+    centroids, routing = (
+        {count: fit_centroids(points, count, options.seed) for count in grid.groups} for points in (projected, raw)
+    )
+    return FittedSite(projections, losses, centroids, routing, options.seed)
 
 
 def fit_projections(
-    batches: Callable[[], Iterable[StoredBatch]],
-    options: FitOptions | None = None,
-    advance: Callable[[int], None] = lambda _: None,
+    batches: Batches, options: FitOptions | None = None, advance: Callable[[int], None] = lambda _: None
 ) -> tuple[QueryKeyProjections, list[float]]:
-    """Learn the projections of all heads of a site at once.
+    """Learns the projections of all heads of a site at once.
 
     Args:
         batches: gives the sentences anew for every epoch.
@@ -36,44 +90,38 @@ def fit_projections(
     """
     options = options or FitOptions()
     generator = torch.Generator().manual_seed(options.seed)
-    projections: QueryKeyProjections | None = None
-    optimiser: torch.optim.Optimizer | None = None
-    losses = []
+    first = next(iter(batches()), None)
+    if first is None:
+        raise OptionError("There are no sentences to learn projections from.", "Collect some first.")
+    _, heads, _, size = first.queries.shape
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(options.seed)
+        projections = QueryKeyProjections(heads, size, options.dimensions, shared=options.shared)
+    optimiser = torch.optim.Adam(projections.parameters(), lr=options.learning_rate)
+    epoch_losses = []
     for _ in range(options.epochs):
-        total, count = 0.0, 0
-        for pairs in batches():
-            if projections is None or optimiser is None:
-                projections = _first(pairs, options)
-                optimiser = torch.optim.Adam(projections.parameters(), lr=options.learning_rate)
+        total, queries_seen = 0.0, 0
+        for batch in batches():
             optimiser.zero_grad()
-            queries, keys = projections(pairs.queries, pairs.keys)
-            own = margin_losses(queries, keys, pairs.gold, pairs.allowed, options.margin, generator)
-            asked = int((pairs.gold & pairs.allowed).any(dim=-1).sum())
+            queries, keys = projections(batch.queries, batch.keys)
+            losses = margin_losses(queries, keys, batch.gold, batch.allowed, options.margin, generator)
+            count = int((batch.gold & batch.allowed).any(dim=-1).sum())
             # A mean over the queries of each head, summed over heads, which share nothing.
-            loss = own.sum() * own.shape[1] / max(asked, 1)
+            loss = losses.sum() * losses.shape[1] / max(count, 1)
             torch.autograd.backward(loss)
             nn.utils.clip_grad_norm_(projections.parameters(), options.clip)
             optimiser.step()
-            total, count = total + float(own.detach().sum()), count + asked
-            advance(len(pairs.queries))
-        losses.append(total / max(count, 1))
-    if projections is None:
-        raise OptionError("There are no sentences to learn projections from.", "Collect some first.")
-    return projections.requires_grad_(requires_grad=False), losses
-
-
-def _first(pairs: StoredBatch, options: FitOptions) -> QueryKeyProjections:
-    heads, size = pairs.queries.shape[1], pairs.queries.shape[3]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(options.seed)
-        return QueryKeyProjections(heads, size, options.dimensions, shared=options.shared)
+            total, queries_seen = total + float(losses.detach().sum()), queries_seen + count
+            advance(len(batch.queries))
+        epoch_losses.append(total / max(queries_seen, 1))
+    return projections.requires_grad_(requires_grad=False), epoch_losses
 
 
 def fit_centroids(vectors: Tensor, clusters: int, seed: int = 0) -> Tensor:
-    """Centroids of queries and keys together, by k-means for each head: (heads, clusters, r).
+    """Centroids of queries and keys together, by k-means for each head: `(heads, clusters, r)`.
 
     Args:
-        vectors: (heads, points, r), see `points_of`.
+        vectors: `(heads, points, r)`, see `points_of`.
         clusters: how many, at most as many as points.
         seed: of the first centroids.
 
@@ -86,41 +134,94 @@ def fit_centroids(vectors: Tensor, clusters: int, seed: int = 0) -> Tensor:
         raise OptionError(
             f"{clusters} clusters are more than {vectors.shape[1]} queries and keys.", "Collect more sentences."
         )
-    found = [
-        KMeans(clusters, n_init=1, random_state=seed).fit(own.numpy().astype(np.float64)).cluster_centers_
-        for own in vectors
-    ]
-    return torch.from_numpy(np.stack(found)).float()
+    kmeans = KMeans(clusters, n_init=1, random_state=seed)
+    centroids = [kmeans.fit(points).cluster_centers_ for points in vectors.numpy().astype(np.float64)]
+    return torch.from_numpy(np.stack(centroids)).float()
 
 
-def points_of(batches: Iterable[tuple[Tensor, Tensor, StoredBatch]], most: int = _POINTS, seed: int = 0) -> Tensor:
-    """Queries and keys of every head without padding, a random part of them where there are many: (heads, points, r).
+def points_of(batches: Iterable[_Vectors], most: int = _POINTS, seed: int = 0) -> Tensor:
+    """Queries and keys of every head without padding, a random part of them where there are many: `(heads, points, r)`.
 
     Memory is bounded: while more come, those that are kept are a uniform sample of all so far (reservoir sampling), the
     same tokens for all heads.
 
     Args:
-        batches: vectors of queries and of keys, (batch, heads, tokens, r), and the sentences that they are of.
-        most: points that are kept.
+        batches: vectors of queries and of keys, `(batch, heads, tokens, r)`, and the sentences that they are of.
+        most: number of points that are kept.
         seed: of the sample.
+
+    Raises:
+        OptionError: if there are no sentences.
     """
     generator = torch.Generator().manual_seed(seed)
-    kept: Tensor | None = None
-    draws = torch.zeros(0)
-    for part in _flattened(batches):
-        own = torch.rand(part.shape[1], generator=generator)
-        kept = part if kept is None else torch.cat([kept, part], dim=1)
-        draws = torch.cat([draws, own])
-        if len(draws) > most:
-            # The points with the smallest numbers of all are as good as drawn.
-            stay = draws.argsort(stable=True)[:most].sort().values
-            kept, draws = kept[:, stay], draws[stay]
-    if kept is None:
+    points: Tensor | None = None
+    numbers = torch.zeros(0)
+    for part in _without_padding(batches):
+        points = part if points is None else torch.cat([points, part], dim=1)
+        numbers = torch.cat([numbers, torch.rand(part.shape[1], generator=generator)])
+        if len(numbers) > most:
+            # The points with the smallest random numbers of all are a uniform sample; their order stays.
+            smallest = numbers.argsort(stable=True)[:most].sort().values
+            points, numbers = points[:, smallest], numbers[smallest]
+    if points is None:
         raise OptionError("There are no sentences to find clusters in.", "Collect some first.")
-    return kept
+    return points
 
 
-def _flattened(batches: Iterable[tuple[Tensor, Tensor, StoredBatch]]) -> Iterator[Tensor]:
-    for queries, keys, pairs in batches:
-        for vectors, real in ((queries, pairs.real_queries), (keys, pairs.real_keys)):
-            yield vectors.transpose(0, 1)[:, real]
+def _without_padding(batches: Iterable[_Vectors]) -> Iterator[Tensor]:
+    """Queries, then keys of each batch without padding: `(heads, points, r)`."""
+    for queries, keys, batch in batches:
+        yield queries.transpose(0, 1)[:, batch.real_queries]
+        yield keys.transpose(0, 1)[:, batch.real_keys]
+
+
+def save_fitted(path: Path, fitted: Mapping[str, FittedSite]) -> None:
+    """Writes projections and centroids of all sites of a model to one file.
+
+    Args:
+        path: of the file.
+        fitted: by site, such as `encoder.0`.
+
+    Raises:
+        OutputError: if it cannot be written.
+    """
+    tensors: dict[str, Tensor] = {}
+    for site, at_site in fitted.items():
+        tensors |= {f"{site}/{name}": tensor for name, tensor in at_site.projections.state_dict().items()}
+        tensors[f"{site}/losses"] = torch.tensor(at_site.losses, dtype=torch.float64)
+        tensors[f"{site}/seed"] = torch.tensor(at_site.seed)
+        for kind, centroids in (("centroids", at_site.centroids), ("routing", at_site.routing)):
+            tensors |= {f"{site}/{kind}/{count}": tensor.contiguous() for count, tensor in centroids.items()}
+    with output_errors(path), atomic_path(path) as temporary:
+        save_file(tensors, temporary, {"format": _FORMAT})
+
+
+def load_fitted(path: Path) -> dict[str, FittedSite]:
+    """Reads what `save_fitted` wrote.
+
+    Raises:
+        OptionError: if the file cannot be read, or holds something else.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            if (file.metadata() or {}).get("format") != _FORMAT:
+                raise ValueError("it is of another kind")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
+        sites = dict.fromkeys(name.split("/")[0] for name in tensors)
+        return {site: _fitted_site(site, tensors) for site in sites}
+    except (OSError, SafetensorError, KeyError, ValueError) as error:
+        raise OptionError(f"{path} cannot be read as projections: {error}.", "Learn them again.") from error
+
+
+def _fitted_site(site: str, tensors: Mapping[str, Tensor]) -> FittedSite:
+    state = {name: tensors[f"{site}/{name}"] for name in ("weight", "bias")}
+    maps, heads, size, dimensions = state["weight"].shape
+    projections = QueryKeyProjections(heads, size, dimensions, shared=maps == 1)
+    projections.load_state_dict(state)
+    centroids, routing = (
+        {int(name.split("/")[2]): t for name, t in tensors.items() if name.startswith(f"{site}/{kind}/")}
+        for kind in ("centroids", "routing")
+    )
+    seed = int(tensors.get(f"{site}/seed", 0))
+    projections.requires_grad_(requires_grad=False)
+    return FittedSite(projections, tensors[f"{site}/losses"].tolist(), centroids, routing, seed)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 # What `GraphMeans` tells of every head, in this order.
 MEASURES = ("recall", "sparsity", "exact", "mass")
@@ -14,66 +15,66 @@ MEASURES = ("recall", "sparsity", "exact", "mass")
 
 @dataclass(frozen=True, eq=False)
 class GraphCounts:
-    """What is counted of each example and head: (batch, heads), whole numbers but for `kept` and `weight`.
+    """Counts of pairs and queries by example and head: each `(batch, heads)`, int64 but for the two masses, float64.
 
     Args:
         gold: pairs of a query and a key that have weight.
-        found: those of them that were predicted.
+        hits: gold pairs that were predicted.
         predicted: pairs that were predicted.
         allowed: pairs of real tokens, under causal attention of a query and the keys up to it.
         exact: queries of which all gold keys were predicted: their attention over the graph is the full one.
-        queries: real ones.
-        kept: the weight of predicted pairs.
-        weight: that of all pairs.
+        queries: real queries.
+        predicted_mass: the weight of predicted pairs.
+        total_mass: the weight of all pairs.
     """
 
     gold: Tensor
-    found: Tensor
+    hits: Tensor
     predicted: Tensor
     allowed: Tensor
     exact: Tensor
     queries: Tensor
-    kept: Tensor
-    weight: Tensor
+    predicted_mass: Tensor
+    total_mass: Tensor
 
     @classmethod
     def of(cls, weights: Tensor, predicted: Tensor, allowed: Tensor) -> GraphCounts:
-        """Count.
+        """Counts the pairs of a graph beside those that have weight.
 
         Args:
-            weights: of attention, (batch, heads, query, key); as bool all that there are count alike.
+            weights: of attention, `(batch, heads, query, key)`; as bool all that there are count alike.
             predicted: the pairs of a graph, bool; what is not allowed does not count in either.
             allowed: see `allowed_pairs`; bool, broadcastable to these.
         """
         allowed = allowed.expand_as(weights)
         weights = weights * allowed
         gold, predicted = weights > 0, predicted & allowed
-        found = gold & predicted
-        real = allowed.any(dim=-1)
-        exact = (found == gold).all(dim=-1) & real
-        golds, founds, predicteds, alloweds = (t.sum(dim=(2, 3)) for t in (gold, found, predicted, allowed))
-        kept, weight = ((weights * pairs).sum(dim=(2, 3), dtype=torch.float64) for pairs in (predicted, allowed))
-        return cls(golds, founds, predicteds, alloweds, exact.sum(dim=2), real.sum(dim=2), kept, weight)
+        hits, real = gold & predicted, allowed.any(dim=-1)
+        exact = (hits == gold).all(dim=-1) & real
+        n_gold, n_hits, n_predicted, n_allowed = (t.sum(dim=(2, 3)) for t in (gold, hits, predicted, allowed))
+        # In double precision: float32 sums over long texts would lose small weights.
+        mass, total = ((weights * t).sum(dim=(2, 3), dtype=torch.float64) for t in (predicted, allowed))
+        return cls(n_gold, n_hits, n_predicted, n_allowed, exact.sum(dim=2), real.sum(dim=2), mass, total)
 
     @property
     def recall(self) -> Tensor:
-        """|G ∩ Ĝ| / |G|: (batch, heads), double; NaN where a head has no gold pair."""
-        return self.found.double() / self.gold
+        """|G ∩ Ĝ| / |G|: `(batch, heads)`, double; NaN where a head has no gold pair."""
+        return self.hits.double() / self.gold
 
     @property
     def sparsity(self) -> Tensor:
-        """1 - |Ĝ| / pairs that are allowed: (batch, heads), double."""
+        """1 - |Ĝ| / pairs that are allowed: `(batch, heads)`, double."""
         return 1 - self.predicted.double() / self.allowed
 
     @property
     def exact_share(self) -> Tensor:
-        """The share of queries all of whose gold keys were predicted: (batch, heads), double."""
+        """The share of queries all of whose gold keys were predicted: `(batch, heads)`, double."""
         return self.exact.double() / self.queries
 
     @property
     def mass(self) -> Tensor:
-        """The share of the weight that is on predicted pairs: (batch, heads), double; NaN where there is none."""
-        return self.kept / self.weight
+        """The share of the weight that is on predicted pairs: `(batch, heads)`, double; NaN where there is none."""
+        return self.predicted_mass / self.total_mass
 
 
 class GraphMeans:
@@ -90,20 +91,21 @@ class GraphMeans:
         self._sentences: list[Tensor] = []
 
     def add(self, points: Sequence[GraphCounts]) -> None:
-        """Some more examples, with the graph of every point."""
-        shares = torch.stack([torch.stack([own.recall, own.sparsity, own.exact_share, own.mass]) for own in points])
+        """Adds some more examples, with their counts at every point."""
+        # Four measures of every example and head: (points, measures, batch, heads).
+        shares = torch.stack([torch.stack([p.recall, p.sparsity, p.exact_share, p.mass]) for p in points])
         self._sums = self._sums + shares.nansum(dim=2)
         self._counts = self._counts + (~shares.isnan()).sum(dim=2)
         self._sentences.append(shares[:, :2].nanmean(dim=3).permute(2, 0, 1))
 
     @property
     def heads(self) -> Tensor:
-        """Recall, sparsity, exact share and mass of every head, means over examples: (points, 4, heads), double."""
+        """Recall, sparsity, exact share and mass of every head, means over examples: `(points, 4, heads)`, double."""
         return self._sums / self._counts
 
     @property
     def examples(self) -> Tensor:
-        """Recall and sparsity of every example, each the mean over heads: (examples, points, 2), double."""
+        """Recall and sparsity of every example, each the mean over heads: `(examples, points, 2)`, double."""
         return torch.cat(self._sentences)
 
 
@@ -111,28 +113,26 @@ def allowed_pairs(queries: Tensor, keys: Tensor, *, causal: bool = False) -> Ten
     """Pairs of a real query and a real key, under causal attention up to the query's place.
 
     Args:
-        queries: which are tokens, bool, (batch, query).
-        keys: the same of keys, (batch, key).
+        queries: which queries are tokens, bool, `(batch, query)`.
+        keys: which keys are tokens, bool, `(batch, key)`.
         causal: whether a query looks at no key behind it.
 
     Returns:
-        bool, (batch, 1, query, key).
+        bool, `(batch, 1, query, key)`.
     """
-    found = queries[:, None, :, None] & keys[:, None, None, :]
-    if causal:
-        found = found & torch.ones(found.shape[-2:], dtype=torch.bool, device=found.device).tril()
-    return found
+    pairs = queries[:, None, :, None] & keys[:, None, None, :]
+    return pairs.tril() if causal else pairs
 
 
 def counts_by_window(weights: Tensor, base: Tensor, allowed: Tensor, windows: Sequence[int]) -> list[GraphCounts]:
-    """What `GraphCounts.of` counts of a graph to which windows of several widths are added, for the price of one.
+    """Counts, as `GraphCounts.of`, of a graph to which windows of several widths are added, for the price of one.
 
     What a window of width w adds are the pairs with |i - j| ≤ w that the graph does not have, so it is enough to know
     how many pairs of each offset are missing, and how much weight they have, and for each query how far away its
     farthest missing gold key is.
 
     Args:
-        weights: of attention, (batch, heads, query, key).
+        weights: of attention, `(batch, heads, query, key)`.
         base: the graph without a window, broadcastable to these.
         allowed: see `allowed_pairs`.
         windows: widths; -1 adds nothing.
@@ -140,29 +140,31 @@ def counts_by_window(weights: Tensor, base: Tensor, allowed: Tensor, windows: Se
     Returns:
         The counts with each window.
     """
+    counts = GraphCounts.of(weights, base, allowed)
     allowed = allowed.expand_as(weights)
     weights, base = weights * allowed, base & allowed
-    gold = weights > 0
-    n, m = gold.shape[2:]
-    offset = (torch.arange(n)[:, None] - torch.arange(m)).abs().to(gold.device)
-    missing = gold & ~base
+    n, m = weights.shape[2:]
+    offset = (torch.arange(n)[:, None] - torch.arange(m)).abs().to(weights.device)
+    missing = (weights > 0) & ~base
     reach = min(max(windows, default=0), max(n, m) - 1)
     # Of an offset there are at most n + m pairs, which float32 counts exactly; what no window reaches is left out.
-    near = torch.nn.functional.one_hot(offset.flatten().clamp(max=reach + 1), reach + 2)[:, :-1].float()
-    # (batch, heads, offsets): pairs that windows up to this width have and the graph has not
-    more_found, more_predicted = (
-        (pairs.flatten(2).float() @ near).long().cumsum(-1) for pairs in (missing, allowed & ~base)
-    )
-    more_kept = ((weights * missing).flatten(2).float() @ near).double().cumsum(-1)
-    kept, weight = ((weights * pairs).sum(dim=(2, 3), dtype=torch.float64) for pairs in (base, allowed))
-    farthest = torch.where(missing, offset, -1).amax(dim=-1)
-    real = allowed.any(dim=-1)
-    totals = [t.sum(dim=(2, 3)) for t in (gold, gold & base, base, allowed)]
-    found = []
-    for window in windows:
-        place = min(window, reach)
-        more = [t[..., place] if window >= 0 else 0 for t in (more_found, more_predicted, more_kept)]
-        exact = ((farthest <= window) & real).sum(dim=2)
-        counts = totals[0], totals[1] + more[0], totals[2] + more[1], totals[3], exact, real.sum(dim=2)
-        found.append(GraphCounts(*counts, kept + more[2], weight))
-    return found
+    near = functional.one_hot(offset.flatten().clamp(max=reach + 1), reach + 2)[:, :-1].float()
+
+    def within(pairs: Tensor, dtype: torch.dtype) -> Tensor:
+        """Sums over pairs at most -1, 0, 1 … apart: `(batch, heads, offsets)`."""
+        return functional.pad((pairs.flatten(2).float() @ near).to(dtype).cumsum(-1), (1, 0))
+
+    hits, predicted = (within(pairs, torch.int64) for pairs in (missing, allowed & ~base))
+    mass = within(weights * missing, torch.float64)
+    farthest, real = torch.where(missing, offset, -1).amax(dim=-1), allowed.any(dim=-1)
+    return [
+        replace(
+            counts,
+            hits=counts.hits + hits[..., place],
+            predicted=counts.predicted + predicted[..., place],
+            exact=((farthest <= window) & real).sum(dim=2),
+            predicted_mass=counts.predicted_mass + mass[..., place],
+        )
+        for window in windows
+        for place in [min(window, reach) + 1]
+    ]

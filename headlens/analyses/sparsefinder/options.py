@@ -41,7 +41,7 @@ _CLUSTERS = 8  # that parts of speech are counted in, where nothing is said
 
 @dataclass(frozen=True)
 class ParameterGrid:
-    """Which parameters are tried (Treviso et al. 2022, section 5), each once however often it is named.
+    """Parameters of all methods that are tried (Treviso et al. 2022, section 5), each once however often it is named.
 
     `windows` are keys of the window, the query's own among them; `thresholds` are t of `distance`; `groups` are β of
     `bucket`, clusters of `cluster` and `routing`, hashes of `lsh`, tokens of `longformer`, keys of `random`, both of
@@ -113,7 +113,7 @@ class ParameterGrid:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """How projections of queries and keys are learned.
+    """Options of learning the projections of queries and keys.
 
     The norm that is clipped is that of a site's projections, of all its heads together. The seed is that of the first
     weights and the negatives, and of clusters, hashes and random keys.
@@ -144,7 +144,7 @@ class FitOptions:
 
 @dataclass(frozen=True)
 class MetricOptions:
-    """What is measured while attention is restricted to predicted graphs: a task, and where its examples come from.
+    """The task that is measured while attention is restricted to predicted graphs, and the source of its examples.
 
     Every point of a method's curve costs a pass over the data.
 
@@ -177,7 +177,7 @@ class MetricOptions:
 
 @dataclass(frozen=True)
 class ShownOptions:
-    """Which heads are drawn, and on which sentence; by default heads that need predicting, on one that was held out.
+    """Heads that are drawn, and on which sentence; by default heads that need predicting, on one that was held out.
 
     Raises:
         OptionError: if a text has no words or is missing, or a name is none of a head.
@@ -205,7 +205,7 @@ class ShownOptions:
 
     @property
     def example(self) -> Example | None:
-        """The sentence, where one is given."""
+        """The sentence on which heads are drawn, with its translation; None without `--text`."""
         from headlens.corpora.text import sentence_examples
 
         if self.text is None:
@@ -215,7 +215,7 @@ class ShownOptions:
 
 @dataclass(frozen=True)
 class SparsefinderRequest:
-    """What `headlens sparsefinder` is asked for: a corpus, of which a part is held out, and what is tried on it.
+    """Options of `headlens sparsefinder`: a corpus, of which a part is held out, and what is tried on it.
 
     Without `attention` the model keeps its own entmax; the demo model is switched to entmax15.
 
@@ -268,7 +268,7 @@ class SparsefinderRequest:
 
     @property
     def counted_clusters(self) -> int:
-        """In how many clusters parts of speech are counted."""
+        """Number of clusters for parts of speech: `--clusters`, or the one of `--groups` nearest to 8."""
         return self.clusters or min(self.grid.groups, key=lambda count: abs(count - _CLUSTERS))
 
 

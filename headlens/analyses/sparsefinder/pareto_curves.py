@@ -1,41 +1,119 @@
-"""Pareto curves of a whole model: points over all heads and layers, the areas under them, a few points of each."""
+"""Pareto curves of quality over sparsity: points of a whole model, the best of each method, hulls, areas under them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from headlens.analyses.sparsefinder.measures import MEASURES
-from headlens.analyses.sparsefinder.pareto_hull import area, frontier, hull
-from headlens.analyses.sparsefinder.pareto_points import GOLD
+from headlens.analyses.sparsefinder.pareto_points import GOLD, POINT
 from headlens.statistics.bootstrap import percentile_interval
 
-POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
 EVERY = "all"  # stacks
 AREAS_COLUMNS = ["method", "quality", "area", "ci_low", "ci_high", "share", "share_ci_low", "share_ci_high", "at_90"]
 _SPARSE = 0.9  # where methods are compared by a single number
-_LEAST = 0.005  # of area above chance: attention that is all but dense leaves nothing to predict
+_LEAST_GAIN = 0.005  # of area above chance: attention that is all but dense leaves nothing to predict
+_NEARLY_DENSE = 1e-12  # sparsities up to this count as 0
+Floats = npt.NDArray[np.float64]
+Ends = tuple[float, float] | tuple[Floats, Floats]
 
 
 def of_model(heads: pd.DataFrame) -> pd.DataFrame:
-    """Every point over all heads of all sites, which have equal weight: columns `POINT`, `MEASURES`.
+    """Means of every point over all heads of all sites, which have equal weight: columns `POINT`, `MEASURES`.
 
     Args:
         heads: rows of `pareto` of all sites, one below the other. Heads without a gold pair have no recall.
     """
-    grouped = heads.groupby(POINT, sort=False, dropna=False)[list(MEASURES)].mean()
-    return grouped.reset_index()
+    return heads.groupby(POINT, sort=False, dropna=False)[list(MEASURES)].mean().reset_index()
 
 
 def of_stacks(heads: pd.DataFrame) -> pd.DataFrame:
-    """`of_model` for each stack, and where there are several for all together: columns stack, and those."""
-    found = [(str(stack), of_model(own)) for stack, own in heads.groupby("stack", sort=False)]
-    if len(found) > 1:
-        found.insert(0, (EVERY, of_model(heads)))
-    return pd.concat([points.assign(stack=stack) for stack, points in found], ignore_index=True)
+    """Means as `of_model` for each stack, first of all for all together where there are several, and a column stack."""
+    stacks = {str(stack): rows for stack, rows in heads.groupby("stack", sort=False)}
+    levels = {EVERY: heads, **stacks} if len(stacks) > 1 else stacks
+    return pd.concat([of_model(rows).assign(stack=level) for level, rows in levels.items()], ignore_index=True)
+
+
+def frontier(sparsity: Floats, quality: Floats) -> npt.NDArray[np.int64]:
+    """Finds the points that no other one beats: their places, from the densest to the sparsest.
+
+    Args:
+        sparsity: of every point.
+        quality: recall, or a metric of which more is better.
+    """
+    order = np.lexsort((-quality, -sparsity))  # the sparsest first, of these the best first
+    best_before = np.maximum.accumulate(np.append(-np.inf, quality[order]))[:-1]
+    return order[quality[order] > best_before][::-1]
+
+
+def hull(sparsity: Floats, quality: Floats, ends: tuple[float, float] = (1.0, 0.0)) -> tuple[Floats, Floats]:
+    """What a method reaches at every sparsity: corners of the lowest concave line above its points and two ends.
+
+    The ends are the graphs of all pairs and of none, which need no method. Whoever draws lots between two graphs
+    reaches every point on the line between them, as in hulls of ROC curves (Provost and Fawcett 2001).
+
+    Args:
+        sparsity: of every point, `(points,)`.
+        quality: recall, or a metric of which more is better.
+        ends: the quality with all pairs and with none.
+
+    Returns:
+        Sparsities from 0 to 1, and the quality there.
+    """
+    places, values = zip(*_corners(sparsity, quality, ends), strict=True)
+    return np.array(places), np.array(values)
+
+
+def area(sparsity: Floats, quality: Floats, ends: Ends = (1.0, 0.0)) -> Floats:
+    """The area under `hull`: more points never make it smaller.
+
+    Of recall it is 1/2 for graphs that are drawn at random, whose recall is 1 - sparsity, and (1 + s) / 2 for those
+    that find everything and nothing else, where attention has the sparsity s: their parts have a recall of
+    (1 - sparsity) / (1 - s) beyond s.
+
+    Args:
+        sparsity: of every point, `(..., points)`, any number of them.
+        quality: recall, or a metric of which more is better.
+        ends: the quality with all pairs and with none; numbers, or `(..., 1)` each.
+
+    Returns:
+        `(...)`, NaN where a point or an end is.
+    """
+    known = np.isfinite(sparsity + quality + np.add(*ends)).all(axis=-1)
+    total = np.where(known, 0.0, np.nan)
+    dense, empty = (np.nan_to_num(end) for end in ends)
+    corners = _corners(np.nan_to_num(sparsity), np.nan_to_num(quality), (dense, empty))
+    x, y = next(corners)
+    for next_x, next_y in corners:
+        total = total + (next_x - x) * (next_y + y) / 2
+        x, y = next_x, next_y
+    return total
+
+
+def _corners(sparsity: Floats, quality: Floats, ends: Ends) -> Iterator[tuple[Floats, Floats]]:
+    """Corners of hulls from the left to the right, `(...)`; a hull that is done stays at its end until all are."""
+    shape = (*sparsity.shape[:-1], 1)
+    clipped = np.where(sparsity > _NEARLY_DENSE, sparsity, 0.0).clip(max=1.0)
+    # (..., points + 1): the last point is the graph without a pair
+    places = np.concatenate([clipped, np.ones(shape)], axis=-1)
+    values = np.concatenate([quality, np.full(shape, ends[1])], axis=-1)
+    x, y = np.zeros(shape), np.where(places == 0, values, ends[0]).max(axis=-1, keepdims=True)
+    y = np.maximum(y, ends[0])
+    yield x[..., 0], y[..., 0]
+    while (x < 1).any():
+        ahead = places > x
+        slopes = np.where(ahead, (values - y) / np.where(ahead, places - x, 1.0), -np.inf)
+        # Gift wrapping: the next corner is up the steepest slope, of points on one line the farthest.
+        steepest = slopes == slopes.max(axis=-1, keepdims=True)
+        corner = np.where(steepest, places, -np.inf).argmax(axis=-1)[..., None]
+        done = x >= 1
+        x, y = (
+            np.where(done, old, np.take_along_axis(new, corner, axis=-1)) for old, new in ((x, places), (y, values))
+        )
+        yield x[..., 0], y[..., 0]
 
 
 def areas(
@@ -43,8 +121,8 @@ def areas(
     quality: str = "recall",
     ends: tuple[float, float] = (1.0, 0.0),
     sparsity: str = "sparsity",
-    samples: np.ndarray[Any, Any] | None = None,
-    sampled_ends: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] | None = None,
+    samples: npt.NDArray[np.floating] | None = None,
+    sampled_ends: tuple[Floats, Floats] | None = None,
 ) -> pd.DataFrame:
     """The area under each method's curve, what share of the possible that is, and the quality at a sparsity of 0.9.
 
@@ -53,91 +131,89 @@ def areas(
         quality: `recall`, `exact`, or a metric of which more is better.
         ends: the quality with all pairs and with none.
         sparsity: the column of the sparsity at which the quality was measured.
-        samples: quality and sparsity of these points in bootstrap samples, (replicates, points, 2).
-        sampled_ends: the ends there, (replicates,) each, where they differ from sample to sample.
+        samples: quality and sparsity of these points in bootstrap samples, `(replicates, points, 2)`.
+        sampled_ends: the ends there, `(replicates,)` each, where they differ from sample to sample.
 
     Returns:
         Columns `AREAS_COLUMNS`. `share` is 0 for the ends alone, such as random graphs have, and 1 for `GOLD`, whose
         graphs are those of attention itself; it is NaN where these are the same. The 95 % intervals are NaN without
         samples.
     """
-    drawn = np.empty((0, len(points), 2)) if samples is None else samples.astype(np.float64)
+    replicates = np.empty((0, len(points), 2)) if samples is None else samples.astype(np.float64)
+    dense, empty = (np.broadcast_to(end, len(replicates)) for end in sampled_ends or ends)
+    by_chance, sampled_chance = sum(ends) / 2, (dense + empty) / 2
     known = (points[quality].notna() & points[sparsity].notna()).to_numpy()
-    drawn_ends = tuple(np.broadcast_to(end, len(drawn)) for end in sampled_ends or ends)
-    by_chance, by_chance_in_samples = sum(ends) / 2, sum(drawn_ends) / 2
-    measured: dict[str, tuple[float, float]] = {}
-    sampled: dict[str, np.ndarray[Any, Any]] = {}
-    for method, own in points[known].groupby("method", sort=False):
-        place, values = own[sparsity].to_numpy(np.float64), own[quality].to_numpy(np.float64)
-        measured[str(method)] = float(area(place, values, ends)), float(np.interp(_SPARSE, *hull(place, values, ends)))
-        rows = drawn[:, known & (points["method"] == method).to_numpy()]
-        sampled[str(method)] = area(rows[..., 1], rows[..., 0], (drawn_ends[0][:, None], drawn_ends[1][:, None]))
-    nobody = np.nan, np.nan
-    possible = _possible(measured.get(GOLD, nobody)[0], by_chance)
-    possible_in_samples = _possible(sampled.get(GOLD, np.full(len(drawn), np.nan)), by_chance_in_samples)
-    found = []
-    for method, (own_area, at_90) in measured.items():
-        shares = (sampled[method] - by_chance_in_samples) / possible_in_samples
-        share = float((own_area - by_chance) / possible)
-        row = (own_area, *_interval(sampled[method]), share, *_interval(shares), at_90)
-        found.append((method, quality, *row))
-    return pd.DataFrame(found, columns=AREAS_COLUMNS)
+    measured: dict[str, Floats] = {}
+    sampled: dict[str, Floats] = {}
+    at_90: dict[str, float] = {}
+    for method, rows in points[known].groupby("method", sort=False):
+        curve_points = rows[sparsity].to_numpy(np.float64), rows[quality].to_numpy(np.float64)
+        measured[str(method)] = area(*curve_points, ends)
+        at_90[str(method)] = float(np.interp(_SPARSE, *hull(*curve_points, ends)))
+        drawn = replicates[:, known & (points["method"] == method).to_numpy()]
+        sampled[str(method)] = area(drawn[..., 1], drawn[..., 0], (dense[:, None], empty[:, None]))
+    possible = _gain(measured.get(GOLD, np.array(np.nan)), by_chance)
+    sampled_possible = _gain(sampled.get(GOLD, np.full(len(replicates), np.nan)), sampled_chance)
+    table = []
+    for method, own_area in measured.items():
+        share = (own_area - by_chance) / possible
+        shares = (sampled[method] - sampled_chance) / sampled_possible
+        (low, share_low), (high, share_high) = percentile_interval(np.stack([sampled[method], shares], axis=1))
+        table.append((method, quality, own_area, low, high, share, share_low, share_high, at_90[method]))
+    return pd.DataFrame(table, columns=AREAS_COLUMNS)
 
 
-def _interval(samples: np.ndarray[Any, Any]) -> tuple[float, float]:
-    low, high = percentile_interval(samples)
-    return float(low), float(high)
-
-
-def _possible(gold: float | np.ndarray[Any, Any], by_chance: float | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """How much more area there is than by chance; NaN where that is next to nothing."""
-    return np.where(gold - by_chance > _LEAST, gold - by_chance, np.nan)
+def _gain(gold: Floats, by_chance: float | Floats) -> Floats:
+    """How much more area attention itself has than chance; NaN where that is next to nothing."""
+    return np.where(gold - by_chance > _LEAST_GAIN, gold - by_chance, np.nan)
 
 
 def curve(points: pd.DataFrame, quality: str = "recall") -> pd.DataFrame:
     """The points of each method that no other one of it beats, from the densest to the sparsest."""
-    found = [
-        own.iloc[frontier(own["sparsity"].to_numpy(np.float64), own[quality].to_numpy(np.float64))]
-        for _, own in points[points[quality].notna()].groupby("method", sort=False)
-    ]
-    return pd.concat(found, ignore_index=True) if found else points[:0]
+    return points.iloc[_on_curves(points, ["method"], quality)].reset_index(drop=True)
 
 
 def with_curves(points: pd.DataFrame, by: Sequence[str] = ("stack",)) -> pd.DataFrame:
-    """With a column `on_curve`: whether no other point of the method has as much recall at as much sparsity.
+    """Adds a column `on_curve`: whether no other point of the method has as much recall at as much sparsity.
 
-    Of points that are the same one is.
+    Of points that are the same one is on the curve.
 
     Args:
         points: of several stacks, or heads.
         by: columns that tell these from each other.
     """
-    found = np.zeros(len(points), dtype=bool)
-    places = pd.Series(np.arange(len(points)), index=points.index)
-    for _, own in points[points["recall"].notna()].groupby([*by, "method"], sort=False):
-        best = frontier(own["sparsity"].to_numpy(np.float64), own["recall"].to_numpy(np.float64))
-        found[places.loc[own.index[best]]] = True
-    return points.assign(on_curve=found)
+    on_curve = np.zeros(len(points), dtype=bool)
+    on_curve[_on_curves(points, [*by, "method"], "recall")] = True
+    return points.assign(on_curve=on_curve)
+
+
+def _on_curves(points: pd.DataFrame, by: list[str], quality: str) -> npt.NDArray[np.int64]:
+    """Row numbers of the `frontier` of each group, one group after the other."""
+    values = points[["sparsity", quality]].to_numpy(np.float64)
+    known = points.assign(row=np.arange(len(points)))[points[quality].notna()]
+    groups = [rows.to_numpy() for _, rows in known.groupby(by, sort=False)["row"]]
+    return np.concatenate([np.empty(0, np.int64), *(rows[frontier(*values[rows].T)] for rows in groups)])
 
 
 def spread_out(points: pd.DataFrame, count: int, quality: str = "recall") -> pd.DataFrame:
     """A few points of each method's curve, equally far apart along it, the sparsest the last.
 
-    What is tried on a task: a metric takes a pass over the data for each. Curves begin with the graph of all pairs,
-    which is attention itself. Where the quality falls steeply points are close in sparsity.
+    They are what is tried on a task: a metric takes a pass over the data for each. Curves begin with the graph of all
+    pairs, which is attention itself. Where the quality falls steeply points are close in sparsity.
 
     Args:
         points: of curves, see `curve`.
         count: how many of each method, at most all.
         quality: that of the curves.
     """
-    found = []
-    for _, own in points.groupby("method", sort=False):
-        sparsity, kept = (own[name].to_numpy(np.float64) for name in ("sparsity", quality))
-        along = np.hypot(np.diff(sparsity, prepend=0), np.diff(kept, prepend=1)).cumsum()
+    chosen = [points[:0]]
+    for _, rows in points.groupby("method", sort=False):
+        sparsity, values = rows[["sparsity", quality]].to_numpy(np.float64).T
+        along = np.hypot(np.diff(sparsity, prepend=0), np.diff(values, prepend=1)).cumsum()
         places: list[int] = []
-        for wanted in np.linspace(along[-1], 0, count, endpoint=False):
-            free = [place for place in np.abs(along - wanted).argsort(kind="stable") if place not in places]
-            places += [int(place) for place in free[:1]]
-        found.append(own.iloc[sorted(places)])
-    return pd.concat(found, ignore_index=True) if found else points
+        for target in np.linspace(along[-1], 0, count, endpoint=False)[: len(rows)]:
+            gaps = np.abs(along - target)
+            gaps[places] = np.inf
+            places.append(int(gaps.argmin()))
+        chosen.append(rows.iloc[sorted(places)])
+    return pd.concat(chosen, ignore_index=True)

@@ -3,43 +3,35 @@
 from __future__ import annotations
 
 from headlens.analyses.planning.plan import Plan, Planner, Work
-from headlens.analyses.planning.training_steps import (
-    plan_attention,
-)
+from headlens.analyses.planning.training_steps import plan_attention
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.options import DEMO
 from headlens.runs.progress import Reporter
 
 # Seconds of a core for each token and head, when projections are learned and all methods tried (tests/benchmarks).
-_PROJECTED = 4e-4
+_PROJECTION_SECONDS = 4e-4
 
 
 def sparsefinder_plan(request: SparsefinderRequest, reporter: Reporter) -> Plan:
-    """Queries and keys are gathered, every method is tried, then the task at points of each curve."""
+    """Plans to gather queries and keys, to try every method, and to run the task at points of each curve."""
     planner = Planner("sparsefinder", reporter)
     plan_attention(planner, request.attention or ("entmax15" if request.model == DEMO else None))
     model = planner.model(request.model, request.model_options)
     corpus = planner.corpus(request.corpus, request.corpus_options)
     if request.dev is None:
-        corpus, held = corpus.split(request.dev_share)
+        corpus, held_out = corpus.split(request.dev_share)
     else:
-        held = planner.corpus(request.dev, request.corpus_options.held_out(request.dev_target))
+        held_out = planner.corpus(request.dev, request.corpus_options.held_out(request.dev_target))
     size = request.batch_tokens
-    for part, use in ((corpus, "learned from"), (held, "held out")):
+    for part, use in ((corpus, "learned from"), (held_out, "held out")):
         text = f"gather queries and keys of what is {use}: {part.name}"
         planner.add(Work(text, 0, "forward", part.tokens, 2.0, 0.0, size, part.length))
-    fixed = 0.0 if corpus.tokens is None else _PROJECTED * corpus.tokens * model.heads
+    fixed = 0.0 if corpus.tokens is None else _PROJECTION_SECONDS * corpus.tokens * model.heads
     planner.add(Work(f"projections, clusters and all methods, {model.heads} heads", length=corpus.length, fixed=fixed))
     if request.metric.task != "none":
-        planner.add(
-            Work(
-                f"the task at {request.metric.points} points of nine curves",
-                tokens=held.tokens,
-                each=4.0 * 9 * request.metric.points,
-                batch_tokens=size,
-                length=held.length,
-            )
-        )
+        points = request.metric.points
+        text, passes = f"the task at {points} points of nine curves", 4.0 * 9 * points
+        planner.add(Work(text, tokens=held_out.tokens, each=passes, batch_tokens=size, length=held_out.length))
     return planner.plan()
 
 

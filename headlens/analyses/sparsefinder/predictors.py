@@ -6,19 +6,14 @@ import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from headlens.analyses.sparsefinder.candidate_pairs import (
-    in_one_bucket,
-    in_one_cluster,
-    in_one_hash,
-    random_rotations,
-    within,
-)
+from headlens.analyses.sparsefinder import candidate_pairs
+from headlens.analyses.sparsefinder.measures import allowed_pairs
 from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 from headlens.interventions.patterns import Global, Pattern, Window, cached_positions, parts_of
 
@@ -28,10 +23,10 @@ class QueryKeyVectors:
     """Queries and keys of some sentences at one site, padded at their ends.
 
     Args:
-        queries: (batch, heads, query, d).
-        keys: (batch, heads, key, d).
-        real_queries: which are tokens, bool, (batch, query).
-        real_keys: the same, (batch, key).
+        queries: `(batch, heads, query, d)`.
+        keys: `(batch, heads, key, d)`.
+        real_queries: which queries are tokens, bool, `(batch, query)`.
+        real_keys: which keys are tokens, bool, `(batch, key)`.
         before: how many queries came before these, in passes whose keys were kept.
         causal: whether a query looks at no key behind it.
     """
@@ -42,6 +37,11 @@ class QueryKeyVectors:
     real_keys: Tensor
     before: int = 0
     causal: bool = False
+
+    @property
+    def allowed(self) -> Tensor:
+        """Pairs that could have weight, where no queries came before: bool, `(batch, 1, query, key)`."""
+        return allowed_pairs(self.real_queries, self.real_keys, causal=self.causal)
 
 
 class Predictor(ABC):
@@ -55,7 +55,7 @@ class Predictor(ABC):
 
     @abstractmethod
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
-        """True where a query is predicted to look: (batch, heads or 1, query, key)."""
+        """Predicts where queries look: bool, `(batch, heads or 1, query, key)`."""
 
     def __or__(self, other: Predictor) -> Predictor:
         """Combines two predictors into one that predicts every pair that at least one of them predicts."""
@@ -90,7 +90,7 @@ class DistancePredictor(Predictor):
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Returns pairs whose projected vectors are at most `threshold` apart: bool, `(batch, heads, query, key)`."""
         queries, keys = self.projections(vectors.queries, vectors.keys)
-        return within(queries, keys, self.threshold)
+        return candidate_pairs.within(queries, keys, self.threshold)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,20 +103,20 @@ class BucketPredictor(Predictor):
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Returns pairs that share a bucket in at least one dimension: bool, `(batch, heads, query, key)`."""
         queries, keys = self.projections(vectors.queries, vectors.keys)
-        return in_one_bucket(queries, keys, self.buckets, vectors.real_queries, vectors.real_keys)
+        return candidate_pairs.in_one_bucket(queries, keys, self.buckets, vectors.real_queries, vectors.real_keys)
 
 
 @dataclass(frozen=True, eq=False)
 class ClusterPredictor(Predictor):
-    """By clusters: a query and a key have one of their nearest centroids in common.
+    """Predicts pairs of a query and a key that have one of their nearest centroids in common.
 
-    With projections Sparsefinder's, without them those of the Routing Transformer (Roy et al. 2021), which clusters
-    directions: vectors are brought to the length √d.
+    With projections this is Sparsefinder's clustering, without them that of the Routing Transformer (Roy et al. 2021),
+    which clusters directions: vectors are brought to the length √d.
 
     Args:
-        centroids: of every head, (heads, clusters, r or d), see `fit_centroids`.
+        centroids: of every head, `(heads, clusters, r or d)`, see `fit_centroids`.
         projections: to r dimensions; None for queries and keys as they are.
-        top: how many centroids each has.
+        top: how many centroids a token has.
     """
 
     centroids: Tensor
@@ -130,15 +130,15 @@ class ClusterPredictor(Predictor):
             queries, keys = directions(vectors.queries), directions(vectors.keys)
         else:
             queries, keys = self.projections(vectors.queries, vectors.keys)
-        return in_one_cluster(queries, keys, self.centroids, self.top)
+        return candidate_pairs.in_one_cluster(queries, keys, self.centroids, self.top)
 
 
 @dataclass(frozen=True, eq=False)
 class HashPredictor(Predictor):
-    """Reformer's locality-sensitive hashing (Kitaev et al. 2020): alike in any of some rounds.
+    """Reformer's locality-sensitive hashing (Kitaev et al. 2020): predicts pairs with the same hash in any round.
 
     Args:
-        hashes: how many different ones there are, an even number.
+        hashes: how many different hashes there are, an even number.
         rounds: how often is hashed.
         seed: of the rotations.
     """
@@ -151,13 +151,13 @@ class HashPredictor(Predictor):
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Returns pairs with the same hash in at least one round: bool, `(batch, heads, query, key)`."""
         _, heads, _, size = vectors.queries.shape
-        rotations = random_rotations(heads, size, self.hashes, self.rounds, self.seed)
-        return in_one_hash(vectors.queries, vectors.keys, rotations)
+        rotations = candidate_pairs.random_rotations(heads, size, self.hashes, self.rounds, self.seed)
+        return candidate_pairs.in_one_hash(vectors.queries, vectors.keys, rotations)
 
 
 @dataclass(frozen=True)
 class FixedGraph(Predictor):
-    """A fixed pattern, whatever queries and keys are like: window, Longformer.
+    """Predicts the pairs of a fixed pattern, whatever queries and keys are like: window, Longformer.
 
     Each sentence has the pattern of its own length, the longer of its two sides where these differ.
     """
@@ -171,28 +171,27 @@ class FixedGraph(Predictor):
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Returns the pattern of every sentence's own length: bool, `(batch, 1, query, key)`, False at padding."""
-        n, m = vectors.real_queries.shape[1], vectors.real_keys.shape[1]
-        found = torch.zeros(len(vectors.real_queries), 1, n, m, dtype=torch.bool)
-        before = vectors.before
+        graph, before = EmptyPredictor().graph(vectors).cpu(), vectors.before
         lengths = torch.stack([vectors.real_queries.sum(dim=1), vectors.real_keys.sum(dim=1)], dim=1).cpu()
-        for own, other in sorted(set(map(tuple, lengths.tolist()))):
-            # Copied: what is made once for all sentences of a length cannot be written to.
-            allowed = torch.tensor(cached_positions(self.pattern, max(before + own, other)))
-            rows = (lengths == torch.tensor([own, other])).all(dim=1)
-            found[rows, :, :own, :other] = allowed[before : before + own, :other]
-        return found.to(vectors.queries.device)
+        # Once for all sentences of a length.
+        for n, m in sorted(set(map(tuple, lengths.tolist()))):
+            # Copied: the cached pattern of a length cannot be written to.
+            allowed = torch.tensor(cached_positions(self.pattern, max(before + n, m)))
+            rows = (lengths == torch.tensor([n, m])).all(dim=1)
+            graph[rows, :, :n, :m] = allowed[before : before + n, :m]
+        return graph.to(vectors.queries.device)
 
 
 @dataclass(frozen=True)
 class RandomPredictor(Predictor):
-    """Random keys: every query looks at r of those that it may look at, that in its own place not among them.
+    """Predicts random keys: r of those that a query may look at, the one in its own place not among them.
 
-    Every head has its own. A query's keys are the same in every text of as many keys, in a decoder whatever comes
-    after.
+    Every head has keys of its own. A query's keys are the same in every text of as many keys, in a decoder whatever
+    comes after.
 
     Args:
         count: r; queries with fewer keys look at all of them.
-        seed: of the draw.
+        seed: of the random numbers.
     """
 
     count: int
@@ -202,27 +201,26 @@ class RandomPredictor(Predictor):
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Returns at most r randomly drawn keys for every query of every head: bool, `(batch, heads, query, key)`."""
         (_, heads, n, _), m = vectors.queries.shape, vectors.keys.shape[2]
-        ends, device = vectors.before + n, vectors.real_keys.device
-        queries = torch.arange(vectors.before, ends, device=device)[:, None]
-        keys = torch.arange(m, device=device)
+        end, device = vectors.before + n, vectors.real_keys.device
+        queries, keys = torch.arange(vectors.before, end, device=device)[:, None], torch.arange(m, device=device)
         others = keys < queries if vectors.causal else keys != queries
-        numbers = _numbers(heads, _rounded(ends), _rounded(m), self.seed)[:, vectors.before : ends, :m]
-        # Each takes the r lowest of its row, whose first numbers do not depend on how many there are.
+        numbers = _random_numbers(heads, _power_of_two(end), _power_of_two(m), self.seed)[:, vectors.before : end, :m]
+        # The r lowest numbers of a row are its keys; a row's first numbers do not depend on how many there are.
         possible = others & vectors.real_keys[:, None, None, :]
-        ranked = torch.tensor(numbers, device=device).masked_fill(~possible, torch.inf)
+        ranked = torch.tensor(numbers, device=device).masked_fill(~possible, torch.inf)  # (batch, heads, query, key)
         lowest, places = ranked.topk(min(self.count, m), dim=-1, largest=False)
         return torch.zeros_like(ranked, dtype=torch.bool).scatter(-1, places, lowest.isfinite())
 
 
 @lru_cache(maxsize=8)
-def _numbers(heads: int, rows: int, columns: int, seed: int) -> np.ndarray[Any, np.dtype[np.float64]]:
-    """From 0 to 1, each row of each head from a stream of its own."""
-    streams = [[np.random.default_rng([seed, head, row]) for row in range(rows)] for head in range(heads)]
-    return np.array([[stream.random(columns) for stream in own] for own in streams])
+def _random_numbers(heads: int, rows: int, columns: int, seed: int) -> npt.NDArray[np.float64]:
+    """Draws numbers from 0 to 1, `(heads, rows, columns)`: each row of each head from a stream of its own."""
+    numbers = [np.random.default_rng([seed, *place]).random(columns) for place in np.ndindex(heads, rows)]
+    return np.array(numbers).reshape(heads, rows, columns)
 
 
-def _rounded(count: int) -> int:
-    """Up to a power of two, so that growing texts share what is drawn."""
+def _power_of_two(count: int) -> int:
+    """Rounds up to a power of two, so that growing texts share their random numbers."""
     return 1 << max(count - 1, 0).bit_length()
 
 
@@ -234,17 +232,11 @@ class EmptyPredictor(Predictor):
 
     def graph(self, vectors: QueryKeyVectors) -> Tensor:
         """Returns a graph without any pair: bool, `(batch, 1, query, key)`, False everywhere."""
-        n, m = vectors.real_queries.shape[1], vectors.real_keys.shape[1]
-        device = vectors.queries.device
-        return torch.zeros(len(vectors.real_queries), 1, n, m, dtype=torch.bool, device=device)
-
-
-def windowed(width: int) -> FixedGraph:
-    """Makes a predictor of a fixed window, in which query i looks at key j if |i - j| ≤ w."""
-    return FixedGraph(Window(width))
+        size = len(vectors.real_queries), 1, vectors.real_queries.shape[1], vectors.real_keys.shape[1]
+        return torch.zeros(size, dtype=torch.bool, device=vectors.queries.device)
 
 
 def directions(vectors: Tensor) -> Tensor:
-    """Vectors brought to the length √d; of length 0 they stay."""
-    found: Tensor = torch.nn.functional.normalize(vectors, dim=-1) * math.sqrt(vectors.shape[-1])
-    return found
+    """Brings vectors to the length √d; those of length 0 stay."""
+    unit: Tensor = torch.nn.functional.normalize(vectors, dim=-1)
+    return unit * math.sqrt(vectors.shape[-1])

@@ -12,14 +12,10 @@ import torch
 from torch import Tensor
 from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
+from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.options import MetricOptions, ParameterGrid
-from headlens.analyses.sparsefinder.pareto_points import GOLD, FittedSite, predictor_of
-from headlens.analyses.sparsefinder.predicted_graph_edit import (
-    AllowedPairs,
-    PredictedGraphEdit,
-    Sparsity,
-    WeightSparsity,
-)
+from headlens.analyses.sparsefinder.pareto_points import GOLD, predictor_of
+from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit, Sparsity, WeightSparsity
 from headlens.analyses.training.training_set import given_pairs, given_texts
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.session import AttentionSession
@@ -37,17 +33,17 @@ _TEXT = ("mlm", "translation", "translation-loss")
 
 
 def opened_task(
-    options: MetricOptions, loaded: LoadedModel, held: Corpus, *, pairs: bool, offline: bool
+    options: MetricOptions, loaded: LoadedModel, held_out: Corpus, *, pairs: bool, offline: bool
 ) -> tuple[Task, MemoryExamples] | None:
-    """The task and its examples; None for no task.
+    """Finds the task and its examples; None for no task.
 
     `auto` is filling in masks for models with such a head, the loss of the translations for those that translate, and
     the embedded paraphrases for encoders without a head.
 
     Args:
-        options: what is asked for.
+        options: the name of the task, and where its examples come from.
         loaded: the model.
-        held: the sentences that nothing was learned from.
+        held_out: the sentences that nothing was learned from.
         pairs: whether they have translations.
         offline: never ask the hub.
 
@@ -59,55 +55,54 @@ def opened_task(
     if name is None or name == "none":
         return None
     if name in _TEXT and not options.data:
-        return find_task(name).task, given_texts(held, loaded) if name == "mlm" else given_pairs(held)
+        return find_task(name).task, given_texts(held_out, loaded) if name == "mlm" else given_pairs(held_out)
     data = TaskData(cast("TaskName", name), options.data, options.columns, options.data_split)
     task, source = open_examples(data, offline=offline)
     return task, gather(source)
 
 
 def _suited(loaded: LoadedModel, *, pairs: bool) -> str | None:
+    """Chooses the task for `auto`; None where the model can be asked nothing."""
     model = loaded.model
     if model.config.is_encoder_decoder:
         return "translation-loss" if pairs else None
-    kinds: Any = MODEL_FOR_MASKED_LM_MAPPING
-    if isinstance(model, kinds.get(type(model.config), ())):
+    masked_lm_classes: Any = MODEL_FOR_MASKED_LM_MAPPING
+    if isinstance(model, masked_lm_classes.get(type(model.config), ())):
         return "mlm"
     return DEFAULT_TASK if model.base_model is model and not getattr(model.config, "is_decoder", False) else None
 
 
 @contextmanager
 def _writing(model: PreTrainedModel, *, cached: bool) -> Iterator[None]:
-    """Inside, texts are written with a cache that grows, or read anew for every token."""
-    chosen: Any = getattr(model, "generation_config", None)
-    if chosen is None:
+    """Lets the model write texts with a cache that grows, or read them anew for every token."""
+    config: Any = getattr(model, "generation_config", None)
+    if config is None:
         yield
         return
     # A cache of fixed size would have places for keys that there are not yet.
-    wanted = {"use_cache": cached, "cache_implementation": None}
-    before = {name: getattr(chosen, name, None) for name in wanted}
+    settings = {"use_cache": cached, "cache_implementation": None}
+    before = {name: getattr(config, name, None) for name in settings}
     try:
-        for name, value in wanted.items():
-            setattr(chosen, name, value)
+        vars(config).update(settings)
         yield
     finally:
-        for name, value in before.items():
-            setattr(chosen, name, value)
+        vars(config).update(before)
 
 
 @contextmanager
-def _weights_counted(model: PreTrainedModel, sites: Sequence[str], counted: Sparsity) -> Iterator[None]:
-    """Inside, the pairs that attention gives weight are counted."""
-    allowed = AllowedPairs(sites)
-    with attach_edit(model, allowed), AttentionSession(model, observers=[WeightSparsity(allowed, counted)]):
+def _weights_counted(model: PreTrainedModel, sites: Sequence[str], sparsity: Sparsity) -> Iterator[None]:
+    """Adds the pairs that attention gives weight to `sparsity` inside."""
+    weights = WeightSparsity(sites, sparsity)
+    with attach_edit(model, weights), AttentionSession(model, observers=[weights]):
         yield
 
 
 @dataclass(frozen=True)
 class CurvePointResult:
-    """A task at a point of a curve.
+    """Metrics of a task at a point of a curve, and how sparse attention was.
 
     Args:
-        metrics: all of the task's, by name.
+        metrics: all metrics of the task, by name.
         sparsity: of attention while it was measured: of the graphs on its texts, with the own places of queries
             without a predicted key, in a model whose lower layers were restricted, too. A mean over texts, of those
             that the model writes as they are in the end.
@@ -120,15 +115,14 @@ class CurvePointResult:
 
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> CurvePointResult:
-        """From what `asdict` makes of one."""
-        return cls(
-            {name: Estimate(**own) for name, own in record["metrics"].items()}, record["sparsity"], record["samples"]
-        )
+        """Makes a result of the record that `asdict` gives of one."""
+        metrics = {name: Estimate(**estimate) for name, estimate in record["metrics"].items()}
+        return cls(metrics, record["sparsity"], record["samples"])
 
 
 @dataclass(frozen=True)
 class RestrictedTask:
-    """A model on a task, as it is and over predicted graphs.
+    """Measures a model on a task, as it is and over predicted graphs.
 
     Args:
         loaded: the model, whose attention is sparse.
@@ -136,7 +130,7 @@ class RestrictedTask:
         source: its examples.
         grid: that points are of.
         fitted: what was learned, by site.
-        stacks: those that look only where is predicted.
+        stacks: those whose queries look only where is predicted.
         options: of the evaluation.
     """
 
@@ -150,47 +144,47 @@ class RestrictedTask:
 
     @property
     def metric(self) -> str:
-        """Which is drawn: the first of the task's metrics of which more is better."""
+        """The metric that is drawn: the first of the task's metrics of which more is better."""
         return next(name for name in self.task.metrics if name not in LOWER_IS_BETTER)
 
     def measured(self, point: Mapping[Any, Any]) -> CurvePointResult:
-        """The task at a point of a curve, and how sparse attention was.
+        """Measures the task at a point of a curve, and how sparse attention was.
 
-        Points are those of `headlens.analyses.sparsefinder.pareto_curves.POINT`.
+        Points are those of `headlens.analyses.sparsefinder.pareto_points.POINT`.
 
         Raises:
             OptionError: if the model or its graphs are not for this task.
         """
-        own = {site: fitted for site, fitted in self.fitted.items() if site.partition(".")[0] in self.stacks}
-        counted, model = Sparsity(), self.loaded.model
-        with ExitStack() as held:
+        fitted = {site: learned for site, learned in self.fitted.items() if site.partition(".")[0] in self.stacks}
+        sparsity, model, options = Sparsity(), self.loaded.model, self.options
+        with ExitStack() as stack:
             if point["method"] == GOLD:
-                held.enter_context(_writing(model, cached=True))
-                counting = partial(_weights_counted, model, tuple(own), counted)
+                cached, counting = True, partial(_weights_counted, model, tuple(fitted), sparsity)
             else:
                 method, value = str(point["method"]), float(point["value_of_parameter"])
-                where = method, value, int(point["window"]), int(point["global_tokens"])
-                predictors = {site: predictor_of(*where, self.grid, fitted) for site, fitted in own.items()}
-                held.enter_context(_writing(model, cached=all(p.pairwise for p in predictors.values())))
+                place = method, value, int(point["window"]), int(point["global_tokens"])
+                predictors = {site: predictor_of(*place, self.grid, learned) for site, learned in fitted.items()}
+                cached = all(predictor.pairwise for predictor in predictors.values())
                 restricted = PredictedGraphEdit(predictors, written=True)
-                held.enter_context(attach_edit(model, restricted))
-                counting = partial(restricted.counting, counted)
-            options = self.options
+                stack.enter_context(attach_edit(model, restricted))
+                counting = partial(restricted.counting, sparsity)
+            stack.enter_context(_writing(model, cached=cached))
             if self.task.generates:
-                # Beams that are given up, and what follows an end, are nothing that was written.
+                # Beams that are given up, and what follows an end, are no part of the texts.
                 options = replace(options, seen=lambda ids, batch: self._read_again(ids, batch, counting))
             else:
-                held.enter_context(counting())
-            found = evaluate(self.task, self.loaded, self.source, options)
-        return CurvePointResult(found.metrics, counted.mean, found.samples(self.metric, options).tolist())
+                stack.enter_context(counting())
+            evaluation = evaluate(self.task, self.loaded, self.source, options)
+        samples = evaluation.samples(self.metric, options).tolist()
+        return CurvePointResult(evaluation.metrics, sparsity.mean, samples)
 
     def _read_again(self, ids: Tensor, batch: TaskBatch, counting: Callable[[], AbstractContextManager[None]]) -> None:
-        """Read what was written once more, as the model read it while writing, and count that."""
-        read = read_while_writing(ids, batch.reader)
-        inputs = {**batch.inputs, **read}
-        rows = max(1, self.options.batch_tokens // read["decoder_input_ids"].shape[1])
+        """Reads the texts that were written once more, as the model read them while writing, and counts their pairs."""
+        texts = read_while_writing(ids, batch.reader)
+        inputs = {**batch.inputs, **texts}
+        rows = max(1, self.options.batch_tokens // texts["decoder_input_ids"].shape[1])
         # Without scores of words, which would take more memory than all the rest.
         network: Any = self.loaded.model.base_model
         with torch.inference_mode(), counting():
             for begin in range(0, len(ids), rows):
-                network(**{name: whole[begin : begin + rows] for name, whole in inputs.items()}, use_cache=False)
+                network(**{name: tensor[begin : begin + rows] for name, tensor in inputs.items()}, use_cache=False)

@@ -22,7 +22,7 @@ from headlens.analyses.classify.role_map import function_map
 from headlens.analyses.classify.syntax_figure import syntactic_map
 from headlens.analyses.masks.report import mask_figures
 from headlens.analyses.prune.report import gate_figures
-from headlens.analyses.sparsefinder.report import GOLD, LOOKS, sparsefinder_figures
+from headlens.analyses.sparsefinder.figures import GOLD, LOOKS, sparsefinder_figures
 from headlens.analyses.training.report import training_curve
 from headlens.interventions.patterns import parse_pattern
 from headlens.pages.command_report import Drawings

@@ -147,7 +147,7 @@ def test_recall_rises_with_the_threshold_and_sparsity_falls(seed: int, low: floa
     allowed = allowed_pairs(real(seed, 9), real(seed + 1, 7))
     gold = torch.rand(2, 3, 9, 7, generator=torch.Generator().manual_seed(seed)) < 0.3
     small, large = (GraphCounts.of(gold, within(q, k, t), allowed) for t in (low, low + more))
-    assert (large.found >= small.found).all()
+    assert (large.hits >= small.hits).all()
     assert (large.predicted >= small.predicted).all()
     assert (large.exact >= small.exact).all()
 

@@ -3,43 +3,30 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-import zoo
 from hypothesis import given
 from hypothesis import strategies as st
-from watching import run
 
 from headlens.analyses.sparsefinder.cluster_pos import CONTENT_COLUMNS, cluster_contents, information
+from headlens.analyses.sparsefinder.fitting import FittedSite, fit_site
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
-from headlens.analyses.sparsefinder.pareto_points import FittedSite, fit_site
-from headlens.analyses.sparsefinder.query_key_store import QueryKeyCollector, QueryKeyStore, write_tags
-from headlens.attention.model_normalizer import switch
-from headlens.attention.normalizers import Entmax
-from headlens.attention.session import AttentionSession
+from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, write_tags
 
 GRID = ParameterGrid(windows=(0,), thresholds=(1.0,), groups=(2, 4))
 WORDS = ("NOUN", "VERB", "DET", "special")
 
 
-def collected(folder: Path, *, tags: bool = True) -> QueryKeyStore:
-    entry = zoo.ZOO["marian"]
-    model, collector = entry.build(), QueryKeyCollector(folder)
-    switch(model, Entmax())
-    with AttentionSession(model, observers=[collector]) as session, session.batch(zoo.batch_tokens(entry)):
-        for _ in range(3):
-            run(model, zoo.padded(entry))
-    collector.flush()
-    store = QueryKeyStore(folder)
-    if tags:
-        for side, site in (("source", "encoder.0"), ("target", "decoder.0")):
-            real = [row for own in store.batches(site) for row in own.real_queries]
-            write_tags(
-                folder, side, ([WORDS[(i + n) % 4] for i in range(int(row.sum()))] for n, row in enumerate(real))
-            )
+@pytest.fixture
+def tagged(collected: Callable[..., QueryKeyStore], tmp_path: Path) -> QueryKeyStore:
+    store = collected(tmp_path)
+    for side, site in (("source", "encoder.0"), ("target", "decoder.0")):
+        real = [row for batch in store.batches(site) for row in batch.real_queries]
+        write_tags(tmp_path, side, ([WORDS[(i + n) % 4] for i in range(int(row.sum()))] for n, row in enumerate(real)))
     return store
 
 
@@ -48,15 +35,14 @@ def fitted(store: QueryKeyStore, site: str) -> FittedSite:
 
 
 @pytest.mark.parametrize("site", ["encoder.1", "decoder.0", "cross.1"])
-def test_every_token_is_counted_where_it_is_nearest(site: str, tmp_path: Path) -> None:
-    store = collected(tmp_path)
-    own = fitted(store, site)
-    found = cluster_contents(store, site, own, 4)
+def test_every_token_is_counted_where_it_is_nearest(site: str, tagged: QueryKeyStore) -> None:
+    own = fitted(tagged, site)
+    found = cluster_contents(tagged, site, own, 4)
     assert found.columns.tolist() == CONTENT_COLUMNS
     counts: Counter[tuple[int, int, str, str]] = Counter()
-    tags = list(store.tags(site))
+    tags = list(tagged.tags(site))
     centroids = own.centroids[4]
-    for n, pairs in enumerate(store.batches(site, 1)):
+    for n, pairs in enumerate(tagged.batches(site, 1)):
         queries, keys = own.projections(pairs.queries, pairs.keys)
         for side, vectors, words in (("query", queries, tags[n][0]), ("key", keys, tags[n][1])):
             assert vectors.shape[2] == len(words)
@@ -68,8 +54,8 @@ def test_every_token_is_counted_where_it_is_nearest(site: str, tmp_path: Path) -
     assert found.groupby(["head", "cluster", "side"])["share"].sum().to_numpy() == pytest.approx(1)
 
 
-def test_without_tags_there_is_nothing(tmp_path: Path) -> None:
-    store = collected(tmp_path, tags=False)
+def test_without_tags_there_is_nothing(collected: Callable[..., QueryKeyStore], tmp_path: Path) -> None:
+    store = collected(tmp_path)
     assert cluster_contents(store, "encoder.0", fitted(store, "encoder.0"), 2).empty
 
 

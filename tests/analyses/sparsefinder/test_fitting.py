@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 
 from headlens.analyses.sparsefinder.candidate_pairs import in_one_cluster, within
-from headlens.analyses.sparsefinder.fitting import fit_centroids, fit_projections, points_of
+from headlens.analyses.sparsefinder.fitting import (
+    FittedSite,
+    fit_centroids,
+    fit_projections,
+    load_fitted,
+    points_of,
+    save_fitted,
+)
 from headlens.analyses.sparsefinder.measures import GraphCounts, allowed_pairs
 from headlens.analyses.sparsefinder.options import FitOptions
+from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
-from headlens.errors import OptionError
+from headlens.errors import OptionError, OutputError
 
 HEADS, SIZE, GROUPS = 2, 16, 4
 
@@ -30,7 +40,7 @@ def sentence(seed: int, hidden: torch.Tensor, *, causal: bool = False) -> Stored
         vectors.append(torch.cat([told, noise], dim=-1) @ hidden)
     allowed = allowed_pairs(real, real, causal=causal)
     gold = (kinds[:, None, :, None] == kinds[:, None, None, :]).expand(2, HEADS, 20, 20) & allowed
-    return StoredBatch(vectors[0], vectors[1], gold, real, real, causal)
+    return StoredBatch(vectors[0], vectors[1], real, real, causal=causal, weights=gold)
 
 
 @pytest.fixture
@@ -111,3 +121,41 @@ def test_what_cannot_be() -> None:
     for wrong in ({"dimensions": 0}, {"epochs": 0}, {"margin": 0.0}, {"learning_rate": -1.0}, {"clip": float("nan")}):
         with pytest.raises(OptionError, match="--"):
             FitOptions(**wrong)  # type: ignore[arg-type]
+
+
+def fitted(seed: int, *, shared: bool) -> FittedSite:
+    torch.manual_seed(seed)
+    centroids, routing = ({count: torch.randn(3, count, d) for count in (2, 10)} for d in (4, 8))
+    return FittedSite(QueryKeyProjections(3, 8, 4, shared=shared), [0.5, 0.1 + seed], centroids, routing)
+
+
+def test_what_was_learned_comes_back(tmp_path: Path) -> None:
+    saved = {f"encoder.{n}": fitted(n, shared=n != 1) for n in (0, 1, 10)} | {"cross.0": fitted(7, shared=False)}
+    save_fitted(tmp_path / "projections.safetensors", saved)
+    read = load_fitted(tmp_path / "projections.safetensors")
+    assert set(read) == set(saved)
+    q, k = torch.randn(2, 3, 5, 8), torch.randn(2, 3, 6, 8)
+    for site, own in saved.items():
+        other = read[site]
+        assert other.losses == own.losses
+        for one, two in zip(own.projections(q, k), other.projections(q, k), strict=True):
+            assert torch.equal(one, two)
+        assert not any(p.requires_grad for p in other.projections.parameters())
+        for name in ("centroids", "routing"):
+            ours, theirs = getattr(own, name), getattr(other, name)
+            assert set(ours) == set(theirs) == {2, 10}
+            assert all(torch.equal(ours[count], theirs[count]) for count in ours)
+
+
+def test_files_that_are_none(tmp_path: Path) -> None:
+    path = tmp_path / "projections.safetensors"
+    with pytest.raises(OptionError, match="cannot be read as projections"):
+        load_fitted(path)
+    path.write_bytes(b"nothing")
+    with pytest.raises(OptionError, match="cannot be read as projections"):
+        load_fitted(path)
+    save_file({"a": torch.zeros(1)}, path)
+    with pytest.raises(OptionError, match="it is of another kind"):
+        load_fitted(path)
+    with pytest.raises(OutputError):
+        save_fitted(tmp_path / "projections.safetensors" / "below", {"encoder.0": fitted(0, shared=True)})

@@ -11,17 +11,16 @@ import pandas as pd
 import pytest
 import torch
 
-from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts
+from headlens.analyses.sparsefinder.fitting import FittedSite, fit_site
+from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, allowed_pairs
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import (
     GOLD,
     OWN,
     PARETO_COLUMNS,
-    FittedSite,
-    fit_site,
+    grid_predictors,
     pareto,
     predictor_of,
-    predictors,
 )
 from headlens.analyses.sparsefinder.predictors import DistancePredictor, FixedGraph
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
@@ -36,10 +35,10 @@ def sentences(*seeds: int) -> Iterator[StoredBatch]:
         generator = torch.Generator().manual_seed(seed)
         real = torch.arange(10) < torch.tensor([[10], [3 + seed % 7]])
         q, k = (torch.randn(2, 3, 10, 8, generator=generator) for _ in range(2))
-        own = StoredBatch(q, k, torch.zeros(2, 3, 10, 10), real, real, causal=False)
-        scores = (q @ k.transpose(-1, -2)).masked_fill(~own.allowed, -1e9)
-        gold = (scores > scores.amax(dim=-1, keepdim=True) - 1.0) & own.allowed
-        yield StoredBatch(q, k, gold * scores.softmax(dim=-1), real, real, causal=False)
+        allowed = allowed_pairs(real, real)
+        scores = (q @ k.transpose(-1, -2)).masked_fill(~allowed, -1e9)
+        gold = (scores > scores.amax(dim=-1, keepdim=True) - 1.0) & allowed
+        yield StoredBatch(q, k, real, real, weights=gold * scores.softmax(dim=-1))
 
 
 def averages(parts: Sequence[GraphCounts]) -> dict[str, torch.Tensor]:
@@ -68,7 +67,7 @@ def test_samples_of_sentences() -> None:
         predictor = predictor_of(point.method, point.value_of_parameter, point.window, 0, small, one_more)
         found = []
         for own in held:
-            graph = predictor.graph(own.vectors)
+            graph = predictor.graph(own)
             for row in range(2):
                 gold, guess, pairs = own.gold[row], graph[row] & own.allowed[row], int(own.allowed[row].sum())
                 recall = np.mean([int((g & p).sum()) / int(g.sum()) for g, p in zip(gold, guess, strict=True)])
@@ -99,14 +98,7 @@ def test_every_combination_is_what_a_single_graph_gives(fitted: FittedSite) -> N
         ("longformer", 4, 4, 1, FixedGraph(Global(4) | Window(0))),
         ("window", 5, 0, 5, FixedGraph(Window(2))),
     ):
-        parts = [
-            GraphCounts.of(
-                own.weights,
-                predictor.graph(own.vectors).expand_as(own.gold),
-                own.allowed,
-            )
-            for own in held
-        ]
+        parts = [GraphCounts.of(own.weights, predictor.graph(own).expand_as(own.gold), own.allowed) for own in held]
         expected = averages(parts)
         rows = table[
             (table["method"] == method)
@@ -135,7 +127,7 @@ def test_ends_of_the_grid(fitted: FittedSite) -> None:
 
 
 def test_all_methods_of_the_grid(fitted: FittedSite) -> None:
-    found = [(method, parameter, value) for method, parameter, value, _, _ in predictors(SMALL, fitted)]
+    found = [(method, parameter, value) for method, parameter, value, _, _ in grid_predictors(SMALL, fitted)]
     assert len(found) == len({(m, p, -1 if math.isnan(v) else v) for m, p, v in found})
     names = {"distance", "bucket", "cluster", "routing", "lsh", "longformer", "random", "bigbird", "window"}
     assert {method for method, _, _ in found} == names
@@ -145,13 +137,13 @@ def test_global_tokens_are_added_to_methods_by_content(fitted: FittedSite) -> No
     """By union: each predicts what it did, and the pairs of the first tokens."""
     both = replace(SMALL, global_tokens=(0, 2))
     (held,) = sentences(100)
-    own = {(m, v, t): p for m, _, v, t, p in predictors(both, fitted)}
+    own = {(m, v, t): p for m, _, v, t, p in grid_predictors(both, fitted)}
     for (method, value, tokens), predictor in own.items():
         if method in {"distance", "bucket", "cluster", "routing", "lsh"} and tokens:
-            expected = own[method, value, 0].graph(held.vectors).clone()
+            expected = own[method, value, 0].graph(held).clone()
             expected[..., :2, :], expected[..., :, :2] = True, True
             pairs = held.allowed.expand_as(expected)
-            assert torch.equal(predictor.graph(held.vectors)[pairs], expected[pairs]), method
+            assert torch.equal(predictor.graph(held)[pairs], expected[pairs]), method
     table = pareto(lambda: sentences(100), both, fitted).table
     for method in ("distance", "bucket", "cluster", "routing", "lsh"):
         assert table[table["method"] == method].groupby("global_tokens").size().to_dict().keys() == {0, 2}
@@ -166,7 +158,7 @@ def test_a_point_of_the_grid_by_name(fitted: FittedSite) -> None:
     (held,) = sentences(100)
     for key, rows in table.groupby(["method", "value_of_parameter", "window", "global_tokens"]):
         predictor = predictor_of(*key, SMALL, fitted)
-        graph = predictor.graph(held.vectors)
+        graph = predictor.graph(held)
         expected = averages([GraphCounts.of(held.weights, graph.expand_as(held.gold), held.allowed)])
         for name, values in expected.items():
             assert rows.sort_values("head")[name].to_numpy() == pytest.approx(values.numpy()), key

@@ -26,7 +26,6 @@ from headlens.analyses.sparsefinder.predictors import (
     QueryKeyVectors,
     RandomPredictor,
     directions,
-    windowed,
 )
 from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 from headlens.attention.attach_edit import attach_edit
@@ -41,7 +40,7 @@ from headlens.interventions.patterns import BigBird, Global, Longformer, Random,
 PAIRWISE: tuple[Callable[[QueryKeyProjections], Predictor], ...] = (
     lambda own: DistancePredictor(own, math.inf),
     lambda own: DistancePredictor(own, 0.5),
-    lambda own: DistancePredictor(own, 0.5) | windowed(1),
+    lambda own: DistancePredictor(own, 0.5) | FixedGraph(Window(1)),
     lambda own: ClusterPredictor(torch.randn(own.weight.shape[1], 3, own.weight.shape[3]), own),
     lambda own: HashPredictor(4, seed=1),
     lambda own: FixedGraph(Window(1) | Global(1)),
@@ -107,7 +106,7 @@ def test_weights_are_zero_where_nothing_was_predicted(name: str) -> None:
     model = switched(name)
     _, watch = watched(model, name)
     sites = list(golds(watch))
-    _, seen = watched(model, name, PredictedGraphEdit({sites[0]: windowed(1)}))
+    _, seen = watched(model, name, PredictedGraphEdit({sites[0]: FixedGraph(Window(1))}))
     for call in seen.calls:
         places = torch.arange(call.weights.shape[2])[:, None] - torch.arange(call.weights.shape[3])
         far = (places.abs() > 1) & call.queries.real.bool()[:, None, :, None]
@@ -138,11 +137,11 @@ def test_every_method_gives_a_graph_and_windows_are_added() -> None:
         "lsh": HashPredictor(4, rounds=2),
         "longformer": FixedGraph(Longformer(1, 2)),
         "bigbird": FixedGraph(BigBird(1, 1, 1)),
-        "window": windowed(2),
+        "window": FixedGraph(Window(2)),
     }
     inside = own.real_queries[:, None, :, None] & own.real_keys[:, None, None, :]
     for name, method in methods.items():
-        graph, wider = (m.graph(own).expand(2, 3, 9, 7) & inside for m in (method, method | windowed(3)))
+        graph, wider = (m.graph(own).expand(2, 3, 9, 7) & inside for m in (method, method | FixedGraph(Window(3))))
         assert graph.dtype is torch.bool
         assert graph.any(), name
         assert not (graph & ~wider).any()
@@ -173,8 +172,8 @@ def test_patterns_have_the_length_of_each_sentence() -> None:
 def test_what_is_refused() -> None:
     model = switched("bert")
     with pytest.raises(OptionError, match=r"There is no decoder\.7 in this model"):
-        AttentionSession(model, edits=[PredictedGraphEdit({"decoder.7": windowed(1)})])
-    session = AttentionSession(model, edits=[PredictedGraphEdit({"encoder.0": windowed(1)})])
+        AttentionSession(model, edits=[PredictedGraphEdit({"decoder.7": FixedGraph(Window(1))})])
+    session = AttentionSession(model, edits=[PredictedGraphEdit({"encoder.0": FixedGraph(Window(1))})])
     with session, pytest.raises(OptionError, match="nobody said which tokens are padding"):
         run(model, zoo.padded(zoo.ZOO["bert"]))
 

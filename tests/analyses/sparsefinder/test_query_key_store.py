@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,35 +14,22 @@ from watching import Watch, run
 from headlens.analyses.sparsefinder import query_key_store as module
 from headlens.analyses.sparsefinder.measures import GraphCounts
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyCollector, QueryKeyStore
-from headlens.attention.model_normalizer import switch
-from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError, SelfCheckError
 from headlens.heads import STACKS
 
+Collected = Callable[..., QueryKeyStore]
 NAMES = [name for name in ("bert", "albert", "marian", "llama", "gpt2") if name in zoo.ZOO]
-
-
-def collected(name: str, folder: Path, passes: int = 2) -> tuple[Any, Watch]:
-    entry = zoo.ZOO[name]
-    model = entry.build()
-    switch(model, Entmax())
-    watch, collector = Watch(), QueryKeyCollector(folder)
-    with AttentionSession(model, observers=[watch, collector]) as session, session.batch(zoo.batch_tokens(entry)):
-        for _ in range(passes):
-            run(model, zoo.padded(entry))
-    collector.flush()
-    return model, watch
 
 
 @pytest.mark.parametrize("room", [1, 10_000, 2**25])
 @pytest.mark.parametrize("name", NAMES)
 def test_sentences_come_back_without_their_padding(
-    name: str, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    collected: Collected, name: str, room: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_ROOM", room)
-    _, watch = collected(name, tmp_path)
-    store = QueryKeyStore(tmp_path)
+    monkeypatch.setattr(module, "_BUFFER_BYTES", room)
+    watch = Watch()
+    store = collected(tmp_path, name, 2, watch)
     by_site: dict[str, list[Any]] = {}
     for call in watch.calls:
         by_site.setdefault(str(call.site), []).append(call)
@@ -67,9 +55,8 @@ def test_sentences_come_back_without_their_padding(
             assert bool((pairs.gold.any(-1)).all()), "every query looks somewhere"
 
 
-def test_batches_are_the_sentences_padded(tmp_path: Path) -> None:
-    collected("marian", tmp_path, passes=3)
-    store = QueryKeyStore(tmp_path)
+def test_batches_are_the_sentences_padded(collected: Collected, tmp_path: Path) -> None:
+    store = collected(tmp_path)
     for site in store.sites():
         single, many = list(store.batches(site, 1)), list(store.batches(site, 4))
         assert [len(pairs.queries) for pairs in many][:-1] == [4] * (len(many) - 1)
@@ -97,14 +84,14 @@ def test_the_least_weight_is_one(tmp_path: Path) -> None:
 
 
 def test_what_is_held_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_ROOM", 20_000)
+    monkeypatch.setattr(module, "_BUFFER_BYTES", 20_000)
     entry = zoo.ZOO["bert"]
     model, collector = entry.build(), QueryKeyCollector(tmp_path)
     held = []
     with AttentionSession(model, observers=[collector]) as session, session.batch(zoo.batch_tokens(entry)):
         for _ in range(30):
             run(model, zoo.padded(entry))
-            held.append(collector._held)
+            held.append(collector.buffered_bytes)
     assert max(held) < 20_000
     assert len(list(tmp_path.rglob("*.safetensors"))) > 4
 

@@ -9,20 +9,21 @@ import pandas as pd
 import pytest
 import torch
 
-from headlens.analyses.sparsefinder.cluster_figure import cluster_pictures
-from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
-from headlens.analyses.sparsefinder.pareto_points import fit_site, pareto
-from headlens.analyses.sparsefinder.query_key_store import StoredBatch
-from headlens.analyses.sparsefinder.report import (
+from headlens.analyses.sparsefinder.figures import (
     GOLD,
     LOOKS,
-    REPORT,
+    cluster_pictures,
     example_maps,
-    method_areas,
     pareto_curves,
     sparse_heads,
     sparsefinder_figures,
 )
+from headlens.analyses.sparsefinder.fitting import fit_site
+from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
+from headlens.analyses.sparsefinder.pareto_points import pareto
+from headlens.analyses.sparsefinder.query_key_store import StoredBatch
+from headlens.analyses.sparsefinder.report import REPORT, method_areas
+from headlens.heads import KEY_COLUMNS
 
 
 def test_names_are_those_of_the_tables() -> None:
@@ -30,7 +31,7 @@ def test_names_are_those_of_the_tables() -> None:
     generator = torch.Generator().manual_seed(0)
     q, k = (torch.randn(1, 1, 4, 8, generator=generator) for _ in range(2))
     gold, real = torch.eye(4, dtype=torch.bool)[None, None], torch.ones(1, 4, dtype=torch.bool)
-    one, grid = StoredBatch(q, k, gold, real, real, causal=False), ParameterGrid((0, 3), (1.0,), (2,))
+    one, grid = StoredBatch(q, k, real, real, weights=gold), ParameterGrid((0, 3), (1.0,), (2,))
     found = pareto(lambda: [one], grid, fit_site(lambda: [one], grid, FitOptions(epochs=1))).table
     assert set(found["method"]) == {GOLD, *LOOKS}
 
@@ -49,16 +50,9 @@ def points(*, metric: bool = True) -> pd.DataFrame:
     ]
     rows.append((GOLD, 0.85, 1.0, True, 33 if metric else np.nan))
     found = pd.DataFrame(rows, columns=["method", "sparsity", "recall", "on_curve", "value"])
-    return found.assign(
-        model="m",
-        stack="encoder",
-        head=np.nan,
-        metric="bleu",
-        task="translation",
-        ci_low=found["value"] - 1,
-        ci_high=found["value"] + 1,
-        task_sparsity=0.9 * found["sparsity"],
-    )
+    words = {"model": "m", "stack": "encoder", "head": np.nan, "metric": "bleu", "task": "translation"}
+    low, high = found["value"] - 1, found["value"] + 1
+    return found.assign(**words, ci_low=low, ci_high=high, task_sparsity=0.9 * found["sparsity"])
 
 
 @pytest.mark.parametrize("metric", [False, True])
@@ -109,17 +103,7 @@ def heads() -> pd.DataFrame:
         for layer in (0, 1)
         for head in (0, 1)
     ]
-    columns = [
-        "model",
-        "stack",
-        "layer",
-        "head",
-        "sparsity",
-        "area_distance",
-        "area_bucket",
-        "area_cluster",
-        "information",
-    ]
+    columns = ["model", *KEY_COLUMNS, "sparsity", "area_distance", "area_bucket", "area_cluster", "information"]
     return pd.DataFrame(rows, columns=columns)
 
 
@@ -145,7 +129,7 @@ def clusters() -> pd.DataFrame:
         for side in ("query", "key")
         for tag in ("NOUN", "VERB")
     ]
-    return pd.DataFrame(rows, columns=["model", "stack", "layer", "head", "cluster", "side", "tag", "count", "share"])
+    return pd.DataFrame(rows, columns=["model", *KEY_COLUMNS, "cluster", "side", "tag", "count", "share"])
 
 
 def test_clusters_of_the_heads_that_tell_most() -> None:
@@ -180,19 +164,7 @@ def examples() -> pd.DataFrame:
         for i in range(2)
         for j in range(3)
     ]
-    columns = [
-        "model",
-        "stack",
-        "layer",
-        "head",
-        "query",
-        "key",
-        "query_token",
-        "key_token",
-        "weight",
-        "predicted",
-        "restricted",
-    ]
+    columns = ["model", *KEY_COLUMNS, "query", "key", "query_token", "key_token", "weight", "predicted", "restricted"]
     return pd.DataFrame(rows, columns=columns).assign(method="distance", value_of_parameter=1.5, window=3)
 
 

@@ -13,8 +13,9 @@ from saved import build
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.options import ParameterGrid
-from headlens.analyses.sparsefinder.pareto_points import GOLD, FittedSite
+from headlens.analyses.sparsefinder.pareto_points import GOLD
 from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 from headlens.analyses.sparsefinder.restricted_task import RestrictedTask
 from headlens.attention.model_normalizer import switch

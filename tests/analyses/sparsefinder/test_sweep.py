@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
-import zoo
-from watching import run
 
 from headlens.analyses.sparsefinder import sweep as module
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_curves import EVERY, areas, of_model, of_stacks
 from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, pareto
-from headlens.analyses.sparsefinder.query_key_store import QueryKeyCollector, QueryKeyStore
+from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
 from headlens.analyses.sparsefinder.sweep import SparsitySweep
-from headlens.attention.model_normalizer import switch
-from headlens.attention.normalizers import Entmax
-from headlens.attention.session import AttentionSession
 
 GRID = ParameterGrid(windows=(0, 3), thresholds=(0.5, 2.0), groups=(2, 4))
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> QueryKeyStore:
-    entry = zoo.ZOO["marian"]
-    model, collector = entry.build(), QueryKeyCollector(tmp_path / "store")
-    switch(model, Entmax())
-    with AttentionSession(model, observers=[collector]) as session, session.batch(zoo.batch_tokens(entry)):
-        for _ in range(4):
-            run(model, zoo.padded(entry))
-    collector.flush()
-    return QueryKeyStore(tmp_path / "store")
+def store(collected: Callable[..., QueryKeyStore], tmp_path: Path) -> QueryKeyStore:
+    return collected(tmp_path / "store", passes=4)
 
 
 def test_every_site_has_its_heads_and_points(store: QueryKeyStore, tmp_path: Path) -> None:

@@ -1,0 +1,244 @@
+"""The figures of `headlens sparsefinder` (Treviso et al. 2022): Pareto curves, heads, what clusters hold, examples."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from headlens.analyses.attend.figures import attention_maps
+from headlens.heads import KEY_COLUMNS, Head
+from headlens.pages.command_report import Figures
+from headlens.plots import style
+from headlens.plots.axis_labels import FAMILY
+from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
+from headlens.plots.curves import draw_intervals, draw_level, legend_below
+from headlens.plots.heatmaps import paired_maps
+
+GOLD = "entmax"  # what attention itself leaves, among the methods of pareto.csv
+# Colour, line and name of each method: Sparsefinder's own are solid, what it is compared with dashed.
+LOOKS = {
+    "distance": (style.VERMILION, "-", "Sparsefinder, distance"),
+    "bucket": (style.ORANGE, "-", "Sparsefinder, buckets"),
+    "cluster": (style.PURPLE, "-", "Sparsefinder, clusters"),
+    "routing": (style.BLUE, "--", "clusters as in Routing"),
+    "lsh": (style.SKY, "--", "hashes as in Reformer"),
+    "bigbird": (style.GREEN, "--", "BigBird"),
+    "longformer": (style.YELLOW, "--", "Longformer"),
+    "random": (style.INK, ":", "random and window"),
+    "window": (style.FAINT, ":", "window"),
+}
+# inches
+_TOP, _PANEL, _WORDS = 0.35, 2.4, 0.65
+_LEGEND = {(1, 1): (6, 1.1), (1, 2): (3, 0.6), (2, 1): (6, 1.1)}  # lines and height by how panels stand
+_LEFT, _CLUSTERS_TOP, _TITLE, _NAMES, _GAP, _ROW = 0.45, 0.32, 0.3, 0.55, 0.15, 0.15  # of clusters
+# Words of an axis for a metric and its task.
+_METRICS = {"bleu": "BLEU", "chrf": "chrF"}
+_TASKS = {
+    "mlm": "of masked words",
+    "translation": "of translations",
+    "translation-loss": "of next words of translations",
+}
+_LEAST_HEIGHT = 0.01  # of an axis of a metric
+_ALL_BUT_DENSE = 0.01  # sparsities below leave nothing to predict
+_CLUSTER_HEADS = 3  # heads whose clusters are drawn
+
+
+def sparsefinder_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
+    """Draws every figure one after the other, so that only one is in memory.
+
+    Args:
+        tables: `pareto`, `heads`, `clusters` and `examples`, as far as there.
+
+    Yields:
+        Name of the figure, and the figure; None where there is nothing to draw.
+    """
+    if "pareto" in tables:
+        points = tables["pareto"]
+        for number, (stack, rows) in enumerate(points[points["head"].isna()].groupby("stack", sort=False)):
+            yield f"pareto_{stack}" if number else "pareto", pareto_curves(rows, str(stack))
+    if "heads" in tables:
+        yield "heads", sparse_heads(tables["heads"])
+        if "clusters" in tables:
+            yield "clusters", cluster_pictures(tables["clusters"], tables["heads"])
+    if "examples" in tables:
+        by_stack = tables["examples"].groupby("stack", sort=False)
+        for stack, rows in by_stack:
+            yield "examples" if len(by_stack) == 1 else f"examples_{stack}", example_maps(rows)
+
+
+def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
+    """Recall over sparsity, the best points of each method; beside it, where it was tried, the metric of a task.
+
+    Args:
+        points: rows of `pareto.csv` over all heads of a stack, or of all stacks.
+        stack: which stack that is, or `all`.
+
+    Returns:
+        The figure, or None without points.
+    """
+    gold, methods = (points[same] for same in (points["method"] == GOLD, points["method"] != GOLD))
+    curves, tried = methods[methods["on_curve"].astype(bool)], methods[methods["value"].notna()]
+    if curves.empty:
+        return None
+    where = "all heads" if stack in {"all", "encoder"} else f"heads of the {stack} stack"
+    panels = [("recall", "sparsity", "recall", where, curves)]
+    if len(tried):
+        metric, task = str(tried["metric"].iloc[0]), str(tried["task"].iloc[0])
+        label = f"{_METRICS.get(metric, metric)} {_TASKS.get(task, f'on {task}')}"
+        panels.append(("value", "task_sparsity", label, "the task", tried))
+    across = 1 if style.in_column() else len(panels)
+    stacked = len(panels) // across
+    lines, below = _LEGEND[stacked, across]
+    height = _TOP + _PANEL + _WORDS + below + (stacked - 1) * (_PANEL + _WORDS)
+    figure = style.new_figure(min(style.page_width(), style.FULL_WIDTH * across / 2), height)
+    style.headline(figure, "Predicted attention: what is found, and how sparse it is")
+    for number, (column, place, label, title, rows) in enumerate(panels):
+        line, slot = divmod(number, across)
+        bottom = below + 0.4 + (stacked - 1 - line) * (_PANEL + _WORDS)
+        axes = figure.add_axes(((slot + 0.14) / across, bottom / height, 0.8 / across, _PANEL / height))
+        style.dress(axes, "sparsity", label)
+        _draw_methods(axes, rows, place, column)
+        for sparsity in gold[place].dropna():
+            axes.axvline(
+                sparsity, color=style.FAINT, linewidth=0.8, linestyle="-.", label="sparsity of entmax", zorder=1
+            )
+        if column == "recall":
+            axes.set_ylim(0, 1.03)
+            axes.plot([0, 1], [1, 0], color=style.FAINT, linewidth=0.8, label="by chance", zorder=1)
+        else:
+            draw_level(axes, gold, "entmax itself")
+            low, high = axes.get_ylim()
+            if high - low < _LEAST_HEIGHT:  # the metric is the same everywhere, but for rounding
+                axes.set_ylim((low + high - _LEAST_HEIGHT) / 2, (low + high + _LEAST_HEIGHT) / 2)
+        style.heading(axes, title, 3.0)
+    legend_below(figure, figure.axes, lines)
+    return figure
+
+
+def _draw_methods(axes: Axes, curves: pd.DataFrame, place: str, column: str) -> None:
+    """Draws a line for each method, and intervals of a metric."""
+    for method, (colour, line, label) in LOOKS.items():
+        rows = curves[(curves["method"] == method) & curves[column].notna()].sort_values(place)
+        if len(rows):
+            x, y = rows[[place, column]].to_numpy(np.float64).T
+            axes.plot(x, y, line, color=colour, marker="o", markersize=2, linewidth=1, label=label)
+            if column == "value":
+                draw_intervals(axes, x, rows, colour)
+    axes.set_xlim(0, 1.02)
+
+
+def sparse_heads(heads: pd.DataFrame) -> Figure | None:
+    """How sparse every head is, and how well its own best method of Sparsefinder predicts that.
+
+    Args:
+        heads: rows of `heads.csv`.
+
+    Returns:
+        The figure, or None when nothing was measured.
+    """
+    columns = [name for name in ("area_distance", "area_bucket", "area_cluster") if name in heads]
+    # (area - 1/2) as a share of that of a method that finds everything, s / 2
+    predicted = (2 * heads[columns].max(axis=1) - 1) / heads["sparsity"].where(heads["sparsity"] >= _ALL_BUT_DENSE)
+    titles = {"sparsity": "sparsity of entmax", "predicted": "how well it is predicted"}
+    scales = [Scale("share of pairs without weight"), Scale("share of the possible", colours="cividis")]
+    return paired_maps(heads.assign(predicted=predicted), titles, scales, "Sparse heads")
+
+
+def cluster_pictures(clusters: pd.DataFrame, heads: pd.DataFrame) -> Figure | None:
+    """How often each part of speech is among the queries and the keys of each cluster.
+
+    Three heads of a model, those whose clusters tell most about parts of speech, a row of panels each.
+
+    Args:
+        clusters: rows of `clusters.csv`.
+        heads: rows of `heads.csv`, for `information`.
+
+    Returns:
+        The figure, or None where no part of speech is known. Clusters that hold nothing are grey.
+    """
+    known = heads.dropna(subset="information").nlargest(_CLUSTER_HEADS, "information")
+    if known.empty or clusters.empty:
+        return None
+    tags = clusters.groupby("tag")["count"].sum().sort_values(ascending=False, kind="stable").index
+    numbers = sorted(set(clusters["cluster"]))
+    shares = clusters.pivot_table(
+        index=["model", *KEY_COLUMNS, "side", "cluster"], columns="tag", values="share", fill_value=0.0
+    )
+    inside = len(numbers) * _ROW
+    slot = _TITLE + inside + 0.12
+    # in a column the keys stand below the queries
+    abreast = 1 if style.in_column() else 2
+    lines = len(known) * 2 // abreast
+    width, height = style.page_width(), _CLUSTERS_TOP + lines * slot + _NAMES
+    across = (width - _LEFT - BAR_SLOT - 0.1) / abreast - _GAP
+    figure = style.new_figure(width, height)
+    style.headline(figure, "What clusters hold")
+    scale = Scale("share of the cluster")
+    for number, row in enumerate(known.to_dict("records")):
+        name = str(Head(row["stack"], int(row["layer"]), int(row["head"])))
+        queries = f"{name}: queries (tells {row['information']:.0%} of the part of speech)"
+        for place, (side, title) in enumerate({"query": queries, "key": "keys"}.items()):
+            line, column = divmod(number * 2 + place, abreast)
+            left = _LEFT + column * (across + _GAP)
+            low = height - _CLUSTERS_TOP - line * slot - _TITLE - inside
+            axes = figure.add_axes((left / width, low / height, across / width, inside / height))
+            key = (row["model"], *(row[name] for name in KEY_COLUMNS), side)
+            _draw_shares(axes, shares.loc[key].reindex(index=numbers, columns=tags), scale)
+            style.heading(axes, title, across)
+            if column:
+                axes.set_yticklabels([])
+            if line < lines - 1:
+                axes.set_xticklabels([])
+    add_bar(figure, scale, BAR_SLOT, _CLUSTERS_TOP + _TITLE)
+    return figure
+
+
+def _draw_shares(axes: Axes, shares: pd.DataFrame, scale: Scale) -> None:
+    """Draws the shares of tags in clusters; a cluster that holds nothing has none, and is left grey."""
+    style.dress(axes)
+    axes.set_facecolor(style.MISSING)
+    cells, (low, high) = np.ma.masked_invalid(shares.to_numpy(np.float64)), (scale.low, scale.high)
+    axes.pcolormesh(cells, cmap=scale.map, vmin=low, vmax=high, edgecolors="white", linewidth=0.3)
+    axes.invert_yaxis()
+    rows, columns = (np.arange(count) + 0.5 for count in shares.shape)
+    axes.set_xticks(columns, shares.columns.str.lower(), rotation=90, fontsize=style.TICK_SIZE, fontfamily=FAMILY)
+    axes.set_yticks(rows, shares.index.astype(str), fontsize=style.TICK_SIZE)
+    axes.tick_params(length=0)
+
+
+def example_maps(examples: pd.DataFrame) -> Figure | None:
+    """Heads on a sentence: where entmax looks, what is predicted, and where it looks over the prediction.
+
+    Args:
+        examples: rows of `examples.csv` of one stack.
+
+    Returns:
+        The figure, or None without rows.
+    """
+    if examples.empty:
+        return None
+    maps, titles = [], []
+    for _, rows in examples.groupby(KEY_COLUMNS, sort=False):
+        first = rows.iloc[0]
+        name = Head(first["stack"], int(first["layer"]), int(first["head"]))
+        titles += [f"{name}: entmax", f"predicted{_reach(first)}", "over the prediction"]
+        for column in ("weight", "predicted", "restricted"):
+            matrix = rows.pivot_table(index="query", columns="key", values=column)
+            maps.append(matrix.to_numpy(np.float64))
+    queries, keys = (
+        examples.drop_duplicates(side).sort_values(side)[f"{side}_token"].astype(str).tolist()
+        for side in ("query", "key")
+    )
+    title = f"Predicted heads, by {examples['method'].iloc[0]}"
+    return attention_maps(np.stack(maps), queries, keys, titles, title, across=3)
+
+
+def _reach(row: pd.Series) -> str:
+    """Recall and sparsity of a head's graphs in words, where `examples.csv` has them; those of older runs do not."""
+    if "recall" not in row or np.isnan(row["recall"]):
+        return ""
+    return f": recall {row['recall']:.2f}, sparsity {row['sparsity']:.2f}"
