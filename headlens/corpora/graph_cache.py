@@ -191,5 +191,5 @@ def _joined(arrays: Sequence[Numbers], *columns: int) -> Numbers:
 
 
 def _key(ids: npt.NDArray[Any]) -> bytes:
-    """Returns the key of a text: its ids as bytes."""
+    """Returns the key of a text in the cache: its token ids as bytes."""
     return np.ascontiguousarray(ids, dtype=np.int32).tobytes()

@@ -80,7 +80,7 @@ def _open_binary(path: Path) -> IO[bytes]:
 
 
 def _decode(line: bytes, path: str | Path, number: int) -> str:
-    """Decodes a line and takes off its end."""
+    """Decodes a line of UTF-8 text, and removes a byte order mark and the line ending."""
     if number == 1:
         line = line.removeprefix(BOM)
     try:

@@ -142,7 +142,7 @@ def slow_spans(tokenizer: PreTrainedTokenizerBase, text: str, ids: Sequence[int]
 
 
 def _are_tokens_of(tokenizer: PreTrainedTokenizerBase, tokens: list[str], ids: Sequence[int], side: str) -> bool:
-    """Whether the ids are those of the tokens."""
+    """Returns whether the tokenizer gives exactly these ids for the tokens."""
     if side == "target" and getattr(tokenizer, "separate_vocabs", False):
         return len(tokens) == len(ids)  # outside its target mode, Marian looks up ids of the source vocabulary
     return tokenizer.convert_tokens_to_ids(tokens) == list(ids)

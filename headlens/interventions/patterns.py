@@ -65,7 +65,7 @@ class Pattern(ABC):
         return self.allows(place[:, None], place[None, :])
 
     def count(self, n: int) -> int:
-        """Counts the allowed positions of n × n."""
+        """Counts the allowed positions among all n × n pairs of query and key, block by block."""
         return sum(int(self.allows(*block).sum()) for block in _blocks(n))
 
     def diagonal(self, n: int) -> int:

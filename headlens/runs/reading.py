@@ -128,7 +128,7 @@ class RecordedRun:
 
     @property
     def notes(self) -> list[str]:
-        """Remarks of the run about its own numbers."""
+        """Notes that the run recorded about its own numbers, as text."""
         return [str(note) for note in _list(self.record.get("notes"))]
 
     @property

@@ -77,17 +77,17 @@ class _Plan:
 
     @property
     def width(self) -> float:
-        """Of the page."""
+        """Width of the page in inches: labels, a map for every update, and the colour bar."""
         return max(COLUMN_WIDTH, _LABEL + _TICKS + len(self.steps) * self.slot[0] + BAR_SLOT + 0.15)
 
     @property
     def top(self) -> float:
-        """Height of the title."""
+        """Height of the title above the maps in inches, with the further lines of a long one."""
         return TOP + further_lines(self.title, self.width)
 
     @property
     def rows(self) -> int:
-        """How many runs fit a page."""
+        """Number of runs whose maps fit below each other on a page."""
         return max(1, int((_TALLEST - self.top - _BOTTOM) / self.slot[1]))
 
 
@@ -122,7 +122,7 @@ def gate_maps(gates: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
 
 
 def panel_of(rows: pd.DataFrame, title: str = "") -> Panel:
-    """The gates of one stack at one update."""
+    """Returns the panel of the gates of a stack at one update, (layers, heads), with a title."""
     return panel(rows, float_column(rows, "gate"), title)
 
 

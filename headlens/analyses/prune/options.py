@@ -200,7 +200,7 @@ class PruneRequest:
 
     @property
     def resolved_gates(self) -> GateOptions:
-        """With what is frozen."""
+        """Options of the gates with frozen parts filled in: by default all of the embedded task, none of others."""
         if self.gates.freeze is not None:
             return self.gates
         return replace(self.gates, freeze=("all",) if self.lesson.embedded else ())

@@ -49,7 +49,7 @@ class PenaltyOutcome:
 
     @property
     def heads(self) -> list[Head]:
-        """The heads that are gone."""
+        """Heads whose gates closed and that the pruned model does not have."""
         return [Head.parse(name) for name in self.removed]
 
     @property

@@ -140,7 +140,7 @@ class _Lasting(NamedTuple):
 
     @classmethod
     def of(cls, name: str, unpruned: Bar, bars: Sequence[Bar]) -> _Lasting:
-        """Look through the runs."""
+        """Returns how long a role lasts: the run with the fewest heads that still has it, and its mean share."""
         last = min((bar for bar in bars if bar.counts.get(name)), key=lambda bar: bar.left, default=None)
         share = float(np.mean([bar.counts.get(name, 0) / unpruned.counts[name] for bar in bars]))
         return cls(name, last.left if last else np.inf, last.name if last else "", share)

@@ -170,7 +170,7 @@ def _reached(target: int, outcomes: list[PenaltyOutcome]) -> str:
 
 
 def _facts(request: PruneRequest, run: Run, opened: OpenedTraining) -> dict[str, Any]:
-    """What run.json says."""
+    """Returns what run.json records of the sweep: model, task, training set and options of the gates."""
     updates = TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, request.training.of_loop())
     gates = request.resolved_gates
     return {

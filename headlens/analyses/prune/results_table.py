@@ -113,7 +113,7 @@ def result_digits(rows: pd.DataFrame) -> int:
 
 
 def interval_text(row: Mapping[Any, Any], init: str, digits: int) -> str:
-    """A number with its interval: `29.61 [29.02, 30.20]`."""
+    """Formats a metric with its confidence interval, such as `29.61 [29.02, 30.20]`."""
     value, low, high = (float(row[name]) for name in (init, f"{init}_low", f"{init}_high"))
     return value_text(value, low, high, digits=digits)
 

@@ -46,7 +46,7 @@ class Bar(NamedTuple):
 
     @property
     def left(self) -> int:
-        """How many heads there are."""
+        """Number of heads that are left, over all roles."""
         return sum(self.counts.values())
 
 

@@ -66,7 +66,7 @@ class GateSweep:
 
     @property
     def trainings(self) -> Trainings:
-        """What all trainings share."""
+        """Run folder, training options and length limit that all trainings of the sweep share."""
         return Trainings(self.run, self.training, self.longest)
 
     def outcomes(self) -> list[PenaltyOutcome]:

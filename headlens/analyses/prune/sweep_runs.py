@@ -59,7 +59,7 @@ class GatedRun(NamedTuple):
 
     @property
     def last(self) -> pd.DataFrame:
-        """The rows of the last update."""
+        """Rows of `gates.csv` at the last update of the run, one for each head."""
         return self.at(np.inf)
 
 

@@ -28,7 +28,7 @@ def count_heads_left(sweep: pd.DataFrame, stacks: Sequence[str] = STACKS) -> Gri
 
 
 def is_unpruned(sweep: pd.DataFrame) -> pd.Series[bool]:
-    """The rows of the model as it was."""
+    """Returns which rows of `sweep.csv` are those of the unpruned model."""
     return sweep["run"].astype(str) == UNPRUNED
 
 

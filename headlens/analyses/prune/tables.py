@@ -60,7 +60,7 @@ class GateTables:
         return pd.DataFrame([{"run": o.run, "penalty": o.penalty, **row} for o in self.outcomes for row in o.log])
 
     def sweep(self) -> pd.DataFrame:
-        """A row per run, start and metric."""
+        """Returns `sweep.csv`: a row for every run, kind of initial weights and metric."""
         rows = [row for o in self.outcomes for row in self._measured(o)]
         counts = {f"heads_{s}": "Int64" for s in STACKS}
         return pd.DataFrame(rows, columns=SWEEP_COLUMNS).astype(counts)

@@ -44,7 +44,7 @@ class ReportRun:
 
     @property
     def page(self) -> Path:
-        """Path of the HTML page."""
+        """Path of the HTML page that the report wrote."""
         return self.folder / PAGE
 
     def summary(self) -> dict[str, Any]:

@@ -236,7 +236,7 @@ class TrainingSetOptions:
 
     @property
     def share(self) -> float:
-        """The part that is held out."""
+        """Share of the examples that is held out: as given, half of the embedded task, else a tenth."""
         return self.dev_share or (0.5 if self.embedded else 0.1)
 
     @property
@@ -245,7 +245,7 @@ class TrainingSetOptions:
         return self.data if self.embedded else self.data.for_training()
 
     def corpus_options(self, *, offline: bool) -> CorpusOptions:
-        """How the corpus of `mlm` and `translation` is read."""
+        """Returns the options by which the text corpus of `mlm` and `translation` is read."""
         data = self.data
         return CorpusOptions(data.target, self.column, self.target_column, self.split, data.limit, offline)
 
