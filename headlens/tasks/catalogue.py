@@ -1,10 +1,9 @@
-"""All tasks by name, and the layouts that their data sets come in: a new task is one entry of `CATALOGUE`."""
+"""All tasks by name, and the layouts of their data sets; a new task of GLUE's kind is one entry of `CLASS_TASKS`."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from headlens.errors import OptionError
 from headlens.tasks.classification import Regression, SequenceClassification
@@ -21,10 +20,10 @@ from headlens.tasks.multiple_choice import MultipleChoice
 from headlens.tasks.question_answering import QuestionAnswering
 from headlens.tasks.sentence_similarity import ParaphraseChoice, SentenceSimilarity
 from headlens.tasks.task import Task
+from headlens.tasks.task_options import CLASS_TASKS, ClassTask, Layout
 from headlens.tasks.translation import Translation
 
 PARAPHRASES = Path(__file__).parent / "data" / "paraphrases.tsv"
-Layout = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -52,42 +51,18 @@ class TaskEntry:
 
 GLUE = "nyu-mll/glue"
 TWO: Layout = ("sentence1", "sentence2", "label")
-SENTENCE: tuple[Layout, ...] = (("sentence", "label"),)
-NLI: tuple[Layout, ...] = (
-    ("premise", "hypothesis", "label"),
-    ("sentence1", "sentence2", "gold_label"),
-    ("prem", "hyp", "label"),  # TaxiNLI
-    ("Premise", "Hypothesis", "Label"),  # ConjNLI
-    TWO,
-)
-QUESTIONS: tuple[Layout, ...] = (("question1", "question2", "label"), ("question1", "question2", "is_duplicate"))
-MRPC_FILE: Layout = ("#1 String", "#2 String", "Quality")
 SCORES: tuple[Layout, ...] = (TWO, ("sentence1", "sentence2", "score"))
-COLA_FILE: Layout = ("source", "label", "star", "sentence")
 STS_FILE: Layout = ("genre", "file", "year", "number", "label", "sentence1", "sentence2")
 PARALLEL: tuple[Layout, ...] = (("source", "target"), ("translation.de", "translation.en"), ("1", "2"))
-THREE = ("entailment", "neutral", "contradiction")
-ENTAILED = ("entailment", "not_entailment")
 # The columns of TaxiNLI, whose cells pandas quoted.
 QUOTED = frozenset({"prem", "hyp"})
 
 
-def _classes(
-    name: str, names: Layout, layouts: tuple[Layout, ...], scores: Layout = ("accuracy",), texts: int = 2, **entry: Any
-) -> TaskEntry:
-    """Builds the entry of a task of GLUE's kind: sentences or pairs, each of a class.
-
-    Args:
-        name: name of the task, and of its configuration of GLUE.
-        names: names of the classes, in the order of their numbers.
-        layouts: columns of the data sets: of the texts, then of the label.
-        scores: the metrics, the main one first.
-        texts: 1 for sentences, 2 for pairs.
-        entry: other fields of the entry.
-    """
-    reader = TextReader(("text", "second")[:texts], ClassLabels(names))
-    task = SequenceClassification(name, names, scores)
-    return TaskEntry(task, reader, layouts, **{"dataset": f"{GLUE}:{name}", **entry})
+def _classes(task: ClassTask) -> TaskEntry:
+    """Builds the entry of a task of GLUE's kind."""
+    reader = TextReader(("text", "second")[: task.texts], ClassLabels(task.classes))
+    head = SequenceClassification(task.name, task.classes, task.metrics)
+    return TaskEntry(head, reader, task.layouts, task.hub_name, task.split, task.headerless)
 
 
 STSB = TaskEntry(
@@ -105,15 +80,7 @@ ENTRIES = (
         default=PARAPHRASES,
     ),
     replace(STSB, task=SentenceSimilarity()),
-    _classes("cola", ("unacceptable", "acceptable"), SENTENCE, ("matthews", "accuracy"), 1, headerless=COLA_FILE),
-    _classes("sst2", ("negative", "positive"), SENTENCE, texts=1),
-    _classes("mrpc", ("not_equivalent", "equivalent"), (TWO, MRPC_FILE), ("f1", "accuracy")),
-    _classes("qqp", ("not_duplicate", "duplicate"), QUESTIONS, ("f1", "accuracy")),
-    _classes("mnli", THREE, NLI, split="validation_matched"),
-    _classes("mnli-mm", THREE, NLI, dataset=f"{GLUE}:mnli", split="validation_mismatched"),
-    _classes("qnli", ENTAILED, (("question", "sentence", "label"),)),
-    _classes("rte", ENTAILED, (TWO,)),
-    _classes("snli", THREE, NLI, dataset="stanfordnlp/snli"),
+    *map(_classes, CLASS_TASKS),
     STSB,
     SQUAD,
     replace(SQUAD, task=QuestionAnswering("squad2", no_answer=True), dataset="rajpurkar/squad_v2"),

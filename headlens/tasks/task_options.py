@@ -3,32 +3,99 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
 
 from headlens.options import CORPUS, EXAMPLE_COLUMNS, EXAMPLE_SOURCES, EXAMPLE_SPLIT, LIMIT, TARGET_FILE, TASK, option
 
-# All of headlens.tasks.catalogue, which takes seconds to import.
-TaskName = Literal[
-    "mlm",
-    "translation",
-    "sst2",
-    "cola",
-    "mrpc",
-    "qqp",
-    "stsb",
-    "mnli",
-    "mnli-mm",
-    "qnli",
-    "rte",
-    "snli",
-    "squad",
-    "squad2",
-    "swag",
-    "similarity",
-    "paraphrase",
-    "translation-loss",
-]
-DEFAULT_TASK: TaskName = "paraphrase"
+Layout = tuple[str, ...]
+_GLUE = "nyu-mll/glue"
+_SENTENCE: tuple[Layout, ...] = (("sentence", "label"),)
+_PAIR: Layout = ("sentence1", "sentence2", "label")
+_NLI: tuple[Layout, ...] = (
+    ("premise", "hypothesis", "label"),
+    ("sentence1", "sentence2", "gold_label"),
+    ("prem", "hyp", "label"),  # TaxiNLI
+    ("Premise", "Hypothesis", "Label"),  # ConjNLI
+    _PAIR,
+)
+_QUESTIONS: tuple[Layout, ...] = (("question1", "question2", "label"), ("question1", "question2", "is_duplicate"))
+_THREE = ("entailment", "neutral", "contradiction")
+_ENTAILED = ("entailment", "not_entailment")
+
+
+@dataclass(frozen=True)
+class ClassTask:
+    """A task of GLUE's kind: sentences or pairs of them, each of a class. A new one is one entry of `CLASS_TASKS`.
+
+    Args:
+        name: name of the task, and of its configuration of GLUE.
+        classes: names of the classes, in the order of their numbers.
+        layouts: columns of the data sets: of the texts, then of the label.
+        metrics: the metrics, the main one first.
+        dataset: name on the hub, with its configuration; None for GLUE's.
+        split: the labelled part that a model was not trained on.
+        headerless: columns of the original files, where these have no header.
+    """
+
+    name: str
+    classes: tuple[str, ...]
+    layouts: tuple[Layout, ...]
+    metrics: tuple[str, ...] = ("accuracy",)
+    dataset: str | None = None
+    split: str = "validation"
+    headerless: Layout = ()
+
+    @property
+    def texts(self) -> int:
+        """Number of texts of an example: 1 for sentences, 2 for pairs."""
+        return len(self.layouts[0]) - 1
+
+    @property
+    def hub_name(self) -> str:
+        """Name of the data set on the hub, with its configuration."""
+        return self.dataset or f"{_GLUE}:{self.name}"
+
+
+CLASS_TASKS = (
+    ClassTask("sst2", ("negative", "positive"), _SENTENCE),
+    ClassTask(
+        "cola",
+        ("unacceptable", "acceptable"),
+        _SENTENCE,
+        ("matthews", "accuracy"),
+        headerless=("source", "label", "star", "sentence"),
+    ),
+    ClassTask(
+        "mrpc",
+        ("not_equivalent", "equivalent"),
+        (_PAIR, ("#1 String", "#2 String", "Quality")),
+        ("f1", "accuracy"),
+    ),
+    ClassTask("qqp", ("not_duplicate", "duplicate"), _QUESTIONS, ("f1", "accuracy")),
+    ClassTask("mnli", _THREE, _NLI, split="validation_matched"),
+    ClassTask("mnli-mm", _THREE, _NLI, dataset=f"{_GLUE}:mnli", split="validation_mismatched"),
+    ClassTask("qnli", _ENTAILED, (("question", "sentence", "label"),)),
+    ClassTask("rte", _ENTAILED, (_PAIR,)),
+    ClassTask("snli", _THREE, _NLI, dataset="stanfordnlp/snli"),
+)
+# Tasks of other kinds, which headlens.tasks.catalogue describes; it takes seconds to import.
+_ON_TEXT = ("mlm", "translation", "translation-loss")
+_ON_EXAMPLES = (*(task.name for task in CLASS_TASKS), "stsb", "squad", "squad2", "swag", "similarity", "paraphrase")
+TASK_NAMES = (*_ON_TEXT, *_ON_EXAMPLES)
+DEFAULT_TASK = "paraphrase"
+
+
+def task_name(given: object) -> str:
+    """Returns the name of a task.
+
+    Raises:
+        ValueError: if there is no such task.
+    """
+    name = str(given)
+    if name not in TASK_NAMES:
+        raise ValueError(f"{name!r} is no task. Choose one of {', '.join(TASK_NAMES)}.")
+    return name
+
+
 # Metrics of tasks of which a lower value is better; of all others a higher one is.
 LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
 
@@ -37,12 +104,12 @@ LOWER_IS_BETTER = frozenset({"loss", "perplexity"})
 class TaskData:
     """A task by name, and its examples: files or data sets, their columns, split and limit."""
 
-    task: TaskName = option(
+    task: str = option(
         DEFAULT_TASK,
-        "mlm, translation, translation-loss, or a task with --data: sst2, cola, mrpc, qqp, stsb, mnli, mnli-mm, qnli, "
-        "rte, snli, squad, squad2, swag, similarity, paraphrase.",
+        f"{', '.join(_ON_TEXT)}, or a task with --data: {', '.join(_ON_EXAMPLES)}.",
         TASK,
         metavar="NAME",
+        parse=task_name,
     )
     data: tuple[str, ...] = option((), EXAMPLE_SOURCES)
     columns: tuple[str, ...] = option((), EXAMPLE_COLUMNS)

@@ -24,7 +24,7 @@ from headlens.options import (
 )
 from headlens.runs.mask_options import read_layers
 from headlens.runs.output_options import OutputOptions
-from headlens.tasks.task_options import TaskName
+from headlens.tasks.task_options import task_name
 from headlens.training.hyperparameters import LoopOptions, TrainingOptions, check_strength
 
 if TYPE_CHECKING:
@@ -225,13 +225,14 @@ class MasksRequest:
     OVERRIDES: ClassVar[tuple[DeclaredOption, ...]] = (
         DeclaredOption(
             "task",
-            TaskName | None,
+            str | None,
             None,
             Option(
                 "Train models under every pattern on this task, and measure them: sst2, rte, mlm and all others of "
                 "train.",
                 _STUDY,
                 "NAME",
+                parse=task_name,
                 shown="patterns alone",
             ),
         ),

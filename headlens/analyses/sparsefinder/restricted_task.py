@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +26,7 @@ from headlens.tasks.evaluation import Estimate, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples, TaskSource, gather
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task import Task, TaskBatch
-from headlens.tasks.task_options import DEFAULT_TASK, LOWER_IS_BETTER, TaskData, TaskName
+from headlens.tasks.task_options import DEFAULT_TASK, LOWER_IS_BETTER, TaskData
 from headlens.tasks.translation import read_while_writing
 
 _TEXT = ("mlm", "translation", "translation-loss")
@@ -56,7 +56,7 @@ def opened_task(
         return None
     if name in _TEXT and not options.data:
         return find_task(name).task, given_texts(held_out, loaded) if name == "mlm" else given_pairs(held_out)
-    data = TaskData(cast("TaskName", name), options.data, options.columns, options.data_split)
+    data = TaskData(name, options.data, options.columns, options.data_split)
     task, source = open_examples(data, offline=offline)
     return task, gather(source)
 
