@@ -40,7 +40,7 @@ class Picture:
 
 
 def picture(path: Path, name: str, run: str) -> Picture | None:
-    """Reads a PNG or GIF file for a page, under the name of its figure and the label of its run; else None."""
+    """Reads a PNG or GIF file for a page, under the name of its figure and its run; None for other files."""
     data = path.read_bytes()
     if data.startswith(_PNG) and len(data) >= 33 and data[-12:] == b"\0\0\0\0IEND\xaeB`\x82":
         kind, moving, size, dpi = "png", False, struct.unpack(">II", data[16:24]), DPI

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,7 @@ from headlens.plots.style import DIVERGING, PALE, SEQUENTIAL
 
 LONGEST = 40  # tokens of a sentence whose attention a card shows
 REMOVED = "removed"
+_HEAD = ["stack", "layer", "head"]
 _STEPS = 17  # colours of a scale, between which the page mixes
 
 
@@ -121,27 +122,27 @@ class _Model:
 
 
 def head_page(
-    facts: Sequence[tuple[str, HeadFacts]], shown: Callable[[str], str], pruned: Sequence[PrunedPair] = ()
+    facts: Sequence[tuple[str, HeadFacts]], safe: Callable[[str], str], pruned: Sequence[PrunedPair] = ()
 ) -> dict[str, Any]:
     """Returns everything the page needs to show heads, in types of JSON; empty without a series.
 
     Args:
         facts: of every run, with its label.
-        shown: makes text safe to be seen.
+        safe: makes text safe to be seen.
         pruned: models of which only some heads are left, beside the whole ones.
     """
-    page = _HeadPage(shown)
+    page = _HeadPage(safe)
     for run, head_facts in facts:
         for series in head_facts.series:
-            page.add_series(shown(run), series)
+            page.add_series(safe(run), series)
     # Cards are for heads that stand in the grid.
     for run, head_facts in facts:
         for words in head_facts.words:
-            page.add_words(shown(run), words)
+            page.add_words(safe(run), words)
         for shares in head_facts.shares:
-            page.add_shares(shown(run), shares)
+            page.add_shares(safe(run), shares)
         for sentence in head_facts.maps:
-            page.add_map(shown(run), sentence)
+            page.add_map(safe(run), sentence)
     if not page.models:
         return {}
     for pair in pruned:
@@ -158,18 +159,18 @@ class _HeadPage:
     """Collects the facts about heads by model.
 
     Args:
-        shown: makes text safe to be seen.
+        safe: makes text safe to be seen.
     """
 
-    def __init__(self, shown: Callable[[str], str]) -> None:
-        self.shown = shown
+    def __init__(self, safe: Callable[[str], str]) -> None:
+        self.safe = safe
         self.models: dict[str, _Model] = {}
 
     def add_series(self, run: str, series: HeadSeries) -> None:
         for name, rows in series.rows.groupby("model", sort=False):
             if not has_numbers(rows, series.value):
                 continue
-            model = self.models.setdefault(str(name), _Model(self.shown(str(name))))
+            model = self.models.setdefault(str(name), _Model(self.safe(str(name))))
             values, lows, highs, letters = {}, {}, {}, {}
             for part in by_model_and_stack(rows):
                 grid = _grid(part.rows, series.value)  # (layers, heads)
@@ -179,38 +180,38 @@ class _HeadPage:
                 if series.bounds is not None:
                     lows[part.stack], highs[part.stack] = (_json_grid(_grid(part.rows, b)) for b in series.bounds)
                 if series.letters:
-                    words = part.rows[series.letters].astype(str).map(self.shown).to_numpy(object)
+                    words = part.rows[series.letters].astype(str).map(self.safe).to_numpy(object)
                     letters[part.stack] = scatter_grid(part.rows, words, empty="").tolist()
             model.series.append(
                 {
                     "key": series.key,
-                    "title": self.shown(series.title),
-                    "about": self.shown(series.about),
+                    "title": self.safe(series.title),
+                    "about": self.safe(series.about),
                     "run": run,
                     "diverging": series.diverging,
                     "values": values,
                     "lows": lows,
                     "highs": highs,
-                    "categories": [[self.shown(name), colour] for name, colour in series.categories.items()],
+                    "categories": [[self.safe(name), colour] for name, colour in series.categories.items()],
                     "letters": letters,
                 }
             )
 
     def add_words(self, run: str, words: HeadWords) -> None:
         for model, rows in self._in_grid(words.rows):
-            heads = {name: [self.shown(str(text)) for text in own["text"]] for name, own in _by_head(rows)}
-            model.words.append({"title": self.shown(words.title), "run": run, "heads": heads})
+            heads = {name: [self.safe(str(text)) for text in lines["text"]] for name, lines in _by_head(rows)}
+            model.words.append({"title": self.safe(words.title), "run": run, "heads": heads})
 
     def add_shares(self, run: str, shares: HeadShares) -> None:
         for model, rows in self._in_grid(shares.rows):
             categories = rows["category"].astype(str).drop_duplicates().tolist()
             heads = {}
-            for name, own in _by_head(rows):
-                by_category = dict(zip(own["category"].astype(str), own["share"].astype(float), strict=True))
-                by_category = {category: share for category, share in by_category.items() if np.isfinite(share)}
-                heads[name] = [float(f"{by_category.get(category, 0.0):.3g}") for category in categories]
-            shown = [self.shown(category) for category in categories]
-            model.shares.append({"title": self.shown(shares.title), "run": run, "categories": shown, "heads": heads})
+            for name, head_rows in _by_head(rows):
+                pairs = zip(head_rows["category"].astype(str), head_rows["share"].astype(float), strict=True)
+                finite = {category: share for category, share in pairs if np.isfinite(share)}
+                heads[name] = [float(f"{finite.get(category, 0.0):.3g}") for category in categories]
+            names = [self.safe(category) for category in categories]
+            model.shares.append({"title": self.safe(shares.title), "run": run, "categories": names, "heads": heads})
 
     def add_map(self, run: str, sentence: SentenceMap) -> None:
         if sentence.model not in self.models or max(len(sentence.queries), len(sentence.keys)) > LONGEST:
@@ -226,8 +227,8 @@ class _HeadPage:
             {
                 "title": "Attention on a sentence",
                 "run": run,
-                "queries": [self.shown(t) for t in sentence.queries],
-                "keys": [self.shown(t) for t in sentence.keys],
+                "queries": [self.safe(t) for t in sentence.queries],
+                "keys": [self.safe(t) for t in sentence.keys],
                 "heads": heads,
             }
         )
@@ -240,15 +241,15 @@ class _HeadPage:
 
     def _in_grid(self, rows: pd.DataFrame) -> Iterator[tuple[_Model, pd.DataFrame]]:
         """Yields the rows of every model that has a grid of heads."""
-        for name, own in rows.groupby("model", sort=False):
+        for name, model_rows in rows.groupby("model", sort=False):
             if str(name) in self.models:
-                yield self.models[str(name)], own
+                yield self.models[str(name)], model_rows
 
 
 def _by_head(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
     """Yields the name of every head, such as `encoder.2.8`, with its rows."""
-    for (stack, layer, head), own in rows.groupby(["stack", "layer", "head"], sort=False):
-        yield f"{stack}.{int(cast('float', layer))}.{int(cast('float', head))}", own
+    for (stack, layer, head), head_rows in rows.astype({"layer": int, "head": int}).groupby(_HEAD, sort=False):
+        yield f"{stack}.{layer}.{head}", head_rows
 
 
 def _grid(rows: pd.DataFrame, column: str) -> Grid:

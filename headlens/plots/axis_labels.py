@@ -9,30 +9,14 @@ from matplotlib.font_manager import FontProperties, findfont, fontManager, get_f
 UNKNOWN = "□"
 _VISIBLE = {"\n": "↵", "\r": "↵", "\t": "⇥", "\u00a0": " ", "\u200b": ""}
 
-# fonts for other scripts, by system; used when installed, after the one that matplotlib brings
+# Fonts for other scripts, by system; used when installed, after the one that matplotlib brings.
 _CANDIDATES = (
-    "Noto Sans CJK SC",
-    "Noto Sans CJK JP",
-    "Noto Sans SC",
-    "Noto Sans JP",
-    "Source Han Sans SC",
-    "WenQuanYi Zen Hei",
-    "PingFang SC",
-    "Hiragino Sans",
-    "Microsoft YaHei",
-    "Malgun Gothic",
-    "Noto Sans Devanagari",
-    "Noto Sans Thai",
+    "Noto Sans CJK SC", "Noto Sans CJK JP", "Noto Sans SC", "Noto Sans JP", "Source Han Sans SC", "WenQuanYi Zen Hei",
+    "PingFang SC", "Hiragino Sans", "Microsoft YaHei", "Malgun Gothic", "Noto Sans Devanagari", "Noto Sans Thai",
     "Arial Unicode MS",
-)
-
-
-def _family() -> list[str]:
-    installed = {font.name for font in fontManager.ttflist}
-    return ["DejaVu Sans", *[name for name in _CANDIDATES if name in installed]]
-
-
-FAMILY = _family()
+)  # fmt: skip
+_INSTALLED = {font.name for font in fontManager.ttflist}
+FAMILY = ["DejaVu Sans", *[name for name in _CANDIDATES if name in _INSTALLED]]
 
 
 @cache
@@ -42,7 +26,7 @@ def _glyphs() -> frozenset[int]:
 
 
 def drawable_text(text: str) -> str:
-    """Text that matplotlib draws as it stands, in the fonts `FAMILY`.
+    """Returns text that matplotlib draws as it stands, in the fonts `FAMILY`.
 
     Dollar signs are escaped (they would open a formula); line breaks stay, since titles have them;
     characters that cannot be printed, or for which no installed font has a glyph, become `□`.
@@ -52,9 +36,9 @@ def drawable_text(text: str) -> str:
 
 
 def token_label(token: str, longest: int = 16) -> str:
-    """A token as a tick label: `drawable_text`, with white space made visible and cut to `longest` characters."""
-    shown = "".join(_VISIBLE.get(c, c) for c in token)
-    return drawable_text(shown if len(shown) <= longest else shown[: longest - 1] + "…")
+    """Returns a token as a tick label: `drawable_text`, with visible white space, cut to `longest` characters."""
+    label = "".join(_VISIBLE.get(c, c) for c in token)
+    return drawable_text(label if len(label) <= longest else label[: longest - 1] + "…")
 
 
 def _drawable(character: str) -> bool:

@@ -1,10 +1,10 @@
-"""What is drawn into a grid of layers × heads: colours, words, frames, colour bars."""
+"""Drawing into a grid of layers × heads: colours, words, frames, colour bars."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +22,6 @@ from headlens.plots.style import INK, LABEL_SIZE, MISSING, SEQUENTIAL, SMALLEST_
 
 BAR_WIDTH = 0.12
 BAR_SLOT = 0.72  # one colour bar with ticks and two lines of label
-
 
 Ends = Literal["neither", "both", "min", "max"]
 
@@ -42,16 +41,16 @@ class Scale:
 
     @cached_property
     def mappable(self) -> ScalarMappable:
-        """What a colour bar is made from."""
+        """Scale and colours together, from which matplotlib makes a colour bar."""
         return ScalarMappable(Normalize(self.low, self.high), self.map)
 
     @property
     def map(self) -> Colormap:
-        """Matplotlib colour map that is registered under the name `colours`."""
+        """Matplotlib's colour map of the name `colours`."""
         return colormaps[self.colours]
 
     def ink(self, value: float) -> str:
-        """Black or white, to write on the colour of `value`."""
+        """Returns black or white, to write on the colour of `value`."""
         if np.isnan(value):
             return ink_on(MISSING)
         red, green, blue, _ = self.mappable.to_rgba(np.array([value]))[0]
@@ -59,28 +58,22 @@ class Scale:
 
 
 def paint(axes: Axes, panel: Panel, scale: Scale) -> QuadMesh:
-    """Colour the cells of a panel: grey where a head has no value, hatched where there is no head."""
+    """Colours the cells of a panel: grey where a head has no value, hatched where there is no head."""
     mesh_edges = edges(panel.values.shape)
     ground = np.ma.masked_where(~panel.present, np.zeros(panel.values.shape))
     axes.pcolormesh(*mesh_edges, ground, cmap=ListedColormap([MISSING]), edgecolors="white", linewidth=0.3)
-    # The middle of a scale may be all but white.
+    # Hatched, since the middle of a scale may be all but white.
     for layer, head in np.argwhere(~panel.present):
         place = (head - 0.5, layer - 0.5)
         axes.add_patch(Rectangle(place, 1, 1, facecolor="none", edgecolor=MISSING, hatch="////", linewidth=0))
-    values = np.ma.masked_invalid(panel.values)
+    colours: dict[str, Any] = {"cmap": scale.map, "vmin": scale.low, "vmax": scale.high}
     return axes.pcolormesh(
-        *mesh_edges,
-        values,
-        cmap=scale.map,
-        vmin=scale.low,
-        vmax=scale.high,
-        edgecolors="white",
-        linewidth=0.3,
+        *mesh_edges, np.ma.masked_invalid(panel.values), edgecolors="white", linewidth=0.3, **colours
     )
 
 
 def edges(shape: tuple[int, ...]) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:
-    """Borders of the cells along heads and along layers."""
+    """Returns the borders of the cells along heads and along layers."""
     return np.arange(shape[1] + 1) - 0.5, np.arange(shape[0] + 1) - 0.5
 
 
@@ -91,7 +84,7 @@ def write(
     cell: tuple[float, float],
     letters: int = 5,
 ) -> None:
-    """Write a word into each cell; none where cells are too small to be read.
+    """Writes a word into each cell; none where cells are too small to be read.
 
     Args:
         axes: axes whose cells stand at whole numbers.
@@ -108,25 +101,25 @@ def write(
 
 
 def fitting_size(word: str, cell: tuple[float, float], letters: int = 5) -> float:
-    """The font size, in points, at which a word of one line or two fits a cell of so many inches.
+    """Returns the font size, in points, at which a word of one line or two fits a cell of so many inches.
 
-    It is the same for all short words: those of at most so many `letters`.
+    The size is the same for all words of at most so many `letters`.
     """
     lines = word.split("\n")
-    # 0.67 of the size per letter holds for "advmod"; short words are wide enough with five letters' room
+    # Letters are 0.67 of the size wide, as in "advmod"; in the room of five letters any short word fits.
     width = 0.67 * max(letters, *map(len, lines))
     return min(TICK_SIZE, 0.94 * cell[0] * 72 / width, (0.75 if len(lines) == 1 else 0.40) * cell[1] * 72)
 
 
 def frame_cells(axes: Axes, marked: npt.NDArray[np.bool_], colour: str = INK) -> None:
-    """Draw a frame around every marked cell."""
+    """Draws a frame around every marked cell (layers, heads)."""
     for layer, head in np.argwhere(marked):
         box = Rectangle((head - 0.5, layer - 0.5), 1, 1, fill=False, edgecolor=colour, linewidth=1.2, zorder=3)
         axes.add_patch(box)
 
 
 def add_bars(sheet: Sheet, *scales: Scale, below: bool = False) -> None:
-    """Put colour bars into the side of a sheet, beside its first row, or each `below` the other beside its panel."""
+    """Draws colour bars at the side of a sheet, beside its first row, or each `below` the other beside its panel."""
     if below:
         height = sheet.figure.get_figheight()
         tops = [height * (1 - axes.get_position().y1) for axes in sheet.axes[0]]
@@ -138,7 +131,7 @@ def add_bars(sheet: Sheet, *scales: Scale, below: bool = False) -> None:
 
 
 def add_bar(figure: Figure, scale: Scale, from_right: float, from_top: float = TOP + 0.2, tallest: float = 2.6) -> None:
-    """Draw a vertical colour bar: its left edge and upper end so many inches from the figure's right and top."""
+    """Draws a vertical colour bar: its left edge and upper end so many inches from the figure's right and top."""
     width, height = figure.get_size_inches()
     length = min(tallest, height - from_top - 0.2)
     low = height - from_top - length
@@ -148,7 +141,7 @@ def add_bar(figure: Figure, scale: Scale, from_right: float, from_top: float = T
     bar.outline.set_linewidth(0.5)
     for size in np.arange(LABEL_SIZE, SMALLEST_SIZE, -0.5):
         bar.set_label(fold(scale.label, length, size), fontsize=size, color=INK, labelpad=3)
-        # Lines of a long name go on until the edge of the figure.
+        # A long label is written smaller until it ends at the edge of the figure.
         box = bar.ax.get_tightbbox()
         if box is None or box.x1 <= figure.bbox.x1:
             break

@@ -18,7 +18,7 @@ VALUES = ("value", "ci_low", "ci_high")
 
 
 def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = False, colour: str = INK) -> None:
-    """A dashed line for each row's `value`, and a band from `ci_low` to `ci_high` if there is one.
+    """Draws a dashed line at each row's `value`, and a band from `ci_low` to `ci_high` if there is one.
 
     Sideways the values run along the x axis, and the line stands upright.
     """
@@ -30,25 +30,24 @@ def draw_level(axes: Axes, rows: pd.DataFrame, label: str, *, sideways: bool = F
 
 
 def draw_intervals(axes: Axes, at: Grid, rows: pd.DataFrame, colour: str, *, sideways: bool = False) -> None:
-    """The intervals of rows that stand at some places, of the x axis or sideways of the y axis."""
+    """Draws the intervals of rows as error bars at their places on the x axis, or sideways on the y axis."""
     values, low, high = (float_column(rows, name) for name in VALUES)
     spread = np.clip(np.vstack([values - low, high - values]), 0, None)
-    along: dict[str, Any] = (
-        {"x": values, "y": at, "xerr": spread} if sideways else {"x": at, "y": values, "yerr": spread}
-    )
-    axes.errorbar(**along, fmt="none", ecolor=colour, elinewidth=0.7, capsize=1.5, zorder=2)
+    xy = (values, at) if sideways else (at, values)
+    errors: dict[str, Any] = {"xerr" if sideways else "yerr": spread}
+    axes.errorbar(*xy, **errors, fmt="none", ecolor=colour, elinewidth=0.7, capsize=1.5, zorder=2)
 
 
 def known_values(rows: pd.DataFrame) -> Grid:
-    """All values and ends of intervals that are numbers."""
-    every: Grid = np.concatenate([float_column(rows, name) for name in VALUES])
-    return every[np.isfinite(every)]
+    """Returns all values and ends of intervals that are numbers."""
+    numbers: Grid = np.concatenate([float_column(rows, name) for name in VALUES])
+    return numbers[np.isfinite(numbers)]
 
 
 def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:
-    """What is drawn in any of the axes, each once, under all of them."""
-    found = [axes.get_legend_handles_labels() for axes in drawn]
-    by_label = {label: handle for handles, labels in found for handle, label in zip(handles, labels, strict=True)}
+    """Adds a legend under all axes, with each label of any of them once."""
+    legends = [axes.get_legend_handles_labels() for axes in drawn]
+    by_label = {label: handle for handles, labels in legends for handle, label in zip(handles, labels, strict=True)}
     figure.legend(
         by_label.values(),
         by_label.keys(),

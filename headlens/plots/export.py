@@ -18,15 +18,15 @@ from headlens.files import atomic_path
 DPI = 200
 FORMATS = ("png", "svg", "pdf")
 _REPEATABLE: dict[Any, Any] = {"svg.hashsalt": "headlens", "pdf.fonttype": 42}
-# No dates, which would differ from time to time.
-_ABOUT: dict[str, dict[str, str | None]] = {
+# Metadata without dates, which would differ from time to time.
+_METADATA: dict[str, dict[str, str | None]] = {
     "png": {},
     "svg": {"Date": None, "Creator": "headlens"},
     "pdf": {"CreationDate": None, "Creator": "headlens", "Producer": None},
 }
 MOVING_DPI = 110  # of a GIF: every frame is a picture of its own
-_PER_SECOND, _HELD = 4, 10  # frames; how many the last one lasts, before all begins again
-# matplotlib reads the salt of SVG ids, and whether margins are cut off, from its global settings only
+_PER_SECOND, _LAST_FRAMES = 4, 10  # frames; how many frames the last one lasts, before all begins again
+# Matplotlib reads the salt of SVG ids, and whether margins are cut off, from its global settings only
 _SETTINGS = threading.Lock()
 
 
@@ -37,7 +37,7 @@ class Animation:
     Args:
         figure: drawn once, as large as it will be.
         frames: how many there are, at least one.
-        draw: brings the figure to the state of a frame, counted from 0.
+        draw: changes the figure to the state of a frame, counted from 0.
     """
 
     figure: Figure
@@ -51,26 +51,26 @@ class _HaltingWriter(PillowWriter):
     _frames: list[Any]
 
     def finish(self) -> None:
-        # frames that are equal become one
-        self._frames.extend(self._frames[-1:] * (_HELD - 1))
+        # Pillow makes one long frame of equal frames.
+        self._frames.extend(self._frames[-1:] * (_LAST_FRAMES - 1))
         super().finish()
 
 
 def check_formats(formats: Sequence[str]) -> None:
-    """Refuse what a figure cannot be written as.
+    """Refuses formats that a figure cannot be written in.
 
     Raises:
         OptionError: for an unknown format, or none.
     """
-    known = ", ".join(FORMATS)
+    advice = f"Choose among {', '.join(FORMATS)}."
     if wrong := [name for name in formats if name not in FORMATS]:
-        raise OptionError(f"--format {wrong[0]!r} is not a format of figures.", f"Choose among {known}.")
+        raise OptionError(f"--format {wrong[0]!r} is not a format of figures.", advice)
     if not formats:
-        raise OptionError("--format names none.", f"Choose among {known}.")
+        raise OptionError("--format names none.", advice)
 
 
 def write_figure(figure: Figure, stem: str | Path, formats: Sequence[str] = ("png", "svg")) -> list[Path]:
-    """Write `figure` as `<stem>.png` (200 dpi), `<stem>.svg`, `<stem>.pdf`; the same figure gives the same bytes.
+    """Writes `figure` as `<stem>.png` (200 dpi), `<stem>.svg`, `<stem>.pdf`; the same figure gives the same bytes.
 
     Text in a PDF stays text, in TrueType fonts, as publishers ask for.
 
@@ -91,13 +91,13 @@ def write_figure(figure: Figure, stem: str | Path, formats: Sequence[str] = ("pn
     for name in [name for name in FORMATS if name in formats]:
         path = Path(f"{stem}.{name}")
         with atomic_path(path) as temporary, _SETTINGS, mpl.rc_context(_REPEATABLE):
-            figure.savefig(temporary, format=name, dpi=DPI if name == "png" else None, metadata=_ABOUT[name])
+            figure.savefig(temporary, format=name, dpi=DPI if name == "png" else None, metadata=_METADATA[name])
         paths.append(path)
     return paths
 
 
 def write_animation(animation: Animation, path: str | Path) -> Path:
-    """Write an animation as GIF that begins again at its end and halts there; the same frames give the same bytes.
+    """Writes an animation as GIF that begins again at its end and halts there; the same frames give the same bytes.
 
     Raises:
         OutputError: if the folder cannot be written or the disk is full.

@@ -71,12 +71,12 @@ class Sheet:
 
 
 def combine(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """The tables of several models as one, each under its name."""
+    """Joins the tables of several models to one, with the name of each in the column `model`."""
     return pd.concat([frame.assign(model=name) for name, frame in frames.items()], ignore_index=True)
 
 
 def by_model_and_stack(frame: pd.DataFrame) -> list[StackRows]:
-    """Split a table by model, in order of appearance, and by stack: encoder, decoder, cross."""
+    """Splits a table by model, in order of appearance, and by stack: encoder, decoder, cross."""
     models = frame["model"].fillna("").astype(str) if "model" in frame else pd.Series("", index=frame.index)
     return [
         StackRows(model, stack, frame[(models == model) & (frame["stack"] == stack)])
@@ -87,19 +87,19 @@ def by_model_and_stack(frame: pd.DataFrame) -> list[StackRows]:
 
 
 def float_column(frame: pd.DataFrame, column: str) -> Grid:
-    """A column as floats; all NaN when the table lacks it."""
+    """Returns a column as floats; all NaN when the table lacks it."""
     if column not in frame:
         return np.full(len(frame), np.nan)
     return pd.to_numeric(frame[column], errors="coerce").to_numpy(np.float64)
 
 
 def has_numbers(frame: pd.DataFrame, *columns: str) -> bool:
-    """Whether any of the columns holds a number."""
+    """Returns whether any of the columns holds a number."""
     return any(bool(np.isfinite(float_column(frame, column)).any()) for column in columns)
 
 
 def scatter_grid(rows: pd.DataFrame, values: npt.ArrayLike, empty: object = np.nan) -> npt.NDArray[np.generic]:
-    """One value per row of a table, placed at (layer, head); `empty` where there is no such head."""
+    """Returns an array (layers, heads) of one value per row of a table; `empty` where there is no such head."""
     layers, heads = rows["layer"].to_numpy(int), rows["head"].to_numpy(int)
     flat = np.asarray(values)
     grid = np.full((layers.max() + 1, heads.max() + 1), empty, dtype=flat.dtype)
@@ -108,22 +108,22 @@ def scatter_grid(rows: pd.DataFrame, values: npt.ArrayLike, empty: object = np.n
 
 
 def panel(rows: pd.DataFrame, values: Grid, title: str) -> Panel:
-    """A panel from one value per row of a table."""
+    """Returns a panel of one value per row of a table."""
     present = scatter_grid(rows, np.ones(len(rows), bool), empty=False).astype(bool)
     return Panel(title, scatter_grid(rows, values).astype(np.float64), present)
 
 
 def flow(panels: Sequence[tuple[str, Panel]], most_heads: int = 26) -> list[list[Panel]]:
-    """Break (model, panel) pairs into rows of at most `most_heads` heads.
+    """Breaks (model, panel) pairs into rows of at most `most_heads` heads.
 
     A model with several stacks starts a row of its own, so that its stacks stand side by side.
     """
-    many = len({model for model, _ in panels}) < len(panels)
+    has_stacks = len({model for model, _ in panels}) < len(panels)
     rows: list[list[Panel]] = []
     last: str | None = None
     for model, item in panels:
         used = sum(p.values.shape[1] for p in rows[-1]) if rows else most_heads
-        if used + item.values.shape[1] > most_heads or (many and model != last):
+        if used + item.values.shape[1] > most_heads or (has_stacks and model != last):
             rows.append([])
         rows[-1].append(item)
         last = model
@@ -138,7 +138,7 @@ def head_grid_figure(
     tallest_cell: float = 0.30,
     lowest_cell: float = 0.0,
 ) -> Sheet:
-    """Make a figure with one pair of axes per panel, `side` inches free on the right and `foot` at the bottom.
+    """Makes a figure with one pair of axes per panel, `side` inches free on the right and `foot` at the bottom.
 
     Cells are as large as fits a page, and equally large in all panels. In a column, the panels of a row stand below
     each other where they would be too small.
@@ -147,22 +147,23 @@ def head_grid_figure(
     lines = _lines(rows, side, page)
     width = min(_cell_width(line, page, side) for line in lines)
     slots = _slots(lines, width)
-    whole = max(COLUMN_WIDTH, sum(slots) + side + 0.05)
-    top = TOP + further_lines(title, whole)
+    sheet = max(COLUMN_WIDTH, sum(slots) + side + 0.05)
+    top = TOP + further_lines(title, sheet)
     cell = width, _cell_height(lines, slots, max(min(width, tallest_cell), lowest_cell), top)
     heights = [_row_height(line, slots, cell[1]) for line in lines]
-    # a colour bar needs some height for its label
+    # A colour bar needs some height for its label.
     height = max(SMALLEST_SHEET if side else 0.0, top + sum(heights) + foot)
-    figure = new_figure(whole, height)
+    figure = new_figure(sheet, height)
     headline(figure, title)
     tops = height - top - np.cumsum([0, *heights[:-1]])
-    made = [_row_axes(figure, line, slots, cell, begin) for line, begin in zip(lines, tops, strict=True)]
-    in_order = chain.from_iterable(made)
+    # Lines of a narrow sheet become rows again.
+    placed = zip(lines, tops, strict=True)
+    in_order = chain.from_iterable(_row_axes(figure, line, line_top, slots, cell) for line, line_top in placed)
     return Sheet(figure, [list(islice(in_order, len(row))) for row in rows], cell, side, top)
 
 
 def sheet_width(rows: Sequence[Sequence[Panel]], side: float) -> float:
-    """How wide the page is that `head_grid_figure` plans for.
+    """Returns the width of the page that `head_grid_figure` plans for, in inches.
 
     Very many heads or panels get the full width, even in a column.
     """
@@ -175,7 +176,7 @@ def sheet_width(rows: Sequence[Sequence[Panel]], side: float) -> float:
 
 
 def _lines(rows: Sequence[Sequence[Panel]], side: float, page: float) -> Sequence[Sequence[Panel]]:
-    """The rows, which are planned for a full page; in a column each is broken into lines whose panels stay clear."""
+    """Returns the rows, which are planned for a full page; for a column each is broken into lines of clear panels."""
     if page == FULL_WIDTH:
         return rows
     for abreast in range(max(map(len, rows)), 0, -1):
@@ -186,7 +187,7 @@ def _lines(rows: Sequence[Sequence[Panel]], side: float, page: float) -> Sequenc
 
 
 def _slots(lines: Sequence[Sequence[Panel]], cell_width: float) -> list[float]:
-    """The widths of the panels that stand side by side, with what is around them."""
+    """Returns the widths of the panels that stand side by side, with their margins, in inches."""
     return [
         max(SMALLEST_SLOT, LEFT + GAP + cell_width * max(line[i].values.shape[1] for line in lines if len(line) > i))
         for i in range(max(map(len, lines)))
@@ -199,12 +200,13 @@ def _cell_width(row: Sequence[Panel], page: float, side: float) -> float:
     return max(SMALLEST_CELL, min(LARGEST_CELL, room / heads))
 
 
-def _cell_height(rows: Sequence[Sequence[Panel]], slots: Sequence[float], wanted: float, top: float) -> float:
+def _cell_height(rows: Sequence[Sequence[Panel]], slots: Sequence[float], height: float, top: float) -> float:
+    """Returns the height of cells: as asked for, but so that all rows fit a sheet and panels are not too low."""
     layers: int = sum(max(p.values.shape[0] for p in row) for row in rows)
     deepest: int = max(p.values.shape[0] for row in rows for p in row)
-    wanted = max(wanted, LOWEST_PANEL / deepest)
+    height = max(height, LOWEST_PANEL / deepest)
     room = TALLEST_SHEET - top - sum(_row_height(row, slots, 0.0) for row in rows)
-    return max(SMALLEST_CELL, min(wanted, room / layers))
+    return max(SMALLEST_CELL, min(height, room / layers))
 
 
 def _title_height(row: Sequence[Panel], slots: Sequence[float]) -> float:
@@ -218,10 +220,10 @@ def _row_height(row: Sequence[Panel], slots: Sequence[float], cell_height: float
 
 
 def _row_axes(
-    figure: Figure, row: Sequence[Panel], slots: Sequence[float], cell: tuple[float, float], top: float
-) -> list[Axes]:
+    figure: Figure, row: Sequence[Panel], top: float, slots: Sequence[float], cell: tuple[float, float]
+) -> Iterator[Axes]:
+    """Yields the axes of panels that stand side by side, `top` inches above the lower edge of the figure."""
     width, height = figure.get_size_inches()
-    made = []
     for item, slot, left in zip(row, slots, np.cumsum([0, *slots[:-1]]), strict=False):
         layers, heads = item.values.shape
         box = heads * cell[0], layers * cell[1]
@@ -230,12 +232,11 @@ def _row_axes(
         dress(axes, "head", "layer")
         heading(axes, item.title, slot - 0.05, shift=LEFT - 0.08)
         number_axes(axes, item.values.shape, cell)
-        made.append(axes)
-    return made
+        yield axes
 
 
 def number_axes(axes: Axes, shape: tuple[int, ...], cell: tuple[float, float]) -> None:
-    """Ticks at whole layers and heads, thinned where they would touch; layer 0 at the bottom."""
+    """Sets ticks at whole layers and heads, thinned where they would touch; layer 0 is at the bottom."""
     layers, heads = shape
     axes.set_xlim(-0.5, heads - 0.5)
     axes.set_ylim(-0.5, layers - 0.5)

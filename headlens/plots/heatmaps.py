@@ -24,12 +24,12 @@ from headlens.plots.style import FULL_WIDTH
 
 
 def head_heatmap(heads: pd.DataFrame, column: str, scale: Scale, title: str) -> Figure | None:
-    """One column of a table with one row per head; stacks side by side.
+    """Draws one column of a table with one row per head; stacks stand side by side.
 
     Args:
         heads: columns model, stack, layer, head, and `column`.
         column: the quantity.
-        scale: its colours.
+        scale: colours of the column.
         title: title of the figure.
 
     Returns:
@@ -52,14 +52,14 @@ def paired_maps(
     title: str,
     remark: Callable[[StackRows, str], str] | None = None,
 ) -> Figure | None:
-    """Several columns of one table side by side, one row per model and stack.
+    """Draws several columns of one table side by side, one row per model and stack.
 
     Args:
         heads: columns model, stack, layer, head, and those named.
         columns: the quantities, with the words that title their panels.
         scales: one for all columns, or one for each.
         title: title of the figure.
-        remark: what else to say in the title of a panel, given its part and column.
+        remark: returns what is added to the title of a panel, given its rows and column.
 
     Returns:
         The figure, or None when all the columns are empty.
@@ -73,7 +73,7 @@ def paired_maps(
         ]
         for p in by_model_and_stack(heads)
     ]
-    # in a column every scale stands beside its own panel
+    # In a column every scale stands beside its own panel
     beside = len(scales) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
     sheet = head_grid_figure(rows, title, side=BAR_SLOT * beside + 0.15)
     for row_axes, row in zip(sheet.axes, rows, strict=True):

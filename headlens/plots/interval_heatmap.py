@@ -35,13 +35,13 @@ _NUMBERS = "±: half the 95 % interval. "
 
 @dataclass(frozen=True)
 class Cells:
-    """What the cells of a map hold.
+    """The contents of the cells of a map.
 
     Args:
         value: column with the number.
-        dotted: which rows get a dot.
-        dot: what the dot says.
-        name: title of a part's panel.
+        dotted: returns which rows get a dot.
+        dot: meaning of the dot, for the note below the map.
+        name: returns the title of a panel.
         abreast: heads in a row of panels; with many, panels stand side by side and cells are too small for numbers.
     """
 
@@ -53,34 +53,33 @@ class Cells:
 
 
 def limit(*values: Grid) -> float:
-    """The end of a scale around 0 that all but outliers fit; 1 where there is nothing but 0.
+    """Returns the end of a scale around 0 that all but outliers fit; 1 where there is nothing but 0.
 
     The largest magnitude, but at most four times the upper quartile of magnitudes: shares grow without bounds in a
     layer whose heads nearly cancel, and all of its heads with them.
     """
-    sizes = np.abs(np.concatenate([own[np.isfinite(own)] for own in values]))
+    sizes = np.abs(np.concatenate([numbers[np.isfinite(numbers)] for numbers in values]))
     if not sizes.any():
         return 1.0
-    usual = 4 * float(np.quantile(sizes, 0.75, method="lower"))
     largest = float(sizes.max())
-    return min(largest, usual) or largest
+    return min(largest, 4 * float(np.quantile(sizes, 0.75, method="lower"))) or largest
 
 
 def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> Figure:
-    """Colours for a number of every head; cells that are large enough hold it and half the width of its interval.
+    """Draws a number of every head as colours; large cells also hold it and half the width of its interval.
 
     Args:
         rows: columns model, stack, layer, head, that of the value, `ci_low` and `ci_high`; one row per head.
-        cells: what they hold.
+        cells: their contents.
         scale: colours.
         title: of the figure.
     """
-    pieces = by_model_and_stack(rows)
-    panels = [(p.model, panel(p.rows, float_column(p.rows, cells.value), cells.name(p))) for p in pieces]
+    parts = by_model_and_stack(rows)
+    panels = [(p.model, panel(p.rows, float_column(p.rows, cells.value), cells.name(p))) for p in parts]
     plan = flow(panels, cells.abreast)
     sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL)
     written = min(fitting_size(word, sheet.cell) for word in _words(rows, cells.value)) >= _READABLE
-    for (axes, item), part in zip(each(sheet, plan), pieces, strict=True):
+    for (axes, item), part in zip(each(sheet, plan), parts, strict=True):
         paint(axes, item, scale)
         inks = np.vectorize(scale.ink, otypes=[object])(item.values)
         if written:
@@ -93,12 +92,12 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
 
 
 def centred_scale(label: str, values: Grid, colours: str, *, whole: bool = False) -> Scale:
-    """Colours with 0 in the middle, open where outliers lie beyond the ends.
+    """Returns a scale with 0 in the middle, open where outliers lie beyond its ends.
 
-    Few outliers do not set the colours, unless the scale is to be whole: they have the colour of its end.
+    Outliers have the colour of its end, and do not stretch it unless the scale is to be `whole`.
     """
-    end = limit(values) if not whole else float(np.abs(values[np.isfinite(values)]).max(initial=0.0)) or 1.0
     known = values[np.isfinite(values)]
+    end = limit(values) if not whole else float(np.abs(known).max(initial=0.0)) or 1.0
     low, high = bool((known < -end).any()), bool((known > end).any())
     beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
     return Scale(label, -end, end, colours, beyond)
@@ -106,7 +105,7 @@ def centred_scale(label: str, values: Grid, colours: str, *, whole: bool = False
 
 def _dots(axes: Axes, marked: npt.NDArray[np.bool_], inks: npt.NDArray[np.generic], cell: tuple[float, float]) -> None:
     layers, heads = np.nonzero(marked)
-    # in the upper right corner, where the numbers leave some room
+    # In the upper right corner, where the numbers leave some room
     inset = [2.6 / 72 / side for side in cell]
     axes.scatter(
         heads + 0.5 - inset[0],
@@ -127,12 +126,11 @@ def _words(rows: pd.DataFrame, value: str) -> np.ndarray[tuple[int], np.dtype[np
 def _word(value: float, half: float) -> str:
     if np.isnan(value):
         return ""
-    shown = short_number(value)
-    return shown if np.isnan(half) else f"{shown}\n±{short_number(half)}"
+    return short_number(value) + ("" if np.isnan(half) else f"\n±{short_number(half)}")
 
 
 def short_number(value: float) -> str:
-    """A number in at most a few letters: three decimals, fewer for large ones, with a true minus."""
+    """Formats a number in at most a few letters: three decimals, fewer for large ones, with a true minus."""
     text = f"{value:.3f}" if abs(value) < 10 else f"{value:.3g}"
     text = text.removeprefix("-") if not float(text) else text
     return text.replace("-", "−")

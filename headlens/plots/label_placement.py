@@ -1,4 +1,4 @@
-"""Names beside points, where they hide neither each other nor the points."""
+"""Names beside points, placed where they hide neither each other nor the points."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _RADIUS, _LETTER = 2.8, 0.62  # points; width of a digit in font sizes
 
 
 def name_points(axes: Axes, points: tuple[Grid, Grid], names: Sequence[tuple[int, str]], size: float) -> None:
-    """Write names beside points, each where it is least in the way; axes have their place and limits already.
+    """Writes names beside points, each where it is least in the way; axes have their place and limits already.
 
     Args:
-        axes: where the points are.
+        axes: axes with the points.
         points: x and y of all points, those without a name too.
         names: index of a point and its name; the first ones choose first.
         size: of the letters, in points.
@@ -31,16 +31,16 @@ def name_points(axes: Axes, points: tuple[Grid, Grid], names: Sequence[tuple[int
     pixel = (figure.dpi if figure is not None else 72.0) / 72
     places = axes.transData.transform(np.column_stack(points))
     places = places[np.isfinite(places).all(axis=1)]
-    # a point is in the way where its middle is no more than most of its radius from a name
+    # A point is in the way where its middle is no more than most of its radius from a name
     near = places, 0.6 * _RADIUS * pixel
-    taken: list[Box] = []
+    placed: list[Box] = []
     frame = tuple(axes.bbox.extents)
     for index, name in names:
         x, y = axes.transData.transform((points[0][index], points[1][index]))
         boxes = [_box((x, y), side, name, (size * pixel, away * _RADIUS * pixel)) for away in _AWAY for side in _AROUND]
-        costs = [_cost(box, taken, near, frame) for box in boxes]
+        costs = [_cost(box, placed, near, frame) for box in boxes]
         best = boxes[int(np.argmin(costs))]
-        taken.append(best)
+        placed.append(best)
         left, low = axes.transData.inverted().transform(best[:2])
         axes.text(left, low, name, fontsize=size, color=INK, ha="left", va="bottom", zorder=5)
 
@@ -54,11 +54,11 @@ def _box(point: tuple[float, float], side: tuple[int, int], name: str, sizes: tu
     return left, low, left + width, low + height
 
 
-def _cost(box: Box, taken: Sequence[Box], near: tuple[Places, float], frame: Sequence[float]) -> float:
+def _cost(box: Box, placed: Sequence[Box], near: tuple[Places, float], frame: Sequence[float]) -> float:
     left, low, right, high = box
     places, room = near
     lower, upper = np.array([left, low]) - room, np.array([right, high]) + room
     inside = ((places > lower) & (places < upper)).all(axis=1)
-    crossed = sum(left < b[2] and b[0] < right and low < b[3] and b[1] < high for b in taken)
+    crossed = sum(left < b[2] and b[0] < right and low < b[3] and b[1] < high for b in placed)
     outside = left < frame[0] or low < frame[1] or right > frame[2] or high > frame[3]
     return float(inside.sum()) + 5 * crossed + 10 * outside

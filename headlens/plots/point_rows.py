@@ -18,8 +18,8 @@ from headlens.plots.style import FULL_WIDTH, INK, TICK_SIZE, dress, further_line
 
 # inches
 _TOP, _NAMES, _RIGHT, _ROW, _WORDS, _BOTTOM, _GAP = 0.35, 1.65, 0.15, 0.17, 0.45, 0.2, 0.15
-_WIDE, _NARROW = 3.6, 1.6  # without the names, on a page and at least; their letters are so wide:
-_LETTER = 0.06
+_WIDE, _NARROW = 3.6, 1.6  # of a panel without the names: on a page, and at least
+_LETTER = 0.06  # width of a letter of the names
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class PointPanel:
     """One panel.
 
     Args:
-        about: what the values are.
+        about: label of the values.
         names: of the rows, from the top.
         groups: the same number in all panels of a figure.
         level: of the dashed line: `value`, `ci_low` and `ci_high`.
@@ -61,12 +61,12 @@ class PointPanel:
 
     @property
     def height(self) -> float:
-        """Inches, with the words below."""
+        """Height of the panel in inches, with the labels below it."""
         return _ROW * len(self.names) * max(1.0, 0.6 * len(self.groups)) + _WORDS
 
 
 def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
-    """Draw panels one below the other, with one legend."""
+    """Draws panels one below the other, with one legend."""
     longest = max(len(name) for panel in panels for name in panel.names)
     names = min(max(_NAMES, _LETTER * longest), 3.0)
     page = page_width(_LETTER * longest + 0.15 + _NARROW)

@@ -21,13 +21,13 @@ COLOURS = {
     NONE: NO_ROLE,
 }
 FAMILIES = tuple(COLOURS)
-# along the tree: from a dependent up to its head, from a head down to its dependent
+# Along the tree: from a dependent up to its head, from a head down to its dependent
 ARROWS = {"dep->head": "↑", "head->dep": "↓"}
 _ROLE = re.compile(r"(?P<family>[^(]+?)\s*(?:\((?P<detail>[^)]*)\))?\s*")
 
 
 def family(role: object) -> str:
-    """The family of a role label: `positional(-1)` is `positional`; none given is `none`; unknown is `other`."""
+    """Returns the family of a role label: `positional` of `positional(-1)`, `none` of no label, else `other`."""
     if not isinstance(role, str) or not role.strip():
         return NONE
     match = _ROLE.fullmatch(role)
@@ -36,7 +36,7 @@ def family(role: object) -> str:
 
 
 def short(role: object) -> str:
-    """A role in a few letters: `-1`, `rare`, `sep`, `nsubj` with an arrow below it; empty for none."""
+    """Returns a role in a few letters: `-1`, `rare`, `sep`, `nsubj` with an arrow below it; empty for none."""
     if not isinstance(role, str) or not role.strip():
         return ""
     match = _ROLE.fullmatch(role)
@@ -50,19 +50,15 @@ def short(role: object) -> str:
 
 
 def families(roles: pd.Series) -> list[str]:
-    """The family of every role of a column."""
+    """Returns the family of every role of a column."""
     return [family(role) for role in roles]
 
 
 def legend_handles(present: set[str]) -> list[Line2D]:
-    """One coloured square per family that occurs, in fixed order."""
+    """Returns one coloured square per family that occurs, in fixed order."""
     return [
-        Line2D([], [], linestyle="", marker="s", markersize=7, color=COLOURS[name], label=_legend(name),
-               markeredgecolor=INK, markeredgewidth=0.3)
+        Line2D([], [], linestyle="", marker="s", markersize=7, color=COLOURS[name],
+               label="no role" if name == NONE else name, markeredgecolor=INK, markeredgewidth=0.3)
         for name in FAMILIES
         if name in present
     ]  # fmt: skip
-
-
-def _legend(name: str) -> str:
-    return "no role" if name == NONE else name

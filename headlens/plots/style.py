@@ -56,7 +56,7 @@ DIVERGING = "RdBu_r"
 
 @contextmanager
 def drawn_for(width: str) -> Iterator[None]:
-    """Draw the figures of the block for one of `WIDTHS`: a page from margin to margin, or a column of it."""
+    """Draws the figures of the block for one of `WIDTHS`: a page from margin to margin, or a column of it."""
     before = _PAGE.set(WIDTHS[width])
     try:
         yield
@@ -65,24 +65,24 @@ def drawn_for(width: str) -> Iterator[None]:
 
 
 def page_width(needed: float = 0.0) -> float:
-    """The inches that figures may be wide here; the full width for one that needs more than a column has."""
+    """Returns how many inches figures may be wide here; the full width for one that needs more than a column has."""
     return _PAGE.get() if needed <= _PAGE.get() else FULL_WIDTH
 
 
 def in_column() -> bool:
-    """Whether figures are drawn for a column."""
+    """Returns whether figures are drawn for a column."""
     return _PAGE.get() < FULL_WIDTH
 
 
 def new_figure(width: float, height: float, layout: str | None = None) -> Figure:
-    """A white figure of that many inches on the Agg canvas; `layout` as matplotlib knows it (`constrained`)."""
+    """Makes a white figure of that many inches on the Agg canvas; `layout` as matplotlib knows it (`constrained`)."""
     figure = Figure(figsize=(width, height), facecolor="white", layout=layout)  # type: ignore[arg-type]
     FigureCanvasAgg(figure)
     return figure
 
 
 def dress(axes: Axes, x_label: str = "", y_label: str = "") -> None:
-    """Give axes their labels, thin spines and small ticks."""
+    """Gives axes their labels, thin spines and small ticks."""
     axes.set_facecolor("white")
     axes.set_xlabel(x_label, fontsize=LABEL_SIZE, color=INK, labelpad=2)
     axes.set_ylabel(y_label, fontsize=LABEL_SIZE, color=INK, labelpad=2)
@@ -93,7 +93,7 @@ def dress(axes: Axes, x_label: str = "", y_label: str = "") -> None:
 
 
 def heading(axes: Axes, text: str, width: float, shift: float = 0.0) -> None:
-    """Title axes on the left, broken to `width` inches; `shift` moves the start left, in inches."""
+    """Writes a title above axes on the left, broken to `width` inches; `shift` moves its start left, in inches."""
     figure = axes.get_figure(root=True)
     inches = axes.get_position().width * (figure.get_figwidth() if figure is not None else 1.0)
     axes.set_title(
@@ -108,12 +108,12 @@ def heading(axes: Axes, text: str, width: float, shift: float = 0.0) -> None:
 
 
 def heading_lines(text: str, width: float) -> int:
-    """How many lines `heading` breaks a title into."""
+    """Returns how many lines `heading` breaks a title into."""
     return fold(text, width, HEADING_SIZE).count("\n") + 1
 
 
 def headline(figure: Figure, text: str) -> None:
-    """The title of a whole figure, at its upper left."""
+    """Writes the title of a whole figure at its upper left."""
     width, height = map(float, figure.get_size_inches())
     figure.text(
         0.08 / width,
@@ -128,34 +128,31 @@ def headline(figure: Figure, text: str) -> None:
 
 
 def further_lines(title: str, width: float) -> float:
-    """The inches that the lines of a title need, after the first, in a figure of some inches' width."""
+    """Returns the inches that the lines of a title need, after the first, in a figure of that width in inches."""
     return 0.15 * _title(title, width).count("\n")
 
 
 def _title(text: str, width: float) -> str:
-    # bold letters are wider than those that `fold` counts with
+    # Bold letters are wider than those that `fold` counts with
     return fold(text, (width - 0.1) * 0.85, TITLE_SIZE)
 
 
 def fold(text: str, inches: float, size: float) -> str:
-    """Make text safe to draw and break it into lines that fit `inches` at `size` points."""
-    # letters of DejaVu Sans are on average 0.56 of their size wide
+    """Makes text safe to draw and breaks it into lines that fit `inches` at `size` points."""
+    # Letters of DejaVu Sans are on average 0.56 of their size wide
     letters = max(6, int(inches * 72 / (0.56 * size)))
     lines = [textwrap.fill(line, letters) for line in drawable_text(text).split("\n")]
     return "\n".join(lines)
 
 
 def ink_on(colour: Rgb | str) -> str:
-    """Black or white, whichever can be read on `colour` (relative luminance, WCAG 2)."""
+    """Returns black or white, whichever can be read on `colour` (relative luminance, WCAG 2)."""
     channels = np.array(to_rgb(colour), np.float64)
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
-    # at a luminance of 0.179 black and white have the same contrast
+    # At a luminance of 0.179 black and white have the same contrast
     return "black" if float(linear @ [0.2126, 0.7152, 0.0722]) > 0.179 else "white"
 
 
 def tick_step(inches_per_unit: float, room: float) -> int:
-    """The smallest step of 1, 2, 5, 10, … units that leaves `room` inches between ticks."""
-    for step in (1, 2, 5, 10, 20, 50, 100, 200):
-        if step * inches_per_unit >= room:
-            return step
-    return 500
+    """Returns the smallest step of 1, 2, 5, 10, … units that leaves `room` inches between ticks."""
+    return next((step for step in (1, 2, 5, 10, 20, 50, 100, 200) if step * inches_per_unit >= room), 500)

@@ -73,8 +73,8 @@ def _refuse(frame: pd.DataFrame, name: str, wrong: pd.Series[bool], expected: st
     if wrong.any():
         row = int(np.flatnonzero(wrong)[0])
         cell = frame[name].iloc[row]
-        shown = "is empty" if pd.isna(cell) else f"holds {str(cell)[:60]!r}"
-        raise InputError(f"{path}:{_line(path, row)}: column {name} {shown}; expected {expected}.", _MEND)
+        content = "is empty" if pd.isna(cell) else f"holds {str(cell)[:60]!r}"
+        raise InputError(f"{path}:{_line(path, row)}: column {name} {content}; expected {expected}.", _MEND)
 
 
 def _line(path: Path, row: int) -> int:
@@ -151,8 +151,8 @@ class RecordedRun:
         return str(self._model_facts(model).get("weight_hash") or "")
 
     def _model_facts(self, model: str) -> Mapping[str, Any]:
-        facts = map(mapping, _list(self.record.get("models")))
-        return next((own for own in facts if own.get("model") == model), {})
+        models = map(mapping, _list(self.record.get("models")))
+        return next((facts for facts in models if facts.get("model") == model), {})
 
     @property
     def pictures(self) -> list[Path]:

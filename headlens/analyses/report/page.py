@@ -29,7 +29,7 @@ _REORDERING = frozenset("\u061c\u200e\u200f\u202a\u202b\u202c\u202d\u202e\u2066\
 
 
 @dataclass(frozen=True)
-class Shown:
+class RunSection:
     """The part of a run that a page shows.
 
     Args:
@@ -67,9 +67,9 @@ class FigureGroup:
         return any(picture.moving for picture in self.pictures)
 
 
-def render(shown: Sequence[Shown]) -> str:
+def render(sections: Sequence[RunSection]) -> str:
     """Returns the page as HTML; the same runs give the same bytes."""
-    runs = [part.run for part in shown]
+    runs = [section.run for section in sections]
     style, script = _part("report.css"), _part("report.js") + _part("heads.js")
     return (
         _environment()
@@ -79,12 +79,12 @@ def render(shown: Sequence[Shown]) -> str:
             policy=_policy(style, script),
             style=Markup(style),  # noqa: S704 - a file of this package
             script=Markup(script),  # noqa: S704 - a file of this package
-            cards=[_card(part) for part in shown],
+            cards=[_card(section) for section in sections],
             findings=_findings(runs),
             heads=_heads(runs),
             overviews=overviews(runs),
-            figures=_figures(shown),
-            undrawn=_undrawn(shown),
+            figures=_figures(sections),
+            undrawn=_undrawn(sections),
             tables=[table for run in runs for table in _tables(run, len(runs))],
             differences=differences(runs) if len(runs) > 1 else None,
             facts=facts(runs),
@@ -94,7 +94,7 @@ def render(shown: Sequence[Shown]) -> str:
 
 
 def visible(value: Any) -> Any:
-    """Returns text in which nothing hides: control characters and marks of text direction are spelled out."""
+    """Returns text in which nothing hides: control characters and those that turn its direction are spelled out."""
     if isinstance(value, Markup):
         return value
     if (text := str(value)).isprintable():  # nearly all are, and pages have tens of thousands
@@ -146,8 +146,8 @@ def _title(runs: Sequence[RecordedRun]) -> str:
     return " and ".join(runs[0].models)
 
 
-def _card(shown: Shown) -> dict[str, Any]:
-    run = shown.run
+def _card(section: RunSection) -> dict[str, Any]:
+    run = section.run
     return {
         "label": run.label,
         "command": run.command,
@@ -158,7 +158,7 @@ def _card(shown: Shown) -> dict[str, Any]:
         "typed": run.command_line,
         "started": str(run.record.get("started", "")).replace("T", " ").replace("+00:00", " UTC"),
         "notes": run.notes,
-        "remarks": shown.remarks,
+        "remarks": section.remarks,
     }
 
 
@@ -189,16 +189,16 @@ def overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     ]
 
 
-def _figures(shown: Sequence[Shown]) -> list[FigureGroup]:
+def _figures(sections: Sequence[RunSection]) -> list[FigureGroup]:
     """Figures in the order of the runs that have them, those of one name together, those of one caption in a group."""
     by_name: dict[tuple[str, str], list[Picture]] = {}
-    for part in shown:
-        for picture in part.pictures:
-            by_name.setdefault((part.run.command, picture.name), []).append(picture)
+    for section in sections:
+        for picture in section.pictures:
+            by_name.setdefault((section.run.command, picture.name), []).append(picture)
     by_caption: dict[tuple[str, Caption], list[str]] = {}
     for command, name in by_name:
         by_caption.setdefault((command, report_of(command).caption(name)), []).append(name)
-    command_lines = {part.run.label: part.run.command_line for part in shown}
+    command_lines = {section.run.label: section.run.command_line for section in sections}
     groups = []
     for (command, caption), names in by_caption.items():
         pictures = [picture for name in names for picture in by_name[command, name]]
@@ -208,12 +208,12 @@ def _figures(shown: Sequence[Shown]) -> list[FigureGroup]:
     return groups
 
 
-def _undrawn(shown: Sequence[Shown]) -> list[str]:
+def _undrawn(sections: Sequence[RunSection]) -> list[str]:
     """Returns titles of figures for which a run has no numbers, each with its run where there are several."""
     return [
-        report_of(part.run.command).caption(name).title + (f" ({part.run.label})" if len(shown) > 1 else "")
-        for part in shown
-        for name in part.undrawn
+        report_of(section.run.command).caption(name).title + (f" ({section.run.label})" if len(sections) > 1 else "")
+        for section in sections
+        for name in section.undrawn
     ]
 
 

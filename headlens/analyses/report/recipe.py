@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from headlens.analyses.report.options import ReportRequest
-from headlens.analyses.report.page import Shown, overviews, render
+from headlens.analyses.report.page import RunSection, overviews, render
 from headlens.analyses.report.registry import report_of
 from headlens.errors import InputError, OptionError, OutputError
 from headlens.pages.embedded_images import Picture, picture
@@ -39,7 +39,7 @@ class ReportRun:
 
     folder: Path
     files: list[Path]
-    shown: list[Shown]
+    sections: list[RunSection]
     notes: list[str]
 
     @property
@@ -55,14 +55,14 @@ class ReportRun:
         """Returns a row for every run: its command, model and status, and how many tables and figures it has."""
         return [
             {
-                "run": part.run.label,
-                "command": part.run.command,
-                "model": ", ".join(part.run.models),
-                "status": part.run.status,
-                "tables": len(part.run.tables),
-                "figures": sum(picture.run != _ALL for picture in part.pictures),
+                "run": section.run.label,
+                "command": section.run.command,
+                "model": ", ".join(section.run.models),
+                "status": section.run.status,
+                "tables": len(section.run.tables),
+                "figures": sum(picture.run != _ALL for picture in section.pictures),
             }
-            for part in self.shown
+            for section in self.sections
         ]
 
 
@@ -77,24 +77,24 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
     with reporter.status("reading"):
         runs = _read(request.runs)
     with _opened(request, runs) as folder, drawn_for(request.width):
-        shown: list[Shown] = []
+        sections: list[RunSection] = []
         files: list[Path] = []
         for number, run in enumerate(runs, 1):
             prefix = f"{number}_" if len(runs) > 1 else ""
-            room = MOST_PICTURES - sum(len(p.uri) for part in shown for p in part.pictures)
+            room = MOST_PICTURES - sum(len(p.uri) for section in sections for p in section.pictures)
             pictures, undrawn = _pictures(run, folder, prefix, reporter, request.formats)
             files += [path for path, _ in pictures if path.is_relative_to(folder.path) and report_of(run.command).draws]
-            shown.append(_shown(run, pictures, undrawn, room))
-        shown, more = _together(shown, folder, request.formats)
+            sections.append(_section(run, pictures, undrawn, room))
+        sections, more = _together(sections, folder, request.formats)
         more += _tables(runs, folder) if request.latex else []
         with reporter.status("writing the page"), folder.file(PAGE) as path:
-            path.write_text(render(shown), encoding="utf-8", newline="\n")
+            path.write_text(render(sections), encoding="utf-8", newline="\n")
         files = [f for path in files for f in _all_formats(path, request.formats) if f in folder.files]
         files += [*more, folder.path / PAGE]
     several = len(runs) > 1
-    notes = [f"{part.run.label}: {text}" if several else text for part in shown for text in part.remarks]
-    notes += _too_wide(shown) if request.width == "column" else []
-    return ReportRun(folder.path, files, shown, notes)
+    notes = [f"{section.run.label}: {text}" if several else text for section in sections for text in section.remarks]
+    notes += _too_wide(sections) if request.width == "column" else []
+    return ReportRun(folder.path, files, sections, notes)
 
 
 def _read(folders: Sequence[Path]) -> list[RecordedRun]:
@@ -157,7 +157,7 @@ def _refuse_foreign(folder: Path) -> None:
 def _pictures(
     run: RecordedRun, folder: RunFolder, prefix: str, reporter: Reporter, formats: Sequence[str]
 ) -> tuple[list[tuple[Path, str]], list[str]]:
-    """Returns pictures with the names of their figures, drawn again where possible, and names without numbers."""
+    """Returns pictures with the names of their figures, drawn again if possible, and names without numbers."""
     report = report_of(run.command)
     if not report.draws:
         return [(path, path.stem) for path in run.pictures], []
@@ -177,10 +177,10 @@ def _all_formats(path: Path, formats: Sequence[str]) -> list[Path]:
     return [path, *(path.with_suffix(f".{name}") for name in formats if f".{name}" != path.suffix)]
 
 
-def _too_wide(shown: Sequence[Shown]) -> list[str]:
+def _too_wide(sections: Sequence[RunSection]) -> list[str]:
     """Returns the note about figures that are too wide for a column, if there are any."""
-    wide = [picture for part in shown for picture in part.pictures if picture.inches > COLUMN_WIDTH + 0.05]
-    names = dict.fromkeys(p.name if len(shown) == 1 else f"{p.name} ({p.run})" for p in wide)
+    wide = [picture for section in sections for picture in section.pictures if picture.inches > COLUMN_WIDTH + 0.05]
+    names = dict.fromkeys(p.name if len(sections) == 1 else f"{p.name} ({p.run})" for p in wide)
     return [f"Wider than the {COLUMN_WIDTH} inches of a column: {', '.join(names)}."] if names else []
 
 
@@ -195,14 +195,16 @@ def _tables(runs: Sequence[RecordedRun], folder: RunFolder) -> list[Path]:
     return [path for path in folder.files if path not in before]
 
 
-def _together(shown: Sequence[Shown], folder: RunFolder, formats: Sequence[str]) -> tuple[list[Shown], list[Path]]:
+def _together(
+    sections: Sequence[RunSection], folder: RunFolder, formats: Sequence[str]
+) -> tuple[list[RunSection], list[Path]]:
     """Adds what several runs of one command give together, pictures to the first of them; also returns the files."""
-    parts, before = list(shown), list(folder.files)
-    for command in dict.fromkeys(part.run.command for part in shown):
-        places = [n for n, part in enumerate(shown) if part.run.command == command]
+    merged, before = list(sections), list(folder.files)
+    for command in dict.fromkeys(section.run.command for section in sections):
+        places = [n for n, section in enumerate(sections) if section.run.command == command]
         if len(places) < 2:
             continue
-        report, runs, first = report_of(command), [shown[n].run for n in places], shown[places[0]]
+        report, runs, first = report_of(command), [sections[n].run for n in places], sections[places[0]]
         pictures: list[Picture | None] = []
         for name, result in report.together(runs):
             if isinstance(result, pd.DataFrame):
@@ -213,11 +215,11 @@ def _together(shown: Sequence[Shown], folder: RunFolder, formats: Sequence[str])
             elif result is not None:
                 pictures.append(picture(folder.figure(name, result, formats)[0], name, _ALL))
         remarks = [*first.remarks, *report.left_out(runs)]
-        parts[places[0]] = replace(first, remarks=remarks, pictures=[*first.pictures, *filter(None, pictures)])
-    return parts, [path for path in folder.files if path not in before]
+        merged[places[0]] = replace(first, remarks=remarks, pictures=[*first.pictures, *filter(None, pictures)])
+    return merged, [path for path in folder.files if path not in before]
 
 
-def _shown(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Sequence[str], room: int) -> Shown:
+def _section(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Sequence[str], room: int) -> RunSection:
     """Returns the pictures that fit the page, and remarks about those that do not.
 
     Args:
@@ -238,4 +240,4 @@ def _shown(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Sequenc
             remarks.append(f"{len(files) - number} more figures would make this page too large: see figures/.")
             break
         pictures.append(embedded)
-    return Shown(run, pictures, remarks, undrawn)
+    return RunSection(run, pictures, remarks, undrawn)

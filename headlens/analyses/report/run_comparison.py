@@ -49,7 +49,7 @@ def counts(run: RecordedRun) -> str:
 
 
 def flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """Yields every fact of a record with its path, `models.1.dtype`; lists of plain values count as one."""
+    """Yields every fact of a record with its path, `models.1.dtype`; a list of plain values is one fact."""
     if name == _DETAIL and isinstance(value, Mapping):
         yield name, ", ".join(f"{key} {_text('', count)}" for key, count in value.items())
     elif isinstance(value, Mapping) and value:

@@ -13,7 +13,7 @@ from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
 from headlens.analyses.ablate.report import REPORT, ablation_figures
 from headlens.analyses.ablate.report import write_ablation as write
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS
-from headlens.analyses.report.page import Shown, render, visible
+from headlens.analyses.report.page import RunSection, render, visible
 from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
 from headlens.runs.folder import RunFolder
@@ -128,7 +128,7 @@ def test_names_that_look_like_numbers_stay_words(tmp_path: Path) -> None:
 
 def test_the_page_shows_the_tables(tmp_path: Path) -> None:
     read = read_recorded(write_ablation(tmp_path / "run"), "run")
-    html = render([Shown(read, [])])
+    html = render([RunSection(read, [])])
     order = [
         "Heads that the task needs most",
         "Best head of each layer",
@@ -144,7 +144,7 @@ def test_the_page_shows_the_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", HOSTILE)
 def test_nothing_from_a_run_becomes_an_element(tmp_path: Path, words: str) -> None:
     read = read_recorded(write_ablation(tmp_path / "run", words, metric=words, modes=(words, "keep-only")), words)
-    html = render([Shown(read, [])])
+    html = render([RunSection(read, [])])
     # Our script, and the data that it shows, in which nothing begins an element.
     assert (html.count("<script>"), html.count('<script type="application/json"')) == (1, 1)
     assert (html.count("<script"), html.count("<svg onload")) == (2, 0)

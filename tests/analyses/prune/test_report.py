@@ -12,7 +12,7 @@ from markupsafe import escape
 
 from headlens.analyses.prune.report import REPORT, gate_figures, write_gates
 from headlens.analyses.prune.results_table import results_markdown
-from headlens.analyses.report.page import Shown, render, visible
+from headlens.analyses.report.page import RunSection, render, visible
 from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
 from headlens.pages.embedded_images import picture
@@ -128,7 +128,7 @@ def test_the_page_shows_the_tables_and_the_films_behind_a_switch(tmp_path: Path)
         folder.start({})
         paths = {name: folder.figure(name, figures[name])[0] for name in ("gates_encoder", *FILMS)}
     pictures = [picture(path, name, "run") for name, path in paths.items()]
-    html = render([Shown(read, pictures)])
+    html = render([RunSection(read, pictures)])
     order = [
         "Heads left and what they achieve",
         "What remained",
@@ -154,7 +154,7 @@ def test_nothing_from_a_run_becomes_an_element(words: str) -> None:
     tables["sweep"] = tables["sweep"].assign(model=words, task=words, metric=words, checkpoint=words)
     tables["gates"] = tables["gates"].assign(model=words)
     tables["roles"] = tables["roles"].assign(model=words, role=words, roles=words)
-    html = render([Shown(run(tables), [])])
+    html = render([RunSection(run(tables), [])])
     # Our script, and the data that it shows, in which nothing begins an element.
     assert (html.count("<script>"), html.count('<script type="application/json"')) == (1, 1)
     assert (html.count("<script"), html.count("<svg onload")) == (2, 0)

@@ -11,7 +11,7 @@ from markupsafe import escape
 
 from headlens.analyses.relevance.report import REPORT, relevance_figures
 from headlens.analyses.relevance.report import write_relevance as write
-from headlens.analyses.report.page import Shown, render, visible
+from headlens.analyses.report.page import RunSection, render, visible
 from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
 from headlens.runs.folder import RunFolder
@@ -110,7 +110,7 @@ def test_rules_and_models_that_look_like_numbers_stay_words(tmp_path: Path) -> N
 
 def test_the_page_shows_the_tables(tmp_path: Path) -> None:
     read = read_recorded(write_relevance(tmp_path / "run"), "run")
-    html = render([Shown(read, [])])
+    html = render([RunSection(read, [])])
     order = ["Most relevant heads", "Agreement of rules", "relevance.csv", "correlations.csv"]
     places = [html.index(f"<bdi>{title}</bdi>") for title in order]
     assert places == sorted(places)
@@ -120,7 +120,7 @@ def test_the_page_shows_the_tables(tmp_path: Path) -> None:
 @pytest.mark.parametrize("words", HOSTILE)
 def test_nothing_from_a_run_becomes_an_element(tmp_path: Path, words: str) -> None:
     read = read_recorded(write_relevance(tmp_path / "run", words, rules=(words, "epsilon")), words)
-    html = render([Shown(read, [])])
+    html = render([RunSection(read, [])])
     # Our script, and the data that it shows, in which nothing begins an element.
     assert (html.count("<script>"), html.count('<script type="application/json"')) == (1, 1)
     assert (html.count("<script"), html.count("<svg onload")) == (2, 0)

@@ -12,7 +12,7 @@ import pytest
 from made_runs import HOSTILE, change_record, write_classification, write_hostile, write_other
 from markupsafe import Markup
 
-from headlens.analyses.report.page import Shown, render, visible
+from headlens.analyses.report.page import RunSection, render, visible
 from headlens.pages.embedded_images import Picture
 from headlens.runs.reading import read_recorded
 
@@ -49,10 +49,10 @@ class Elements(HTMLParser):
         return [attributes for name, attributes in self.found if name == tag]
 
 
-def shown(folder: Path, label: str = "run") -> Shown:
+def shown(folder: Path, label: str = "run") -> RunSection:
     run = read_recorded(folder, label)
     picture = Picture("functions", run.label, "data:image/png;base64,AAAA", 10, 10)
-    return Shown(run, [picture], [] if run.finished else ["It was interrupted."], ["entropy"])
+    return RunSection(run, [picture], [] if run.finished else ["It was interrupted."], ["entropy"])
 
 
 @pytest.fixture(scope="module")

@@ -80,7 +80,7 @@ def test_films_are_files_of_the_report_too(tmp_path: Path) -> None:
     assert made.files == [run / name for name in [*drawn, "figures/closing.gif", "report.html"]]
     assert set(content(run)) - before == {*drawn, "figures/closing.gif", "report.html"}
     assert record(run)["files"][-8:] == [*drawn, "figures/closing.gif", "report.html"]
-    assert [picture.name for picture in made.shown[0].pictures if picture.moving] == ["closing"]
+    assert [picture.name for picture in made.sections[0].pictures if picture.moving] == ["closing"]
     assert made.page.read_text(encoding="utf-8").count("data:image/gif;base64,") == 1
     assert not made.notes
 
@@ -118,7 +118,7 @@ def test_figures_for_a_column_and_those_that_keep_their_width(classified: Path, 
     with RunFolder.reopen(other) as folder:
         folder.figure("large", figure)
     made = run_report(ReportRequest((classified, other), OutputOptions(out=tmp_path / "out"), width="column"))
-    widths = {picture.name: picture.inches for own in made.shown for picture in own.pictures}
+    widths = {picture.name: picture.inches for section in made.sections for picture in section.pictures}
     assert {name for name, inches in widths.items() if inches > 3.31} == {"large"}
     assert made.notes == ["Wider than the 3.3 inches of a column: large (other)."]
     assert record(tmp_path / "out")["arguments"]["width"] == "column"
@@ -159,7 +159,7 @@ def test_figures_of_several_runs_do_not_meet(classified: Path, tmp_path: Path, m
         f"{number}_{name}.png" for number in (1, 2) for name in FIGURES
     }
     # two folders of one name are told apart by their paths
-    assert [own.run.label for own in made.shown] == [str(classified), str(second)]
+    assert [section.run.label for section in made.sections] == [str(classified), str(second)]
 
 
 def test_a_run_of_another_command_is_shown_with_its_pictures(other: Path) -> None:
@@ -219,7 +219,7 @@ def test_what_has_no_numbers_is_named(classified: Path) -> None:
     rows = [[("" if i in empty else cell) for i, cell in enumerate(line)] for line in lines[1:]]
     path.write_text("\n".join(",".join(line) for line in [lines[0], *rows]) + "\n")
     made = report(classified)
-    assert made.shown[0].undrawn == ["entropy"]
+    assert made.sections[0].undrawn == ["entropy"]
     assert "Without numbers, and so without a figure: Entropy." in made.page.read_text(encoding="utf-8")
 
 
