@@ -39,7 +39,7 @@ FILES = {
 DEV = ("--task", "sst2", "--data", "dev.tsv")
 REFUSED: dict[str, tuple[Sequence[object], Sequence[str]]] = {
     "unknown metric": ((*DEV, "--metric", "bleu"), ["The task sst2 has no metric 'bleu'", "can be accuracy"]),
-    "unknown task": (("--task", "sst3"), ["--task", "sst3", "'sst2'"]),
+    "unknown task": (("--task", "sst3"), ["'--task': 'sst3' is no task", "sst2"]),
     "unknown mode": ((*DEV, "--mode", "half"), ["--mode", "'zero', 'mean', 'uniform'"]),
     "keep-only is no mode": ((*DEV, "--mode", "keep-only"), ["--mode"]),
     "unknown strategy": ((*DEV, "--prune", 1, "--strategies", "best"), ["no strategy 'best'", "ranked, importance"]),
