@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import subprocess
 import sys
 from io import StringIO
@@ -41,21 +40,6 @@ def run(script: Path, *arguments: object, at: Path, behind: str | None = None) -
 
 def test_examples_are_short() -> None:
     assert all(len(script.read_text().splitlines()) <= 60 for script in FOLDER.glob("*.py"))
-
-
-def imports_of_headlens(code: str) -> set[str]:
-    """The modules of headlens that a program imports."""
-    nodes = list(ast.walk(ast.parse(code)))
-    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
-    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
-    return {name for name in names if name.split(".")[0] == "headlens"}
-
-
-@pytest.mark.parametrize("script", sorted(FOLDER.glob("*.py")), ids=lambda script: script.stem)
-def test_examples_import_public_names_only(script: Path) -> None:
-    assert imports_of_headlens(script.read_text(encoding="utf-8")) == {"headlens"} - (
-        set() if script.stem not in {"compare_masks", "neighbouring_layers"} else {"headlens"}
-    )
 
 
 @pytest.mark.parametrize("name", sorted({p.stem for p in FOLDER.glob("*.py")} - ON_FILES))

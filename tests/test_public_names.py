@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import subprocess
 import sys
+from pathlib import Path
 
+import nbformat
 import pytest
 
 import headlens
 
+ROOT = Path(__file__).resolve().parents[1]
+PROGRAMS = [*sorted((ROOT / "examples").glob("*.py")), *sorted((ROOT / "notebooks").glob("*.ipynb"))]
 NAMES = [
     "Ablation",
     "AblationOptions",
@@ -108,3 +113,31 @@ def test_import_costs_nothing() -> None:
     loaded = set(done.stdout.split())
     assert "headlens" in loaded
     assert not loaded & {"torch", "transformers", "numpy", "pandas", "scipy", "matplotlib", "typer"}
+
+
+def source(program: Path) -> str:
+    """The Python code of a script, or of all cells of a notebook without IPython's own commands (`%matplotlib`)."""
+    if program.suffix == ".py":
+        return program.read_text(encoding="utf-8")
+    cells = nbformat.read(program, as_version=4).cells
+    lines = [line for cell in cells if cell.cell_type == "code" for line in cell.source.splitlines()]
+    return "\n".join(line for line in lines if not line.startswith("%"))
+
+
+def modules_of_headlens(code: str) -> set[str]:
+    nodes = list(ast.walk(ast.parse(code)))
+    names = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    names |= {str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)}
+    return {name for name in names if name.split(".")[0] == "headlens"}
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.name)
+def test_examples_and_notebooks_import_public_names_only(program: Path) -> None:
+    assert modules_of_headlens(source(program)) <= {"headlens"}
+
+
+def test_an_import_from_inside_is_seen() -> None:
+    assert modules_of_headlens("from headlens.runs import lock\nimport numpy, headlens") == {
+        "headlens",
+        "headlens.runs",
+    }
