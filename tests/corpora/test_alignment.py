@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -112,14 +113,27 @@ def test_lengths_must_agree() -> None:
         align([(0, 2)], [(0, 2)], [])
 
 
-def test_time_grows_with_length_only() -> None:
-    def seconds(n: int) -> float:
+def test_work_grows_with_length_only() -> None:
+    def steps(n: int) -> int:
+        """The instructions that Python runs, which other work on the machine doesn't change as it does the time."""
         words, tokens = [(4 * i, 4 * i + 3) for i in range(n)], [(0, 4 * n)] * n  # each touches every word
-        begin = time.process_time()
-        align(words, tokens, [False] * n)
-        return time.process_time() - begin
+        count = 0
 
-    assert seconds(20_000) < 40 * max(min(seconds(1_000) for _ in range(3)), 1e-4)  # quadratic: 400 times
+        def counting(frame: FrameType, event: str, _: object) -> Callable[..., Any]:
+            nonlocal count
+            frame.f_trace_opcodes = True
+            count += event == "opcode"
+            return counting
+
+        before = sys.gettrace()
+        sys.settrace(counting)
+        try:
+            align(words, tokens, [False] * n)
+        finally:
+            sys.settrace(before)
+        return count
+
+    assert 100 < steps(2_000) < 12 * steps(200)  # quadratic: 100 times
 
 
 WORDS = [
