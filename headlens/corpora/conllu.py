@@ -6,6 +6,7 @@ import gzip
 import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -46,23 +47,25 @@ def read_conllu(path: str | Path) -> Iterator[Sentence]:
     """
     disagreed = False
     count = 0
-    for is_blank, lines in groupby(open_text(path), key=lambda line: not line.text.strip()):
-        if is_blank:
-            continue
-        block = list(lines)
-        try:
-            sentence = _parse_block(block)
-        except _FaultError as fault:
-            message, line = fault.args
-            raise CorpusError(message, ADVICE, path=path, line=line) from fault
-        if not sentence.words:
-            continue
-        count += 1
-        comment = _comment(block, "text").split()
-        if not disagreed and comment and comment != sentence.text.split():
-            disagreed = True
-            logger.warning("%s:%d: the text comment differs from the words; the words count", path, block[0].number)
-        yield Sentence(sentence.text, sentence.words, sentence.id or str(count))
+    # An error that is kept, or an iterator that is not read to its end, would keep the file open.
+    with closing(open_text(path)) as file:
+        for is_blank, lines in groupby(file, key=lambda line: not line.text.strip()):
+            if is_blank:
+                continue
+            block = list(lines)
+            try:
+                sentence = _parse_block(block)
+            except _FaultError as fault:
+                message, line = fault.args
+                raise CorpusError(message, ADVICE, path=path, line=line) from fault
+            if not sentence.words:
+                continue
+            count += 1
+            comment = _comment(block, "text").split()
+            if not disagreed and comment and comment != sentence.text.split():
+                disagreed = True
+                logger.warning("%s:%d: the text comment differs from the words; the words count", path, block[0].number)
+            yield Sentence(sentence.text, sentence.words, sentence.id or str(count))
 
 
 def write_conllu(sentences: Iterable[Sentence], target: str | Path | TextIO) -> None:

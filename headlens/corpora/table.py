@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, count, islice
 from pathlib import Path
@@ -106,17 +107,18 @@ def comma_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
     Raises:
         CorpusError: with the line: quotation marks that do not fit together; also as in `open_text`.
     """
-    reader = csv.reader((f"{line.text}\n" for line in open_text(path)), strict=True)
-    start = 1
-    try:
-        for row in reader:
-            if row:
-                yield start, row
-            start = reader.line_num + 1
-    except csv.Error as error:
-        reason = next((meaning for part, meaning in CSV_FAULTS.items() if part in str(error)), str(error))
-        advice = "Mend the row that begins here; a quotation mark inside a quoted cell is written twice."
-        raise CorpusError(f"broken CSV: {reason}.", advice, path=path, line=start) from error
+    with closing(open_text(path)) as file:  # an error that is kept would keep the file open
+        reader = csv.reader((f"{line.text}\n" for line in file), strict=True)
+        start = 1
+        try:
+            for row in reader:
+                if row:
+                    yield start, row
+                start = reader.line_num + 1
+        except csv.Error as error:
+            reason = next((meaning for part, meaning in CSV_FAULTS.items() if part in str(error)), str(error))
+            advice = "Mend the row that begins here; a quotation mark inside a quoted cell is written twice."
+            raise CorpusError(f"broken CSV: {reason}.", advice, path=path, line=start) from error
 
 
 def json_rows(path: str | Path) -> Iterator[Row]:

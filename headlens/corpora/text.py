@@ -8,7 +8,7 @@ import re
 import sys
 import unicodedata
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, zip_longest
@@ -30,7 +30,7 @@ class Line(NamedTuple):
     text: str
 
 
-def open_text(path: str | Path) -> Iterator[Line]:
+def open_text(path: str | Path) -> Generator[Line]:
     r"""Streams the lines of a UTF-8 file; `.gz` is unpacked on the way.
 
     A byte order mark and Windows line ends are taken off. Only `\n` ends a line, so that the numbers are

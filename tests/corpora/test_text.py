@@ -1,18 +1,23 @@
 """Plain text: one sentence a line, and the splitter of words."""
 
+import gc
 import gzip
 import logging
 import os
 import unicodedata
+from collections.abc import Callable, Iterator
 from itertools import pairwise, zip_longest
 from pathlib import Path
+from typing import IO, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import headlens.corpora.text
 from headlens.corpora.conllu import ConlluCorpus, read_conllu, write_conllu
 from headlens.corpora.sentence import Corpus, Sentence
+from headlens.corpora.table import comma_rows, json_rows, tab_rows
 from headlens.corpora.text import (
     Line,
     ParallelCorpus,
@@ -394,3 +399,47 @@ def test_parallel_treebanks_and_captions() -> None:
     assert all(e.target and e.source.id == e.target.id for e in examples)
     captions = [TextCorpus(SHARED / "multi30k" / "raw" / f"test_2016_flickr.{code}.gz") for code in ("en", "de")]
     assert sum(1 for _ in ParallelCorpus(*captions)) == 1_000
+
+
+@pytest.mark.parametrize("ending", ["", ".gz"])
+@pytest.mark.parametrize(
+    ("read", "unit", "damage"),
+    [
+        pytest.param(read_conllu, "1\ta\t_\t_\t_\t_\t0\troot\t_\t_\n\n", "1\ta\n\n", id="CoNLL-U"),
+        pytest.param(tab_rows, "a\tb\n", "\0\n", id="tabs"),
+        pytest.param(comma_rows, "a,b\n", 'a,"b"c\n', id="commas"),
+        pytest.param(json_rows, '{"a": 1}\n', "[]\n", id="JSON lines"),
+    ],
+)
+def test_files_are_closed_at_once(
+    read: Callable[[Path], Iterator[Any]],
+    unit: str,
+    damage: str,
+    ending: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a garbage collection: after an error, and when the reader stops before the end."""
+    path = tmp_path / f"file{ending}"
+    text = (unit * 3 + damage + unit * 3).encode()
+    path.write_bytes(gzip.compress(text) if ending else text)
+    handles: list[IO[bytes]] = []
+    open_binary = headlens.corpora.text._open_binary
+
+    def opened(path: Path) -> IO[bytes]:
+        handles.append(open_binary(path))
+        return handles[-1]
+
+    monkeypatch.setattr(headlens.corpora.text, "_open_binary", opened)
+    gc.disable()
+    try:
+        rows = read(path)
+        next(rows)
+        assert not handles[0].closed
+        del rows
+        assert handles[0].closed
+        with pytest.raises(CorpusError) as held:  # its traceback holds the reader's variables
+            list(read(path))
+        assert handles[1].closed, held
+    finally:
+        gc.enable()
