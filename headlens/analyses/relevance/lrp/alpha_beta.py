@@ -19,11 +19,11 @@ linear layer gets nothing; relevance starts at the value of the logit, not at 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from headlens.analyses.relevance.lrp.alpha_beta_ops import (
     ExplicitLinear,
@@ -33,7 +33,7 @@ from headlens.analyses.relevance.lrp.alpha_beta_ops import (
     SameRelevance,
 )
 from headlens.analyses.relevance.lrp.conservation import ConservationLedger, on_gradient
-from headlens.analyses.relevance.lrp.gradient_rules import Arguments, Function, Keywords, is_active, run
+from headlens.analyses.relevance.lrp.gradient_rules import Arguments, Function, Keywords, is_active, linear_parts, run
 from headlens.analyses.relevance.lrp.op_rules import OpKind
 
 
@@ -57,13 +57,13 @@ class AlphaBetaRules:
         """
         args = [self._metered(a) for a in args]
         if kind is OpKind.LINEAR:
-            return self._linear(function, args, kwargs)
+            return run(ExplicitLinear, *linear_parts(function, args, kwargs))
         if kind is OpKind.NORM:
             return run(ExplicitNorm, *_norm_arguments(*args, **kwargs))
         if kind is OpKind.KEEP:
             return self.keep(args[0], lambda x: function(x, *args[1:], **kwargs))
         if kind in (OpKind.ADD, OpKind.MULTIPLY, OpKind.DIVIDE):
-            return self._by_number(kind, function, args)
+            return self._by_number(kind, partial(function, **kwargs), args)
         if kind is OpKind.MOVE:
             return function(*args, **kwargs)
         raise LookupError(f"{kind.value} under alpha-beta")
@@ -72,13 +72,6 @@ class AlphaBetaRules:
     def keep(x: Tensor, function: Function) -> Tensor:
         """One function of x that hands relevance on unchanged."""
         return run(SameRelevance, x, function)
-
-    def _linear(self, function: Function, args: Arguments, kwargs: Keywords) -> Tensor:
-        if function is functional.linear:
-            x, weight, bias = (*args, *kwargs.values(), None)[:3]
-        else:
-            bias, x, weight = args[0], args[1], args[2].T
-        return run(ExplicitLinear, x, weight, bias)
 
     def _by_number(self, kind: OpKind, function: Function, args: Arguments) -> Tensor:
         """Sums and products number by number."""

@@ -57,8 +57,8 @@ class GradientRules:
         return run(Unchanged, x, function)
 
     def _linear(self, function: Function, args: Arguments, kwargs: Keywords) -> Tensor:
+        _, _, bias = linear_parts(function, args, kwargs)
         output: Tensor = function(*args, **kwargs)
-        bias = kwargs.get("bias", args[2] if len(args) > 2 else None) if function is not torch.addmm else args[0]
         if bias is not None:
             self.ledger.keep(output, bias)
         return output
@@ -66,11 +66,11 @@ class GradientRules:
     def _add(self, function: Function, args: Arguments, kwargs: Keywords) -> Tensor:
         output: Tensor = function(*args, **kwargs)
         left, right = args
-        minus = function in (Tensor.sub, torch.sub)
+        factor = kwargs.get("alpha", 1) * (-1 if function in (Tensor.sub, torch.sub) else 1)
         if not is_active(left):
             self.ledger.keep(output, left)
         elif not is_active(right):
-            self.ledger.keep(output, -right if minus else right)
+            self.ledger.keep(output, right if factor == 1 else factor * right)
         return output
 
     def _norm(
@@ -143,6 +143,25 @@ class HalfEach(torch.autograd.Function):
         x, y = ctx.saved_tensors
         half = ratio / 2
         return (half * y).sum_to_size(x.shape), (half * x).sum_to_size(y.shape)
+
+
+def linear_parts(
+    function: Function, args: Arguments, settings: Keywords
+) -> tuple[Tensor, Tensor, Tensor | float | None]:
+    """Returns x, W and b of x W' + b, from the arranged arguments of torch's `linear` or `addmm`.
+
+    Raises:
+        LookupError: if weights or bias depend on the model's inputs: relevance passes through x alone.
+    """
+    if function is torch.addmm:
+        bias, x, weight = args
+        beta, alpha = settings.get("beta", 1), settings.get("alpha", 1)
+        weight, bias = weight.T if alpha == 1 else alpha * weight.T, bias if beta == 1 else beta * bias
+    else:
+        x, weight, bias = (*args, None)[:3]
+    if is_active(weight) or is_active(bias):
+        raise LookupError("whose weights depend on the inputs")
+    return x, weight, bias
 
 
 def run(function: type[torch.autograd.Function], *args: Any) -> Tensor:

@@ -32,7 +32,7 @@ the values. `attnlrp` shares products in halves (Achtibat et al. 2024, propositi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any
 
@@ -88,6 +88,47 @@ _ROWS: dict[OpKind, tuple[Callable[..., Any], ...]] = {
     OpKind.LOOK_UP: (functional.embedding,),
 }
 FUNCTIONS: dict[Callable[..., Any], OpKind] = {f: kind for kind, functions in _ROWS.items() for f in functions}
+
+# Names of the first parameters, by which a call may give them, too.
+_PARAMETERS: dict[Callable[..., Any], tuple[str, ...]] = {
+    functional.linear: ("input", "weight", "bias"),
+    torch.addmm: ("input", "mat1", "mat2"),
+    functional.layer_norm: ("input", "normalized_shape", "weight", "bias", "eps"),
+    functional.leaky_relu: ("input", "negative_slope", "inplace"),
+    **dict.fromkeys((functional.relu, functional.relu6, functional.silu, functional.mish), ("input", "inplace")),
+    **dict.fromkeys((torch.cat, torch.stack), ("tensors",)),
+    **{f: ("input", "other") for kind in (OpKind.ADD, OpKind.MULTIPLY, OpKind.DIVIDE) for f in _ROWS[kind]},
+}
+# `x += y` goes by the rule of `x + y`, whose result takes the place of x.
+IN_PLACE: dict[Callable[..., Any], Callable[..., Any]] = {Tensor.add_: Tensor.add, Tensor.mul_: Tensor.mul}
+# The further arguments that rules of these kinds read; those of other kinds are their functions' own affair.
+_SETTINGS: dict[OpKind, set[str]] = {
+    OpKind.LINEAR: {"alpha", "beta"},
+    OpKind.ADD: {"alpha"},
+    OpKind.MULTIPLY: set(),
+    OpKind.DIVIDE: set(),
+}
+
+
+def arrange_arguments(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Returns the arguments of a call with the first parameters by place, however they were given.
+
+    Raises:
+        LookupError: if the call writes into one of its tensors, or has a setting that no rule knows.
+    """
+    names = _PARAMETERS.get(function, ("input",))
+    named = {name: value for name, value in kwargs.items() if value is not None}
+    placed = list(args)
+    last = max((place for place, name in enumerate(names) if name in named), default=-1)
+    placed += [named.pop(name, None) for name in names[len(args) : last + 1]]
+    if "out" in named or dict(zip(names, placed, strict=False)).get("inplace"):
+        raise LookupError("which writes into one of its tensors")
+    if unknown := named.keys() - _SETTINGS.get(FUNCTIONS[function], named.keys()):
+        raise LookupError(f"with {', '.join(sorted(unknown))}")
+    return placed, named
+
 
 # Modules that put one function of their input together from several operations; all are rows of KEEP.
 ACTIVATIONS = re.compile(

@@ -13,7 +13,7 @@ from torch.overrides import TorchFunctionMode, resolve_name
 
 from headlens.analyses.relevance.lrp.conservation import ConservationLedger
 from headlens.analyses.relevance.lrp.gradient_rules import Arguments, Function, Keywords, is_active
-from headlens.analyses.relevance.lrp.op_rules import FUNCTIONS, OpKind, is_identity_op
+from headlens.analyses.relevance.lrp.op_rules import FUNCTIONS, IN_PLACE, OpKind, arrange_arguments, is_identity_op
 from headlens.errors import UnsupportedModelError
 
 
@@ -58,10 +58,14 @@ class Tracer(TorchFunctionMode):
         self.rules = rules
         # Inside an attention function, and inside modules that have a rule as a whole, nothing is looked up.
         self.paused = False
+        # By identity, tensors in whose place stands the result of an operation in place. What still reads them would
+        # read their old numbers. They are held so that their identity stays their own.
+        self._replaced: dict[int, Any] = {}
 
     def start(self, rules: PropagationRules | PlainGradient) -> None:
         """Begin a pass with rules of its own."""
         self.rules, self.paused = rules, False
+        self._replaced.clear()
 
     def __torch_function__(
         self, func: Function, types: Sequence[type], args: Arguments = (), kwargs: Keywords | None = None
@@ -74,12 +78,18 @@ class Tracer(TorchFunctionMode):
             return self.rules.ledger.enter(func(*args, **kwargs))
         if self.paused or isinstance(self.rules, PlainGradient):
             return func(*args, **kwargs)
+        values = list(_flat((*args, *kwargs.values())))
+        if any(id(value) in self._replaced for value in values):
+            raise self._refusal(func, "which reads a tensor that was changed in place")
         if kind is None:
             return self._without_rule(func, args, kwargs)
-        if not any(map(is_active, _flat(args))):
+        if not any(map(is_active, values)):
             return func(*args, **kwargs)
         try:
-            return self.rules.apply(kind, func, args, kwargs)
+            placed, settings = arrange_arguments(func, args, kwargs)
+            if func in IN_PLACE:
+                self._replaced[id(args[0])] = args[0]
+            return self.rules.apply(kind, IN_PLACE.get(func, func), placed, settings)
         except LookupError as error:
             raise self._refusal(func, f"{error}") from None
 
