@@ -50,7 +50,8 @@ if TYPE_CHECKING:
     from headlens.interventions.gates import HeadGates
     from headlens.interventions.stochastic_gates import StochasticGates
     from headlens.metrics.attention_view import CallView
-    from headlens.metrics.metric import Metric, MetricColumn, Statistics
+    from headlens.metrics.metric import Metric, Statistics
+    from headlens.metrics.metric_column import MetricColumn
     from headlens.models.loading import LoadedModel, load
     from headlens.models.model_options import ModelOptions
     from headlens.result import Result
@@ -137,9 +138,9 @@ _HOMES = {
     "metrics.attention_view": ("CallView",),
     "metrics.metric": (
         "Metric",
-        "MetricColumn",
         "Statistics",
     ),
+    "metrics.metric_column": ("MetricColumn",),
     "models.loading": (
         "LoadedModel",
         "load",

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
+from headlens.analyses.classify.metric_declarations import registered_declarations
 from headlens.analyses.classify.position_figure import OFFSETS
 from headlens.files import write_csv
 from headlens.runs.folder import RUN_FILE, RunFolder
@@ -183,7 +184,9 @@ def write_classification(
         }
         if removed:
             facts["heads_removed"] = [f"encoder.{layer}.{head}" for layer, head in removed]
-        run.finish({"models": [facts], "corpus": corpus, "notes": ["34 words share a token."], **info})
+        metrics = [declaration.as_record() for declaration in registered_declarations()]
+        notes = ["34 words share a token."]
+        run.finish({"models": [facts], "corpus": corpus, "metrics": metrics, "notes": notes, **info})
     return folder
 
 

@@ -126,6 +126,31 @@ def test_no_analysis_imports_itself_by_way_of_others() -> None:
     assert circle(edges) == []
 
 
+def top_level_packages(path: Path) -> set[str]:
+    """The packages that a file imports as soon as it is imported itself."""
+    nodes = ast.parse(path.read_text(encoding="utf-8")).body
+    named = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    named += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return {name.split(".")[0] for name in named}
+
+
+def test_pages_and_options_need_no_torch() -> None:
+    """A report is drawn from tables, `--help` from options: neither waits for torch (nor needs it)."""
+    edges = graph()
+    light = {m for m in edges if m.startswith("headlens.analyses.") and m.endswith((".report", ".options"))}
+    reached, waiting = set(), [*light, "headlens.analyses.report.recipe", "headlens_cli.app"]
+    while waiting:
+        module = waiting.pop()
+        if module not in reached:
+            reached.add(module)
+            waiting += edges[module]
+    assert len(light) > 15
+    assert {"headlens.pages.command_report", "headlens.metrics.metric_column"} <= reached
+    heavy = {"torch", "transformers", "spacy", "datasets"}
+    places = {".".join(module_of(path)).removesuffix(".__init__"): path for path in files()}
+    assert {m: names for m in reached if m in places and (names := heavy & top_level_packages(places[m]))} == {}
+
+
 def test_a_circle_is_found() -> None:
     assert set(circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})) == {"a", "b", "c"}
 

@@ -10,7 +10,8 @@ from torch import Tensor
 
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, MetricColumn, Sums
+from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import ratio_mean, ratio_sums
 from headlens.metrics.reductions import entropy
 

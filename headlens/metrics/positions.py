@@ -12,7 +12,8 @@ from torch import Tensor
 
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, MetricColumn, Sums
+from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.reductions import count
 
 REACH = 8

@@ -13,7 +13,8 @@ from headlens.attention.contract import Tokens
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_pair
-from headlens.metrics.metric import Metric, MetricColumn, Sums
+from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, sentence_sums
 from headlens.metrics.word_argmax import places, plan
 

@@ -52,6 +52,7 @@ class CommandReport:
         together: results of several runs of the command together: by name figures, tables, and texts in Markdown,
             which are written where the report goes.
         left_out: what of several runs does not count in `together`, a sentence each.
+        declared: the report with what a run itself declares, such as columns and figures of the metrics it was given.
     """
 
     command: str = ""
@@ -66,6 +67,7 @@ class CommandReport:
     first: Mapping[str, str] = field(default_factory=dict)
     together: Callable[[Sequence[RecordedRun]], Together] = lambda _: iter(())
     left_out: Callable[[Sequence[RecordedRun]], list[str]] = lambda _: []
+    declared: Callable[[CommandReport, RecordedRun], CommandReport] = lambda report, _: report
 
     @property
     def draws(self) -> bool:

@@ -16,7 +16,8 @@ from headlens.attention.sites import Site
 from headlens.metrics import metric_registry
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, MetricColumn, MetricSettings, Sums
+from headlens.metrics.metric import Metric, MetricSettings, Sums
+from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.metric_registry import registered_metrics
 
 

@@ -1,27 +1,43 @@
-"""What the declarations of metrics say to the figures, the page and the console of `headlens classify`."""
+"""What the declarations of metrics say to the figures, the page and the console of `headlens classify`.
+
+A run records them, so that a page is drawn without the metrics themselves, and so without torch.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import asdict, dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from matplotlib import colormaps
 from matplotlib.figure import Figure
 
+from headlens.errors import InputError
 from headlens.heads import Head
-from headlens.metrics.metric import Metric, MetricColumn
-from headlens.metrics.metric_registry import registered_metrics
+from headlens.metrics.metric_column import MetricColumn
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
 from headlens.plots.heatmaps import paired_maps, upper_end
+from headlens.runs.folder import RUN_FILE
 from headlens.runs.reading import RecordedRun
+
+if TYPE_CHECKING:
+    from headlens.metrics.metric import Metric
+
+# Types of the fields of declarations, as JSON has them.
+_TYPES: dict[str, Any] = {
+    "str": str,
+    "bool": bool,
+    "float | None": (int, float, type(None)),
+    "tuple[MetricColumn, ...]": list,
+}
 
 
 @dataclass(frozen=True)
 class MetricDeclaration:
-    """What a metric declares, without the metric itself, as run.json holds it of metrics that are not registered.
+    """What a metric declares, without the metric itself, as run.json holds it.
 
     Args:
         name: of the metric and of its figure.
@@ -50,11 +66,21 @@ class MetricDeclaration:
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> MetricDeclaration:
-        """Returns the declaration that run.json holds."""
-        return cls(**{**record, "columns": tuple(MetricColumn(**column) for column in record["columns"])})
+        """Returns the declaration that run.json holds.
+
+        Raises:
+            ValueError: if it holds something else.
+        """
+        declaration: MetricDeclaration = _checked(cls, record)
+        columns = tuple(_checked(MetricColumn, column) for column in declaration.columns)
+        if not declaration.name.isidentifier():  # names a file
+            raise ValueError(f"{declaration.name!r} is not the name of a metric")
+        if unknown := {column.colours for column in columns} - set(colormaps):
+            raise ValueError(f"matplotlib knows no colours {unknown.pop()!r}")
+        return replace(declaration, columns=columns)
 
     def as_record(self) -> dict[str, Any]:
-        """Returns the declaration as JSON values, as run.json holds that of a metric which is not registered."""
+        """Returns the declaration as JSON values, as run.json holds it."""
         return asdict(self)
 
     def figure(self, heads: pd.DataFrame) -> Figure | None:
@@ -79,16 +105,41 @@ class MetricDeclaration:
         return paired_maps(heads, {c.name: c.panel for c in drawn}, scales, self.title, remark)
 
 
+def _checked(kind: Any, record: Any) -> Any:
+    """Returns a dataclass of JSON values whose types are those of its fields."""
+    types = {field.name: _TYPES[str(field.type)] for field in fields(kind)}
+    if not isinstance(record, dict) or record.keys() != types.keys():
+        raise ValueError(f"it does not hold {', '.join(types)} and nothing else")
+    if wrong := [name for name, value in record.items() if not isinstance(value, types[name])]:
+        raise ValueError(f"{wrong[0]} is {record[wrong[0]]!r}")
+    return kind(**record)
+
+
 def registered_declarations() -> list[MetricDeclaration]:
     """Returns the declarations of all registered metrics, in the order of their columns."""
+    from headlens.metrics.metric_registry import registered_metrics  # noqa: PLC0415 - metrics wait for torch, pages do not
+
     return [MetricDeclaration.of(metric) for metric in registered_metrics()]
 
 
 def declarations_of(run: RecordedRun) -> list[MetricDeclaration]:
-    """Returns the declarations of the registered metrics, and of those that a run was given beside them."""
+    """Returns the declarations of the metrics that a run measured.
+
+    Runs of headlens 0.1 recorded none: theirs are those of the registered metrics.
+
+    Raises:
+        InputError: if run.json holds something else in their place.
+    """
     recorded = run.record.get("metrics")
-    given = [MetricDeclaration.of_record(record) for record in recorded] if isinstance(recorded, list) else []
-    return [*registered_declarations(), *given]
+    if recorded is None:
+        return registered_declarations()
+    try:
+        return [MetricDeclaration.of_record(record) for record in recorded]
+    except (TypeError, ValueError) as problem:
+        raise InputError(
+            f"{run.folder / RUN_FILE}: metrics does not hold declarations of metrics: {problem}.",
+            "Run the command again, or leave this run out.",
+        ) from problem
 
 
 def measure_records(heads: pd.DataFrame, declarations: Sequence[MetricDeclaration]) -> Iterator[dict[str, Any]]:

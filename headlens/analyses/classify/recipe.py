@@ -81,11 +81,11 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 few = request.options.thresholds.min_instances
                 more = [MetricDeclaration.of(metric) for metric in request.options.metrics]
-                shown_metrics = [*registered_declarations(), *more]
-                write_classification(run.folder, tables, few, shown_metrics, figures=request.figures)
+                declarations = [*registered_declarations(), *more]
+                write_classification(run.folder, tables, few, declarations, figures=request.figures)
                 _write_maps(run.folder, shown)
-            given = {"metrics": [metric.as_record() for metric in more]} if more else {}
-            run.folder.finish({"models": facts, "corpus": asdict(summary), **given, "notes": notes})
+            metrics = [declaration.as_record() for declaration in declarations]
+            run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -16,7 +17,6 @@ from headlens.analyses.classify.position_figure import OFFSETS, offset_profile, 
 from headlens.analyses.classify.role_map import function_map
 from headlens.analyses.classify.similarity_figure import similarity_map
 from headlens.analyses.classify.syntax_figure import DIRECTIONS, FEWEST, best_heads_figure, syntactic_map
-from headlens.analyses.classify.tables import head_columns
 from headlens.analyses.relevance.overviews import top_heads
 from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
 from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, relevance_figures
@@ -95,13 +95,27 @@ def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     return [table for table in (*tables, top_heads(runs)) if table.rows]
 
 
-# Columns of heads.csv that no figure is drawn from, or that hold words.
-_NOT_DRAWN = {"tokens", "distance", "role", "roles"}
+def _declared(report: CommandReport, run: RecordedRun) -> CommandReport:
+    """Returns the report with the columns of the run's metrics, and with the captions of their figures."""
+    declarations = declarations_of(run)
+    drawn = [declaration for declaration in declarations if declaration.title]
+    columns = [c.name for declaration in declarations for c in declaration.columns if c.contract]
+    heads = report.tables["heads"]
+    numbers = (*(name for name in columns if name not in _NOT_DRAWN), *heads.numbers)
+    return replace(
+        report,
+        tables={**report.tables, "heads": replace(heads, numbers=numbers)},
+        captions={**report.captions, **{own.name: Caption(own.heading, own.caption) for own in drawn}},
+        sources={**report.sources, **{own.name: ("heads",) for own in drawn}},
+    )
+
+
+# Columns of heads.csv that no figure is drawn from.
+_NOT_DRAWN = {"tokens", "distance"}
 _SITE = {"model": (), "stack": STACKS}
 _HEAD = ("model", "stack", "layer", "head")
 _CAPTIONS = {
     **RELEVANCE_CAPTIONS,
-    **{own.name: Caption(own.heading, own.caption) for own in registered_declarations() if own.title},
     "confidence_relevance": Caption(
         "Confidence against relevance",
         "Every dot is a head: how sure it is where to attend, and its share of its layer's relevance, coloured by its "
@@ -158,7 +172,7 @@ REPORT = CommandReport(
     tables={
         "heads": Columns(
             keys=("layer", "head"),
-            numbers=(*(name for name in head_columns() if name not in _NOT_DRAWN),),
+            numbers=("relevance",),
             words={**_SITE, "role": (), "roles": ()},
             identity=_HEAD,
         ),
@@ -181,7 +195,6 @@ REPORT = CommandReport(
     figures=_draw,
     captions=_CAPTIONS,
     sources={
-        **{own.name: ("heads",) for own in registered_declarations() if own.title},
         "functions": ("heads",),
         "confidence_relevance": ("heads",),
         "positions": ("heads",),
@@ -197,4 +210,5 @@ REPORT = CommandReport(
     heads=classification_facts,
     findings=classify_findings,
     first={"similarity": "js_distance"},
+    declared=_declared,
 )  # fmt: skip

@@ -16,7 +16,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from headlens.analyses.classify.before_after import pruned_findings, pruned_pairs
-from headlens.analyses.report.registry import report_of
+from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.analyses.report.run_comparison import counts, differences, facts
 from headlens.pages.command_report import Caption
 from headlens.pages.embedded_images import Picture
@@ -191,27 +191,27 @@ def overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 def _figures(sections: Sequence[RunSection]) -> list[FigureGroup]:
     """Figures in the order of the runs that have them, those of one name together, those of one caption in a group."""
-    by_name: dict[tuple[str, str], list[Picture]] = {}
+    groups: dict[tuple[str, Caption], dict[str, list[Picture]]] = {}
+    sources: dict[tuple[str, Caption], dict[str, None]] = {}
     for section in sections:
+        report = report_of_run(section.run)
         for picture in section.pictures:
-            by_name.setdefault((section.run.command, picture.name), []).append(picture)
-    by_caption: dict[tuple[str, Caption], list[str]] = {}
-    for command, name in by_name:
-        by_caption.setdefault((command, report_of(command).caption(name)), []).append(name)
+            key = section.run.command, report.caption(picture.name)
+            groups.setdefault(key, {}).setdefault(picture.name, []).append(picture)
+            sources.setdefault(key, {}).update(dict.fromkeys(f"{n}.csv" for n in report.drawn_from(picture.name)))
     command_lines = {section.run.label: section.run.command_line for section in sections}
-    groups = []
-    for (command, caption), names in by_caption.items():
-        pictures = [picture for name in names for picture in by_name[command, name]]
-        sources = dict.fromkeys(f"{table}.csv" for name in names for table in report_of(command).drawn_from(name))
+    figures = []
+    for key, by_name in groups.items():
+        pictures = [picture for same in by_name.values() for picture in same]
         typed = dict.fromkeys(command_lines.get(picture.run, "") for picture in pictures)
-        groups.append(FigureGroup(caption, pictures, list(sources), list(filter(None, typed))))
-    return groups
+        figures.append(FigureGroup(key[1], pictures, list(sources[key]), list(filter(None, typed))))
+    return figures
 
 
 def _undrawn(sections: Sequence[RunSection]) -> list[str]:
     """Returns titles of figures for which a run has no numbers, each with its run where there are several."""
     return [
-        report_of(section.run.command).caption(name).title + (f" ({section.run.label})" if len(sections) > 1 else "")
+        report_of_run(section.run).caption(name).title + (f" ({section.run.label})" if len(sections) > 1 else "")
         for section in sections
         for name in section.undrawn
     ]

@@ -13,7 +13,7 @@ import pandas as pd
 
 from headlens.analyses.report.options import ReportRequest
 from headlens.analyses.report.page import RunSection, overviews, render
-from headlens.analyses.report.registry import report_of
+from headlens.analyses.report.registry import report_of, report_of_run
 from headlens.errors import InputError, OptionError, OutputError
 from headlens.pages.embedded_images import Picture, picture
 from headlens.pages.formatting import slug
@@ -119,7 +119,7 @@ def _read(folders: Sequence[Path]) -> list[RecordedRun]:
                 f"{run.folder} holds the runs of a recipe: {', '.join(steps)}.",
                 f"Their page is {run.folder / 'report' / PAGE}; or name them: headlens report {run.folder}/STEP ...",
             )
-        report_of(run.command).check(run)
+        report_of_run(run).check(run)
     return runs
 
 

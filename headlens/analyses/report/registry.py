@@ -10,6 +10,7 @@ from pkgutil import iter_modules
 
 import headlens.analyses
 from headlens.pages.command_report import CommandReport
+from headlens.runs.reading import RecordedRun
 
 # Packages of others register a `CommandReport` of theirs by an entry point of this group.
 ENTRY_POINTS = "headlens.reports"
@@ -18,6 +19,12 @@ ENTRY_POINTS = "headlens.reports"
 def report_of(command: str) -> CommandReport:
     """Returns the report of a command; one without figures of its own for a command that has none."""
     return reports().get(command, CommandReport(command))
+
+
+def report_of_run(run: RecordedRun) -> CommandReport:
+    """Returns the report of the run's command with what the run itself declares."""
+    report = report_of(run.command)
+    return report.declared(report, run)
 
 
 @cache

@@ -14,16 +14,24 @@ from made_runs import classify_tables
 from torch import Tensor
 
 from headlens.analyses.classify.head_cards import classification_facts as head_facts
-from headlens.analyses.classify.metric_declarations import MetricDeclaration, measure_records, registered_declarations
+from headlens.analyses.classify.metric_declarations import (
+    MetricDeclaration,
+    declarations_of,
+    measure_records,
+    registered_declarations,
+)
 from headlens.analyses.classify.options import ClassifyOptions, ClassifyRequest
 from headlens.analyses.classify.overviews import measures
 from headlens.analyses.classify.recipe import run_classify
 from headlens.analyses.classify.report import REPORT, classify_figures
 from headlens.analyses.classify.tables import head_columns
+from headlens.analyses.report.registry import report_of_run
 from headlens.corpora.corpus_options import CorpusOptions
+from headlens.errors import InputError
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.metric import Metric, MetricColumn, Sums
+from headlens.metrics.metric import Metric, Sums
+from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.metric_registry import registered_metrics
 from headlens.runs.output_options import OutputOptions
 from headlens.runs.reading import RecordedRun, read_recorded
@@ -70,7 +78,8 @@ def test_every_registered_metric_reaches_page_and_figures() -> None:
         assert metric.own_table or titled
         if metric.drawn and metric.columns:
             assert metric.name in figures
-            assert REPORT.caption(metric.name).text == metric.caption
+            assert report_of_run(run).caption(metric.name).text == metric.caption
+            assert report_of_run(run).drawn_from(metric.name) == ("heads",)
 
 
 def test_the_records_of_measures() -> None:
@@ -108,7 +117,40 @@ def test_a_metric_of_ones_own_is_measured_drawn_and_shown_again_later(tmp_path: 
     assert (tmp_path / "run/figures/sharpness.png").exists()
     recorded = read_recorded(tmp_path / "run", "run")
     assert "metrics" not in recorded.record["arguments"]
-    assert [own["name"] for own in recorded.record["metrics"]] == ["sharpness"]
+    names = [metric.name for metric in registered_metrics()]
+    assert [own["name"] for own in recorded.record["metrics"]] == [*names, "sharpness"]
+    assert declarations_of(recorded) == [*registered_declarations(), MetricDeclaration.of(Sharpness)]
+    assert report_of_run(recorded).caption("sharpness").title == "Sharpness of attention"
     assert "sharpness" in {series.key for series in head_facts(recorded).series}
     assert "sharpness" in {name for name, figure in REPORT.figures(recorded) if figure is not None}
     assert "sharpness" in {row[2].text for row in measures([recorded]).rows}
+
+
+SHARPNESS = MetricDeclaration.of(Sharpness).as_record()
+
+
+@pytest.mark.parametrize(
+    ("metrics", "problem"),
+    [
+        (7, "'int' object is not iterable"),
+        (["sharpness"], "it does not hold name, title, heading, caption, columns and nothing else"),
+        ([{**SHARPNESS, "more": 1}], "it does not hold name"),
+        ([{"name": "sharpness"}], "it does not hold name"),
+        ([{**SHARPNESS, "title": 1}], "title is 1"),
+        ([{**SHARPNESS, "columns": [{"name": "sharpness"}]}], "it does not hold name, about, title"),
+        ([{**SHARPNESS, "columns": [{**SHARPNESS["columns"][0], "high": "1"}]}], "high is '1'"),
+        ([{**SHARPNESS, "columns": [{**SHARPNESS["columns"][0], "colours": "mud"}]}], "no colours 'mud'"),
+        ([{**SHARPNESS, "name": "../../sharpness"}], "'../../sharpness' is not the name of a metric"),
+    ],
+)
+def test_a_run_with_other_things_in_place_of_declarations_is_refused(metrics: object, problem: str) -> None:
+    record = json.loads(json.dumps({"command": "classify", "metrics": metrics}))
+    run = RecordedRun(Path("folder"), "run", record, classify_tables())
+    with pytest.raises(InputError) as caught:
+        report_of_run(run)
+    assert str(caught.value).startswith("folder/run.json: metrics does not hold declarations of metrics: ")
+    assert problem in str(caught.value)
+
+
+def test_runs_without_declarations_are_of_the_registered_metrics() -> None:
+    assert declarations_of(RecordedRun(Path("folder"), "run", {"command": "classify"}, {})) == registered_declarations()

@@ -9,7 +9,7 @@ from made_runs import classify_tables, relevance_tables
 
 from headlens.analyses.classify.overviews import best_rows, role_counts, roles_held
 from headlens.analyses.classify.report import REPORT, classify_figures
-from headlens.analyses.report.registry import report_of, reports
+from headlens.analyses.report.registry import report_of, report_of_run, reports
 from headlens.errors import InputError
 from headlens.pages.command_report import Caption, CommandReport
 from headlens.pages.page_tables import PageTable
@@ -34,6 +34,10 @@ def run(tables: Mapping[str, pd.DataFrame], label: str = "run", min_instances: i
     return RecordedRun(Path("folder") / label, label, record, tables)
 
 
+def check(recorded: RecordedRun) -> None:
+    report_of_run(recorded).check(recorded)
+
+
 def column(table: PageTable, name: str) -> list[str]:
     place = [c.name for c in table.columns].index(name)
     return [row[place].text for row in table.rows]
@@ -43,7 +47,8 @@ def test_every_figure_is_drawn_and_has_a_caption() -> None:
     drawn = dict(classify_figures(classify_tables()))
     assert list(drawn) == ALL
     assert all(figure is not None for figure in drawn.values())
-    assert all(REPORT.caption(name).text.endswith(".") for name in ALL)
+    report = report_of_run(run({}))
+    assert all(report.caption(name).text.endswith(".") for name in ALL)
     assert REPORT.caption("syntax_2") == REPORT.caption("syntax")
 
 
@@ -78,7 +83,7 @@ def test_relevance_is_drawn_where_it_was_computed() -> None:
     drawn = dict(classify_figures(with_relevance()))
     assert list(drawn) == [*ALL, "confidence_relevance", "relevance", "relevance_intervals"]
     assert all(figure is not None for figure in drawn.values())
-    assert all(REPORT.caption(name).text.endswith(".") for name in drawn)
+    assert all(report_of_run(run({})).caption(name).text.endswith(".") for name in drawn)
     assert REPORT.caption("relevance_intervals").title == "Relevance with intervals"
 
 
@@ -96,29 +101,29 @@ def test_the_most_relevant_heads_are_listed_where_it_was_computed() -> None:
 
 def test_the_table_of_relevance_is_checked() -> None:
     tables = with_relevance()
-    REPORT.check(run(tables))
+    check(run(tables))
     with pytest.raises(
         InputError, match=r"folder/run/relevance\.csv:2: column relevance holds 'x'; expected a finite number"
     ):
-        REPORT.check(run(tables | {"relevance": tables["relevance"].assign(relevance="x")}))
+        check(run(tables | {"relevance": tables["relevance"].assign(relevance="x")}))
     with pytest.raises(
         InputError, match=r"folder/run/heads\.csv:2: column relevance holds 'x'; expected a finite number"
     ):
-        REPORT.check(run(tables | {"heads": tables["heads"].assign(relevance="x")}))
+        check(run(tables | {"heads": tables["heads"].assign(relevance="x")}))
 
 
 def test_a_finished_run_needs_its_tables() -> None:
     tables = classify_tables()
-    REPORT.check(run(tables))
+    check(run(tables))
     del tables["positions"]
     with pytest.raises(InputError, match=r"folder/run/positions\.csv is missing, which every finished run of classify"):
-        REPORT.check(run(tables))
+        check(run(tables))
 
 
 def test_tables_are_checked_for_the_columns_of_their_figures() -> None:
     tables = classify_tables()
     with pytest.raises(InputError, match=r"folder/run/heads\.csv: no column confidence\."):
-        REPORT.check(run(tables | {"heads": tables["heads"].drop(columns="confidence")}))
+        check(run(tables | {"heads": tables["heads"].drop(columns="confidence")}))
 
 
 def test_every_column_that_is_asked_for_is_written() -> None:
