@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headlens.corpora.table import has_cell, list_names
@@ -105,7 +105,7 @@ class QuestionReader(ExampleReader):
                 for question in _parts(row, paragraph, "qas"):
                     spans = [] if question.get("is_impossible") else _parts(row, question, "answers")
                     key = str(question.get("id", row.number))
-                    yield _question(row, key, _text(row, question, "question"), context, _spans(row, spans))
+                    yield _question(row, key, _text(row, question, "question"), context, _answers(row, spans))
             return
         key = str(row.cells.get("id", row.number))
         context = _text(row, {"context": row.value(columns["context"])}, "context")
@@ -134,12 +134,7 @@ def _answers(row: TaskRow, cell: Any) -> tuple[AnswerSpan, ...]:
         texts, starts = cell["text"], cell.get("answer_start")
         if starts is None or len(starts) != len(texts):
             starts = [None] * len(texts)
-        return _spans(row, [{"text": t, "answer_start": s} for t, s in zip(texts, starts, strict=True)])
-    return _spans(row, cell)
-
-
-def _spans(row: TaskRow, cell: Any) -> tuple[AnswerSpan, ...]:
-    """Reads a list of {"text": …, "answer_start": …}."""
+        cell = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(cell, Sequence) or not all(isinstance(a, Mapping) for a in cell):
         raise row.error("answers are no list of texts with their starts.", 'Write [{"text": …, "answer_start": …}].')
     spans = []
@@ -216,11 +211,9 @@ class ClassLabels:
 
     Args:
         names: names of the classes in the order of their numbers.
-        aliases: number of a class by another name of it.
     """
 
     names: tuple[str, ...]
-    aliases: dict[str, int] = field(default_factory=dict)
 
     def read(self, row: TaskRow, column: str) -> float | None:
         """Returns the number of a class; None where the cell is one of `UNLABELLED`.
@@ -232,12 +225,14 @@ class ClassLabels:
         key = _written(cell)
         if key in UNLABELLED:
             return None
-        numbers_by_name = {name.lower(): number for number, name in enumerate(self.names)} | self.aliases
-        label = numbers_by_name.get(key, int(key) if key.isascii() and key.isdecimal() and len(key) < 6 else -1)
-        if not 0 <= label < len(self.names):
-            numbers = ", ".join(f"{number} ({name})" for number, name in enumerate(self.names))
-            raise row.error(f"{column!r} has the unknown label {_short(cell)}.", f"Labels: {numbers}.")
-        return float(label)
+        classes = [name.lower() for name in self.names]
+        if key in classes:
+            return float(classes.index(key))
+        # A number may have zeros before it; one of more digits than that is no class.
+        if key.isascii() and key.isdecimal() and len(key) < 6 and int(key) < len(classes):
+            return float(key)
+        numbers = ", ".join(f"{number} ({name})" for number, name in enumerate(self.names))
+        raise row.error(f"{column!r} has the unknown label {_short(cell)}.", f"Labels: {numbers}.")
 
 
 @dataclass(frozen=True)
