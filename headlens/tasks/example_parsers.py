@@ -72,16 +72,10 @@ class EndingReader(ExampleReader):
 
     Args:
         labels: format of the number of the right ending.
-        count: number of endings.
     """
 
     labels: Labels
-    count: int = 4
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """Names of the roles: `first`, `second`, `ending0` and so on for every ending, and `label`."""
-        return "first", "second", *(f"ending{i}" for i in range(self.count)), "label"
+    roles = ("first", "second", "ending0", "ending1", "ending2", "ending3", "label")
 
     def examples(self, row: TaskRow, columns: Columns) -> Iterator[TextExample | None]:
         """Yields one example for the row; the beginning of its second sentence may be empty."""
@@ -116,11 +110,11 @@ class QuestionReader(ExampleReader):
 def _question(row: TaskRow, key: str, question: str, context: str, answers: tuple[AnswerSpan, ...]) -> Question | None:
     """Makes a question whose answers stand where they say; None if the question or its context is empty."""
     for answer in answers:
-        if answer.start is not None and context[answer.start : answer.start + len(answer.text)] != answer.text:
-            raise row.error(
-                f"question {key}: the answer {answer.text[:40]!r} is not at character {answer.start} of its context.",
-                "Starts count characters from 0.",
+        if answer.start is not None and not context.startswith(answer.text, answer.start):
+            message = (
+                f"question {key}: the answer {answer.text[:40]!r} is not at character {answer.start} of its context."
             )
+            raise row.error(message, "Starts count characters from 0.")
     return Question(key, question.strip(), context, answers) if question.strip() and context.strip() else None
 
 
@@ -175,8 +169,7 @@ def choose_columns(row: TaskRow, roles: Sequence[str], layouts: Sequence[Sequenc
         OptionError: for a role that the task does not have.
         CorpusError: if no layout fits.
     """
-    unknown = sorted(set(named) - set(roles))
-    if unknown:
+    if unknown := sorted(set(named) - set(roles)):
         raise OptionError(f"--columns {unknown[0]}=…: there is no such role.", f"Roles: {', '.join(roles)}.")
     for layout in layouts:
         columns = dict(zip(roles, layout, strict=True)) | dict(named)
@@ -259,7 +252,7 @@ class ScoreLabels:
         try:
             number = float(key)
         except ValueError:
-            number = math.nan
+            number = math.nan  # within no range
         if not self.low <= number <= self.high:
             advice = f"Scores are numbers from {self.low:g} to {self.high:g}."
             raise row.error(f"{column!r} has the unknown score {_short(cell)}.", advice)

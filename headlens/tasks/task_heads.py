@@ -195,7 +195,10 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
             f"{loaded.name} has no weights for {', '.join(lost[:3])}{' …' if len(lost) > 3 else ''}.",
             f"Its checkpoint is of a {type(old).__name__}; give one of the same kind.",
         )
-    return ModelWithHead(model, tuple(dict.fromkeys(_part(name, prefix) for name in fresh)))
+    # Parts are the modules under the model, or under its base.
+    insides = [(prefix if name.startswith(prefix) else "", name) for name in fresh]
+    parts = (inside + name.removeprefix(inside).split(".")[0] for inside, name in insides)
+    return ModelWithHead(model, tuple(dict.fromkeys(parts)))
 
 
 def _load_masked_head(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:
@@ -209,9 +212,3 @@ def _load_masked_head(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:
     shared = {n: t for n, t in old.state_dict().items() if not n.startswith(base) and shapes.get(n) == t.shape}
     built.load_state_dict(shared, strict=False)
     return set(shared)
-
-
-def _part(name: str, prefix: str) -> str:
-    """Returns the module under the model, or under its base, that a parameter belongs to."""
-    inside = prefix if name.startswith(prefix) else ""
-    return inside + name.removeprefix(inside).split(".")[0]
