@@ -110,10 +110,9 @@ class QuestionReader(ExampleReader):
 def _question(row: TaskRow, key: str, question: str, context: str, answers: tuple[AnswerSpan, ...]) -> Question | None:
     """Makes a question whose answers stand where they say; None if the question or its context is empty."""
     for answer in answers:
-        if answer.start is not None and not context.startswith(answer.text, answer.start):
-            message = (
-                f"question {key}: the answer {answer.text[:40]!r} is not at character {answer.start} of its context."
-            )
+        start = answer.start
+        if start is not None and context[start : start + len(answer.text)] != answer.text:
+            message = f"question {key}: the answer {answer.text[:40]!r} is not at character {start} of its context."
             raise row.error(message, "Starts count characters from 0.")
     return Question(key, question.strip(), context, answers) if question.strip() and context.strip() else None
 
