@@ -5,6 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 
 import torch
 from torch import Tensor
@@ -15,7 +16,7 @@ from headlens.corpora.batches import Batch
 from headlens.corpora.encoding import EncodedSequence
 from headlens.corpora.frequency import Frequency, rarity
 from headlens.corpora.relations import matches
-from headlens.corpora.sentence import OUTSIDE, ROOT, Word
+from headlens.corpora.sentence import OUTSIDE, ROOT
 
 # Of the first 148 sentences of German PUD that are long enough, 9 have such a tie under a German list of frequencies,
 # 138 under an English one.
@@ -86,20 +87,19 @@ class Annotator:
         self, tokens: Tokens, rows: Sequence[EncodedSequence], frequency: Frequency | None, counts: AnnotationCounts
     ) -> Tokens:
         """Annotates the tokens of one side, on their device."""
-        device = tokens.real.device
-        return replace(
-            tokens,
-            arcs=self._arcs(rows, counts).to(device) if self.relations else None,
-            rarity=None if frequency is None else self._rarity(rows, frequency, counts).to(device),
-            sampled=_sampled(rows, self.seed).to(device) if self.sample else None,
-        )
-
-    def _rarity(self, rows: Sequence[EncodedSequence], frequency: Frequency, counts: AnnotationCounts) -> Tensor:
-        """Ranks the rare words of every row: (batch, units), see `rarity`."""
-        ranks = rarity(rows, frequency)
-        counts.rare_sentences += int(ranks.any(1).sum())
-        counts.tied_sentences += int(((ranks == 2).sum(1) > 1).sum())
-        return torch.from_numpy(ranks)
+        annotations: dict[str, Tensor] = {}
+        if self.relations:
+            annotations["arcs"] = self._arcs(rows, counts)
+        if frequency is not None:
+            ranks = rarity(rows, frequency)  # (batch, units)
+            counts.rare_sentences += int(ranks.any(1).sum())
+            counts.tied_sentences += int(((ranks == 2).sum(1) > 1).sum())
+            annotations["rarity"] = torch.from_numpy(ranks)
+        if self.sample:
+            # One token per sentence by a hash of its text, so that batch, order and shard do not matter: (batch,).
+            draws = [zlib.crc32(row.sentence.text.encode(), self.seed) % len(row) for row in rows]
+            annotations["sampled"] = torch.tensor(draws, dtype=torch.int64)
+        return replace(tokens, **{name: part.to(tokens.real.device) for name, part in annotations.items()})
 
     def _arcs(self, rows: Sequence[EncodedSequence], counts: AnnotationCounts) -> Tensor:
         """Lists the arcs of the relations: (arcs, 4), of row, unit of the dependent, unit of the head, relation."""
@@ -109,27 +109,15 @@ class Annotator:
                 counts.no_tree += 1
                 continue
             counts.trees += 1
-            for dependent, head, relation in self._instances(row.sentence.words):
-                units = row.unit_of_word[dependent], UNALIGNED if head == OUTSIDE else row.unit_of_word[head]
-                if min(units) < 0 or units[0] == units[1]:
+            for (unit, word), (relation, name) in product(
+                zip(row.unit_of_word, row.sentence.words, strict=True), enumerate(self.relations)
+            ):
+                if word.head is None or word.head == ROOT or not word.relation or not matches(word.relation, name):
+                    continue
+                head = UNALIGNED if word.head == OUTSIDE else row.unit_of_word[word.head]
+                if UNALIGNED in {unit, head} or unit == head:
                     counts.lost_arcs += 1
                     continue
-                name = self.relations[relation]
                 counts.arcs[name] = counts.arcs.get(name, 0) + 1
-                arcs.append((sentence, *units, relation))
+                arcs.append((sentence, unit, head, relation))
         return torch.tensor(arcs, dtype=torch.int64).view(-1, 4)
-
-    def _instances(self, words: Sequence[Word]) -> list[tuple[int, int, int]]:
-        """Lists (dependent, head, relation number) of all instances of the relations; a head may be `OUTSIDE`."""
-        return [
-            (i, word.head, number)
-            for i, word in enumerate(words)
-            if word.head is not None and word.head != ROOT and word.relation
-            for number, relation in enumerate(self.relations)
-            if matches(word.relation, relation)
-        ]
-
-
-def _sampled(rows: Sequence[EncodedSequence], seed: int) -> Tensor:
-    """Draws one token per sentence by a hash of its text, so that batch, order and shard do not matter: (batch,)."""
-    return torch.tensor([zlib.crc32(row.sentence.text.encode(), seed) % len(row) for row in rows], dtype=torch.int64)

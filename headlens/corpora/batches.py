@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from headlens.attention.contract import Tokens
 from headlens.corpora.alignment import UNALIGNED
@@ -72,10 +73,8 @@ def one_row(example: object) -> int:
 
 def padded(rows: Sequence[Sequence[int] | Ids], fill: int) -> Tensor:
     """Puts ids of different length into one tensor, filled on the right: int64, (rows, longest)."""
-    ids = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
-    for place, row in enumerate(rows):
-        ids[place, : len(row)] = row
-    return torch.from_numpy(ids)
+    tensors = [torch.as_tensor(row, dtype=torch.int64) for row in rows]
+    return pad_sequence(tensors, batch_first=True, padding_value=fill)
 
 
 def attention_mask(rows: Sequence[Sequence[int] | Ids]) -> Tensor:
@@ -156,19 +155,15 @@ def _side(rows: Sequence[EncodedSequence], pad_id: int) -> tuple[dict[str, Tenso
     kinds = padded([row.kinds for row in rows], int(TokenKind.SPECIAL))  # padding is special and nothing else
     units = padded([row.units for row in rows], UNALIGNED)
     n_units = torch.tensor([row.n_units for row in rows], dtype=torch.int64)
+    most = int(n_units.max())
+    row, column = (units >= 0).nonzero(as_tuple=True)
+    cells = row * most + units[row, column]  # place of a token's unit in the flat table of units, (batch, most)
     tokens = Tokens(
         real=inputs["attention_mask"].bool(),
         **{str(kind.name).lower(): (kinds & int(kind)) != 0 for kind in TokenKind},
         word=units,
         n_words=n_units,
-        n_pieces=_count_pieces(units, int(n_units.max())),
+        n_pieces=torch.bincount(cells, minlength=len(units) * most).view(len(units), most),
         ids=inputs["input_ids"],
     )
     return inputs, tokens
-
-
-def _count_pieces(units: Tensor, most: int) -> Tensor:
-    """Counts the tokens of every unit: (batch, most)."""
-    row, column = (units >= 0).nonzero(as_tuple=True)
-    cells = row * most + units[row, column]  # place of a token's unit in the flat table
-    return torch.bincount(cells, minlength=len(units) * most).view(len(units), most)

@@ -18,8 +18,10 @@ from headlens.errors import CorpusError, counted
 
 N_COLUMNS = 10
 # The id of a word (3), of a multiword token (3-4) or of an empty node (3.1).
-WORD_ID = re.compile(r"(?P<word>0|[1-9][0-9]*)|(?P<first>[1-9][0-9]*)-(?P<last>[1-9][0-9]*)|[0-9]+\.[1-9][0-9]*")
-HEAD = re.compile(r"0|-?[1-9][0-9]*")
+# Python reads no numbers of more than 4300 digits.
+NUMBER = "[1-9][0-9]{0,4299}"
+WORD_ID = re.compile(rf"(?P<word>0|{NUMBER})|(?P<first>{NUMBER})-(?P<last>{NUMBER})|[0-9]{{1,4300}}\.{NUMBER}")
+HEAD = re.compile(rf"0|-?{NUMBER}")
 ADVICE = "Mend the line; https://universaldependencies.org/format.html describes the format."
 logger = logging.getLogger(__name__)
 
@@ -123,8 +125,8 @@ class _Token(NamedTuple):
 
 def _parse_block(block: Sequence[Line]) -> Sentence:
     """Reads one sentence; `id` is empty without a comment, and there are no words in a block of comments."""
-    rows_and_nodes = [_parse_row(line) for line in block if not line.text.startswith("#")]
-    tokens = _group([row for row in rows_and_nodes if row is not None])
+    lines = (_parse_row(line) for line in block if not line.text.startswith("#"))
+    tokens = _group(row for row in lines if row is not None)
     rows = [row for token in tokens for row in token.words]
     surface = [SurfaceToken(t.row.form, tuple(w.form for w in t.words), t.row.space_after) for t in tokens]
     text, spans = join_tokens(surface)
@@ -142,11 +144,8 @@ def _parse_row(line: Line) -> _Row | None:
     if len(columns) != N_COLUMNS:
         raise _FaultError(f"{counted(len(columns), 'column')} instead of {N_COLUMNS} between tabs", line.number)
     identifier = WORD_ID.fullmatch(columns[0])
-    try:  # Python refuses to read numbers of thousands of digits
-        numbers = [int(number) for number in re.split("[-.]", columns[0])] if identifier else []
-    except ValueError:
-        numbers = []
-    if identifier is None or not numbers or (identifier["first"] and numbers[0] > numbers[1]):
+    numbers = [int(number) for number in re.split("[-.]", columns[0])] if identifier else []
+    if identifier is None or (identifier["first"] and numbers[0] > numbers[1]):
         raise _FaultError(f"{_shown(columns[0])} is no word id (3, 3-4 or 3.1)", line.number)
     if not columns[1]:
         raise _FaultError("the word form is empty", line.number)
@@ -162,14 +161,14 @@ def _group(rows: Iterable[_Row]) -> list[_Token]:
     for row in rows:
         if row.first != count + 1 or (not row.is_word and count < range_end):
             raise _FaultError(f"id {row.columns[0]} where {count + 1} was expected", row.line)
-        if row.is_word:
-            count += 1
-        else:
+        if not row.is_word:
             range_end = row.last
-        if not row.is_word or count > range_end:
             tokens.append(_Token(row, []))
-        if row.is_word:
-            tokens[-1].words.append(row)
+            continue
+        count += 1
+        if count > range_end:
+            tokens.append(_Token(row, []))
+        tokens[-1].words.append(row)
     if count < range_end:
         row = tokens[-1].row
         raise _FaultError(f"multiword token {row.columns[0]} goes on after the last word ({count})", row.line)
@@ -184,8 +183,7 @@ def _parse_heads(rows: Sequence[_Row]) -> Sequence[int | None]:
         return heads
     if len(tree) < len(heads):
         raise _FaultError("no head here, while other words of the sentence have one", rows[heads.index(None)].line)
-    unnamed = next((row for row in rows if _nullable(row.columns[7]) is None), None)
-    if unnamed:
+    if unnamed := next((row for row in rows if _nullable(row.columns[7]) is None), None):
         raise _FaultError("a head without a relation", unnamed.line)
     if fault := find_tree_fault(tree):
         raise _FaultError(fault[1], rows[fault[0]].line)
@@ -197,15 +195,11 @@ def _parse_head(row: _Row) -> int | None:
     cell = row.columns[6]
     if cell == "_":
         return None
-    try:
-        head = int(cell) if HEAD.fullmatch(cell) else None
-    except ValueError:  # thousands of digits
-        head = None
-    if head is None:
+    if HEAD.fullmatch(cell) is None:
         raise _FaultError(f"head {_shown(cell)} is not a number", row.line)
-    if head < 0:
+    if cell.startswith("-"):
         raise _FaultError(f"head {_shown(cell)} is out of range", row.line)
-    return head + ROOT
+    return int(cell) + ROOT
 
 
 def _shown(column: str, most: int = 40) -> str:

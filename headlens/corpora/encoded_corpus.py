@@ -66,7 +66,9 @@ def encode_corpus(
         AlignmentError: if the tokenizer cannot say where its tokens stand.
     """
     for example in corpus:
-        if _lacks_words(example, encoder):
+        # Sides that the model does not read may be empty.
+        read = (example.source, example.target) if encoder.reads_pairs else (example.source,)
+        if not all(side.words for side in read if side is not None):
             counts.empty += 1
         elif (encoded := encoder.encode(example)) is None:
             yield from _windows(example, encoder, counts)
@@ -89,12 +91,6 @@ def _windows(example: Example, encoder: SentenceEncoder, counts: EncodingCounts)
     for window in windows:
         counts.add(window)
         yield window
-
-
-def _lacks_words(example: Example, encoder: SentenceEncoder) -> bool:
-    """Whether a side that the model reads has no words."""
-    target = example.target if encoder.reads_pairs else None
-    return not example.source.words or (target is not None and not target.words)
 
 
 def add_counts(total: Any, more: Any) -> None:

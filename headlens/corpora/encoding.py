@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntFlag
 from functools import cached_property
@@ -153,18 +153,16 @@ class SentenceEncoder:
         Raises:
             AlignmentError: if the tokenizer cannot say where its tokens stand.
         """
-        encoded = self._encode(example)
-        return encoded if self.limit is None or encoded.length <= self.limit else None
-
-    def _encode(self, example: Example) -> EncodedExample:
         if example.target is None or not self.reads_pairs:
-            return EncodedExample(self._sequence(example.source, "source"))
-        if self.decoder_start_id is None and self.pairing == "joined":
+            encoded = EncodedExample(self._sequence(example.source, "source"))
+        elif self.decoder_start_id is None and self.pairing == "joined":
             tokens, segments = tokenize_pair(self.tokenizer, example)
             pair = join_sentences(example.source, example.target)
-            return EncodedExample(_aligned(pair, tokens, self._kinds(tokens, pair.text), segments))
-        side: Side = "source" if self.decoder_start_id is None else "target"
-        return EncodedExample(self._sequence(example.source, "source"), self._sequence(example.target, side))
+            encoded = EncodedExample(self._aligned(pair, tokens, segments=segments))
+        else:
+            side: Side = "source" if self.decoder_start_id is None else "target"
+            encoded = EncodedExample(self._sequence(example.source, "source"), self._sequence(example.target, side))
+        return encoded if self.limit is None or encoded.length <= self.limit else None
 
     def windows(self, example: Example) -> tuple[list[EncodedExample], int]:
         """Cuts an example that is too long, see `cut_windows`; pairs, whose windows would not match, give none.
@@ -182,27 +180,25 @@ class SentenceEncoder:
     def _sequence(self, sentence: Sentence, side: Side) -> EncodedSequence:
         """Tokenizes one side; a target is shifted to the right."""
         tokens = tokenize(self.tokenizer, sentence.text, side)
-        kinds = self._kinds(tokens, sentence.text)
-        if side == "target" and self.decoder_start_id is not None:
-            # Teacher forcing: at every place the decoder reads the token before the one that it predicts.
-            start = self.decoder_start_id
-            tokens = TokenOffsets((start, *tokens.ids[:-1]), ((0, 0), *tokens.spans[:-1]))
-            kinds = [self.special_kinds.get(start, 0) | TokenKind.SPECIAL, *kinds[:-1]]
-        return _aligned(sentence, tokens, kinds)
+        start = self.decoder_start_id if side == "target" else None
+        if start is None:
+            return self._aligned(sentence, tokens)
+        # Teacher forcing: at every place the decoder reads the token before the one that it predicts.
+        tokens = TokenOffsets((start, *tokens.ids[:-1]), ((0, 0), *tokens.spans[:-1]))
+        return self._aligned(sentence, tokens, start)
 
-    def _kinds(self, tokens: TokenOffsets, text: str) -> list[int]:
-        """Returns the kinds of tokens: special ones by their id, punctuation by the characters of the text."""
+    def _aligned(
+        self, sentence: Sentence, tokens: TokenOffsets, start: int | None = None, segments: tuple[int, ...] = ()
+    ) -> EncodedSequence:
+        """Aligns tokens with the words of their sentence; a first token `start` is special whatever its id."""
         special = self.special_kinds
-        return [
-            special[i] if i in special else int(TokenKind.PUNCT) * is_punctuation(text[start:end])
-            for i, (start, end) in zip(tokens.ids, tokens.spans, strict=True)
+        # Special tokens are known by their id, punctuation by the characters of the text.
+        kinds = [
+            special[i] if i in special else int(TokenKind.PUNCT) * is_punctuation(sentence.text[begin:end])
+            for i, (begin, end) in zip(tokens.ids, tokens.spans, strict=True)
         ]
-
-
-def _aligned(
-    sentence: Sentence, tokens: TokenOffsets, kinds: Sequence[int], segments: tuple[int, ...] = ()
-) -> EncodedSequence:
-    """Aligns tokens with the words of their sentence."""
-    special = [k & int(TokenKind.SPECIAL) > 0 for k in kinds]
-    alignment = align([(w.start, w.end) for w in sentence.words], tokens.spans, special)
-    return EncodedSequence(tokens.ids, tuple(kinds), tokens.spans, alignment, sentence, segments)
+        if start is not None:
+            kinds[0] = special.get(start, 0) | TokenKind.SPECIAL
+        is_special = [k & int(TokenKind.SPECIAL) > 0 for k in kinds]
+        alignment = align([(w.start, w.end) for w in sentence.words], tokens.spans, is_special)
+        return EncodedSequence(tokens.ids, tuple(kinds), tokens.spans, alignment, sentence, segments)

@@ -50,15 +50,11 @@ class WordfreqFrequency:
             wordfreq.word_frequency("a", self.language)
         except (LookupError, ValueError) as error:
             known = ", ".join(sorted(wordfreq.available_languages()))
-            raise OptionError(
-                f"There is no word frequency list for {self.language!r}.",
-                f"Languages: {known}. Or give a file of WORD<TAB>COUNT, or `corpus`.",
-            ) from error
+            advice = f"Languages: {known}. Or give a file of WORD<TAB>COUNT, or `corpus`."
+            raise OptionError(f"There is no word frequency list for {self.language!r}.", advice) from error
         except ImportError as error:
-            raise OptionError(
-                f"Word frequencies for {self.language!r} need the package {error.name}.",
-                "Install it: pip install 'wordfreq[cjk]'",
-            ) from error
+            message = f"Word frequencies for {self.language!r} need the package {error.name}."
+            raise OptionError(message, "Install it: pip install 'wordfreq[cjk]'") from error
 
     def __call__(self, word: str) -> float:
         """Looks a word up; a text of several words gets the harmonic combination that wordfreq documents."""
@@ -98,7 +94,7 @@ class FileFrequency(CountedFrequency):
         total = sum(counts.values())
         if not total:
             raise CorpusError("no word has a count.", "Write one WORD<TAB>COUNT per line.", path=path)
-        super().__init__(dict(counts), total)
+        super().__init__(counts, total)
 
 
 class CorpusFrequency(CountedFrequency):

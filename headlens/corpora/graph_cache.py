@@ -81,22 +81,20 @@ class GraphCache:
             OptionError: if a text is not in the cache.
         """
         inside = real.cpu().numpy().astype(bool)
-        texts = [self._text(row[tokens]) for row, tokens in zip(ids.cpu().numpy(), inside, strict=True)]
+        texts = []
+        for row, tokens in zip(ids.cpu().numpy(), inside, strict=True):
+            text = self._texts.get(_key(row[tokens]))
+            if text is None:
+                raise OptionError(
+                    f"A text of {tokens.sum()} tokens has no graph.",
+                    "Graphs are made for the examples of a run, from their trees; texts that come later have none.",
+                )
+            texts.append(text)
         words = np.full(inside.shape, NO_WORD, dtype=np.int64)
         words[inside] = _joined([t.words for t in texts])
         edges = _joined([t.edges for t in texts], 2).astype(np.int64)
         row_of_edge = np.repeat(np.arange(len(texts)), [len(t.edges) for t in texts])
         return _expanded(*(torch.from_numpy(a).to(ids.device) for a in (words, row_of_edge, edges)))
-
-    def _text(self, ids: npt.NDArray[Any]) -> _Text:
-        """Returns the text of these token ids."""
-        text = self._texts.get(_key(ids))
-        if text is None:
-            raise OptionError(
-                f"A text of {len(ids)} tokens has no graph.",
-                "Graphs are made for the examples of a run, from their trees; texts that come later have none.",
-            )
-        return text
 
     @property
     def sparsity(self) -> float:
@@ -129,14 +127,13 @@ class GraphCache:
     def save(self, path: Path) -> None:
         """Writes all texts into one file."""
         about = json.dumps({"name": self.name, "about": dict(self.about)}, sort_keys=True)
-        keys = [np.frombuffer(key, np.int32) for key in self._texts]
         texts = list(self._texts.values())
         np.savez_compressed(
             path,
             about=np.frombuffer(about.encode(), np.uint8),
             lengths=np.array([len(t.words) for t in texts], np.int64),
             counts=np.array([len(t.edges) for t in texts], np.int64),
-            ids=_joined(keys),
+            ids=_joined([np.frombuffer(key, np.int32) for key in self._texts]),
             words=_joined([t.words for t in texts]),
             edges=_joined([t.edges for t in texts], 2),
         )

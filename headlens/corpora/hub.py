@@ -59,26 +59,14 @@ class HubCorpus:
 
     def rows(self) -> Iterator[Mapping[str, Any]]:
         """Yields rows as they are, whatever columns they have; errors as when sentences are read."""
-        splits = self._splits()
+        path = Path(self.dataset)
+        with self._told("cannot be loaded"):
+            splits = _from_file(path, self.split) if path.exists() else self._from_hub()
         if self.split not in splits:
             advice = f"Choose one with --split: {', '.join(splits)}."
             raise CorpusError(f"there is no split {self.split!r}.", advice, path=self.place)
-        try:
-            with _quiet():
-                yield from splits[self.split]
-        except Exception as error:  # what streaming raises is pyarrow's, fsspec's or the network library's
-            raise self._unreadable("cannot be read to its end", error) from error
-
-    def _splits(self) -> Mapping[str, Any]:
-        try:
-            with _quiet():
-                if not Path(self.dataset).exists():
-                    return self._from_hub()
-                return _from_file(Path(self.dataset), self.split)
-        except CorpusError:
-            raise
-        except Exception as error:  # loading raises as many kinds of errors as streaming
-            raise self._unreadable("cannot be loaded", error) from error
+        with self._told("cannot be read to its end"):
+            yield from splits[self.split]
 
     def _from_hub(self) -> Mapping[str, Any]:
         import datasets  # noqa: PLC0415 - costs a second, and few corpora come from the hub
@@ -96,12 +84,24 @@ class HubCorpus:
             advice = f"Leave out --offline, unset HF_DATASETS_OFFLINE. {ADVICE}" if offline else ADVICE
             raise CorpusError(f"not in the local cache, and {reason}.", advice, path=self.place) from error
 
-    def _unreadable(self, problem: str, error: Exception) -> CorpusError:
-        """Builds an error with the first line of what `datasets` raised."""
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        local = Path(self.dataset).is_file()
-        advice = "The file is damaged, or of another kind than its name says." if local else ADVICE
-        return CorpusError(f"{problem}: {reason}", advice, path=self.place)
+    @contextmanager
+    def _told(self, problem: str) -> Iterator[None]:
+        """Turns what `datasets` raises into an error with its first line, and keeps what it logs off the screen."""
+        from datasets import logging  # noqa: PLC0415
+
+        verbosity = logging.get_verbosity()
+        logging.set_verbosity(logging.CRITICAL)
+        try:
+            yield
+        except CorpusError:
+            raise
+        except Exception as error:  # pyarrow's, fsspec's, the network library's or that of `datasets`
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            local = Path(self.dataset).is_file()
+            advice = "The file is damaged, or of another kind than its name says." if local else ADVICE
+            raise CorpusError(f"{problem}: {reason}", advice, path=self.place) from error
+        finally:
+            logging.set_verbosity(verbosity)
 
 
 def _from_file(path: Path, split: str) -> Mapping[str, Any]:
@@ -117,19 +117,6 @@ def _from_file(path: Path, split: str) -> Mapping[str, Any]:
     if (path / "state.json").is_file():
         return {split: datasets.load_from_disk(str(path))}
     return dict(datasets.load_dataset(str(path), streaming=True))
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keeps what `datasets` logs of an error off the screen: the error itself is shown."""
-    from datasets import logging  # noqa: PLC0415
-
-    verbosity = logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
 
 
 @contextmanager

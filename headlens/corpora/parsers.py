@@ -67,25 +67,18 @@ class SpacyParser:
                 warnings.filterwarnings("default", message=r"\[W09[45]\]", category=UserWarning)
                 pipeline = spacy.load(self.model, exclude=["ner", "lemmatizer"])
         except Exception as error:  # what a broken model raises depends on where it is broken
-            raise self._unusable(error) from error
+            if "/" in self.model or Path(self.model).is_dir():
+                problem, advice = f"the folder holds no usable spaCy model ({error})", "Give another folder."
+            else:
+                reason = f"cannot be loaded ({error})" if spacy.util.is_package(self.model) else "is not installed"
+                problem = f"the spaCy model {self.model} {reason}"
+                advice = f"Install it with: python -m spacy download {shlex.quote(self.model)}"
+            raise ParserError(f"--parser spacy:{self.model}: {problem}.", advice) from error
         if "parser" not in pipeline.pipe_names:
             names = ", ".join(pipeline.pipe_names) or "a tokenizer"
-            raise ParserError(
-                f"--parser spacy:{self.model}: the model has no dependency parser, only {names}.",
-                "Choose one with a parser, such as en_core_web_sm.",
-            )
+            message = f"--parser spacy:{self.model}: the model has no dependency parser, only {names}."
+            raise ParserError(message, "Choose one with a parser, such as en_core_web_sm.")
         return pipeline
-
-    def _unusable(self, error: Exception) -> ParserError:
-        """Builds the error for a model that spaCy cannot load: a folder, a broken package or a missing one."""
-        from spacy.util import is_package  # noqa: PLC0415
-
-        option = f"--parser spacy:{self.model}:"
-        if "/" in self.model or Path(self.model).is_dir():
-            return ParserError(f"{option} the folder holds no usable spaCy model ({error}).", "Give another folder.")
-        problem = f"cannot be loaded ({error})" if is_package(self.model) else "is not installed"
-        advice = f"Install it with: python -m spacy download {shlex.quote(self.model)}"
-        return ParserError(f"{option} the spaCy model {self.model} {problem}.", advice)
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         """Yields the sentences in order, each with a tree."""
@@ -102,10 +95,8 @@ class SpacyParser:
         """
         vocabulary = self.pipeline.vocab
         if not vocabulary.vectors_length:
-            raise ParserError(
-                f"--parser spacy:{self.model}: the model has no word vectors.",
-                "Choose one that has, such as en_core_web_md.",
-            )
+            message = f"--parser spacy:{self.model}: the model has no word vectors."
+            raise ParserError(message, "Choose one that has, such as en_core_web_md.")
         rows = [vocabulary.get_vector(word) for word in words]
         return np.array(rows, dtype=np.float64).reshape(len(words), vocabulary.vectors_length)
 
@@ -130,9 +121,8 @@ class SpacyParser:
         """Returns the sentence with words and tree of a parsed document."""
         tokens = [t for t in doc if self.keep_words or not t.is_space]
         index = {t.i: n for n, t in enumerate(tokens)}
-        spans = [(t.idx, t.idx + len(t)) for t in tokens]
-        if self.keep_words:
-            spans = [(w.start, w.end) for w in sentence.words]
+        kept = [(word.start, word.end) for word in sentence.words]
+        spans = kept if self.keep_words else [(token.idx, token.idx + len(token)) for token in tokens]
         words = []
         for token, (start, end) in zip(tokens, spans, strict=True):
             governor = token.head
@@ -177,18 +167,12 @@ class StanzaParser:
                 self.language, processors=processors, download_method=None, verbose=False, use_gpu=False, **options
             )
         except Exception as error:  # Stanza's own kinds differ by version
-            place = "" if self.folder is None else f" in {self.folder}"
-            raise ParserError(
-                f"--parser stanza:{self.language}: no usable Stanza model for {self.language!r}{place} ({error}).",
-                f"Install it with: {self._installation}",
-            ) from error
-
-    @property
-    def _installation(self) -> str:
-        """Command that installs the models, quoted for a shell whatever the name of the folder."""
-        folder = "" if self.folder is None else f", model_dir={self.folder!r}"
-        code = f"import stanza; stanza.download({self.language!r}{folder})"
-        return f"python -c {shlex.quote(code)}" if set(code) & set('"$`\\') else f'python -c "{code}"'
+            place, folder = ("", "") if self.folder is None else (f" in {self.folder}", f", model_dir={self.folder!r}")
+            message = f"--parser stanza:{self.language}: no usable Stanza model for {self.language!r}{place} ({error})."
+            code = f"import stanza; stanza.download({self.language!r}{folder})"
+            # A shell must read it as it is, whatever the name of the folder.
+            code = shlex.quote(code) if set(code) & set('"$`\\') else f'"{code}"'
+            raise ParserError(message, f"Install it with: python -c {code}") from error
 
     def parse(self, sentences: Iterable[Sentence]) -> Iterator[Sentence]:
         """Yields the sentences in order, each with a tree."""
@@ -216,21 +200,15 @@ class StanzaParser:
         for document in self.pipeline.bulk_process([stanza.Document([], text=s.text) for s in group]):
             words: list[Word] = []
             for parsed in document.sentences:
-                words += _stanza_words(parsed, document.text, first=len(words))
+                first = len(words)  # heads count from the first word of the parsed sentence
+                for token in parsed.tokens:
+                    surface = document.text[token.start_char : token.end_char]  # token.text of very long ones is <UNK>
+                    forms = [surface] if len(token.words) == 1 else [w.text for w in token.words]
+                    spans = split_surface(surface, forms, token.start_char)
+                    for word, form, span in zip(token.words, forms, spans, strict=True):
+                        head = ROOT if word.head == 0 else word.head - 1 + first
+                        words.append(Word(form, *span, head, normalise(word.deprel), word.upos))
             yield words
-
-
-def _stanza_words(parsed: Any, text: str, first: int) -> list[Word]:
-    """Returns the words of a sentence that Stanza parsed; heads count from `first`, its place in the text's words."""
-    words = []
-    for token in parsed.tokens:
-        surface = text[token.start_char : token.end_char]  # for very long tokens token.text is <UNK>
-        forms = [surface] if len(token.words) == 1 else [w.text for w in token.words]
-        spans = split_surface(surface, forms, token.start_char)
-        for word, form, (start, end) in zip(token.words, forms, spans, strict=True):
-            head = ROOT if word.head == 0 else word.head - 1 + first
-            words.append(Word(form, start, end, head, normalise(word.deprel), word.upos))
-    return words
 
 
 @dataclass(frozen=True)
@@ -263,10 +241,9 @@ class TreebankParser:
             text = sentence.text.strip()
             tree = self.trees.get(text)
             if tree is None or not tree.has_tree:
-                raise ParserError(
-                    f"--parser conllu:{self.path}: no tree of {text if len(text) < 60 else text[:57] + '...'!r}.",
-                    "Its `# text` must be the whole text, as one sentence.",
-                )
+                shown = text if len(text) < 60 else f"{text[:57]}..."
+                advice = "Its `# text` must be the whole text, as one sentence."
+                raise ParserError(f"--parser conllu:{self.path}: no tree of {shown!r}.", advice)
             # The texts may differ in white space at their beginning.
             shift = sentence.text.index(text) - tree.text.index(text)
             words = (replace(word, start=word.start + shift, end=word.end + shift) for word in tree.words)
@@ -294,9 +271,8 @@ def make_parser(spec: str, *, keep_words: bool) -> Parser | None:
     # Stanza makes a path of the language: the language must hold no slashes or dots.
     if kind == "stanza" and LANGUAGE.fullmatch(language):
         return StanzaParser(language, folder or None, keep_words)
-    raise OptionError(
-        f"--parser {spec!r} is not a parser.", "Give gold, spacy:MODEL, stanza:LANG, stanza:LANG@FOLDER or conllu:FILE."
-    )
+    advice = "Give gold, spacy:MODEL, stanza:LANG, stanza:LANG@FOLDER or conllu:FILE."
+    raise OptionError(f"--parser {spec!r} is not a parser.", advice)
 
 
 def _groups(sentences: Iterable[Sentence]) -> Iterator[list[Sentence]]:

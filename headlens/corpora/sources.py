@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice, tee
@@ -128,32 +128,20 @@ def refuse_unused(options: CorpusOptions, *specs: str | None) -> None:
         OptionError: naming the option.
     """
     named = [spec for spec in specs if spec is not None]
-    if not any(map(_has_columns, named)):
-        kinds = "tables (.tsv, .csv, .jsonl) and data sets (hub:NAME, .parquet)"
-        _refuse("--column", options.column, named, "columns", kinds)
-        _refuse("--target-column", options.target_column, named, "columns", kinds)
-    if not any(map(_is_data_set, named)):
-        split = None if options.split in _USUAL_SPLITS else options.split
-        _refuse("--split", split, named, "splits", "data sets (hub:NAME, .parquet)")
-
-
-def _refuse(option: str, value: str | None, named: Sequence[str], parts: str, kinds: str) -> None:
-    """Raises an error if an option has a value, naming the kinds of corpora for which it is."""
-    if value is not None:
-        raise OptionError(
-            f"{option} {value}: {' and '.join(named)} ha{'s' if len(named) == 1 else 've'} no {parts}.",
-            f"Leave {option} out: only {kinds} have {parts}.",
-        )
-
-
-def _has_columns(spec: str) -> bool:
-    """Whether a corpus is a table or a data set."""
-    return _is_data_set(spec) or file_kind(spec) in TABLES
-
-
-def _is_data_set(spec: str) -> bool:
-    """Whether a corpus is read by the `datasets` package, which knows splits."""
-    return spec.startswith("hub:") or file_kind(spec) in READERS.keys() - TABLES
+    # Data sets are what the `datasets` package reads, which knows splits; tables have columns, too.
+    has_splits = any(spec.startswith("hub:") or file_kind(spec) in READERS.keys() - TABLES for spec in named)
+    has_columns = has_splits or any(file_kind(spec) in TABLES for spec in named)
+    data_sets, given_split = "data sets (hub:NAME, .parquet)", options.split not in _USUAL_SPLITS
+    tables = f"tables (.tsv, .csv, .jsonl) and {data_sets}"
+    for option, value, is_used, parts, kinds in (
+        ("--column", options.column, has_columns, "columns", tables),
+        ("--target-column", options.target_column, has_columns, "columns", tables),
+        ("--split", options.split if given_split else None, has_splits, "splits", data_sets),
+    ):
+        if value is not None and not is_used:
+            has = "has" if len(named) == 1 else "have"
+            advice = f"Leave {option} out: only {kinds} have {parts}."
+            raise OptionError(f"{option} {value}: {' and '.join(named)} {has} no {parts}.", advice)
 
 
 def _open(spec: str, options: CorpusOptions) -> Corpus:

@@ -24,6 +24,7 @@ CSV_FAULTS = {
 }
 Row = tuple[int, Mapping[str, Any]]
 MOST_NAMES, MOST_CHARACTERS, MOST_LEVELS = 30, 40, 8
+_MISSING = object()  # cell of a column that a row does not have; None is a cell that is null
 TABLES = (".tsv", ".csv", ".jsonl", ".ndjson")
 
 
@@ -52,11 +53,6 @@ class TableCorpus(NamedFile):
         """
         return cell_examples(self._rows(), self.column, self.target_column, self.path, self.name)
 
-    @property
-    def _columns(self) -> tuple[str, ...]:
-        """Names of the columns that are read."""
-        return (self.column,) if self.target_column is None else (self.column, self.target_column)
-
     def _rows(self) -> Iterator[Row]:
         kind = file_kind(self.path)
         if kind not in TABLES:
@@ -70,30 +66,24 @@ class TableCorpus(NamedFile):
         first = next(rows, None)
         if first is None:
             return
-        names, has_header = self._header(first[1])
-        self._check_columns(names, first[0])
-        for line, cells in rows if has_header else chain([first], rows):
+        columns = [column for column in (self.column, self.target_column) if column is not None]
+        names = first[1]
+        if not set(columns) <= set(names) and all(map(str.isdecimal, columns)):  # the first row is no header
+            names = [str(number) for number in range(1, len(names) + 1)]
+            rows = chain([first], rows)
+        for column in columns:
+            if (copies := names.count(column)) == 1:
+                continue
+            message, advice = f"{copies} columns are called {column!r}.", "Give the columns names of their own."
+            if not copies:
+                message = f"there is no column {column!r}."
+                advice = f"Columns: {list_names(names)}. Without a header, name them 1, 2, …"
+            raise CorpusError(message, advice, path=self.path, line=first[0])
+        for line, cells in rows:
             if len(cells) != len(names):
                 message = f"{counted(len(cells), 'column')} where the first row has {len(names)}."
                 raise CorpusError(message, "Mend the line.", path=self.path, line=line)
             yield line, dict(zip(names, cells, strict=True))
-
-    def _header(self, first: Sequence[str]) -> tuple[Sequence[str], bool]:
-        """Returns the names of the columns, and whether the first row gives them."""
-        if all(c in first for c in self._columns) or not all(c.isdecimal() for c in self._columns):
-            return first, True
-        return [str(number) for number in range(1, len(first) + 1)], False
-
-    def _check_columns(self, names: Sequence[str], line: int) -> None:
-        """Refuses columns that the table does not have, or has twice."""
-        for column in self._columns:
-            count = names.count(column)
-            if count == 0:
-                advice = f"Columns: {list_names(names)}. Without a header, name them 1, 2, …"
-                raise CorpusError(f"there is no column {column!r}.", advice, path=self.path, line=line)
-            if count > 1:
-                advice = "Give the columns names of their own."
-                raise CorpusError(f"{count} columns are called {column!r}.", advice, path=self.path, line=line)
 
 
 def tab_rows(path: str | Path) -> Iterator[tuple[int, list[str]]]:
@@ -163,7 +153,7 @@ def _parse_json(text: str, path: str | Path, line: int | None = None) -> Any:
     try:
         return json.loads(text)
     except RecursionError as error:
-        advice = "Mend the file." if line is None else "Mend the line."
+        advice = f"Mend the {'file' if line is None else 'line'}."
         raise CorpusError("broken JSON: nested too deeply.", advice, path=path, line=line) from error
     except ValueError as error:  # also numbers of thousands of digits
         place = getattr(error, "lineno", None) if line is None else line
@@ -195,36 +185,35 @@ def text_cell(row: Mapping[str, Any], column: str, path: str | Path, line: int |
     Raises:
         CorpusError: no such column, or something other than text in it.
     """
-    if not has_cell(row, column):
-        advice = f"Columns: {list_names(_names(row))}."
-        raise CorpusError(f"there is no column {column!r}.", advice, path=path, line=line)
-    cell: Any = row
-    for name in _path(row, column):
-        cell = cell[name]
+    cell = _cell(row, column)
     if cell is None:
         return ""
-    if not isinstance(cell, str):
+    if cell is _MISSING:
+        message, advice = f"there is no column {column!r}.", f"Columns: {list_names(_names(row))}."
+    elif not isinstance(cell, str):
+        message = f"{column!r} holds {type(cell).__name__}, not text."
         advice = f"Choose a column of text: {list_names(_names(row))}."
-        raise CorpusError(f"{column!r} holds {type(cell).__name__}, not text.", advice, path=path, line=line)
-    if any("\ud800" <= character <= "\udfff" for character in cell):
+    elif any("\ud800" <= character <= "\udfff" for character in cell):
+        message = f"{column!r} holds half a character (a lone surrogate)."
         advice = "Escapes such as \\ud83d come in pairs; write the character itself."
-        raise CorpusError(f"{column!r} holds half a character (a lone surrogate).", advice, path=path, line=line)
-    return cell
+    else:
+        return cell
+    raise CorpusError(message, advice, path=path, line=line)
 
 
 def has_cell(row: Mapping[str, Any], column: str) -> bool:
     """Whether a row has a column, or a cell at the end of a path such as `translation.de`."""
+    return _cell(row, column) is not _MISSING
+
+
+def _cell(row: Mapping[str, Any], column: str) -> Any:
+    """Returns a cell, `_MISSING` if there is none; a column whose own name has dots goes before a path."""
     cell: Any = row
-    for name in _path(row, column):
+    for name in [column] if column in row else column.split("."):
         if not isinstance(cell, Mapping) or name not in cell:
-            return False
+            return _MISSING
         cell = cell[name]
-    return True
-
-
-def _path(row: Mapping[str, Any], column: str) -> list[str]:
-    """Returns the names that lead to a cell: a column whose own name has dots goes before a path."""
-    return [column] if column in row else column.split(".")
+    return cell
 
 
 def cell_examples(

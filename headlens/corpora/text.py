@@ -236,18 +236,14 @@ class ParallelCorpus:
             left = chain([s for s in (source, target) if s is not None], *sides)
             rest = max((i for i, sentence in enumerate(left, 1) if sentence.words), default=0)
             if rest:
-                raise self._unequal(common, rest, source_is_shorter=source is None)
-
-    def _unequal(self, common: int, rest: int, *, source_is_shorter: bool) -> CorpusError:
-        """Builds the error for sides of different length: `common` sentences of both, `rest` more of one."""
-        shorter, longer = (self.source, self.target) if source_is_shorter else (self.target, self.source)
-        return CorpusError(
-            f"the sides differ in length: {shorter.name} has {counted(common, 'sentence')}, "
-            f"{longer.name} has {common + rest}.",
-            "Line N of one file must be the translation of line N of the other.",
-            path=longer.path if isinstance(longer, TextCorpus) else self.name,
-            line=common + 1 if isinstance(longer, TextCorpus) else None,
-        )
+                shorter, longer = (self.source, self.target) if source is None else (self.target, self.source)
+                raise CorpusError(
+                    f"the sides differ in length: {shorter.name} has {counted(common, 'sentence')}, "
+                    f"{longer.name} has {common + rest}.",
+                    "Line N of one file must be the translation of line N of the other.",
+                    path=longer.path if isinstance(longer, TextCorpus) else self.name,
+                    line=common + 1 if isinstance(longer, TextCorpus) else None,
+                )
 
 
 def _rows(corpus: Corpus) -> Iterator[Sentence]:

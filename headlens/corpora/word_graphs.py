@@ -71,26 +71,17 @@ class GraphWords:
             sentence[units[units >= 0]] = in_second[units >= 0]
         arcs = None
         if all(word.head is not None for word in words):
-            heads = np.array([-1 if word.head is None else word.head for word in words], dtype=np.int64)
-            inside = heads >= 0
-            pairs = np.stack([units[inside], units[heads[inside]]], axis=1)
+            heads = [(i, word.head) for i, word in enumerate(words) if word.head is not None and word.head >= 0]
+            pairs = units[np.array(heads, dtype=np.int64).reshape(-1, 2)]  # units of dependent and head, (arcs, 2)
             # Words without a token have no unit; words of one unit need no arc.
             arcs = pairs[(pairs >= 0).all(axis=1) & (pairs[:, 0] != pairs[:, 1])]
-        vectors = None if embeddings is None else token_means(sequence, embeddings)
+        vectors = None
+        if embeddings is not None:
+            vectors = _unit_means(np.asarray(sequence.units), embeddings[np.asarray(sequence.ids)], sequence.n_units)
         return cls(sentence, key, arcs, vectors)
 
     def __len__(self) -> int:
         return len(self.sentence)
-
-
-def token_means(sequence: EncodedSequence, embeddings: Floats) -> Floats:
-    """Computes the mean embedding of the tokens of every word: (m, d).
-
-    Args:
-        sequence: the tokens of a text.
-        embeddings: embedding of every vocabulary id, (vocabulary, d).
-    """
-    return _unit_means(np.asarray(sequence.units), embeddings[np.asarray(sequence.ids)], sequence.n_units)
 
 
 def form_means(sequence: EncodedSequence, vectors: Floats) -> Floats:
@@ -106,11 +97,10 @@ def form_means(sequence: EncodedSequence, vectors: Floats) -> Floats:
 def _unit_means(units: Ints, vectors: Floats, n_units: int) -> Floats:
     """Computes the mean of the vectors of every unit: (units, d); vectors of unit -1 count for none."""
     aligned = units >= 0
-    sums = np.zeros((n_units, vectors.shape[1]))
+    sums, counts = np.zeros((n_units, vectors.shape[1])), np.zeros((n_units, 1))
     np.add.at(sums, units[aligned], vectors[aligned])
-    counts = np.bincount(units[aligned], minlength=n_units)
-    means: Floats = sums / np.maximum(counts, 1)[:, None]
-    return means
+    np.add.at(counts, units[aligned], 1)
+    return sums / np.maximum(counts, 1)
 
 
 @dataclass(frozen=True)
@@ -228,8 +218,8 @@ def _ranks(words: GraphWords, members: Ints, kind: GraphKind) -> Floats:
     """Computes the values by which the pairs of a sentence's words are ordered, the smallest first: (s, s)."""
     size = len(members)
     if kind == "neighbour":
-        offsets: Floats = np.abs(np.subtract.outer(np.arange(size), np.arange(size))).astype(np.float64)
-        return offsets
+        places = np.arange(size, dtype=np.float64)
+        return np.abs(places[:, None] - places)
     if kind == "syntax":
         assert words.arcs is not None
         place = np.full(len(words), -1)

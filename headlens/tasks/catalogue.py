@@ -20,7 +20,7 @@ from headlens.tasks.multiple_choice import MultipleChoice
 from headlens.tasks.question_answering import QuestionAnswering
 from headlens.tasks.sentence_similarity import ParaphraseChoice, SentenceSimilarity
 from headlens.tasks.task import Task
-from headlens.tasks.task_options import CLASS_TASKS, ClassTask, Layout
+from headlens.tasks.task_options import CLASS_TASKS, GLUE, ClassTask, Layout
 from headlens.tasks.translation import Translation
 
 PARAPHRASES = Path(__file__).parent / "data" / "paraphrases.tsv"
@@ -49,7 +49,6 @@ class TaskEntry:
     default: Path | None = None
 
 
-GLUE = "nyu-mll/glue"
 TWO: Layout = ("sentence1", "sentence2", "label")
 SCORES: tuple[Layout, ...] = (TWO, ("sentence1", "sentence2", "score"))
 STS_FILE: Layout = ("genre", "file", "year", "number", "label", "sentence1", "sentence2")
@@ -60,9 +59,10 @@ QUOTED = frozenset({"prem", "hyp"})
 
 def _classes(task: ClassTask) -> TaskEntry:
     """Builds the entry of a task of GLUE's kind."""
-    reader = TextReader(("text", "second")[: task.texts], ClassLabels(task.classes))
+    texts = len(task.layouts[0]) - 1  # 1 for sentences, 2 for pairs
+    reader = TextReader(("text", "second")[:texts], ClassLabels(task.classes))
     head = SequenceClassification(task.name, task.classes, task.metrics)
-    return TaskEntry(head, reader, task.layouts, task.hub_name, task.split, task.headerless)
+    return TaskEntry(head, reader, task.layouts, task.dataset or f"{GLUE}:{task.name}", task.split, task.headerless)
 
 
 STSB = TaskEntry(

@@ -30,6 +30,12 @@ def class_numbers(prepared: Sequence[PreparedExample], device: torch.device | No
     return torch.tensor([int(label_of(p)) for p in prepared], device=device)
 
 
+def is_right(records: Floats) -> Floats:
+    """Returns 1 for every example whose records `label` and `predicted`, the first two, are the same, else 0, (n,)."""
+    right: Floats = (records[:, 0] == records[:, 1]).astype(np.float64)
+    return right
+
+
 class TextTask(Task):
     """Base of tasks on a text, or a pair of texts as one sequence, for models with a classification head."""
 
@@ -101,7 +107,7 @@ class SequenceClassification(TextTask):
 
     def right(self, records: Floats, metric: str) -> Floats | None:
         """Returns 1 for each example whose class is predicted right, else 0, (n,); None unless `metric` is accuracy."""
-        return (records[:, 0] == records[:, 1]).astype(np.float64) if metric == "accuracy" else None
+        return is_right(records) if metric == "accuracy" else None
 
     def chance(self, records: Floats) -> float | None:
         """Returns the best value of the main metric of a predictor that gives every example the same class."""
@@ -126,7 +132,7 @@ class SequenceClassification(TextTask):
             return weighted_means.f1(labels, predicted, weights)
         if metric == "matthews":
             return weighted_means.matthews(labels, predicted, weights)
-        return weighted_means.mean(nll if metric == "loss" else (labels == predicted).astype(float), weights)
+        return weighted_means.mean(nll if metric == "loss" else is_right(records), weights)
 
 
 class CorrelationTask(Task):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from headlens.corpora.table import has_cell, list_names
@@ -72,16 +72,10 @@ class EndingReader(ExampleReader):
 
     Args:
         labels: format of the number of the right ending.
-        count: number of endings.
     """
 
     labels: Labels
-    count: int = 4
-
-    @property
-    def roles(self) -> tuple[str, ...]:
-        """Names of the roles: `first`, `second`, `ending0` and so on for every ending, and `label`."""
-        return "first", "second", *(f"ending{i}" for i in range(self.count)), "label"
+    roles = ("first", "second", "ending0", "ending1", "ending2", "ending3", "label")
 
     def examples(self, row: TaskRow, columns: Columns) -> Iterator[TextExample | None]:
         """Yields one example for the row; the beginning of its second sentence may be empty."""
@@ -105,7 +99,7 @@ class QuestionReader(ExampleReader):
                 for question in _parts(row, paragraph, "qas"):
                     spans = [] if question.get("is_impossible") else _parts(row, question, "answers")
                     key = str(question.get("id", row.number))
-                    yield _question(row, key, _text(row, question, "question"), context, _spans(row, spans))
+                    yield _question(row, key, _text(row, question, "question"), context, _answers(row, spans))
             return
         key = str(row.cells.get("id", row.number))
         context = _text(row, {"context": row.value(columns["context"])}, "context")
@@ -116,11 +110,10 @@ class QuestionReader(ExampleReader):
 def _question(row: TaskRow, key: str, question: str, context: str, answers: tuple[AnswerSpan, ...]) -> Question | None:
     """Makes a question whose answers stand where they say; None if the question or its context is empty."""
     for answer in answers:
-        if answer.start is not None and context[answer.start : answer.start + len(answer.text)] != answer.text:
-            raise row.error(
-                f"question {key}: the answer {answer.text[:40]!r} is not at character {answer.start} of its context.",
-                "Starts count characters from 0.",
-            )
+        start = answer.start
+        if start is not None and context[start : start + len(answer.text)] != answer.text:
+            message = f"question {key}: the answer {answer.text[:40]!r} is not at character {start} of its context."
+            raise row.error(message, "Starts count characters from 0.")
     return Question(key, question.strip(), context, answers) if question.strip() and context.strip() else None
 
 
@@ -134,12 +127,7 @@ def _answers(row: TaskRow, cell: Any) -> tuple[AnswerSpan, ...]:
         texts, starts = cell["text"], cell.get("answer_start")
         if starts is None or len(starts) != len(texts):
             starts = [None] * len(texts)
-        return _spans(row, [{"text": t, "answer_start": s} for t, s in zip(texts, starts, strict=True)])
-    return _spans(row, cell)
-
-
-def _spans(row: TaskRow, cell: Any) -> tuple[AnswerSpan, ...]:
-    """Reads a list of {"text": …, "answer_start": …}."""
+        cell = [{"text": text, "answer_start": start} for text, start in zip(texts, starts, strict=True)]
     if not isinstance(cell, Sequence) or not all(isinstance(a, Mapping) for a in cell):
         raise row.error("answers are no list of texts with their starts.", 'Write [{"text": …, "answer_start": …}].')
     spans = []
@@ -180,8 +168,7 @@ def choose_columns(row: TaskRow, roles: Sequence[str], layouts: Sequence[Sequenc
         OptionError: for a role that the task does not have.
         CorpusError: if no layout fits.
     """
-    unknown = sorted(set(named) - set(roles))
-    if unknown:
+    if unknown := sorted(set(named) - set(roles)):
         raise OptionError(f"--columns {unknown[0]}=…: there is no such role.", f"Roles: {', '.join(roles)}.")
     for layout in layouts:
         columns = dict(zip(roles, layout, strict=True)) | dict(named)
@@ -216,11 +203,9 @@ class ClassLabels:
 
     Args:
         names: names of the classes in the order of their numbers.
-        aliases: number of a class by another name of it.
     """
 
     names: tuple[str, ...]
-    aliases: dict[str, int] = field(default_factory=dict)
 
     def read(self, row: TaskRow, column: str) -> float | None:
         """Returns the number of a class; None where the cell is one of `UNLABELLED`.
@@ -232,12 +217,14 @@ class ClassLabels:
         key = _written(cell)
         if key in UNLABELLED:
             return None
-        numbers_by_name = {name.lower(): number for number, name in enumerate(self.names)} | self.aliases
-        label = numbers_by_name.get(key, int(key) if key.isascii() and key.isdecimal() and len(key) < 6 else -1)
-        if not 0 <= label < len(self.names):
-            numbers = ", ".join(f"{number} ({name})" for number, name in enumerate(self.names))
-            raise row.error(f"{column!r} has the unknown label {_short(cell)}.", f"Labels: {numbers}.")
-        return float(label)
+        classes = [name.lower() for name in self.names]
+        if key in classes:
+            return float(classes.index(key))
+        # A number may have zeros before it; one of more digits than that is no class.
+        if key.isascii() and key.isdecimal() and len(key) < 6 and int(key) < len(classes):
+            return float(key)
+        numbers = ", ".join(f"{number} ({name})" for number, name in enumerate(self.names))
+        raise row.error(f"{column!r} has the unknown label {_short(cell)}.", f"Labels: {numbers}.")
 
 
 @dataclass(frozen=True)
@@ -264,7 +251,7 @@ class ScoreLabels:
         try:
             number = float(key)
         except ValueError:
-            number = math.nan
+            number = math.nan  # within no range
         if not self.low <= number <= self.high:
             advice = f"Scores are numbers from {self.low:g} to {self.high:g}."
             raise row.error(f"{column!r} has the unknown score {_short(cell)}.", advice)

@@ -81,17 +81,6 @@ class RowExamples:
             OptionError: for a column of a role that there is not.
         """
         number = 0
-        for number, example in enumerate(islice(self._counted(counts), self.limit), 1):  # noqa: B007 - used below
-            yield example
-        if not number:
-            reason = f"none of its {counts.rows} rows has a label and text" if counts.rows else "it is empty"
-            advice = "Choose another file, split or column."
-            if counts.too_short:
-                reason = f"{counted(counts.too_short, 'example')} with fewer than {self.min_words} words"
-                advice = "Ask for shorter ones with --min-words."
-            raise CorpusError(f"no examples: {reason}.", advice, path=self.rows.name)
-
-    def _counted(self, counts: SourceCounts) -> Iterator[TaskExample]:
         for example in self._examples():
             counts.rows += 1
             if example is None:
@@ -100,6 +89,16 @@ class RowExamples:
                 counts.too_short += 1
             else:
                 yield example
+                number += 1
+                if number == self.limit:  # no further row is read
+                    return
+        if not number:
+            reason = f"none of its {counts.rows} rows has a label and text" if counts.rows else "it is empty"
+            advice = "Choose another file, split or column."
+            if counts.too_short:
+                reason = f"{counted(counts.too_short, 'example')} with fewer than {self.min_words} words"
+                advice = "Ask for shorter ones with --min-words."
+            raise CorpusError(f"no examples: {reason}.", advice, path=self.rows.name)
 
     def _examples(self) -> Iterator[TaskExample | None]:
         rows = iter(self.rows)

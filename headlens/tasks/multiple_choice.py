@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from headlens.errors import OptionError
 from headlens.statistics import weighted_means
-from headlens.tasks.classification import class_numbers
+from headlens.tasks.classification import class_numbers, is_right
 from headlens.tasks.examples import TaskExample, TextExample
 from headlens.tasks.reader import Reader, TokenRow
 from headlens.tasks.task import Floats, HeadKind, PreparedExample, Task, TaskBatch, record_columns, require_output
@@ -29,21 +27,17 @@ class ChoiceTask(Task):
     metrics = ("accuracy",)
     columns = ("label", "predicted", "margin")
 
-    @property
-    @abstractmethod
-    def options(self) -> int:
-        """Number of candidates of every example, one of which is right."""
+    candidates: int  # of every example, one of which is right
 
-    def right(self, records: Floats, metric: str) -> Floats | None:
+    def right(self, records: Floats, metric: str) -> Floats:
         """Returns 1 for every example whose right candidate is chosen, else 0, (n,)."""
         del metric
-        right: Floats = (records[:, 0] == records[:, 1]).astype(np.float64)
-        return right
+        return is_right(records)
 
     def chance(self, records: Floats) -> float | None:
         """Returns the expected accuracy of uniformly random choice, one over the number of candidates."""
         del records
-        return 1 / self.options
+        return 1 / self.candidates
 
     def finer(self, records: Floats) -> float:
         """Returns the mean margin of the right candidate, which ranks models whose accuracy is equal."""
@@ -52,7 +46,7 @@ class ChoiceTask(Task):
     def statistic(self, metric: str, records: Floats, weights: Floats) -> Floats:
         """Computes the accuracy of the choices under every weighting, (replicates,)."""
         del metric
-        return weighted_means.mean((records[:, 0] == records[:, 1]).astype(np.float64), weights)
+        return weighted_means.mean(is_right(records), weights)
 
 
 def chosen_records(scores: Tensor, batch: TaskBatch) -> Floats:
@@ -73,17 +67,12 @@ class MultipleChoice(ChoiceTask):
 
     Args:
         name: name of the task.
-        choices: number of endings of every example.
+        candidates: number of endings of every example.
     """
 
     name: str = "swag"
-    choices: int = 4
+    candidates: int = 4
     head: ClassVar[HeadKind] = "multiple-choice"
-
-    @property
-    def options(self) -> int:
-        """Number of endings of every example, `choices`."""
-        return self.choices
 
     def prepare(self, example: TaskExample, reader: Reader) -> tuple[TokenRow, ...]:
         """Tokenises the first sentence with each ending as one row; no row is returned if one is too long."""
@@ -92,9 +81,9 @@ class MultipleChoice(ChoiceTask):
         return reader.whole_rows([(first, ending) for ending in endings])
 
     def collate(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device | str) -> TaskBatch:
-        """Gathers prepared examples as a batch whose inputs are (n, choices, length)."""
-        flat = super().collate(prepared, reader, device)  # inputs (n * choices, length)
-        inputs = {name: tensor.view(-1, self.choices, tensor.shape[1]) for name, tensor in flat.inputs.items()}
+        """Gathers prepared examples as a batch whose inputs are (n, candidates, length)."""
+        flat = super().collate(prepared, reader, device)  # inputs (n * candidates, length)
+        inputs = {name: tensor.view(-1, self.candidates, tensor.shape[1]) for name, tensor in flat.inputs.items()}
         return TaskBatch(inputs, flat.labels, prepared, reader)
 
     def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
@@ -111,15 +100,15 @@ class MultipleChoice(ChoiceTask):
         return chosen_records(self._logits(outputs, batch), batch)
 
     def _logits(self, outputs: Any, batch: TaskBatch) -> Tensor:
-        """Returns the logits of the endings of every example, (n, choices).
+        """Returns the logits of the endings of every example, (n, candidates).
 
         Raises:
             OptionError: if the outputs have none, or logits of another shape.
         """
         logits = require_output(outputs, "logits", 2, self.name, "a multiple-choice head")
-        if logits.shape != (len(batch), self.choices):
+        if logits.shape != (len(batch), self.candidates):
             raise OptionError(
-                f"The task {self.name} has {self.choices} endings, but the model's scores have the shape "
+                f"The task {self.name} has {self.candidates} endings, but the model's scores have the shape "
                 f"{tuple(logits.shape)} for {len(batch)} examples.",
                 "Give a model with a multiple-choice head.",
             )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -60,32 +59,27 @@ def open_task(
     return entry.task, RowExamples(rows, entry.reader, entry.layouts, options.columns, options.limit, options.min_words)
 
 
-def open_all(name: str, data: Sequence[str | Path] = (), options: DataOptions | None = None) -> tuple[Task, TaskSource]:
-    """Opens a task and any number of sources, one after the other, each in a layout of its own.
-
-    Args:
-        name: name of the task.
-        data: files or data sets; empty for the data set of the task.
-        options: columns, split and limits of all sources; the limit is that of all together.
-    """
-    options = options or DataOptions()
-    if len(data) < 2:
-        return open_task(name, data[0] if data else None, options)
-    sources = [open_task(name, source, replace(options, limit=None))[1] for source in data]
-    return find_task(name).task, ChainedExamples(tuple(sources), options.limit)
-
-
 def open_examples(data: TaskData, *, offline: bool = False) -> tuple[Task, TaskSource]:
-    """Opens a task and its examples as options name them; errors as in `open_task`."""
+    """Opens a task and its examples as options name them; errors as in `open_task`.
+
+    Several sources are read one after the other, each in a layout of its own; the limit is that of all together.
+    """
     columns = parse_columns(",".join(data.columns)) if data.columns else {}
     options = DataOptions(columns, data.data_split, data.limit, data.target, offline, data.min_words)
-    return open_all(data.task, data.data, options)
+    if len(data.data) < 2:
+        return open_task(data.task, data.data[0] if data.data else None, options)
+    sources = [open_task(data.task, source, replace(options, limit=None))[1] for source in data.data]
+    return find_task(data.task).task, ChainedExamples(tuple(sources), options.limit)
 
 
 def _open(entry: TaskEntry, data: str | Path | None, options: DataOptions) -> RowSource:
     split = options.split or entry.split
     if options.target is not None:
-        return _parallel(entry, data, options.target)
+        if "target" not in entry.reader.roles:
+            raise OptionError(f"The task {entry.task.name} has no translations.", "Leave --target out.")
+        if data is None:
+            raise OptionError(f"{options.target} is translations of what?", "Name the source with --data FILE.")
+        return LineRows((Path(data), Path(options.target)))
     if data is None and entry.default is None:
         assert entry.dataset is not None
         return HubRows(entry.dataset, split, options.offline)
@@ -114,11 +108,3 @@ def _local(entry: TaskEntry, spec: str, split: str, options: DataOptions) -> Row
     columns = named.union(*entry.layouts)
     numbers = frozenset(filter(str.isdecimal, columns))
     return FileRows(path, entry.headerless, columns - numbers, named if named <= numbers else frozenset(), QUOTED)
-
-
-def _parallel(entry: TaskEntry, data: str | Path | None, target: str | Path) -> RowSource:
-    if "target" not in entry.reader.roles:
-        raise OptionError(f"The task {entry.task.name} has no translations.", "Leave --target out.")
-    if data is None:
-        raise OptionError(f"{target} is translations of what?", "Name the source with --data FILE.")
-    return LineRows((Path(data), Path(target)))

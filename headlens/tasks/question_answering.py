@@ -99,7 +99,13 @@ class QuestionAnswering(Task):
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )
-        return tuple(_window_row(encoding, number) for number in range(len(encoding["input_ids"])))
+        rows = []
+        for number, (ids, offsets) in enumerate(zip(encoding["input_ids"], encoding["offset_mapping"], strict=True)):
+            sides = encoding.sequence_ids(number)  # only tokens of the paragraph have spans
+            spans = tuple((a, b) if side == 1 else NOWHERE for side, (a, b) in zip(sides, offsets, strict=True))
+            segments = tuple(encoding["token_type_ids"][number]) if "token_type_ids" in encoding else ()
+            rows.append(TokenRow(tuple(ids), segments, spans=spans))
+        return tuple(rows)
 
     def targets(self, prepared: Sequence[PreparedExample], reader: Reader, device: torch.device) -> dict[str, Tensor]:
         """Returns places of the first and last token of the answer, `NO_ANSWER` in windows without it: (rows,)."""
@@ -202,15 +208,6 @@ class QuestionAnswering(Task):
 def _answer_scores(records: Floats, metric: str) -> tuple[Floats, Floats]:
     """Returns the scores of the proposed stretch and of the empty answer, (n,) each."""
     return (records[:, 0], records[:, 2]) if metric.endswith("exact") else (records[:, 1], records[:, 3])
-
-
-def _window_row(encoding: Any, number: int) -> TokenRow:
-    """Makes the row of one window, with spans of the tokens of the paragraph alone."""
-    sides = encoding.sequence_ids(number)
-    offsets = encoding["offset_mapping"][number]
-    spans = tuple((int(a), int(b)) if side == 1 else NOWHERE for side, (a, b) in zip(sides, offsets, strict=True))
-    segments = tuple(encoding["token_type_ids"][number]) if "token_type_ids" in encoding else ()
-    return TokenRow(tuple(encoding["input_ids"][number]), segments, spans=spans)
 
 
 def _answer_place(row: TokenRow, example: TaskExample) -> tuple[int, int]:

@@ -102,7 +102,9 @@ class FileRows(NamedFile):
 
     def _rows(self) -> Iterator[tuple[int | None, Mapping[str, Any]]]:
         kind = file_kind(self.path)
-        if kind in TABS or (kind in COMMAS and self._has_tabs()):
+        # Some data sets are files of tabs that are called `.csv`.
+        first = next(open_text(self.path), None) if kind in COMMAS else None
+        if kind in TABS or (first is not None and "\t" in first.text):
             return self._named(tab_rows(self.path))
         if kind in COMMAS:
             return self._named(comma_rows(self.path))
@@ -113,10 +115,6 @@ class FileRows(NamedFile):
         advice = f"Name it {', '.join([*TABS, *COMMAS, *LINES, *JSON])}, according to what it is."
         raise CorpusError(f"a table of unknown kind {kind!r}.", advice, path=self.path)
 
-    def _has_tabs(self) -> bool:
-        first = next(open_text(self.path), None)
-        return first is not None and "\t" in first.text
-
     def _named(self, rows: Iterator[tuple[int, list[str]]]) -> Iterator[tuple[int, Mapping[str, Any]]]:
         first = next(rows, None)
         if first is None:
@@ -124,8 +122,10 @@ class FileRows(NamedFile):
         names, bare = self._names(first[1])
         if bare and not self.numbered:
             self._check_languages(*first)
+        if repeated := sorted({name for name in names if names.count(name) > 1 and name in self.expected}):
+            message = f"{names.count(repeated[0])} columns are called {repeated[0]!r}."
+            raise CorpusError(message, "Give the columns names of their own.", path=self.path, line=first[0])
         quoted = bool(self.quoted & set(names))
-        self._check_names(names, first[0])
         for line, cells in chain([first], rows) if bare else rows:
             if len(cells) < len(names) or (len(cells) > len(names) and not bare):
                 message = f"{counted(len(cells), 'column')} where there should be {len(names)}."
@@ -143,23 +143,11 @@ class FileRows(NamedFile):
         """Refuses a first row such as `de`, `en`: it names languages, and would be scored as a translation."""
         if len(self.headerless) == 2 == len(cells) and all(map(_LANGUAGE.fullmatch, cells)):
             source, target = cells
-            raise CorpusError(
-                f"{source!r} and {target!r} look like a header.",
+            advice = (
                 f"Name the columns with --columns source={source},target={target}, or, if that is a pair, with "
-                "--columns source=1,target=2.",
-                path=self.path,
-                line=line,
+                "--columns source=1,target=2."
             )
-
-    def _check_names(self, names: Sequence[str], line: int) -> None:
-        repeated = sorted({name for name in names if names.count(name) > 1 and name in self.expected})
-        if repeated:
-            raise CorpusError(
-                f"{names.count(repeated[0])} columns are called {repeated[0]!r}.",
-                "Give the columns names of their own.",
-                path=self.path,
-                line=line,
-            )
+            raise CorpusError(f"{source!r} and {target!r} look like a header.", advice, path=self.path, line=line)
 
 
 def unquoted(cell: str) -> str:

@@ -93,11 +93,6 @@ class ParaphraseChoice(EmbeddingTask, ChoiceTask):
     candidates: int = 2
     temperature: float = 0.05
 
-    @property
-    def options(self) -> int:
-        """Number of candidate sentences of every example, `candidates`."""
-        return self.candidates
-
     def read(self, outputs: Any, batch: TaskBatch) -> Floats:
         """Computes the records `label`, `predicted` and `margin` from the cosines of the candidates, (n, 3)."""
         return chosen_records(self._cosines(outputs, batch), batch)
@@ -105,9 +100,8 @@ class ParaphraseChoice(EmbeddingTask, ChoiceTask):
     def losses(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Computes the cross-entropy of the right candidate, of cosines over the temperature, in nats, (n,)."""
         cosines = self._cosines(outputs, batch)
-        return cross_entropy(
-            cosines / self.temperature, class_numbers(batch.prepared, cosines.device), reduction="none"
-        )
+        right = class_numbers(batch.prepared, cosines.device)
+        return cross_entropy(cosines / self.temperature, right, reduction="none")
 
     def _cosines(self, outputs: Any, batch: TaskBatch) -> Tensor:
         """Computes the cosine of the sentence's embedding with that of each candidate, (n, candidates)."""

@@ -80,11 +80,20 @@ def with_task_head(loaded: LoadedModel, task: Task, seed: int) -> ModelWithHead:
     keeps = type(old) is kind
     if task.head == "sequence-classification":
         keeps = keeps and _has_classes(config, task.labels)
-        _name_classes(config, task.labels)
+        if not task.labels:
+            config.num_labels = 1
+        elif class_order(config, task.labels) is None:  # names in another order are kept
+            config.id2label = dict(enumerate(task.labels))
+            config.label2id = {name: number for number, name in enumerate(task.labels)}
         config.problem_type = "single_label_classification" if task.labels else "regression"
     elif not keeps:
         config.num_labels, config.problem_type = 2, None  # of questions: first and last token
-    _pad_as_tokenizer(config, loaded)
+    # Decoders that classify look for the last token before the padding.
+    tokenizer = tokenizer_of(loaded)
+    if tokenizer.pad_token_id is None and tokenizer.eos_token is not None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = tokenizer.pad_token_id
     if keeps:
         old.config = config
         return ModelWithHead(old)
@@ -126,15 +135,13 @@ def check_head(loaded: LoadedModel, task: Task) -> None:
 
 
 def _class(loaded: LoadedModel, head: HeadKind, task: str) -> type[PreTrainedModel]:
-    mapping = _MAPPINGS.get(head)
-    config = type(loaded.model.config)
-    if mapping is None or config not in mapping:
+    kind: type[PreTrainedModel] | None = _MAPPINGS.get(head, {}).get(type(loaded.model.config), None)
+    if kind is None:
         raise OptionError(
             f"--task {task} needs a {head} head, and transformers has none for {loaded.model.config.model_type} models "
             f"such as {loaded.name}.",
             "Give BERT, ALBERT, RoBERTa or the like.",
         )
-    kind: type[PreTrainedModel] = mapping[config]
     return kind
 
 
@@ -166,24 +173,6 @@ def _has_classes(config: PreTrainedConfig, labels: Sequence[str]) -> bool:
     return len(names) == max(1, len(labels)) and (unnamed or class_order(config, labels) is not None)
 
 
-def _name_classes(config: PreTrainedConfig, labels: Sequence[str]) -> None:
-    """Names the outputs by a task's classes, unless they have these names already, in whatever order."""
-    if not labels:
-        config.num_labels = 1
-    elif class_order(config, labels) is None:
-        config.id2label = dict(enumerate(labels))
-        config.label2id = {name: number for number, name in enumerate(labels)}
-
-
-def _pad_as_tokenizer(config: PreTrainedConfig, loaded: LoadedModel) -> None:
-    """Sets the padding token of the configuration: decoders that classify look for the last token before it."""
-    tokenizer = tokenizer_of(loaded)
-    if tokenizer.pad_token_id is None and tokenizer.eos_token is not None:
-        tokenizer.pad_token = tokenizer.eos_token
-    if getattr(config, "pad_token_id", None) is None:
-        config.pad_token_id = tokenizer.pad_token_id
-
-
 def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: LoadedModel, seed: int) -> ModelWithHead:
     """Builds a model of another class with the weights of a checkpoint."""
     old = loaded.model
@@ -206,7 +195,10 @@ def _built(kind: type[PreTrainedModel], config: PreTrainedConfig, loaded: Loaded
             f"{loaded.name} has no weights for {', '.join(lost[:3])}{' …' if len(lost) > 3 else ''}.",
             f"Its checkpoint is of a {type(old).__name__}; give one of the same kind.",
         )
-    return ModelWithHead(model, tuple(dict.fromkeys(_part(name, prefix) for name in fresh)))
+    # Parts are the modules under the model, or under its base.
+    insides = [(prefix if name.startswith(prefix) else "", name) for name in fresh]
+    parts = (inside + name.removeprefix(inside).split(".")[0] for inside, name in insides)
+    return ModelWithHead(model, tuple(dict.fromkeys(parts)))
 
 
 def _load_masked_head(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:
@@ -220,9 +212,3 @@ def _load_masked_head(old: PreTrainedModel, built: PreTrainedModel) -> set[str]:
     shared = {n: t for n, t in old.state_dict().items() if not n.startswith(base) and shapes.get(n) == t.shape}
     built.load_state_dict(shared, strict=False)
     return set(shared)
-
-
-def _part(name: str, prefix: str) -> str:
-    """Returns the module under the model, or under its base, that a parameter belongs to."""
-    inside = prefix if name.startswith(prefix) else ""
-    return inside + name.removeprefix(inside).split(".")[0]

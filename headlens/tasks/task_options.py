@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from headlens.options import CORPUS, EXAMPLE_COLUMNS, EXAMPLE_SOURCES, EXAMPLE_SPLIT, LIMIT, TARGET_FILE, TASK, option
 
 Layout = tuple[str, ...]
-_GLUE = "nyu-mll/glue"
+GLUE = "nyu-mll/glue"
 _SENTENCE: tuple[Layout, ...] = (("sentence", "label"),)
 _PAIR: Layout = ("sentence1", "sentence2", "label")
 _NLI: tuple[Layout, ...] = (
@@ -44,16 +44,6 @@ class ClassTask:
     split: str = "validation"
     headerless: Layout = ()
 
-    @property
-    def texts(self) -> int:
-        """Number of texts of an example: 1 for sentences, 2 for pairs."""
-        return len(self.layouts[0]) - 1
-
-    @property
-    def hub_name(self) -> str:
-        """Name of the data set on the hub, with its configuration."""
-        return self.dataset or f"{_GLUE}:{self.name}"
-
 
 CLASS_TASKS = (
     ClassTask("sst2", ("negative", "positive"), _SENTENCE),
@@ -72,7 +62,7 @@ CLASS_TASKS = (
     ),
     ClassTask("qqp", ("not_duplicate", "duplicate"), _QUESTIONS, ("f1", "accuracy")),
     ClassTask("mnli", _THREE, _NLI, split="validation_matched"),
-    ClassTask("mnli-mm", _THREE, _NLI, dataset=f"{_GLUE}:mnli", split="validation_mismatched"),
+    ClassTask("mnli-mm", _THREE, _NLI, dataset=f"{GLUE}:mnli", split="validation_mismatched"),
     ClassTask("qnli", _ENTAILED, (("question", "sentence", "label"),)),
     ClassTask("rte", _ENTAILED, (_PAIR,)),
     ClassTask("snli", _THREE, _NLI, dataset="stanfordnlp/snli"),

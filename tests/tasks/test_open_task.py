@@ -15,7 +15,8 @@ from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.example_parsers import parse_columns
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, gather, split
 from headlens.tasks.examples import AnswerSpan, Question, TaskExample, TextExample, words_of
-from headlens.tasks.open_task import DataOptions, open_all, open_task
+from headlens.tasks.open_task import DataOptions, open_examples, open_task
+from headlens.tasks.task_options import TaskData
 
 SQUAD = {
     "version": "1.1",
@@ -233,7 +234,7 @@ def test_texts_of_some_words(tmp_path: Path) -> None:
     assert [e.id for e in found] == ["1", "3", "5"]
     assert counts == SourceCounts(rows=5, unlabelled=1, too_short=1)
     assert [e.id for e in read("snli", path, min_words=4, limit=2)[0]] == ["1", "3"]
-    both = open_all("snli", [path, path], DataOptions(min_words=5, limit=2))[1]
+    both = open_examples(TaskData("snli", (str(path), str(path)), min_words=5, limit=2))[1]
     assert [e.id for e in both.read(SourceCounts())] == ["pairs:5", "pairs:5"]
     with pytest.raises(CorpusError, match="4 examples with fewer than 9 words"):
         read("snli", path, min_words=9)
@@ -418,8 +419,8 @@ def test_several_files_one_after_the_other(tmp_path: Path) -> None:
         )
     )
     (tmp_path / "b.tsv").write_text("Premise\tHypothesis\tLabel\nD.\tE.\tentailment\nF.\tG.\tcontradiction\n")
-    files = [tmp_path / "a.jsonl", tmp_path / "b.tsv"]
-    task, source = open_all("snli", files)
+    files = (str(tmp_path / "a.jsonl"), str(tmp_path / "b.tsv"))
+    task, source = open_examples(TaskData("snli", files))
     counts = SourceCounts()
     assert [(e.id, e.label) for e in source.read(counts) if isinstance(e, TextExample)] == [
         ("a:1", 1.0),
@@ -428,9 +429,9 @@ def test_several_files_one_after_the_other(tmp_path: Path) -> None:
     ]
     assert (task.name, source.name) == ("snli", "a+b")
     assert counts == SourceCounts(rows=4, unlabelled=1)
-    first = open_all("snli", files, DataOptions(limit=2))[1]
+    first = open_examples(TaskData("snli", files, limit=2))[1]
     assert [e.id for e in first.read(SourceCounts())] == ["a:1", "b:1"]
-    assert len(list(open_all("snli", files[1:], DataOptions(limit=1))[1].read(SourceCounts()))) == 1
-    assert open_all("paraphrase")[1].name == "paraphrases"
+    assert len(list(open_examples(TaskData("snli", files[1:], limit=1))[1].read(SourceCounts()))) == 1
+    assert open_examples(TaskData("paraphrase"))[1].name == "paraphrases"
     with pytest.raises(OptionError, match="--limit 0 is not a positive number"):
-        open_all("snli", files, DataOptions(limit=0))
+        open_examples(TaskData("snli", files, limit=0))
