@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
-from headlens.analyses.ablate.strategies import STRATEGY_ENTRIES
+from headlens.analyses.ablate.pruning_strategies import STRATEGY_ENTRIES
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.options import (

@@ -1,29 +1,50 @@
-"""What a task loses with many heads, chosen in several ways: the recipe of `headlens ablate --prune`."""
+"""Many heads pruned from one model: chosen on one part of the examples, evaluated on the other."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.importance import ImportanceSession, add, importances
-from headlens.analyses.ablate.strategies import Choice, Score, Strategy
-from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
-from headlens.analyses.ablate.task_examples import Examples
+from headlens.analyses.ablate.options import AblationOptions, PruneOptions
+from headlens.analyses.ablate.pruning_strategies import (
+    STRATEGY_ENTRIES,
+    Choice,
+    Scorer,
+    StrategySettings,
+    check_pruning,
+    in_order,
+    strategy_cost,
+)
+from headlens.analyses.ablate.scorers import (
+    CachedScore,
+    CachedScorer,
+    ImportanceEstimator,
+    ImportanceScorer,
+    RankingScorer,
+)
+from headlens.analyses.ablate.single_heads import paired_comparison
+from headlens.analyses.ablate.sweep import TaskSweep
+from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part
 from headlens.attention.session import AttentionSession
+from headlens.errors import counted
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
-from headlens.memory import SplitWhenOutOfMemory
-from headlens.metrics.accumulator import Accumulator
+from headlens.models.loading import LoadedModel
+from headlens.runs.checkpoint import IDENTITY, Checkpoint, packed, unpacked
+from headlens.runs.progress import Advance
+from headlens.runs.run import Run
 from headlens.statistics.bootstrap import Draws, percentile_interval
-from headlens.tasks.evaluation import token_count
-from headlens.tasks.task import Floats, PreparedExample, Task
-from headlens.tasks.task_options import LOWER_IS_BETTER
+from headlens.tasks.task import Floats, Task
 
 NONE = "none"  # the row of the whole model
 PRUNING_COLUMNS = [
@@ -32,81 +53,216 @@ PRUNING_COLUMNS = [
 ]
 
 
-@dataclass(frozen=True)
-class RankingScorer:
-    """What heads are chosen by: what becomes of a metric on the ranking part. A scorer for strategies.
+class ScoreCheckpoint:
+    """What scorers said, kept for --resume."""
 
-    Where the metric stays the same, what the task has that is finer decides (`Task.finer`), such as the loss.
+    def __init__(self) -> None:
+        self.found: list[CachedScore] = []
+
+    def dump(self, identity: Mapping[str, str] | None = None) -> bytes:
+        """Serializes the scores to the bytes of a checkpoint file, together with the identity of the run."""
+        return packed({IDENTITY: dict(identity or {}), "answers": [a.as_json() for a in self.found]}, {})
+
+    def take(self, content: bytes) -> None:
+        """Restores the scores from the bytes of a checkpoint file, as `dump` returns them."""
+        self.found = [CachedScore.from_json(a) for a in unpacked(content)[0]["answers"]]
+
+
+@dataclass(frozen=True)
+class ChosenHeads:
+    """A choice of heads, and who made it.
 
     Args:
-        model: whole.
-        examples: the ranking part.
-        metric: of the task.
-        sweep: how the examples go through a model, given the heads that are gone from it.
-        known: records without each single head, which need not be computed again.
+        strategy: its name.
+        seed: of a random order, else None.
+        choice: the heads.
     """
 
-    model: PreTrainedModel
+    strategy: str
+    seed: int | None
+    choice: Choice
+
+
+@dataclass(frozen=True, eq=False)
+class PruningOutcome:
+    """What became of pruned models.
+
+    Args:
+        table: `pruning.csv` without the column `model`.
+        records: (rows, examples, columns of the task), of both parts.
+    """
+
+    table: pd.DataFrame
+    records: Floats
+
+
+@dataclass(frozen=True)
+class PruningExperiment:
+    """One model on a task, swept already.
+
+    Args:
+        run: under way.
+        name: of the model, unique in the run and fit for a file.
+        loaded: the model.
+        examples: all of them.
+        metric: of the task.
+        records: of all examples, from the sweep that `ranked` goes by.
+        options: of the ablation.
+        prune: how it is pruned.
+    """
+
+    run: Run
+    name: str
+    loaded: LoadedModel
     examples: Examples
     metric: str
-    sweep: Callable[[frozenset[Head]], TaskSweep]
-    known: Mapping[Head, Floats]
+    records: HeadRecords
+    options: AblationOptions
+    prune: PruneOptions
 
-    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, Score]:
-        """The metric without each candidate, its sign turned where lower is better."""
-        if not removed and all(head in self.known for head in candidates):
-            return {head: self.score(self.known[head]) for head in candidates}
-        swept = self.sweep(removed).run(without_heads(self.model, removed), self.examples, candidates)
-        return {head: self.score(records) for head, records in swept.items()}
+    def check(self) -> None:
+        """Raise OptionError for numbers of heads that the model does not have, or too few examples to split."""
+        check_pruning(self.prune.prune, len(self.records.heads))
+        ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
-    def score(self, records: Floats) -> Score:
-        """Of records of the ranking part: higher is better."""
-        value = self.examples.task.value(records, metric=self.metric)
-        return Score(-value if self.metric in LOWER_IS_BETTER else value, self.examples.task.finer(records))
+    @cached_property
+    def ranked_on(self) -> Chosen:
+        """The examples that heads are chosen on."""
+        return ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
+
+    def outcome(self) -> PruningOutcome:
+        """The whole model, then a row for each strategy, seed and number."""
+        choices = [ChosenHeads(NONE, None, Choice(())), *self._choices()]
+        sets = list(dict.fromkeys(frozenset(named.choice.removed) for named in choices))
+        text = f"evaluating {counted(len(sets) - 1, 'pruned model')}"
+        with self.run.reporter.progress(text, len(sets) * self._own(self.examples)) as advance:
+            evaluated = {removed: self._evaluated(removed, advance) for removed in sets}
+        results = _Results(self, evaluated[frozenset()])
+        rows = [results.row(named, evaluated[frozenset(named.choice.removed)]) for named in choices]
+        # whole numbers also where most strategies have no seed, or all
+        table = pd.DataFrame(rows).astype({"seed": "Int64"})[PRUNING_COLUMNS[1:]]
+        return PruningOutcome(
+            table, np.stack([evaluated[frozenset(named.choice.removed)].records for named in choices])
+        )
+
+    def _choices(self) -> list[ChosenHeads]:
+        """What every strategy removes."""
+        heads, part = self.records.heads, self.examples.part(self.ranked_on)
+        counts = check_pruning(self.prune.prune, len(heads))
+        calls = sum(strategy_cost(name, self.prune.beam, len(heads), counts[-1]).calls for name, _ in self._named())
+        text = f"choosing heads on {counted(len(part), 'example')}"
+        with self.run.reporter.progress(text, calls * self._own(part)) as advance:
+            scorers = self._scorers(part, advance)
+            choices = []
+            for name, seed in self._named():
+                entry = STRATEGY_ENTRIES[name]
+                scorer = scorers[entry.scored_by or "metric"]
+                strategy = entry.make(StrategySettings(scorer, self.prune.beam, seed or 0))
+                made = enumerate(strategy.choices(heads, counts[-1]), 1)
+                choices += [ChosenHeads(name, seed, choice) for size, choice in made if size in counts]
+            return choices
+
+    def _named(self) -> Iterator[tuple[str, int | None]]:
+        for name in self.prune.strategies:
+            if STRATEGY_ENTRIES[name].seeded:
+                yield from ((name, self.options.seed + number) for number in range(self.prune.orders))
+            else:
+                yield name, None
+
+    def _scorers(self, part: Examples, advance: Advance) -> dict[str, Scorer]:
+        """What scores heads, by the name that entries of strategies give it."""
+        known = {head: record[self.ranked_on] for head, record in self.records.items()}
+
+        def sweep(removed: frozenset[Head]) -> TaskSweep:
+            return self._sweep(self._keeper("without", removed), advance)
+
+        ranking = RankingScorer(self.loaded.model, part, self.metric, sweep, known)
+        gradient = ImportanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
+        return {
+            "metric": self._remembered("ranking", ranking),
+            "importance": self._remembered("importance", ImportanceScorer(gradient)),
+        }
+
+    def _remembered(self, name: str, scorer: Scorer) -> CachedScorer:
+        """A scorer whose answers are kept."""
+        answers, keeper = ScoreCheckpoint(), self.run.keeper(f"{name}-{self.name}", self.loaded, self._identity)
+        keeper.restore(answers)
+        # One process may have kept an answer more than another, but all must ask the same.
+        answers.found = self.run.processes.share(answers.found)
+
+        def keep(answer: CachedScore) -> None:
+            answers.found.append(answer)
+            keeper.save(answers)
+            self._keeper("without", frozenset(answer.removed)).path.unlink(missing_ok=True)
+
+        return CachedScorer(scorer, list(answers.found), keep)
+
+    def _evaluated(self, removed: frozenset[Head], advance: Advance) -> PrunedModel:
+        sweep = self._sweep(self._keeper("pruned", removed), advance)
+        return evaluated(without_heads(self.loaded.model, removed), self.examples, sweep)
+
+    def _sweep(self, keeper: Checkpoint, advance: Advance) -> TaskSweep:
+        return TaskSweep("zero", self.options.batch_tokens, advance, self.run.warn_once, keeper, self.run.processes)
+
+    def _keeper(self, what: str, removed: frozenset[Head]) -> Checkpoint:
+        digest = hashlib.sha256(" ".join(map(str, in_order(removed))).encode()).hexdigest()[:16]
+        return self.run.keeper(f"{what}-{self.name}-{digest}", self.loaded, self._identity)
+
+    @cached_property
+    def _identity(self) -> dict[str, str]:
+        return {"the data": self.examples.summary.sha256}
+
+    def _own(self, examples: Examples) -> int:
+        """How many examples this process has."""
+        return len(range(self.run.processes.rank, len(examples), self.run.processes.count))
 
 
-@dataclass(frozen=True)
-class ImportanceEstimator:
-    """Estimates the importance of heads on the ranking part (`headlens.analyses.ablate.importance`).
+class _Results:
+    """Makes the rows of the table.
 
     Args:
-        model: whole.
-        examples: the ranking part.
-        batch_tokens: tokens of a batch, padding included; None for `WHOLE`.
-        warn: called with what the user should know at once.
-        progress: called with the number of examples that are done.
+        bench: whose results they are.
+        whole: those of the whole model.
     """
 
-    model: PreTrainedModel
-    examples: Examples
-    batch_tokens: int | None
-    warn: Callable[[str], None]
-    progress: Callable[[int], None] = lambda _: None
+    def __init__(self, bench: PruningExperiment, unpruned: PrunedModel) -> None:
+        self.bench, self.whole = bench, unpruned
+        task, metric = bench.examples.task, bench.metric
+        keys = [k for k, ranked in zip(bench.examples.keys, bench.ranked_on, strict=True) if not ranked]
+        self.draws = Draws.of(keys, bench.options.replicates, bench.options.seed)
+        self.compare = paired_comparison(task, metric, self._evaluation(unpruned), self.draws)
 
-    def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
-        """The importance of the heads that are left."""
-        model, totals = without_heads(self.model, removed), Accumulator()
-        task, reader = self.examples.task.differentiable, self.examples.reader
-        with ImportanceSession(task.network(model)) as session:
+    def row(self, named: ChosenHeads, pruned: PrunedModel) -> dict[str, Any]:
+        """Computes a row of `pruning.csv`: metric, paired difference, intervals and size of one pruned model."""
+        task, metric = self.bench.examples.task, self.bench.metric
+        compared = self.compare.of(self._evaluation(pruned))
+        low, high = interval(task, metric, self._evaluation(pruned), self.draws)
+        removed = named.choice.removed
+        values = {
+            "strategy": named.strategy,
+            "seed": named.seed,
+            "n_pruned": len(removed),
+            "n_heads": len(self.bench.records.heads) - len(removed),
+            "value": compared.value,
+            "ci_low": low,
+            "ci_high": high,
+            "parameters": pruned.parameters,
+            "speedup": self.whole.operations / pruned.operations,
+            "removed": " ".join(map(str, in_order(removed))),
+        }
+        paired = {
+            "delta": compared.delta,
+            "delta_low": compared.low,
+            "delta_high": compared.high,
+            "p_value": compared.p_value,
+            "n": self.draws.examples,
+            "ranking_value": task.value(pruned.records[self.bench.ranked_on], metric=metric),
+        }
+        return {"task": task.name, "metric": metric, **values, **paired}
 
-            def run(prepared: Sequence[PreparedExample]) -> int:
-                batch = task.collate(prepared, reader, model.device)
-                rows = [len(p.rows) for p in prepared]
-                inputs = {**batch.inputs, **task.arguments(model)}
-                add(totals, session.derivatives(inputs, lambda outputs, _: task.losses(outputs, batch), rows))
-                return len(prepared)
-
-            in_parts = SplitWhenOutOfMemory(model.device, run, int.__add__, token_count, self.warn)
-            for batch in self.examples.batches(self.batch_tokens or WHOLE):
-                self.progress(in_parts(batch))
-            return importances(totals, session.sites)
-
-
-def wanted_choices(strategy: Strategy, heads: Sequence[Head], counts: Sequence[int]) -> Iterator[Choice]:
-    """What a strategy removes, for every wanted number of heads, ascending."""
-    for size, choice in enumerate(strategy.choices(heads, max(counts)), 1):
-        if size in counts:
-            yield choice
+    def _evaluation(self, pruned: PrunedModel) -> Floats:
+        records: Floats = pruned.records[~self.bench.ranked_on]
+        return records
 
 
 @dataclass(frozen=True)

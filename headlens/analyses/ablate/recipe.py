@@ -15,9 +15,8 @@ import pandas as pd
 
 from headlens.analyses.ablate.example_records import example_table, write_arrays
 from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.many_heads import PruningExperiment
 from headlens.analyses.ablate.options import AblateRequest, Mode
-from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS
+from headlens.analyses.ablate.pruning_experiment import PRUNING_COLUMNS, PruningExperiment
 from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate_heads, chosen_metric
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads

@@ -1,4 +1,4 @@
-"""What scores heads for strategies of pruning by their importance, and what remembers scores."""
+"""What scores heads for strategies of pruning: the metric without them, their importance, or what was scored before."""
 
 from __future__ import annotations
 
@@ -8,9 +8,19 @@ from math import hypot
 from typing import Any
 
 import numpy as np
+from transformers import PreTrainedModel
 
-from headlens.analyses.ablate.strategies import Score, Scorer, in_order, scores_of
+from headlens.analyses.ablate.importance import ImportanceSession, add, importances
+from headlens.analyses.ablate.pruning_strategies import Score, Scorer, in_order, scores_of
+from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
+from headlens.analyses.ablate.task_examples import Examples
 from headlens.heads import Head
+from headlens.interventions.compacting import without_heads
+from headlens.memory import SplitWhenOutOfMemory
+from headlens.metrics.accumulator import Accumulator
+from headlens.tasks.evaluation import token_count
+from headlens.tasks.task import Floats, PreparedExample
+from headlens.tasks.task_options import LOWER_IS_BETTER
 
 # From the heads that are gone to the importance of those that are left, never negative.
 Importance = Callable[[frozenset[Head]], Mapping[Head, float]]
@@ -120,3 +130,73 @@ class CachedScorer:
 
     def _add(self, answer: CachedScore) -> None:
         self._known.setdefault(frozenset(answer.removed), {}).update(answer.scores)
+
+
+@dataclass(frozen=True)
+class RankingScorer:
+    """What heads are chosen by: what becomes of a metric on the ranking part. A scorer for strategies.
+
+    Where the metric stays the same, what the task has that is finer decides (`Task.finer`), such as the loss.
+
+    Args:
+        model: whole.
+        examples: the ranking part.
+        metric: of the task.
+        sweep: how the examples go through a model, given the heads that are gone from it.
+        known: records without each single head, which need not be computed again.
+    """
+
+    model: PreTrainedModel
+    examples: Examples
+    metric: str
+    sweep: Callable[[frozenset[Head]], TaskSweep]
+    known: Mapping[Head, Floats]
+
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, Score]:
+        """The metric without each candidate, its sign turned where lower is better."""
+        if not removed and all(head in self.known for head in candidates):
+            return {head: self.score(self.known[head]) for head in candidates}
+        swept = self.sweep(removed).run(without_heads(self.model, removed), self.examples, candidates)
+        return {head: self.score(records) for head, records in swept.items()}
+
+    def score(self, records: Floats) -> Score:
+        """Of records of the ranking part: higher is better."""
+        value = self.examples.task.value(records, metric=self.metric)
+        return Score(-value if self.metric in LOWER_IS_BETTER else value, self.examples.task.finer(records))
+
+
+@dataclass(frozen=True)
+class ImportanceEstimator:
+    """Estimates the importance of heads on the ranking part (`headlens.analyses.ablate.importance`).
+
+    Args:
+        model: whole.
+        examples: the ranking part.
+        batch_tokens: tokens of a batch, padding included; None for `WHOLE`.
+        warn: called with what the user should know at once.
+        progress: called with the number of examples that are done.
+    """
+
+    model: PreTrainedModel
+    examples: Examples
+    batch_tokens: int | None
+    warn: Callable[[str], None]
+    progress: Callable[[int], None] = lambda _: None
+
+    def __call__(self, removed: frozenset[Head]) -> Mapping[Head, float]:
+        """The importance of the heads that are left."""
+        model, totals = without_heads(self.model, removed), Accumulator()
+        task, reader = self.examples.task.differentiable, self.examples.reader
+        with ImportanceSession(task.network(model)) as session:
+
+            def run(prepared: Sequence[PreparedExample]) -> int:
+                batch = task.collate(prepared, reader, model.device)
+                rows = [len(p.rows) for p in prepared]
+                inputs = {**batch.inputs, **task.arguments(model)}
+                add(totals, session.derivatives(inputs, lambda outputs, _: task.losses(outputs, batch), rows))
+                return len(prepared)
+
+            in_parts = SplitWhenOutOfMemory(model.device, run, int.__add__, token_count, self.warn)
+            for batch in self.examples.batches(self.batch_tokens or WHOLE):
+                self.progress(in_parts(batch))
+            return importances(totals, session.sites)

@@ -20,8 +20,8 @@ from transformers import PreTrainedTokenizerBase
 from headlens import memory
 from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.options import STRATEGIES, AblateRequest, AblationOptions, Mode, PruneOptions
-from headlens.analyses.ablate.pruning_experiment import ImportanceEstimator
 from headlens.analyses.ablate.recipe import run_ablate
+from headlens.analyses.ablate.scorers import ImportanceEstimator
 from headlens.analyses.ablate.sweep import TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.errors import ModelError

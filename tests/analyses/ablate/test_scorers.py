@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headlens.analyses.ablate.pruning_strategies import Score, in_order, scores_of
 from headlens.analyses.ablate.scorers import (
     CachedScore,
     CachedScorer,
     ImportanceScorer,
     per_layer,
 )
-from headlens.analyses.ablate.strategies import Score, in_order, scores_of
 from headlens.errors import SelfCheckError
 from headlens.heads import Head
 

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headlens.analyses.ablate.scorers import CachedScore, CachedScorer, ImportanceScorer
-from headlens.analyses.ablate.strategies import (
+from headlens.analyses.ablate.pruning_strategies import (
     STRATEGY_ENTRIES,
     BeamSearch,
     Choice,
@@ -29,6 +28,7 @@ from headlens.analyses.ablate.strategies import (
     pruning_counts,
     strategy_cost,
 )
+from headlens.analyses.ablate.scorers import CachedScore, CachedScorer, ImportanceScorer
 from headlens.errors import OptionError
 from headlens.heads import Head
 
