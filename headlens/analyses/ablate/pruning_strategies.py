@@ -10,6 +10,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
 from headlens.errors import OptionError, SelfCheckError, counted
@@ -327,6 +328,8 @@ STRATEGY_ENTRIES: dict[str, StrategyEntry] = {
     "beam": StrategyEntry(lambda settings: BeamSearch(settings.scorer, settings.beam), "metric"),
     # The control.
     "random": StrategyEntry(lambda settings: RandomOrder(settings.seed), seeded=True),
+    # Of other packages.
+    **{point.name: point.load() for point in entry_points(group="headlens.strategies")},
 }
 
 

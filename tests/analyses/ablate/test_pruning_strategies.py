@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations, pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -365,3 +369,26 @@ def test_only_seeded_entries_depend_on_the_seed(name: str) -> None:
     entry = STRATEGY_ENTRIES[name]
     orders = {tuple(sets(entry.make(StrategySettings(random_sets(1), 2, seed)), 5)) for seed in range(4)}
     assert (len(orders) > 1) == entry.seeded
+
+
+def test_another_package_adds_a_strategy_that_help_and_options_know(tmp_path: Path) -> None:
+    info = tmp_path / "reversing-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: reversing\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[headlens.strategies]\nlast = reversing:ENTRY\n")
+    (tmp_path / "reversing.py").write_text(
+        "from headlens.analyses.ablate.pruning_strategies import RandomOrder, StrategyEntry\n"
+        "ENTRY = StrategyEntry(lambda settings: RandomOrder(settings.seed), seeded=True)\n"
+    )
+    code = (
+        "from headlens.analyses.ablate.options import COMMAND, PruneOptions\n"
+        "assert PruneOptions((3,), ('last',)).strategies == ('last',)\n"
+        "print(COMMAND.options['strategies'].option.help)\n"
+    )
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=os.environ | {"PYTHONPATH": path}
+    )
+    assert done.stdout == (
+        "How heads are chosen: ranked, importance, importance-steps, greedy, beam, random, last; or all.\n"
+    )
