@@ -10,9 +10,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.plots.axis_labels import FAMILY
 from headlens.plots.head_grid import Grid, float_column
-from headlens.plots.style import INK, TICK_SIZE
+from headlens.plots.style import INK, LEGEND
 
 VALUES = ("value", "ci_low", "ci_high")
 
@@ -48,12 +47,7 @@ def legend_below(figure: Figure, drawn: Sequence[Axes], lines: int = 1) -> None:
     """Adds a legend under all axes, with each label of any of them once."""
     legends = [axes.get_legend_handles_labels() for axes in drawn]
     by_label = {label: handle for handles, labels in legends for handle, label in zip(handles, labels, strict=True)}
-    figure.legend(
-        by_label.values(),
-        by_label.keys(),
-        loc="lower center",
-        ncols=-(-len(by_label) // lines),
-        frameon=False,
-        borderpad=0.2,
-        prop={"family": FAMILY, "size": TICK_SIZE},
-    )
+    # Where matplotlib lays out the axes, it leaves room for what is outside.
+    place: Any = "lower center" if figure.get_layout_engine() is None else "outside lower center"
+    columns = -(-len(by_label) // lines)
+    figure.legend(by_label.values(), by_label.keys(), loc=place, ncols=columns, borderpad=0.2, **LEGEND)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.heads import STACKS
+from headlens.heads import STACKS, Head
 from headlens.plots.style import (
     COLUMN_WIDTH,
     FULL_WIDTH,
@@ -70,9 +70,9 @@ class Sheet:
     top: float = TOP
 
 
-def combine(frames: Mapping[str, pd.DataFrame]) -> pd.DataFrame:
-    """Joins the tables of several models to one, with the name of each in the column `model`."""
-    return pd.concat([frame.assign(model=name) for name, frame in frames.items()], ignore_index=True)
+def head_name(row: Mapping[Any, Any] | pd.Series[Any]) -> str:
+    """Returns the name of the head of a row of a head table, such as `encoder.2.8`."""
+    return str(Head(row["stack"], int(row["layer"]), int(row["head"])))
 
 
 def by_model_and_stack(frame: pd.DataFrame) -> list[StackRows]:

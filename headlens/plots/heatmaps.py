@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 
 import numpy as np
 import pandas as pd
@@ -14,35 +15,12 @@ from headlens.plots.head_grid import (
     by_model_and_stack,
     each,
     float_column,
-    flow,
     has_numbers,
     head_grid_figure,
     panel,
     sheet_width,
 )
 from headlens.plots.style import FULL_WIDTH
-
-
-def head_heatmap(heads: pd.DataFrame, column: str, scale: Scale, title: str) -> Figure | None:
-    """Draws one column of a table with one row per head; stacks stand side by side.
-
-    Args:
-        heads: columns model, stack, layer, head, and `column`.
-        column: the quantity.
-        scale: colours of the column.
-        title: title of the figure.
-
-    Returns:
-        The figure, or None when the column is empty.
-    """
-    if not has_numbers(heads, column):
-        return None
-    rows = flow([(p.model, panel(p.rows, float_column(p.rows, column), p.name)) for p in by_model_and_stack(heads)])
-    sheet = head_grid_figure(rows, title, side=BAR_SLOT + 0.15)
-    for axes, item in each(sheet, rows):
-        paint(axes, item, scale)
-    add_bars(sheet, scale)
-    return sheet.figure
 
 
 def paired_maps(
@@ -76,9 +54,8 @@ def paired_maps(
     # In a column every scale stands beside its own panel
     beside = len(scales) if sheet_width(rows, BAR_SLOT + 0.15) == FULL_WIDTH else 1
     sheet = head_grid_figure(rows, title, side=BAR_SLOT * beside + 0.15)
-    for row_axes, row in zip(sheet.axes, rows, strict=True):
-        for number, (axes, item) in enumerate(zip(row_axes, row, strict=True)):
-            paint(axes, item, scales[number % len(scales)])
+    for (axes, item), scale in zip(each(sheet, rows), cycle(scales), strict=False):
+        paint(axes, item, scale)
     add_bars(sheet, *scales, below=beside < len(scales))
     return sheet.figure
 

@@ -14,12 +14,12 @@ from matplotlib.ticker import MaxNLocator
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.curves import draw_intervals, draw_level, legend_below
 from headlens.plots.head_grid import float_column
-from headlens.plots.style import FULL_WIDTH, INK, TICK_SIZE, dress, further_lines, headline, new_figure, page_width
+from headlens.plots.style import INK, TICK_SIZE, constrained_figure, dress, page_width
 
 # inches
-_TOP, _NAMES, _RIGHT, _ROW, _WORDS, _BOTTOM, _GAP = 0.35, 1.65, 0.15, 0.17, 0.45, 0.2, 0.15
-_WIDE, _NARROW = 3.6, 1.6  # of a panel without the names: on a page, and at least
-_LETTER = 0.06  # width of a letter of the names
+_TITLE, _WORDS = 0.5, 0.6
+_WIDE, _NARROW = 3.6, 1.75  # of a panel without the names: on a page, and at least
+_NAMES, _LETTER = 1.65, 0.06  # of the names: at least so much on a page, by letter
 
 
 @dataclass(frozen=True)
@@ -59,36 +59,20 @@ class PointPanel:
     level_name: str
     title: str = ""
 
-    @property
-    def height(self) -> float:
-        """Height of the panel in inches, with the labels below it."""
-        return _ROW * len(self.names) * max(1.0, 0.6 * len(self.groups)) + _WORDS
-
 
 def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
     """Draws panels one below the other, with one legend."""
-    longest = max(len(name) for panel in panels for name in panel.names)
-    names = min(max(_NAMES, _LETTER * longest), 3.0)
-    page = page_width(_LETTER * longest + 0.15 + _NARROW)
-    if page < FULL_WIDTH:
-        names = _LETTER * longest + 0.15
-    width = min(_WIDE + names, page)
-    above = _TOP + further_lines(title, width)
-    height = above + sum(panel.height for panel in panels) + _GAP * (len(panels) - 1) + _BOTTOM
-    figure = new_figure(width, height)
-    headline(figure, title)
-    drawn, top = [], height - above
-    for panel in panels:
-        low = top - panel.height + _WORDS - 0.12
-        box = (names / width, low / height, (width - names - _RIGHT) / width, (panel.height - _WORDS) / height)
-        axes = figure.add_axes(box)
+    names = _LETTER * max(len(name) for panel in panels for name in panel.names)
+    width = min(_WIDE + min(max(_NAMES, names), 3.0), page_width(names + _NARROW))
+    heights = [0.17 * len(panel.names) * max(1.0, 0.6 * len(panel.groups)) for panel in panels]
+    figure = constrained_figure(width, _TITLE + sum(heights) + _WORDS * len(panels), title)
+    grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
+    for axes, panel in zip(grid.flat, panels, strict=True):
         dress(axes, panel.about, "")
         if panel.title:
             axes.set_title(panel.title, fontsize=TICK_SIZE, color=INK)
         _draw(axes, panel)
-        drawn.append(axes)
-        top -= panel.height + _GAP
-    legend_below(figure, drawn)
+    legend_below(figure, figure.axes)
     return figure
 
 

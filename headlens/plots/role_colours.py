@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
-import pandas as pd
 from matplotlib.lines import Line2D
 
 from headlens.plots.style import BLUE, GREEN, INK, NO_ROLE, ORANGE, PURPLE, SKY, VERMILION, YELLOW
@@ -49,7 +49,7 @@ def short(role: object) -> str:
     return "sep" if match["family"] == "separator" else match["family"]
 
 
-def families(roles: pd.Series) -> list[str]:
+def families(roles: Iterable[object]) -> list[str]:
     """Returns the family of every role of a column."""
     return [family(role) for role in roles]
 

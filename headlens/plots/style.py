@@ -11,6 +11,7 @@ import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -53,6 +54,15 @@ SEQUENTIAL = "viridis"
 PALE = "Blues"
 DIVERGING = "RdBu_r"
 
+# Of legends: small, and close to what they explain.
+LEGEND: dict[str, Any] = {
+    "prop": {"family": FAMILY, "size": TICK_SIZE},
+    "frameon": False,
+    "handletextpad": 0.4,
+    "columnspacing": 1.0,
+    "borderaxespad": 0.2,
+}
+
 
 @contextmanager
 def drawn_for(width: str) -> Iterator[None]:
@@ -78,6 +88,14 @@ def new_figure(width: float, height: float, layout: str | None = None) -> Figure
     """Makes a white figure of that many inches on the Agg canvas; `layout` as matplotlib knows it (`constrained`)."""
     figure = Figure(figsize=(width, height), facecolor="white", layout=layout)  # type: ignore[arg-type]
     FigureCanvasAgg(figure)
+    return figure
+
+
+def constrained_figure(width: float, height: float, title: str) -> Figure:
+    """Makes a figure under a title, whose axes matplotlib lays out when it draws, so that nothing is cut off."""
+    figure = new_figure(width, height, layout="constrained")
+    looks: dict[str, Any] = {"fontfamily": FAMILY, "fontweight": "bold", "color": INK, "ha": "left"}
+    figure.suptitle(_title(title, width), x=0.08 / width, fontsize=TITLE_SIZE, **looks)
     return figure
 
 

@@ -7,7 +7,6 @@ import pytest
 from headlens.plots.head_grid import (
     Panel,
     by_model_and_stack,
-    combine,
     float_column,
     flow,
     has_numbers,
@@ -22,7 +21,7 @@ def grid(layers: int, heads: int, title: str = "t") -> Panel:
 
 def test_parts_come_by_model_then_stack(make_heads: Callable[..., pd.DataFrame]) -> None:
     shapes = {"cross": [2], "encoder": [3, 3], "decoder": [2]}
-    frame = combine({"b": make_heads("x", shapes), "a": make_heads("y", {"encoder": [1]})})
+    frame = pd.concat([make_heads("b", shapes), make_heads("a", {"encoder": [1]})], ignore_index=True)
     found = [(p.model, p.stack, len(p.rows)) for p in by_model_and_stack(frame)]
     assert found == [("b", "encoder", 6), ("b", "decoder", 2), ("b", "cross", 2), ("a", "encoder", 1)]
 

@@ -9,8 +9,6 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from headlens.analyses.classify.metric_declarations import registered_declarations
-from headlens.plots.cell_drawing import Scale
-from headlens.plots.heatmaps import head_heatmap
 from headlens.plots.style import MISSING
 
 Make = Callable[..., pd.DataFrame]
@@ -116,15 +114,6 @@ def test_entropy_has_a_bar_for_nats_and_one_for_the_share(make_heads: Make) -> N
         "entropy (nats)",
         "entropy / log(number of keys)",
     ]
-
-
-def test_any_column_can_be_mapped_with_stacks_side_by_side(make_heads: Make) -> None:
-    figure = head_heatmap(make_heads("mt", THREE), "to_prev", Scale("mass", 0.0, 0.5), "Previous token")
-    assert figure is not None
-    assert len(panels(figure)) == 3
-    assert len({round(axes.get_position().y0, 6) for axes in panels(figure)}) == 1
-    assert figure.texts[0].get_text() == "Previous token"
-    assert head_heatmap(make_heads(), "relevance", Scale("x"), "t") is None
 
 
 def test_a_column_of_zeros_can_be_drawn(make_heads: Make) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import pandas as pd
-from matplotlib.figure import Figure
 
 from headlens.analyses.classify.before_after import roles_before_after
 from headlens.analyses.classify.head_cards import classification_facts, classify_findings
@@ -32,7 +31,7 @@ def classify_figures(
     tables: Mapping[str, pd.DataFrame],
     min_instances: int = FEWEST,
     declarations: Sequence[MetricDeclaration] | None = None,
-) -> Iterator[tuple[str, Figure | None]]:
+) -> Figures:
     """Draw every figure one after the other, so that only one is in memory.
 
     Args:
@@ -44,10 +43,9 @@ def classify_figures(
     Yields:
         Name of the figure, and the figure; None where there is nothing to draw.
     """
-    heads = tables.get("heads", pd.DataFrame({"model": []}))
-    by_model = {str(name): rows for name, rows in heads.groupby("model", sort=False)}
-    if by_model:
-        yield "functions", function_map(by_model)
+    heads = tables.get("heads", pd.DataFrame())
+    if len(heads):
+        yield "functions", function_map(heads)
         for metric in declarations or registered_declarations():
             if metric.title:
                 yield metric.name, metric.figure(heads)
@@ -56,19 +54,15 @@ def classify_figures(
     if "positions" in tables:
         yield "offsets", offset_profile(tables["positions"])
     if "syntax" in tables:
-        yield from _syntax(tables["syntax"], min_instances)
-    if by_model and "similarity" in tables:
+        yield "best_heads", best_heads_figure(tables["syntax"], min_instances)
+        models = list(tables["syntax"].groupby("model", sort=False))
+        for number, (_, rows) in enumerate(models, 1):
+            yield "syntax" if len(models) == 1 else f"syntax_{number}", syntactic_map(rows)
+    if len(heads) and "similarity" in tables:
         yield "similarity", similarity_map(tables["similarity"], heads)
-    if by_model and "relevance" in tables:
+    if len(heads) and "relevance" in tables:
         yield "confidence_relevance", confidence_against_relevance(heads)
     yield from relevance_figures(tables)
-
-
-def _syntax(syntax: pd.DataFrame, min_instances: int) -> Figures:
-    yield "best_heads", best_heads_figure(syntax, min_instances)
-    models = list(syntax.groupby("model", sort=False))
-    for number, (_, rows) in enumerate(models, 1):
-        yield "syntax" if len(models) == 1 else f"syntax_{number}", syntactic_map(rows)
 
 
 def write_classification(

@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.plots.cell_drawing import Scale, add_bar
+from headlens.plots import style
+from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, families, legend_handles
-from headlens.plots.style import (
-    FULL_WIDTH,
-    INK,
-    MISSING,
-    TICK_SIZE,
-    dress,
-    heading,
-    headline,
-    in_column,
-    ink_on,
-    new_figure,
-    page_width,
-    tick_step,
-)
+from headlens.plots.style import INK, TICK_SIZE
 
-_ROW, _BOX, _FOOT, _TOP = 3.65, 2.55, 0.85, 0.25  # inches
-_LEFT_BOX, _RIGHT_BOX = 0.55, 4.30
-_SMALL_BOX = 1.95  # of the matrix in a column
+# inches
+_BOX = 2.4  # about the side of a matrix
+_LINE = {1: 2.5, 2: 3.05}  # height of a line of panels, by how many stand side by side
 
 
 def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure | None:
@@ -45,38 +35,28 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     """
     if similarity.empty or not has_numbers(similarity, "js_distance"):
         return None
+    heads = embedding.assign(role=embedding.get("role", ""))
     pairs = {(p.model, p.stack): p.rows for p in by_model_and_stack(similarity)}
-    pieces = [
-        p
-        for p in by_model_and_stack(embedding)
-        if (p.model, p.stack) in pairs and has_numbers(p.rows, "similarity_leaf")
-    ]
+    pieces = [p for p in by_model_and_stack(heads) if has_numbers(p.rows, "similarity_leaf")]
+    pieces = [p for p in pieces if (p.model, p.stack) in pairs]
     if not pieces:
         return None
     largest = float(np.nanmax(float_column(similarity, "js_distance"))) or 1.0
     scale = Scale("Jensen–Shannon distance (0: alike)", high=largest)
-    if len(pieces) == 1 and in_column():
-        return _in_column(pieces[0], pairs[pieces[0].model, pieces[0].stack], scale)
-    figure = new_figure(FULL_WIDTH, _TOP + _ROW * len(pieces))
-    headline(figure, "Heads that attend alike")
-    for number, part in enumerate(pieces):
-        low = figure.get_figheight() - _TOP - (number + 1) * _ROW + _FOOT
-        _matrix(_box(figure, _LEFT_BOX, low), part, pairs[part.model, part.stack], scale)
-        _plane(_box(figure, _RIGHT_BOX, low), part)
-        top = figure.get_figheight() - low - _BOX
-        add_bar(figure, scale, from_right=FULL_WIDTH - _LEFT_BOX - _BOX - 0.08, from_top=top, tallest=_BOX)
-    return figure
-
-
-def _in_column(part: StackRows, pairs: pd.DataFrame, scale: Scale) -> Figure:
-    """The matrix above the plane; several stacks would be longer than a page."""
-    figure = new_figure(page_width(), _TOP + 2 * _ROW - (_BOX - _SMALL_BOX) - 0.2)
-    headline(figure, "Heads that attend alike")
-    top = _TOP + _ROW - _BOX - _FOOT
-    _matrix(_box(figure, _LEFT_BOX, figure.get_figheight() - top - _SMALL_BOX, _SMALL_BOX), part, pairs, scale)
-    from_right = page_width() - _LEFT_BOX - _SMALL_BOX - 0.08
-    add_bar(figure, scale, from_right=from_right, from_top=top, tallest=_SMALL_BOX)
-    _plane(_box(figure, _LEFT_BOX, _FOOT), part)
+    # In a column the matrix stands above the plane; several stacks would be longer than a page.
+    width = style.page_width() if len(pieces) == 1 else style.FULL_WIDTH
+    lines, columns = (len(pieces), 2) if width == style.FULL_WIDTH else (2, 1)
+    figure = style.constrained_figure(width, 0.5 + _LINE[columns] * lines, "Heads that attend alike")
+    grid = figure.subplots(lines, columns, squeeze=False)
+    for part, (matrix, plane) in zip(pieces, grid.reshape(-1, 2), strict=True):
+        _matrix(matrix, part, pairs[part.model, part.stack], scale)
+        bar = figure.colorbar(scale.mappable, ax=matrix, aspect=25)
+        bar.ax.tick_params(labelsize=TICK_SIZE)
+        bar.set_label(scale.label, fontsize=style.LABEL_SIZE, color=INK)
+        _plane(plane, part)
+    figure.legend(
+        handles=legend_handles({*families(heads["role"])}), loc="outside lower left", ncols=4 * columns, **style.LEGEND
+    )
     return figure
 
 
@@ -99,65 +79,35 @@ def distances(part: StackRows, pairs: pd.DataFrame) -> tuple[Grid, pd.DataFrame]
     return matrix, rows
 
 
-def _box(figure: Figure, left: float, low: float, side: float = _BOX) -> Axes:
-    width, height = figure.get_size_inches()
-    return figure.add_axes((left / width, low / height, side / width, side / height))
-
-
 def _matrix(axes: Axes, part: StackRows, pairs: pd.DataFrame, scale: Scale) -> None:
     matrix, rows = distances(part, pairs)
     size = len(rows)
-    dress(axes, "head (layer.head), by cluster", "head (layer.head), by cluster")
-    axes.set_facecolor(MISSING)
+    style.dress(axes, "head (layer.head), by cluster", "head (layer.head), by cluster")
+    axes.set_facecolor(style.MISSING)
     borders = np.arange(size + 1) - 0.5
-    # as an image inside the SVG: thousands of single squares make viewers crawl
-    axes.pcolormesh(
-        borders,
-        borders,
-        np.ma.masked_invalid(matrix),
-        cmap=scale.map,
-        vmin=scale.low,
-        vmax=scale.high,
-        rasterized=size > 60,
-    )
+    colours: dict[str, Any] = {"cmap": scale.map, "vmin": scale.low, "vmax": scale.high}
+    # As an image inside the SVG: thousands of single squares make viewers crawl.
+    axes.pcolormesh(borders, borders, np.ma.masked_invalid(matrix), **colours, rasterized=size > 60)
     names = [f"{layer}.{head}" for layer, head in rows[["layer", "head"]].itertuples(index=False)]
-    figure = axes.get_figure(root=True)
-    side = _BOX if figure is None or figure.get_figwidth() == FULL_WIDTH else _SMALL_BOX
-    ticks = range(0, size, tick_step(side / size, 0.11))
+    ticks = range(0, size, style.tick_step(_BOX / size, 0.14))
     axes.set_xticks(ticks, [names[i] for i in ticks], rotation=90)
     axes.set_yticks(ticks, [names[i] for i in ticks])
     axes.tick_params(labelsize=TICK_SIZE - 1)
-    _cluster_lines(axes, rows)
-    heading(axes, f"{part.name}: distances", side + 1.05, shift=0.4)
-
-
-def _cluster_lines(axes: Axes, rows: pd.DataFrame) -> None:
-    clusters = float_column(rows, "similarity_cluster")
-    for place in np.flatnonzero(np.diff(clusters)):
+    for place in np.flatnonzero(np.diff(float_column(rows, "similarity_cluster"))):
         axes.axhline(place + 0.5, color="white", linewidth=0.7)
         axes.axvline(place + 0.5, color="white", linewidth=0.7)
+    style.heading(axes, f"{part.name}: distances", _BOX)
 
 
 def _plane(axes: Axes, part: StackRows) -> None:
-    dress(axes, "dimension 1", "dimension 2")
+    style.dress(axes, "dimension 1", "dimension 2")
     x, y = float_column(part.rows, "similarity_x"), float_column(part.rows, "similarity_y")
-    roles = part.rows["role"] if "role" in part.rows else pd.Series("", index=part.rows.index)
-    names = families(roles)
+    names = families(part.rows["role"])
     size = float(np.clip(700 / len(names), 2.4, 5.5))  # points of the numbers
     axes.scatter(x, y, s=(2.0 * size) ** 2, c=[COLOURS[n] for n in names], edgecolors=INK, linewidths=0.3, alpha=0.9)
     for left, low, layer, name in zip(x, y, part.rows["layer"], names, strict=True):
         if np.isfinite(left) and np.isfinite(low):
-            colour = ink_on(COLOURS[name])
+            colour = style.ink_on(COLOURS[name])
             axes.text(left, low, str(layer), fontsize=size, color=colour, ha="center", va="center_baseline")
     axes.margins(0.06)
-    heading(axes, "in the plane (number: layer)", _BOX, shift=0.0)
-    axes.legend(
-        handles=legend_handles(set(names)),
-        loc="upper center",
-        bbox_to_anchor=(0.45, -0.13),
-        ncols=4,
-        fontsize=TICK_SIZE,
-        frameon=False,
-        handletextpad=0.1,
-        columnspacing=0.8,
-    )
+    style.heading(axes, "in the plane (number: layer)", _BOX)

@@ -1,9 +1,9 @@
-"""The relevance of every head with its interval, layer by layer."""
+"""The relevance of every head with its interval: as a heatmap, and layer by layer."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,57 +13,36 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from headlens.analyses.relevance.shares import described, even_shares, holds_zero, requested_rule, span
-from headlens.plots.head_grid import GAP, TOP, Grid, StackRows, by_model_and_stack, float_column, has_numbers
-from headlens.plots.interval_heatmap import short_number
-from headlens.plots.style import (
-    BLUE,
-    FAINT,
-    HEADING_SIZE,
-    INK,
-    TICK_SIZE,
-    VERMILION,
-    dress,
-    fold,
-    further_lines,
-    headline,
-    in_column,
-    new_figure,
-    page_width,
-    tick_step,
-)
+from headlens.plots import style
+from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
+from headlens.plots.interval_heatmap import Cells, centred_scale, interval_map, short_number
+from headlens.plots.style import BLUE, FAINT, INK, TICK_SIZE, VERMILION
 
 # inches
-_LEFT, _OVER, _NAME, _UNDER, _FOOT = 0.52, 0.20, 0.15, 0.34, 0.24
-_LOWEST, _TALLEST, _PAGE = 0.55, 1.1, 9.0
+_TITLES, _NAME, _TALLEST, _PAGE = 0.5, 0.55, 1.25, 9.4
 _PER_HEAD, _NARROWEST = 0.105, 0.95
 _DOT, _NUMBER = 2.6, 5.5  # points
+_EVEN: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (3, 2))}
 
 
-@dataclass(frozen=True)
-class _Block:
-    """A part with one small panel per layer.
+def relevance_map(relevance: pd.DataFrame) -> Figure | None:
+    """The relevance of every head under the rule that was asked for, in colours that have 0 in their middle.
+
+    Cells that are large enough hold the value and half the width of its 95 % interval; a dot marks heads whose
+    interval holds 0. Few outliers do not set the colours: they have the colour of the end of the scale.
 
     Args:
-        part: model, stack and rows.
-        abreast: how many panels stand side by side.
-        size: width and height of a panel with what is around it, inches.
+        relevance: rows of `relevance.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when no head has a relevance.
     """
-
-    part: StackRows
-    abreast: int
-    size: tuple[float, float]
-
-    @property
-    def layers(self) -> list[int]:
-        return sorted(self.part.rows["layer"].astype(int).unique().tolist())
-
-    @property
-    def lines(self) -> int:
-        return -(-len(self.layers) // self.abreast)
-
-    @property
-    def height(self) -> float:
-        return _NAME + self.lines * self.size[1] + _UNDER
+    _, rows = requested_rule(relevance)
+    if not has_numbers(rows, "relevance"):
+        return None
+    cells = Cells("relevance", holds_zero, "Dot: the interval holds 0.")
+    scale = centred_scale("share of the layer's relevance", float_column(rows, "relevance"), style.DIVERGING)
+    return interval_map(rows, cells, scale, f"Relevance of attention heads ({described(rows)})")
 
 
 def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
@@ -82,132 +61,77 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     pieces = [p for p in by_model_and_stack(rows) if has_numbers(p.rows, "relevance")]
     if not pieces:
         return None
-    blocks = _blocks(pieces)
+    heads, layers = int(rows["head"].max()) + 1, [p.rows["layer"].nunique() for p in pieces]
+    fitting = int(style.page_width() // max(_NARROWEST, heads * _PER_HEAD))
+    # More than three abreast even where dots come close: else a deep model of many heads fills pages.
+    abreast = min(max(layers), max(2 if style.in_column() else 3, fitting))
+    abreast = -(-max(layers) // -(-max(layers) // abreast))  # lines that are equally full
+    lines = [-(-count // abreast) for count in layers]
+    height = min(_PAGE, _TITLES + len(pieces) * _NAME + sum(lines) * _TALLEST)
     title = f"Relevance of attention heads with 95 % intervals ({described(rows)})"
-    above, foot = TOP + further_lines(title, page_width()), _FOOT * _legend_lines()
-    figure = new_figure(page_width(), above + sum(b.height for b in blocks) + foot)
-    headline(figure, title)
-    top = figure.get_figheight() - above
-    for block in blocks:
-        _draw_block(figure, block, top)
-        top -= block.height
-    _legend(figure)
+    figure = style.constrained_figure(style.page_width(), height, title)
+    blocks = figure.subfigures(len(pieces), 1, squeeze=False, height_ratios=[_NAME + n * _TALLEST for n in lines])
+    for part, block, line_count in zip(pieces, blocks.flat, lines, strict=True):
+        name = style.fold(part.name, style.page_width() - 0.2, style.HEADING_SIZE).split("\n")[0]
+        block.suptitle(name, x=0.08 / style.page_width(), ha="left", fontsize=style.HEADING_SIZE, color=INK)
+        grid = block.subplots(line_count, abreast, sharex=True, sharey=True, squeeze=False)
+        for number, (axes, layer) in enumerate(zip(grid.flat, sorted(part.rows["layer"].unique()), strict=False)):
+            last = number + abreast >= part.rows["layer"].nunique()
+            style.dress(axes, "head" if last else "", "" if number % abreast else "share")
+            axes.tick_params(labelbottom=last)
+            axes.set_title(f"layer {layer}", fontsize=TICK_SIZE, color=INK, loc="left", pad=2)
+            _draw_layer(axes, part, layer)
+        for axes in grid.flat[part.rows["layer"].nunique() :]:
+            axes.remove()
+        first = grid[0, 0]
+        part_heads = int(part.rows["head"].max()) + 1
+        first.set_xlim(-0.7, part_heads - 0.3)
+        first.set_xticks(range(0, part_heads, style.tick_step((style.page_width() / abreast - 0.2) / part_heads, 0.15)))
+        first.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
+    figure.legend(
+        handles=list(_legend()), loc="outside lower left", ncols=2 if style.in_column() else 4, **style.LEGEND
+    )
     return figure
 
 
-def _blocks(pieces: Sequence[StackRows]) -> list[_Block]:
-    """Panels as wide as their heads need, as many abreast as there is room for, and as high as fits a page."""
-    heads = max(int(p.rows["head"].max()) + 1 for p in pieces)
-    layers = max(p.rows["layer"].nunique() for p in pieces)
-    room = page_width() - _LEFT
-    fitting = int(room // max(_NARROWEST, heads * _PER_HEAD + 2 * GAP))
-    # more than three abreast even where dots come close: else a deep model of many heads fills pages
-    abreast = min(layers, max(2 if in_column() else 3, fitting))
-    abreast = -(-layers // -(-layers // abreast))
-    lines: int = sum(-(-p.rows["layer"].nunique() // abreast) for p in pieces)
-    free = _PAGE - TOP - _FOOT - len(pieces) * (_NAME + _UNDER) - lines * _OVER
-    height = _OVER + float(np.clip(free / lines, _LOWEST, _TALLEST))
-    return [_Block(part, abreast, (room / abreast, height)) for part in pieces]
-
-
-def _draw_block(figure: Figure, block: _Block, top: float) -> None:
-    width, height = figure.get_size_inches()
-    name = fold(block.part.name, width - 0.2, HEADING_SIZE).split("\n")[0]
-    figure.text(0.08 / width, (top - 0.03) / height, name, fontsize=HEADING_SIZE, color=INK, va="top")
-    limits = span(*(float_column(block.part.rows, column) for column in ("relevance", "ci_low", "ci_high")))
-    for number, layer in enumerate(block.layers):
-        line, column = divmod(number, block.abreast)
-        low = top - _NAME - (line + 1) * block.size[1]
-        box = _LEFT + column * block.size[0], low, block.size[0] - 0.06, block.size[1] - _OVER
-        axes = figure.add_axes((box[0] / width, box[1] / height, box[2] / width, box[3] / height))
-        rows = block.part.rows[block.part.rows["layer"].astype(int) == layer]
-        last = number + block.abreast >= len(block.layers)
-        dress(axes, "head" if last else "", "share" if column == 0 else "")
-        _number(axes, block, limits)
-        axes.tick_params(labelleft=column == 0, labelbottom=last)
-        axes.set_title(f"layer {layer}", fontsize=TICK_SIZE, color=INK, loc="left", pad=2)
-        _draw_layer(axes, rows, limits)
-
-
-def _number(axes: Axes, block: _Block, limits: tuple[float, float]) -> None:
-    heads = int(block.part.rows["head"].max()) + 1
-    axes.set_xlim(-0.7, heads - 0.3)
+def _draw_layer(axes: Axes, part: StackRows, layer: int) -> None:
+    limits = span(*(float_column(part.rows, column) for column in ("relevance", "ci_low", "ci_high")))
+    rows = part.rows[part.rows["layer"] == layer]
     axes.set_ylim(*limits)
-    axes.set_xticks(range(0, heads, tick_step((block.size[0] - 0.06) / heads, 0.15)))
-    axes.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
-
-
-def _draw_layer(axes: Axes, rows: pd.DataFrame, limits: tuple[float, float]) -> None:
     axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
-    axes.axhline(even_shares(rows)[0], color=FAINT, linewidth=0.7, linestyle=(0, (3, 2)), zorder=1)
+    axes.axhline(even_shares(rows)[0], **_EVEN, zorder=1)
     values, heads = float_column(rows, "relevance"), rows["head"].to_numpy(np.float64)
     if not np.isfinite(values).any():
         axes.text(0.5, 0.62, "no value", transform=axes.transAxes, fontsize=TICK_SIZE, color=FAINT, ha="center")
         return
-    colours = np.where(values < 0, BLUE, VERMILION)
-    known, inside = np.isfinite(values), (values >= limits[0]) & (values <= limits[1])
+    colours, inside = np.where(values < 0, BLUE, VERMILION), (values >= limits[0]) & (values <= limits[1])
     low, high = float_column(rows, "ci_low"), float_column(rows, "ci_high")
-    bounded = known & np.isfinite(low) & np.isfinite(high)
+    bounded = np.isfinite(values) & np.isfinite(low) & np.isfinite(high)
     axes.vlines(heads[bounded], low[bounded], high[bounded], colors=list(colours[bounded]), linewidth=0.9, zorder=2)
     faces = np.where(holds_zero(rows), "white", colours)
-    axes.scatter(
-        heads[inside],
-        values[inside],
-        s=_DOT**2,
-        c=list(faces[inside]),
-        edgecolors=list(colours[inside]),
-        linewidths=0.7,
-        zorder=3,
-    )
-    _beyond(axes, heads[known & ~inside], values[known & ~inside])
-    shown = bounded & inside
-    _going_on(axes, heads[shown & (high > limits[1])], 0.97, VERMILION)
-    _going_on(axes, heads[shown & (low < limits[0])], 0.03, BLUE)
-
-
-def _beyond(axes: Axes, heads: Grid, values: Grid) -> None:
-    """Triangles at the edge for what lies beyond it, each with its number."""
+    dots = axes.scatter(heads[inside], values[inside], s=_DOT**2, c=list(faces[inside]), linewidths=0.7, zorder=3)
+    dots.set_edgecolor(list(colours[inside]))
     across = axes.get_xaxis_transform()
-    for head, value in zip(heads, values, strict=True):
-        up = bool(value > 0)
-        colour = VERMILION if up else BLUE
-        axes.scatter(
-            head, 0.95 if up else 0.05, s=_DOT**2, c=colour, marker="^" if up else "v", transform=across, zorder=3
-        )
-        text = axes.text(head, 0.88 if up else 0.12, short_number(value), transform=across, rotation=90, zorder=3)
-        text.set(fontsize=_NUMBER, color=colour, ha="center", va="top" if up else "bottom")
-        text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.2, "alpha": 0.8})
+    for sign, edge, end, colour in ((1, limits[1], high, VERMILION), (-1, limits[0], low, BLUE)):
+        beyond, longer = sign * values > sign * edge, bounded & inside & (sign * end > sign * edge)
+        # At the edge full triangles for shares beyond it, each with its number, and open ones for longer intervals.
+        for marked, place, face in ((beyond, 0.45, colour), (longer, 0.47, "white")):
+            looks: dict[str, Any] = {
+                "c": face,
+                "edgecolors": colour,
+                "marker": "^" if sign > 0 else "v",
+                "linewidths": 0.6,
+            }
+            places = np.full(marked.sum(), 0.5 + sign * place)
+            axes.scatter(heads[marked], places, s=_DOT**2, **looks, transform=across, zorder=3)
+        for head, value in zip(heads[beyond], values[beyond], strict=True):
+            text = axes.text(head, 0.5 + 0.38 * sign, short_number(value), transform=across, rotation=90, zorder=3)
+            text.set(fontsize=_NUMBER, color=colour, ha="center", va="top" if sign > 0 else "bottom")
+            text.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.2, "alpha": 0.8})
 
 
-def _going_on(axes: Axes, heads: Grid, height: float, colour: str) -> None:
-    """Arrows where an interval goes on beyond the edge."""
-    marker = "^" if height > 0.5 else "v"
-    place = axes.get_xaxis_transform()
-    axes.scatter(
-        heads, np.full(len(heads), height), s=_DOT**2, c="white", marker=marker, edgecolors=colour,
-        linewidths=0.6, transform=place, zorder=3,
-    )  # fmt: skip
-
-
-def _legend_lines() -> int:
-    return 2 if in_column() else 1
-
-
-def _legend(figure: Figure) -> None:
+def _legend() -> Iterator[Line2D]:
     dots = {"above 0": (VERMILION, VERMILION), "below 0": (BLUE, BLUE), "interval holds 0": ("white", INK)}
-    handles = [
-        Line2D([], [], linestyle="", marker="o", markersize=4, label=name, markerfacecolor=face, markeredgecolor=edge)
-        for name, (face, edge) in dots.items()
-    ]
-    handles.append(Line2D([], [], color=FAINT, linewidth=0.9, linestyle=(0, (3, 2)), label="even share, 1 / heads"))
-    figure.legend(
-        handles=handles,
-        loc="lower left",
-        bbox_to_anchor=(0.0, 0.0),
-        ncols=4 // _legend_lines(),
-        fontsize=TICK_SIZE,
-        frameon=False,
-        handletextpad=0.4,
-        columnspacing=1.2,
-        borderaxespad=0.2,
-    )
+    for name, (face, edge) in dots.items():
+        yield Line2D([], [], ls="", marker="o", markersize=4, label=name, markerfacecolor=face, markeredgecolor=edge)
+    yield Line2D([], [], label="even share, 1 / heads", **_EVEN)

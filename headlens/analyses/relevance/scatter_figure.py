@@ -2,52 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
+from itertools import product
+from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from headlens.analyses.relevance.shares import (
-    Marks,
-    even_shares,
-    of_rule,
-    requested_rule,
-    rules_of_table,
-    span,
-)
-from headlens.plots.head_grid import LINE, TOP, Grid, StackRows, by_model_and_stack, float_column
+from headlens.analyses.relevance.shares import Marks, even_shares, of_rule, requested_rule, rules_of_table, span
+from headlens.plots import style
+from headlens.plots.head_grid import Grid, by_model_and_stack, float_column
 from headlens.plots.label_placement import name_points
 from headlens.plots.role_colours import COLOURS, families, legend_handles
-from headlens.plots.style import (
-    BLUE,
-    FAINT,
-    HEADING_SIZE,
-    INK,
-    LABEL_SIZE,
-    TICK_SIZE,
-    dress,
-    fold,
-    further_lines,
-    heading,
-    headline,
-    in_column,
-    new_figure,
-    page_width,
-)
+from headlens.plots.style import INK
 from headlens.statistics.rank_correlation import spearman_of_known
 
-# inches
-_LEFT, _RIGHT, _BOTTOM, _LEGEND = 0.58, 0.10, 0.42, 0.16
-_WIDEST, _TALLEST, _LOWEST, _PAGE = 3.5, 2.3, 1.0, 9.0
+_WIDEST, _TALLEST, _PAGE = 3.5, 2.3, 9.4  # inches
 _NAMED = 6  # most relevant heads of a panel
-_DASHES = (0, (3, 2))
-_JOINED = ["layer", "head"]
-Place = tuple[int, int]  # line and column
+_DASHED: dict[str, Any] = {"color": style.FAINT, "linewidth": 0.7, "linestyle": (0, (3, 2)), "zorder": 1}
 
 
 def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
@@ -63,18 +39,42 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
     Returns:
         The figure, or None when no head has both.
     """
-    pieces = [found for part in by_model_and_stack(heads) if len((found := _of_known(part)).rows)]
+    pieces = []
+    for part in by_model_and_stack(heads):
+        # The even share is that of all the heads of a layer, also of those that lack a confidence.
+        rows = part.rows.assign(even=even_shares(part.rows), role=part.rows.get("role", ""))
+        rows = rows[_known(float_column(rows, "confidence"), float_column(rows, "relevance"))]
+        if len(rows):
+            pieces.append(part._replace(rows=rows))
     if not pieces:
         return None
-    plan = dict(zip(_on_page(_places(pieces)), pieces, strict=True))
-    titles = {place: f"{part.name}\n{_correlation(*_pair(part))}" for place, part in plan.items()}
-    handles = [*legend_handles({name for part in pieces for name in _families(part)}), _even_share()]
-    foot = _LEGEND * -(-len(handles) // _legend_columns(plan))
-    figure, grid = _panels(titles, "Confidence against relevance of attention heads", foot)
-    for place, part in plan.items():
-        dress(grid[place], "confidence", "share of relevance" if place[1] == 0 else "")
-        _confidence_panel(grid[place], part)
-    _legend(figure, handles, _legend_columns(plan))
+    models = list(dict.fromkeys(p.model for p in pieces))
+    # A line per model where one has several stacks; else models side by side.
+    places = [divmod(number, min(3, len(pieces))) for number in range(len(pieces))]
+    if len(models) < len(pieces):
+        places = [(models.index(p.model), sum(q.model == p.model for q in pieces[:n])) for n, p in enumerate(pieces)]
+    pairs = [(float_column(p.rows, "confidence"), float_column(p.rows, "relevance")) for p in pieces]
+    names = [families(part.rows["role"]) for part in pieces]
+    even = Line2D([], [], **_DASHED, label="even share")
+    handles = [*legend_handles({name for own in names for name in own}), even]
+    titles = [f"{part.name}\n{_correlation(*pair)}" for part, pair in zip(pieces, pairs, strict=True)]
+    figure, panels = _panels(places, titles, "Confidence against relevance of attention heads", handles)
+    for number, (axes, part, (x, y)) in enumerate(zip(panels, pieces, pairs, strict=True)):
+        first = axes.get_subplotspec().is_first_col()  # type: ignore[union-attr]
+        style.dress(axes, "confidence", "share of relevance" if first else "")
+        axes.set_xlim(-0.02, 1.02)
+        axes.set_ylim(*span(y))
+        for share in np.unique(part.rows["even"]):
+            axes.axhline(share, **_DASHED)
+        axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
+        _points(axes, x, y, [COLOURS[name] for name in names[number]])
+    # Names are placed in pixels: the layout has to be known.
+    figure.draw_without_rendering()
+    for axes, part, (x, y) in zip(panels, pieces, pairs, strict=True):
+        most = np.argsort(-y, kind="stable")[:_NAMED]
+        keys = part.rows[["layer", "head"]].astype(int).to_numpy()
+        named = [(int(row), "{}.{}".format(*keys[row])) for row in most]
+        name_points(axes, (np.clip(x, *axes.get_xlim()), np.clip(y, *axes.get_ylim())), named, style.TICK_SIZE - 1)
     return figure
 
 
@@ -92,151 +92,72 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     """
     rule, rows = requested_rule(relevance)
     others = rules_of_table(relevance)[1:]
-    pairs = [[_both(part, of_rule(relevance, other)) for other in others] for part in by_model_and_stack(rows)]
-    found = {(i, j): pair for i, row in enumerate(pairs) for j, pair in enumerate(row) if _known(*pair).any()}
+    keys = [name for name in ("model", "stack", "layer", "head") if name in relevance]
+    found: dict[tuple[str, str], tuple[Grid, Grid]] = {}  # by part and other rule
+    for part, other in product(by_model_and_stack(rows), others):
+        both = part.rows[[*keys, "relevance"]].merge(of_rule(relevance, other), on=keys, suffixes=("", "_other"))
+        x, y = float_column(both, "relevance"), float_column(both, "relevance_other")
+        if (known := _known(x, y)).any():
+            found[part.name, other] = x[known], y[known]
     if not found:
         return None
-    # parts without another rule leave no gap
-    lines = sorted({line for line, _ in found})
-    names = [part.name for part in by_model_and_stack(rows)]
-    places = _on_page([(lines.index(line), column) for line, column in found])
-    plan = dict(zip(places, found.items(), strict=True))
-    titles = {place: f"{names[line]}\n{_correlation(*pair)}" for place, ((line, _), pair) in plan.items()}
-    figure, grid = _panels(titles, "Shares of the layer's relevance by rule", _LEGEND)
-    _legend(figure, [_same_share()], 1)
-    for place, ((_, other), (x, y)) in plan.items():
-        axes, known = grid[place], _known(x, y)
-        dress(axes, fold(rule, 1.2, LABEL_SIZE), fold(others[other], 1.2, LABEL_SIZE))
-        axes.set_xlim(*span(x[known]))
-        axes.set_ylim(*span(y[known]))
-        axes.axline((0, 0), slope=1, color=FAINT, linewidth=0.7, linestyle=_DASHES, zorder=1)
-        _points(axes, x[known], y[known], [BLUE] * int(known.sum()))
+    # Parts without another rule leave no gap.
+    lines = list(dict.fromkeys(name for name, _ in found))
+    places = [(lines.index(name), others.index(other)) for name, other in found]
+    titles = [f"{name}\n{_correlation(*pair)}" for (name, _), pair in found.items()]
+    same = Line2D([], [], **_DASHED, label="the same share under both rules")
+    figure, panels = _panels(places, titles, "Shares of the layer's relevance by rule", [same])
+    for axes, ((_, other), (x, y)) in zip(panels, found.items(), strict=True):
+        style.dress(axes, style.fold(rule, 1.2, style.LABEL_SIZE), style.fold(other, 1.2, style.LABEL_SIZE))
+        axes.set_xlim(*span(x))
+        axes.set_ylim(*span(y))
+        axes.axline((0, 0), slope=1, **_DASHED)
+        _points(axes, x, y, [style.BLUE] * len(x))
     return figure
-
-
-def _confidence_panel(axes: Axes, part: StackRows) -> None:
-    x, y = _pair(part)
-    axes.set_xlim(-0.02, 1.02)
-    axes.set_ylim(*span(y))
-    for share in np.unique(part.rows["even"]):
-        axes.axhline(share, color=FAINT, linewidth=0.7, linestyle=_DASHES, zorder=1)
-    axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
-    _points(axes, x, y, [COLOURS[name] for name in _families(part)])
-    _name_first(axes, part.rows, x, y)
-
-
-def _of_known(part: StackRows) -> StackRows:
-    """The heads that have both, with the even share of all the heads of their layer."""
-    return part._replace(rows=part.rows.assign(even=even_shares(part.rows))[_known(*_pair(part))])
-
-
-def _pair(part: StackRows) -> tuple[Grid, Grid]:
-    return float_column(part.rows, "confidence"), float_column(part.rows, "relevance")
-
-
-def _both(part: StackRows, other: pd.DataFrame) -> tuple[Grid, Grid]:
-    """Relevance of a part's heads, and of the same heads in a table of another rule."""
-    own = next(
-        (p.rows for p in by_model_and_stack(other) if (p.model, p.stack) == (part.model, part.stack)), other.iloc[:0]
-    )
-    found = part.rows[[*_JOINED, "relevance"]].merge(own[[*_JOINED, "relevance"]], on=_JOINED, suffixes=("", "_other"))
-    return float_column(found, "relevance"), float_column(found, "relevance_other")
 
 
 def _known(first: Grid, second: Grid) -> Marks:
     return np.isfinite(first) & np.isfinite(second)
 
 
-def _families(part: StackRows) -> list[str]:
-    return families(part.rows["role"] if "role" in part.rows else pd.Series("", index=part.rows.index))
-
-
 def _correlation(first: Grid, second: Grid) -> str:
-    value, size = spearman_of_known(first, second), int(_known(first, second).sum())
-    # a rounded 0 has no sign
-    return (
-        f"Spearman {round(value, 2) + 0.0:.2f} (n = {size})".replace("-", "−") if np.isfinite(value) else f"n = {size}"
-    )
+    value, count = spearman_of_known(first, second), f"n = {len(first)}"
+    # A rounded 0 has no sign.
+    return f"Spearman {round(value, 2) + 0.0:.2f} ({count})".replace("-", "−") if np.isfinite(value) else count
 
 
-def _places(pieces: Sequence[StackRows]) -> list[Place]:
-    """A line per model where one has several stacks; else models side by side."""
-    models = list(dict.fromkeys(p.model for p in pieces))
-    if len(models) == len(pieces):
-        return [divmod(number, min(3, len(pieces))) for number in range(len(pieces))]
-    return [(models.index(p.model), [q.stack for q in pieces if q.model == p.model].index(p.stack)) for p in pieces]
-
-
-def _on_page(places: Sequence[Place]) -> list[Place]:
-    """The places; in a column one below the other."""
-    return [(number, 0) for number in range(len(places))] if in_column() else list(places)
-
-
-def _panels(titles: Mapping[Place, str], title: str, foot: float = 0.0) -> tuple[Figure, dict[Place, Axes]]:
-    """A figure with axes at every place, under their titles, and `foot` inches free at the bottom."""
-    lines, columns = (1 + max(place[axis] for place in titles) for axis in (0, 1))
-    slot = min(_WIDEST, page_width() / columns)
-    room = LINE * max(fold(text, slot - 0.15, HEADING_SIZE).count("\n") + 1 for text in titles.values()) + 0.06
-    whole = max(min(_WIDEST, page_width()), slot * columns)
-    top = TOP + further_lines(title, whole)
-    fitting = (_PAGE - top - foot) / lines - room - _BOTTOM
-    box = slot - _LEFT - _RIGHT, max(_LOWEST, min(_TALLEST, slot - _LEFT - _RIGHT, fitting))
-    step = room + box[1] + _BOTTOM
-    figure = new_figure(whole, top + lines * step + foot)
-    headline(figure, title)
-    width, height = figure.get_size_inches()
-    made = {}
-    for (line, column), text in titles.items():
-        low = height - top - line * step - room - box[1]
-        place = (slot * column + _LEFT) / width, low / height, box[0] / width, box[1] / height
-        axes = made[line, column] = figure.add_axes(place)
-        heading(axes, text, slot - 0.15, shift=_LEFT - 0.08)
+def _panels(
+    places: Sequence[tuple[int, int]], titles: Sequence[str], title: str, handles: Sequence[Line2D]
+) -> tuple[Figure, list[Axes]]:
+    """A figure with axes at every place (line, column) under their titles; in a column one below the other."""
+    if style.in_column():
+        places = [(number, 0) for number in range(len(places))]
+    lines, columns = (1 + max(side) for side in zip(*places, strict=True))
+    slot = min(_WIDEST, style.page_width() / columns)
+    width = max(min(_WIDEST, style.page_width()), slot * columns)
+    height = min(_PAGE, 0.6 + lines * (0.5 + min(_TALLEST, slot)))
+    figure = style.constrained_figure(width, height, title)
+    grid = figure.subplots(lines, columns, squeeze=False)
+    for place in {*np.ndindex(lines, columns)} - {*places}:
+        grid[place].remove()
+    panels: list[Axes] = [grid[place] for place in places]
+    for axes, text in zip(panels, titles, strict=True):
+        style.heading(axes, text, slot - 0.6)
         axes.xaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
         axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 5, 10]))
-    return figure, made
+    figure.legend(handles=handles, loc="outside lower left", ncols=9 if columns > 1 else 4, **style.LEGEND)
+    return figure, panels
 
 
 def _points(axes: Axes, x: Grid, y: Grid, colours: Sequence[str]) -> None:
     """Dots, and triangles at the edge for those beyond it."""
     (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
     kinds = np.select([y > high, y < low, x > right, x < left], ["^", "v", ">", "<"], "o")
-    margin = 0.02 * (right - left), 0.02 * (high - low)
-    at = np.clip(x, left + margin[0], right - margin[0]), np.clip(y, low + margin[1], high - margin[1])
+    across, up = 0.02 * (right - left), 0.02 * (high - low)
     for kind in dict.fromkeys(kinds.tolist()):
         own = kinds == kind
-        shown = x[own] if kind == "o" else at[0][own], y[own] if kind == "o" else at[1][own]
-        faces = [colour for colour, here in zip(colours, own, strict=True) if here]
+        shown = x[own], y[own]
+        if kind != "o":
+            shown = np.clip(x[own], left + across, right - across), np.clip(y[own], low + up, high - up)
+        faces = list(np.array(colours)[own])
         axes.scatter(*shown, s=12, c=faces, marker=kind, edgecolors=INK, linewidths=0.3, alpha=0.85, zorder=3)
-
-
-def _name_first(axes: Axes, rows: pd.DataFrame, x: Grid, y: Grid) -> None:
-    (left, right), (low, high) = axes.get_xlim(), axes.get_ylim()
-    first = np.argsort(-y, kind="stable")[:_NAMED]
-    names = [(int(i), f"{int(rows['layer'].iloc[i])}.{int(rows['head'].iloc[i])}") for i in first]
-    name_points(axes, (np.clip(x, left, right), np.clip(y, low, high)), names, TICK_SIZE - 1)
-
-
-def _same_share() -> Line2D:
-    return Line2D([], [], color=FAINT, linewidth=0.9, linestyle=_DASHES, label="the same share under both rules")
-
-
-def _even_share() -> Line2D:
-    return Line2D([], [], color=FAINT, linewidth=0.9, linestyle=_DASHES, label="even share")
-
-
-def _legend_columns(places: Iterable[Place]) -> int:
-    return 9 if max(column for _, column in places) else 4
-
-
-def _legend(figure: Figure, handles: Sequence[Artist], columns: int) -> None:
-    figure.legend(
-        handles=handles,
-        loc="lower left",
-        bbox_to_anchor=(0.0, 0.0),
-        ncols=columns,
-        fontsize=TICK_SIZE,
-        frameon=False,
-        handletextpad=0.2,
-        columnspacing=1.0,
-        borderaxespad=0.2,
-    )

@@ -13,7 +13,7 @@ Make = Callable[..., pd.DataFrame]
 
 def test_cells_have_the_colour_and_the_letters_of_their_role(make_heads: Make) -> None:
     frame = make_heads(shapes={"encoder": [8, 5, 8]})
-    figure = function_map({"demo": frame})
+    figure = function_map(frame)
     assert figure is not None
     (axes,) = figure.axes
     mesh = axes.collections[0]
@@ -28,14 +28,14 @@ def test_cells_have_the_colour_and_the_letters_of_their_role(make_heads: Make) -
 
 def test_the_legend_lists_the_families_that_occur(make_heads: Make) -> None:
     frame = make_heads(shapes={"encoder": [3]}).assign(role=["rare", "positional(-1)", np.nan])
-    figure = function_map({"demo": frame})
+    figure = function_map(frame)
     assert figure is not None
     assert [t.get_text() for t in figure.legends[0].get_texts()] == ["positional", "rare", "no role"]
 
 
 @pytest.mark.parametrize("role", ["", None, np.nan])
 def test_where_no_head_has_a_role_the_empty_grid_says_so(make_heads: Make, role: object) -> None:
-    figure = function_map({"demo": make_heads().assign(role=role)})
+    figure = function_map(make_heads().assign(role=role))
     assert figure is not None
     assert "No head holds a role." in [t.get_text() for t in figure.texts]
     (axes,) = figure.axes
@@ -46,13 +46,13 @@ def test_where_no_head_has_a_role_the_empty_grid_says_so(make_heads: Make, role:
 
 
 def test_no_column_or_no_head_nothing_to_draw(make_heads: Make) -> None:
-    assert function_map({"demo": make_heads().drop(columns="role")}) is None
-    assert function_map({"demo": make_heads().iloc[:0]}) is None
+    assert function_map(make_heads().drop(columns="role")) is None
+    assert function_map(make_heads().iloc[:0]) is None
 
 
 def test_arrows_are_explained_where_there_are_any(make_heads: Make) -> None:
     frame = make_heads(shapes={"encoder": [3]})
-    syntactic = function_map({"demo": frame.assign(role=["syntactic(obj dep->head)", "syntactic(obj head->dep)", ""])})
+    syntactic = function_map(frame.assign(role=["syntactic(obj dep->head)", "syntactic(obj head->dep)", ""]))
     assert syntactic is not None
     assert [t.get_text() for t in syntactic.axes[0].texts] == ["obj\n↑", "obj\n↓"]
     notes = [t.get_text() for t in syntactic.texts if "↑" in t.get_text()]
@@ -60,7 +60,7 @@ def test_arrows_are_explained_where_there_are_any(make_heads: Make) -> None:
     syntactic.canvas.draw()
     note = next(t for t in syntactic.texts if "↑" in t.get_text()).get_window_extent()
     assert note.y1 <= min(t.get_window_extent().y0 for t in syntactic.legends[0].get_texts())
-    rare = function_map({"demo": frame.assign(role="rare")})
+    rare = function_map(frame.assign(role="rare"))
     assert rare is not None
     assert not [t for t in rare.texts if "↑" in t.get_text()]
 
@@ -77,7 +77,7 @@ def test_arrows_are_explained_where_there_are_any(make_heads: Make) -> None:
 @pytest.mark.parametrize("relation", ["advmod", "amod", "obj"])
 def test_words_stay_inside_their_cells(make_heads: Make, shapes: dict[str, list[int]], relation: str) -> None:
     frame = make_heads("a/b", shapes).assign(role=f"syntactic({relation} head->dep)")
-    figure = function_map({"a/b": frame})
+    figure = function_map(frame)
     assert figure is not None
     assert len(figure.axes) == len(shapes)
     for axes in figure.axes:
@@ -90,13 +90,13 @@ def test_words_stay_inside_their_cells(make_heads: Make, shapes: dict[str, list[
 
 
 def test_words_are_left_out_where_nobody_could_read_them(make_heads: Make) -> None:
-    figure = function_map({"demo": make_heads(shapes={"decoder": [64] * 4})})
+    figure = function_map(make_heads(shapes={"decoder": [64] * 4}))
     assert figure is not None
     assert not figure.axes[0].texts
 
 
 def test_two_models_stand_side_by_side(make_heads: Make) -> None:
-    figure = function_map({"one": make_heads("x"), "two": make_heads("y")})
+    figure = function_map(pd.concat([make_heads("one"), make_heads("two")]))
     assert figure is not None
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["one, encoder", "two, encoder"]
     assert len({round(axes.get_position().y0, 6) for axes in figure.axes}) == 1

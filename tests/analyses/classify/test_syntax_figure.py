@@ -139,6 +139,7 @@ def test_nothing_leaves_the_figure(make_syntax: Make) -> None:
     model = "an-organisation-with-a-name/a-model-with-a-name-that-does-not-end"
     figure = best_heads_figure(make_syntax(model, {"encoder": [16] * 24}, relations="nsubj:pass $x"))
     assert figure is not None
+    figure.canvas.draw()
     edge = figure.bbox.width
     for text in [*figure.texts, *figure.axes[0].get_yticklabels(), figure.axes[0].title]:
         box = text.get_window_extent()

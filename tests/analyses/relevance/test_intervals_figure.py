@@ -101,8 +101,8 @@ def test_every_model_and_stack_has_its_layers(make_relevance: Make) -> None:
     figure = relevance_intervals(both)
     assert figure is not None
     assert len(figure.axes) == 3 * 6 + 4
-    names = [t.get_text() for t in figure.texts]
-    assert names[1:] == ["mt, encoder", "mt, decoder", "mt, cross", "bert, encoder"]
+    names = [t.get_text() for block in figure.subfigs for t in block.texts]
+    assert names == ["mt, encoder", "mt, decoder", "mt, cross", "bert, encoder"]
 
 
 def test_only_the_rule_that_was_asked_for_is_drawn(make_relevance: Make) -> None:

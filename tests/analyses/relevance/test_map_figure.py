@@ -10,7 +10,7 @@ from drawn_words import check_words
 from made_runs import HOSTILE
 from tiers import rest_slow
 
-from headlens.analyses.relevance.map_figure import relevance_map
+from headlens.analyses.relevance.intervals_figure import relevance_map
 
 Make = Callable[..., pd.DataFrame]
 

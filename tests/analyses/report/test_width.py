@@ -219,9 +219,9 @@ def test_figures_fit_a_column_or_are_known_not_to(drawings: Callable[[str], Draw
 
 
 def test_what_holds_too_much_for_a_column_is_drawn_as_for_a_page(make_heads: Make, make_syntax: Make) -> None:
-    frames = {"wide": make_heads(shapes={"encoder": [80] * 2})}
+    heads = make_heads("wide", {"encoder": [80] * 2})
     tables = make_syntax("a", {"encoder": [80] * 2})
-    for draw in (lambda: function_map(frames), lambda: syntactic_map(tables)):
+    for draw in (lambda: function_map(heads), lambda: syntactic_map(tables)):
         full = draw()
         with drawn_for("column"):
             column = draw()
@@ -234,7 +234,7 @@ def test_what_holds_too_much_for_a_column_is_drawn_as_for_a_page(make_heads: Mak
 def test_arrows_keep_their_direction_where_words_run_upwards(make_heads: Make) -> None:
     role = "syntactic(nsubj head->dep)"
     with drawn_for("column"):
-        figure = function_map({"demo": make_heads().assign(role=role)})
+        figure = function_map(make_heads().assign(role=role))
     assert figure is not None
     texts = figure.axes[0].texts
     assert {(text.get_text(), text.get_rotation()) for text in texts} == {("nsubj", 90.0), ("↓", 0.0)}
