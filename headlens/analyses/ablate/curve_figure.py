@@ -11,6 +11,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from headlens.analyses.ablate.options import STRATEGIES
 from headlens.plots.axis_labels import token_label
 from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below
 from headlens.plots.head_grid import LINE, TOP, Grid, float_column, has_numbers
@@ -37,16 +38,9 @@ from headlens.plots.style import (
 )
 
 NONE, RANDOM = "none", "random"
-# Colour and marker, so that lines are told apart in grey too.
-LOOKS = {
-    RANDOM: (FAINT, "x"),
-    "ranked": (BLUE, "o"),
-    "importance": (ORANGE, "s"),
-    "importance-steps": (PURPLE, "D"),
-    "greedy": (GREEN, "^"),
-    "beam": (VERMILION, "v"),
-}
-_OTHER = (SKY, ".")
+# Colours and markers, so that lines are told apart in grey too; the numbers of both have no common divisor.
+_COLOURS = (BLUE, ORANGE, PURPLE, GREEN, VERMILION, SKY)
+_MARKERS = ("o", "s", "D", "^", "v", "P", "*")
 # inches
 _LEFT, _RIGHT, _BOTTOM, _HEIGHT = 0.55, 0.08, 0.42, 2.3
 _LINE, _APART, _TICK = 0.16, 0.05, 0.22
@@ -153,12 +147,21 @@ def _draw(axes: Axes, rows: pd.DataFrame, span: _Span) -> None:
     axes.set_ylim(*span.values)
 
 
+def look(strategy: str) -> tuple[str, str]:
+    """Returns colour and marker of a strategy, by its place among those there are; random orders are grey."""
+    if strategy == RANDOM:
+        return FAINT, "x"
+    places = [name for name in STRATEGIES if name != RANDOM]
+    place = places.index(strategy) if strategy in places else len(places)
+    return _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
+
+
 def _strategies(rows: pd.DataFrame) -> list[str]:
     return [str(name) for name in rows["strategy"].unique() if name != NONE]
 
 
 def _draw_strategy(axes: Axes, rows: pd.DataFrame, strategy: str, shift: float) -> None:
-    colour, marker = LOOKS.get(strategy, _OTHER)
+    colour, marker = look(strategy)
     means = rows.assign(value=float_column(rows, "value")).groupby("n_pruned")["value"].mean()
     places, label = means.index.to_numpy(float) + shift, token_label(strategy, _LETTERS)
     axes.plot(places, means.to_numpy(float), color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)

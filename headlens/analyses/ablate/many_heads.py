@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from headlens.analyses.ablate.head_records import HeadRecords
-from headlens.analyses.ablate.options import AblationOptions, PruneOptions, StrategyName
+from headlens.analyses.ablate.options import AblationOptions, PruneOptions
 from headlens.analyses.ablate.pruning_experiment import (
     NONE,
     PRUNING_COLUMNS,
@@ -21,16 +21,22 @@ from headlens.analyses.ablate.pruning_experiment import (
     RankingScorer,
     evaluated,
     interval,
-    make_strategy,
-    scorer_calls,
     wanted_choices,
 )
-from headlens.analyses.ablate.scorers import CachedScore, CachedScorer, ImportanceScorer, Scorer, in_order
+from headlens.analyses.ablate.scorers import CachedScore, CachedScorer, ImportanceScorer
 from headlens.analyses.ablate.single_heads import paired_comparison
-from headlens.analyses.ablate.strategies import Choice, pruning_counts
+from headlens.analyses.ablate.strategies import (
+    STRATEGY_ENTRIES,
+    Choice,
+    Scorer,
+    StrategySettings,
+    check_pruning,
+    in_order,
+    strategy_cost,
+)
 from headlens.analyses.ablate.sweep import TaskSweep
 from headlens.analyses.ablate.task_examples import Chosen, Examples, ranking_part
-from headlens.errors import OptionError, counted
+from headlens.errors import counted
 from headlens.heads import Head
 from headlens.interventions.compacting import without_heads
 from headlens.models.loading import LoadedModel
@@ -110,13 +116,7 @@ class PruningExperiment:
 
     def check(self) -> None:
         """Raise OptionError for numbers of heads that the model does not have, or too few examples to split."""
-        heads = len(self.records.heads)
-        if (most := max(self.prune.prune, default=0)) >= heads:
-            problem = "nothing would be left" if most == heads else f"the model has {heads}"
-            raise OptionError(
-                f"{counted(most, 'head')} cannot be pruned: {problem}.", f"--prune can be up to {heads - 1}."
-            )
-        pruning_counts(self.prune.prune, heads)
+        check_pruning(self.prune.prune, len(self.records.heads))
         ranking_part(self.examples.keys, self.prune.rank_split, self.options.seed)
 
     @cached_property
@@ -142,25 +142,28 @@ class PruningExperiment:
     def _choices(self) -> list[ChosenHeads]:
         """What every strategy removes."""
         heads, part = self.records.heads, self.examples.part(self.ranked_on)
-        counts = pruning_counts(self.prune.prune, len(heads))
-        calls = sum(scorer_calls(name, self.prune.beam, len(heads), max(counts)) for name, _ in self._named())
+        counts = check_pruning(self.prune.prune, len(heads))
+        calls = sum(strategy_cost(name, self.prune.beam, len(heads), max(counts)).calls for name, _ in self._named())
         text = f"choosing heads on {counted(len(part), 'example')}"
         with self.run.reporter.progress(text, calls * self._own(part)) as advance:
-            ranking, importance = self._scorers(part, advance)
+            scorers = self._scorers(part, advance)
             choices = []
             for name, seed in self._named():
-                strategy = make_strategy(name, ranking, importance, self.prune.beam, seed or 0)
+                entry = STRATEGY_ENTRIES[name]
+                scorer = scorers[entry.scored_by or "metric"]
+                strategy = entry.make(StrategySettings(scorer, self.prune.beam, seed or 0))
                 choices += [ChosenHeads(name, seed, choice) for choice in wanted_choices(strategy, heads, counts)]
             return choices
 
-    def _named(self) -> Iterator[tuple[StrategyName, int | None]]:
+    def _named(self) -> Iterator[tuple[str, int | None]]:
         for name in self.prune.strategies:
-            if name == "random":
+            if STRATEGY_ENTRIES[name].seeded:
                 yield from ((name, self.options.seed + number) for number in range(self.prune.orders))
             else:
                 yield name, None
 
-    def _scorers(self, part: Examples, advance: Advance) -> tuple[Scorer, Scorer]:
+    def _scorers(self, part: Examples, advance: Advance) -> dict[str, Scorer]:
+        """What scores heads, by the name that entries of strategies give it."""
         known = {head: record[self.ranked_on] for head, record in self.records.items()}
 
         def sweep(removed: frozenset[Head]) -> TaskSweep:
@@ -168,7 +171,10 @@ class PruningExperiment:
 
         ranking = RankingScorer(self.loaded.model, part, self.metric, sweep, known)
         gradient = ImportanceEstimator(self.loaded.model, part, self.options.batch_tokens, self.run.warn_once, advance)
-        return self._remembered("ranking", ranking), self._remembered("importance", ImportanceScorer(gradient))
+        return {
+            "metric": self._remembered("ranking", ranking),
+            "importance": self._remembered("importance", ImportanceScorer(gradient)),
+        }
 
     def _remembered(self, name: str, scorer: Scorer) -> CachedScorer:
         """A scorer whose answers are kept."""

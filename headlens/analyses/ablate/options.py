@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
+from headlens.analyses.ablate.strategies import STRATEGY_ENTRIES
 from headlens.errors import OptionError
 from headlens.models.model_options import ModelOptions
 from headlens.options import (
@@ -30,8 +31,7 @@ from headlens.tasks.task_options import TaskData
 ReplacementMode = Literal["zero", "mean", "uniform"]
 Mode = Literal["zero", "mean", "uniform", "keep-only"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-StrategyName = Literal["ranked", "importance", "importance-steps", "greedy", "beam", "random"]
-STRATEGIES: tuple[StrategyName, ...] = get_args(StrategyName)
+STRATEGIES = tuple(STRATEGY_ENTRIES)
 
 
 def _strategies(given: Any) -> tuple[str, ...]:
@@ -89,9 +89,9 @@ class PruneOptions:
         parse=whole_numbers,
         shown="no pruning",
     )
-    strategies: tuple[StrategyName, ...] = option(
+    strategies: tuple[str, ...] = option(
         ("ranked", "importance", "random"),
-        "How heads are chosen: ranked, importance, importance-steps, greedy, beam, random; or all.",
+        f"How heads are chosen: {', '.join(STRATEGIES)}; or all.",
         PRUNING,
         metavar="NAMES",
         parse=_strategies,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headlens.analyses.ablate.options import AblateRequest
+from headlens.analyses.ablate.strategies import STRATEGY_ENTRIES, check_pruning, strategy_cost
 from headlens.analyses.planning.data_sizes import DataSize
 from headlens.analyses.planning.plan import Plan, Planner, Work
 from headlens.analyses.planning.speed import Kind
@@ -39,20 +40,21 @@ def _ablated(planner: Planner, request: AblateRequest, place: int, data: DataSiz
 
     modes = 2 if request.options.keep_only else 1
     add(f"without each of {model.heads} heads", 1.0, 1 + modes * model.heads / saved)
-    pruning, numbers = request.pruning, len(request.pruning.prune)
-    if not numbers:
+    pruning = request.pruning
+    if not pruning.prune:
         return
-    ranked, rest, most = pruning.rank_split, 1 - pruning.rank_split, max(pruning.prune)
+    counts = check_pruning(pruning.prune, model.heads)
+    ranked, rest = pruning.rank_split, 1 - pruning.rank_split
     for strategy in pruning.strategies:
-        orders = pruning.orders if strategy == "random" else 1
-        if strategy.startswith("importance"):
-            steps = most if strategy.endswith("steps") else 1
-            add(f"{strategy}: gradients of the heads", ranked, steps, "backward")
-        if strategy in ("greedy", "beam"):
-            width = pruning.beam if strategy == "beam" else 1
-            tried = sum(model.heads - gone for gone in range(most)) * width
-            add(f"{strategy}: heads tried, up to {most} gone", ranked, tried / saved)
-        add(f"{strategy}: evaluate {', '.join(map(str, pruning.prune))} heads less", rest, numbers * orders)
+        entry, cost = STRATEGY_ENTRIES[strategy], strategy_cost(strategy, pruning.beam, model.heads, counts[-1])
+        # What the task loses without each single head is known from the sweep.
+        tried = cost.candidates - model.heads
+        if entry.scored_by == "importance":
+            add(f"{strategy}: gradients of the heads", ranked, cost.calls, "backward")
+        elif entry.scored_by == "metric" and tried > 0:
+            add(f"{strategy}: heads tried, up to {counts[-1]} gone", ranked, tried / saved)
+        orders = pruning.orders if entry.seeded else 1
+        add(f"{strategy}: evaluate {', '.join(map(str, counts))} heads less", rest, len(counts) * orders)
 
 
 PLANS = {AblateRequest: ablate_plan}

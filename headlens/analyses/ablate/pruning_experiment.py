@@ -12,9 +12,7 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.head_records import HeadRecords
 from headlens.analyses.ablate.importance import ImportanceSession, add, importances
-from headlens.analyses.ablate.options import StrategyName
-from headlens.analyses.ablate.scorers import Score, Scorer
-from headlens.analyses.ablate.strategies import BeamSearch, Choice, Greedy, RandomOrder, Strategy
+from headlens.analyses.ablate.strategies import Choice, Score, Strategy
 from headlens.analyses.ablate.sweep import WHOLE, TaskSweep
 from headlens.analyses.ablate.task_examples import Examples
 from headlens.attention.session import AttentionSession
@@ -102,32 +100,6 @@ class ImportanceEstimator:
             for batch in self.examples.batches(self.batch_tokens or WHOLE):
                 self.progress(in_parts(batch))
             return importances(totals, session.sites)
-
-
-def make_strategy(name: StrategyName, ranking: Scorer, importance: Scorer, beam: int, seed: int) -> Strategy:
-    """A strategy by name; the seed is that of a random order."""
-    strategies: dict[StrategyName, Strategy] = {
-        "ranked": Greedy(ranking),
-        "importance": Greedy(importance),
-        "importance-steps": Greedy(importance, step=1),
-        "greedy": BeamSearch(ranking),
-        "beam": BeamSearch(ranking, beam),
-        "random": RandomOrder(seed),
-    }
-    return strategies[name]
-
-
-def scorer_calls(name: StrategyName, beam: int, heads: int, most: int) -> int:
-    """How often a strategy asks, at most, which may take a pass over the ranking part each."""
-    return make_strategy(name, _Nobody(), _Nobody(), beam, 0).cost(heads, most).calls
-
-
-class _Nobody:
-    """Scorer without any scores, for strategies that are only asked for their cost."""
-
-    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
-        """Raises `LookupError`, because a strategy's cost must be computed without scores."""
-        raise LookupError(f"nobody knows about {len(candidates)} heads without {len(removed)}")
 
 
 def wanted_choices(strategy: Strategy, heads: Sequence[Head], counts: Sequence[int]) -> Iterator[Choice]:

@@ -1,55 +1,19 @@
-"""What strategies of pruning ask: how good a model still is without some heads, or what a gradient says of them."""
+"""What scores heads for strategies of pruning by their importance, and what remembers scores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import hypot
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
-from headlens.errors import SelfCheckError
-from headlens.heads import STACKS, Head
+from headlens.analyses.ablate.strategies import Score, Scorer, in_order, scores_of
+from headlens.heads import Head
 
 # From the heads that are gone to the importance of those that are left, never negative.
 Importance = Callable[[frozenset[Head]], Mapping[Head, float]]
-
-
-class Score(NamedTuple):
-    """How well a model does; scores are compared by `value`, equal ones by `finer`.
-
-    Among few examples many heads leave accuracy as it is. If the first of them in the order of the model went first,
-    that would say more of their place than of their worth.
-
-    Args:
-        value: a metric, higher is better.
-        finer: what tells models apart whose metric is equal, higher is better.
-    """
-
-    value: float
-    finer: float = 0.0
-
-    @classmethod
-    def of(cls, value: float | Score) -> Score:
-        """What a scorer said; NaN counts as worst."""
-        score = value if isinstance(value, Score) else cls(float(value))
-        return cls(*(-np.inf if np.isnan(number) else float(number) for number in score))
-
-
-class Scorer(Protocol):
-    """Says which heads can go; strategies see nothing else of models and data."""
-
-    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float | Score]:
-        """A score for each candidate: the higher, the better the model does when it goes, too.
-
-        Scores are compared with each other only: those of one set of removed heads, and for `Beam` those of all sets of
-        one size. Use a metric on the ranking part, with its sign flipped where lower is better; NaN counts as worst.
-
-        Args:
-            removed: the heads that are gone already.
-            candidates: others, in the order of `place`; each goes alone on top of `removed`.
-        """
 
 
 @dataclass(frozen=True)
@@ -156,26 +120,3 @@ class CachedScorer:
 
     def _add(self, answer: CachedScore) -> None:
         self._known.setdefault(frozenset(answer.removed), {}).update(answer.scores)
-
-
-def scores_of(scorer: Scorer, removed: frozenset[Head], candidates: Sequence[Head]) -> dict[Head, Score]:
-    """The scores of all candidates; -inf where they are NaN.
-
-    Raises:
-        SelfCheckError: if the scorer says nothing of a candidate.
-    """
-    scores = scorer.without(removed, candidates)
-    for head in candidates:
-        if head not in scores:
-            raise SelfCheckError(f"Nothing is known about the head {head} with {len(removed)} others gone.")
-    return {h: Score.of(scores[h]) for h in candidates}
-
-
-def place(head: Head) -> tuple[int, int, int]:
-    """A key that sorts heads: encoder, decoder, cross; then layer; then head."""
-    return STACKS.index(head.stack), head.layer, head.head
-
-
-def in_order(heads: Iterable[Head]) -> tuple[Head, ...]:
-    """Returns the heads sorted by stack (encoder, decoder, cross), then layer, then head, as `place` orders them."""
-    return tuple(sorted(heads, key=place))

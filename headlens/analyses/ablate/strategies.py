@@ -1,24 +1,59 @@
-"""Which heads go, if a number of them has to.
+"""Which heads go, if a number of them has to: strategies, and what they ask of a scorer.
 
-- ranked, ascending damage of single heads (Song): `InSteps(scorer)`, one sweep;
-- by importance (Michel et al. 2019): `InSteps(ByImportance(importance))` estimated once, and with `step=1` anew after
-  every removal;
-- greedily, all remaining heads tried after each removal: `Beam(scorer)`; with a beam: `Beam(scorer, width)`;
-- at random, the control: `Shuffled(seed)`.
+`STRATEGY_ENTRIES` at the end has every strategy by the name that `--strategies` takes; help, plan, run and figure
+follow from it. Options are made of it, so that this file imports neither numpy nor torch at its top.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, get_args
 
-from headlens.analyses.ablate.scorers import Score, Scorer, in_order, place, scores_of
-from headlens.errors import OptionError, counted
-from headlens.heads import Head
-from headlens.statistics.seeding import generator_of
+from headlens.errors import OptionError, SelfCheckError, counted
+from headlens.options import StackName
+
+if TYPE_CHECKING:
+    from headlens.heads import Head
+
+
+class Score(NamedTuple):
+    """How well a model does; scores are compared by `value`, equal ones by `finer`.
+
+    Among few examples many heads leave accuracy as it is. If the first of them in the order of the model went first,
+    that would say more of their place than of their worth.
+
+    Args:
+        value: a metric, higher is better.
+        finer: what tells models apart whose metric is equal, higher is better.
+    """
+
+    value: float
+    finer: float = 0.0
+
+    @classmethod
+    def of(cls, value: float | Score) -> Score:
+        """What a scorer said; NaN counts as worst."""
+        score = value if isinstance(value, Score) else cls(float(value))
+        return cls(*(-math.inf if math.isnan(number) else float(number) for number in score))
+
+
+class Scorer(Protocol):
+    """Says which heads can go; strategies see nothing else of models and data."""
+
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float | Score]:
+        """A score for each candidate: the higher, the better the model does when it goes, too.
+
+        Scores are compared with each other only: those of one set of removed heads, and for `BeamSearch` those of all
+        sets of one size. Use a metric on the ranking part, with its sign flipped where lower is better; NaN counts as
+        worst.
+
+        Args:
+            removed: the heads that are gone already.
+            candidates: others, in the order of `place`; each goes alone on top of `removed`.
+        """
 
 
 @dataclass(frozen=True)
@@ -50,7 +85,7 @@ class Strategy(ABC):
     """Base of all strategies; subclasses are frozen dataclasses of parameters.
 
     A strategy is a function of what its scorer says: asked again it chooses the same, whatever the order of the heads
-    it is given. One that was interrupted goes on when run again with a scorer that remembers (`Remembered`).
+    it is given. One that was interrupted goes on when run again with a scorer that remembers (`CachedScorer`).
     """
 
     @abstractmethod
@@ -156,7 +191,7 @@ class BeamSearch(Strategy):
 
     def cost(self, heads: int, most: int) -> Cost:
         """Exactly for a width of 1 and for up to half of the heads, else at most."""
-        sets = [min(self.width, comb(heads, gone)) for gone in range(most)]
+        sets = [min(self.width, math.comb(heads, gone)) for gone in range(most)]
         return Cost(sum(sets), sum(kept * (heads - gone) for gone, kept in enumerate(sets)))
 
 
@@ -174,6 +209,8 @@ class RandomOrder(Strategy):
 
     def choices(self, heads: Collection[Head], most: int) -> Iterator[Choice]:
         """Yields prefixes of one random order of the heads, as nested choices without scores."""
+        from headlens.statistics.seeding import generator_of  # noqa: PLC0415 - numpy, which options do without
+
         every = _enough(heads, most)
         order = sorted(every, key=lambda h: generator_of(str(h), self.seed).random())
         for size in range(1, most + 1):
@@ -185,8 +222,20 @@ class RandomOrder(Strategy):
         return Cost(0, 0)
 
 
+def check_pruning(numbers: Collection[int], heads: int) -> tuple[int, ...]:
+    """Returns the numbers of heads that `--prune` asks for as `pruning_counts` does.
+
+    Raises:
+        OptionError: also if no head of the model would be left.
+    """
+    if (most := max(numbers, default=0)) >= heads:
+        problem = "nothing would be left" if most == heads else f"the model has {heads}"
+        raise OptionError(f"{counted(most, 'head')} cannot be pruned: {problem}.", f"--prune can be up to {heads - 1}.")
+    return pruning_counts(numbers, heads)
+
+
 def pruning_counts(numbers: Collection[int], heads: int) -> tuple[int, ...]:
-    """Numbers of heads to remove, ascending, each once.
+    """Returns the numbers of heads to remove, ascending, each once.
 
     Args:
         numbers: in any order.
@@ -207,8 +256,87 @@ def pruning_counts(numbers: Collection[int], heads: int) -> tuple[int, ...]:
     return tuple(sorted(set(numbers)))
 
 
+def scores_of(scorer: Scorer, removed: frozenset[Head], candidates: Sequence[Head]) -> dict[Head, Score]:
+    """The scores of all candidates; -inf where they are NaN.
+
+    Raises:
+        SelfCheckError: if the scorer says nothing of a candidate.
+    """
+    scores = scorer.without(removed, candidates)
+    for head in candidates:
+        if head not in scores:
+            raise SelfCheckError(f"Nothing is known about the head {head} with {len(removed)} others gone.")
+    return {h: Score.of(scores[h]) for h in candidates}
+
+
+def place(head: Head) -> tuple[int, int, int]:
+    """A key that sorts heads: encoder, decoder, cross; then layer; then head."""
+    return get_args(StackName).index(head.stack), head.layer, head.head
+
+
+def in_order(heads: Iterable[Head]) -> tuple[Head, ...]:
+    """Returns the heads sorted by stack (encoder, decoder, cross), then layer, then head, as `place` orders them."""
+    return tuple(sorted(heads, key=place))
+
+
 def _enough(heads: Collection[Head], most: int) -> list[Head]:
     every = in_order(set(heads))
     if most > len(every):
         pruning_counts([most], len(every))
     return list(every)
+
+
+@dataclass(frozen=True)
+class StrategySettings:
+    """What strategies are made of.
+
+    Args:
+        scorer: of heads, of the kind that the strategy's entry names.
+        beam: sets of heads that a beam search keeps.
+        seed: of a random order.
+    """
+
+    scorer: Scorer
+    beam: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class StrategyEntry:
+    """A strategy as `--strategies` names it.
+
+    Args:
+        make: makes it.
+        scored_by: what scores heads: the metric without them on the ranking part, or the importance that gradients
+            give; None for strategies that ask nothing.
+        seeded: whether it depends on the seed, so that there are `--orders` of it.
+    """
+
+    make: Callable[[StrategySettings], Strategy]
+    scored_by: Literal["metric", "importance"] | None = None
+    seeded: bool = False
+
+
+STRATEGY_ENTRIES: dict[str, StrategyEntry] = {
+    # Ascending damage of single heads (Song): one sweep.
+    "ranked": StrategyEntry(lambda settings: Greedy(settings.scorer), "metric"),
+    # Michel et al. (2019): estimated once, or anew after every removal.
+    "importance": StrategyEntry(lambda settings: Greedy(settings.scorer), "importance"),
+    "importance-steps": StrategyEntry(lambda settings: Greedy(settings.scorer, step=1), "importance"),
+    "greedy": StrategyEntry(lambda settings: BeamSearch(settings.scorer), "metric"),
+    "beam": StrategyEntry(lambda settings: BeamSearch(settings.scorer, settings.beam), "metric"),
+    # The control.
+    "random": StrategyEntry(lambda settings: RandomOrder(settings.seed), seeded=True),
+}
+
+
+class _NoScores:
+    """The scorer of strategies that are asked for their cost only."""
+
+    def without(self, removed: frozenset[Head], candidates: Sequence[Head]) -> Mapping[Head, float]:
+        raise LookupError(f"no scores of {len(candidates)} heads without {len(removed)}")
+
+
+def strategy_cost(name: str, beam: int, heads: int, most: int) -> Cost:
+    """Returns what the strategy of a name asks of its scorer, at most, to choose up to `most` of so many heads."""
+    return STRATEGY_ENTRIES[name].make(StrategySettings(_NoScores(), beam, 0)).cost(heads, most)

@@ -14,11 +14,9 @@ from headlens.analyses.ablate.scorers import (
     CachedScore,
     CachedScorer,
     ImportanceScorer,
-    Score,
-    in_order,
     per_layer,
-    scores_of,
 )
+from headlens.analyses.ablate.strategies import Score, in_order, scores_of
 from headlens.errors import SelfCheckError
 from headlens.heads import Head
 

@@ -12,8 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headlens.analyses.ablate.scorers import CachedScore, CachedScorer, ImportanceScorer, Score, Scorer, in_order
-from headlens.analyses.ablate.strategies import BeamSearch, Choice, Cost, Greedy, RandomOrder, Strategy, pruning_counts
+from headlens.analyses.ablate.scorers import CachedScore, CachedScorer, ImportanceScorer
+from headlens.analyses.ablate.strategies import (
+    STRATEGY_ENTRIES,
+    BeamSearch,
+    Choice,
+    Cost,
+    Greedy,
+    RandomOrder,
+    Score,
+    Scorer,
+    Strategy,
+    StrategySettings,
+    check_pruning,
+    in_order,
+    pruning_counts,
+    strategy_cost,
+)
 from headlens.errors import OptionError
 from headlens.heads import Head
 
@@ -319,3 +334,34 @@ def test_costs_of_a_large_model() -> None:
     assert BeamSearch(toy).cost(144, 3) == Cost(3, 144 + 143 + 142)
     assert BeamSearch(toy, 5).cost(144, 3) == Cost(11, 144 + 5 * 143 + 5 * 142)
     assert RandomOrder().cost(144, 30) == Cost(0, 0)
+
+
+@pytest.mark.parametrize(
+    ("counts", "message"),
+    [
+        ([72], "72 heads cannot be pruned: nothing would be left.\n--prune can be up to 71."),
+        ([3, 80], "80 heads cannot be pruned: the model has 72.\n--prune can be up to 71."),
+        ([0], "0 heads cannot be pruned.\nGive numbers from 1 up"),
+        ([], "No number of heads to prune was given"),
+    ],
+)
+def test_some_head_has_to_be_left(counts: list[int], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        check_pruning(counts, 72)
+    assert check_pruning([71, 3], 72) == (3, 71)
+
+
+@pytest.mark.parametrize("name", STRATEGY_ENTRIES)
+def test_the_cost_of_an_entry_is_at_most_what_is_asked(name: str) -> None:
+    toy, entry = additive([5, 1, 4, 0.5, 3, 2]), STRATEGY_ENTRIES[name]
+    assert len(sets(entry.make(StrategySettings(toy, 2, 0)), 3)) == 3
+    cost = strategy_cost(name, 2, 6, 3)
+    assert (cost.calls, cost.candidates) == (len(toy.asked), sum(toy.asked))
+    assert (entry.scored_by is None) == (cost.calls == 0)
+
+
+@pytest.mark.parametrize("name", STRATEGY_ENTRIES)
+def test_only_seeded_entries_depend_on_the_seed(name: str) -> None:
+    entry = STRATEGY_ENTRIES[name]
+    orders = {tuple(sets(entry.make(StrategySettings(random_sets(1), 2, seed)), 5)) for seed in range(4)}
+    assert (len(orders) > 1) == entry.seeded

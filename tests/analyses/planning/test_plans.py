@@ -59,10 +59,24 @@ def test_a_sweep_over_heads() -> None:
     single, ranked, tried, greedy, drawn = plan.work
     assert single.tokens == tokens
     assert single.each == pytest.approx(1 + 72 / SHARED)
-    assert tried.each == pytest.approx((72 + 71 + 70 + 69 + 68) / SHARED)
+    # Without each single head the task was measured by the sweep.
+    assert tried.each == pytest.approx((71 + 70 + 69 + 68) / SHARED)
     assert tried.tokens == pytest.approx(tokens * 0.25, rel=0.02)
     assert (ranked.each, greedy.each, drawn.each) == (2, 2, 8)
     assert ranked.tokens == pytest.approx(tokens * 0.75, rel=0.02)
+
+
+def test_a_beam_begins_with_one_set_and_importance_with_gradients() -> None:
+    pruning = PruneOptions((3,), ("beam", "importance", "importance-steps"), beam=2)
+    _, tried, _, once, _, anew, _ = plan_of(AblateRequest(pruning=pruning)).work
+    assert tried.each == pytest.approx((2 * 71 + 2 * 70) / SHARED)
+    assert (once.kind, once.each, anew.kind, anew.each) == ("backward", 1, "backward", 3)
+
+
+@pytest.mark.parametrize("count", [72, 100])
+def test_more_heads_than_the_model_can_lose_are_not_planned(count: int) -> None:
+    with pytest.raises(OptionError, match=f"{count} heads cannot be pruned"):
+        plan_of(AblateRequest(pruning=PruneOptions((3, count))))
 
 
 @pytest.mark.slow
