@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import cycle
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.axes import Axes
@@ -71,12 +70,11 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     blocks = list(others.groupby([*BLOCK, "layers"], sort=False))
     fewer = others[~others["pattern"].isin(grid) & ~others["pattern"].str.startswith(LEARNED)]
     names = list(dict.fromkeys(fewer["pattern"]))
-    named = {name: _OTHERS[n % len(_OTHERS)] for n, name in enumerate(names)}
-    forms = _Forms(degrees.loc[sorted(grid)])
-    legend = list(forms.legend()) if grid else []
+    styles, legend = _grid_styles(degrees.loc[sorted(grid)])
     legend += [_handle(color=VERMILION, marker="D", linestyle="-", label="learned degrees, by μ")] * bool(learned.any())
-    labels = short_names(names)
-    legend += [_handle(color=ORANGE, marker=named[name], label=labels[name]) for name in names]
+    for (name, label), marker in zip(short_names(names).items(), cycle(_OTHERS), strict=False):
+        styles[name] = {"color": ORANGE, "marker": marker, "markersize": 5}
+        legend.append(_handle(color=ORANGE, marker=marker, label=label))
     legend.append(_handle(color=INK, linestyle="--", label="no mask"))
     across = 1 if in_column() else min(2, len(blocks))
     # the legend stands on the right, in a column below
@@ -97,11 +95,10 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         dress(axes, SHARE_LABEL, f"{metric} on {task}")
         parts = [str(model)] * (len(set(shown["model"])) > 1) + [f"layers {layers}"] * (layers != "all")
         axes.set_title(", ".join(parts), fontsize=TICK_SIZE, color=INK)
-        level = full[(full[BLOCK] == list(key)[: len(BLOCK)]).all(axis=1)]
-        draw_level(axes, level, "no mask")
-        _points(axes, rows[rows["pattern"].isin(grid)], forms)
+        draw_level(axes, full[(full[BLOCK] == list(key)[: len(BLOCK)]).all(axis=1)], "no mask")
+        _points(axes, rows[rows["pattern"].isin(grid)], styles)
         _line(axes, rows[rows["pattern"].str.startswith(LEARNED)])
-        _named(axes, rows[~rows["pattern"].isin(grid) & ~rows["pattern"].str.startswith(LEARNED)], named)
+        _points(axes, rows[rows["pattern"].isin(names)], styles)
         axes.margins(x=0.12)
     figure.legend(
         handles=legend,
@@ -114,50 +111,36 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     return figure
 
 
-class _Forms:
-    """Styles of the points of a figure: colour by neighbour degree, marker by global degree, open with random keys."""
+def _grid_styles(degrees: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list[Line2D]]:
+    """Styles of the points of a grid, by pattern, and the entries of its legend.
 
-    def __init__(self, degrees: pd.DataFrame) -> None:
-        self.degrees = degrees
-        near = sorted(set(degrees["degree_neighbour"]))
-        shades = colormaps[SEQUENTIAL](np.linspace(0.0, 0.88, len(near)))
-        self.colours = dict(zip(near, shades, strict=True))
-        self.markers = {
-            value: _MARKERS[n % len(_MARKERS)] for n, value in enumerate(sorted(set(degrees["degree_global"])))
-        }
-
-    def of(self, pattern: str) -> dict[str, Any]:
-        """Colour, marker, and filled or open."""
-        degrees = self.degrees.loc[pattern]
-        colour = self.colours[degrees["degree_neighbour"]]
-        open_ = degrees["degree_random"] > 0
-        return {
-            "color": colour,
-            "marker": self.markers[degrees["degree_global"]],
-            "markerfacecolor": "white" if open_ else colour,
-        }
-
-    def legend(self) -> Iterator[Line2D]:
-        """One entry for each value of each kind."""
-        for value, colour in self.colours.items():
-            yield _handle(color=colour, marker="o", label=f"{counted(int(value), 'neighbour')} a side")
-        for value, marker in self.markers.items():
-            yield _handle(color=FAINT, marker=marker, label=f"{value:g} global")
-        if (self.degrees["degree_random"] > 0).any():
-            yield _handle(color=FAINT, marker="o", markerfacecolor="white", label="with random keys")
+    The colour tells the neighbour degree, the marker the global degree, and an open point has random keys.
+    """
+    near, tokens = (sorted(set(degrees[name])) for name in ("degree_neighbour", "degree_global"))
+    colours = dict(zip(near, colormaps[SEQUENTIAL](np.linspace(0.0, 0.88, len(near))), strict=True))
+    markers = dict(zip(tokens, cycle(_MARKERS), strict=False))
+    styles = {}
+    for pattern, row in degrees.to_dict("index").items():
+        colour, marker = colours[row["degree_neighbour"]], markers[row["degree_global"]]
+        face = "white" if row["degree_random"] > 0 else colour
+        styles[str(pattern)] = {"color": colour, "marker": marker, "markerfacecolor": face}
+    legend = [_handle(color=c, marker="o", label=f"{counted(int(n), 'neighbour')} a side") for n, c in colours.items()]
+    legend += [_handle(color=FAINT, marker=marker, label=f"{n:g} global") for n, marker in markers.items()]
+    if (degrees["degree_random"] > 0).any():
+        legend.append(_handle(color=FAINT, marker="o", markerfacecolor="white", label="with random keys"))
+    return styles, legend
 
 
 def _handle(**looks: Any) -> Line2D:
     return Line2D([], [], **{"linestyle": "none", "markersize": 4.5, "linewidth": 1, **looks})
 
 
-def _points(axes: Axes, rows: pd.DataFrame, forms: _Forms) -> None:
+def _points(axes: Axes, rows: pd.DataFrame, styles: dict[str, dict[str, Any]]) -> None:
     for row in rows.to_dict("records"):
-        point = pd.DataFrame([row])
+        point, style = pd.DataFrame([row]), styles[str(row["pattern"])]
         x = 100 * float_column(point, "sparsity_texts")
-        looks = forms.of(str(row["pattern"]))
-        draw_intervals(axes, x, point, looks["color"])
-        axes.plot(x, float_column(point, "value"), linestyle="none", markersize=4.5, zorder=3, **looks)
+        draw_intervals(axes, x, point, style["color"])
+        axes.plot(x, float_column(point, "value"), zorder=3, **{"linestyle": "none", "markersize": 4.5, **style})
 
 
 def _line(axes: Axes, rows: pd.DataFrame) -> None:
@@ -169,30 +152,16 @@ def _line(axes: Axes, rows: pd.DataFrame) -> None:
     draw_intervals(axes, x, rows, VERMILION)
     axes.plot(x, y, "D-", color=VERMILION, markersize=4.5, linewidth=1, zorder=4)
     for place, value, strength in zip(x, y, sorted(strengths), strict=True):
-        _say(axes, f"μ {strength:g}", (place, value), (5, 5), VERMILION)
-
-
-def _named(axes: Axes, rows: pd.DataFrame, looks: dict[str, str]) -> None:
-    for row in rows.to_dict("records"):
-        point = pd.DataFrame([row])
-        x = 100 * float_column(point, "sparsity_texts")
-        draw_intervals(axes, x, point, ORANGE)
-        marker = looks[str(row["pattern"])]
-        axes.plot(x, float_column(point, "value"), marker, color=ORANGE, markersize=5, zorder=3, linestyle="none")
-
-
-def _say(axes: Axes, text: str, at: tuple[float, float], shift: tuple[float, float], colour: str) -> None:
-    axes.annotate(
-        text,
-        at,
-        xytext=shift,
-        textcoords="offset points",
-        ha="left" if shift[0] > 0 else "right",
-        fontsize=TICK_SIZE - 1,
-        fontfamily=FAMILY,
-        color=colour,
-        zorder=2,
-    )
+        axes.annotate(
+            f"μ {strength:g}",
+            (place, value),
+            xytext=(5, 5),
+            textcoords="offset points",
+            fontsize=TICK_SIZE - 1,
+            fontfamily=FAMILY,
+            color=VERMILION,
+            zorder=2,
+        )
 
 
 def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
@@ -218,15 +187,19 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
     for number, (key, rows) in enumerate(panels):
         line, column = divmod(number, across)
         low = height - _TOP - (line + 1) * slot + 0.22
-        box = (0.45 + column * (side + 0.12), low, side, _ROW * len(layers))
-        axes = figure.add_axes((box[0] / width, low / height, side / width, box[3] / height))
+        left = 0.45 + column * (side + 0.12)
+        axes = figure.add_axes((left / width, low / height, side / width, _ROW * len(layers) / height))
         last = number + across >= len(panels)
         dress(axes, "neighbours a side" if last else "", "layer" if column == 0 else "")
-        shares = _shares(rows, layers)
+        chosen = rows[rows["chosen"].astype(bool)]
+        # Of the heads of every layer, by degree: (layers, degrees)
+        shares = pd.crosstab(chosen["layer"], chosen["degree"], normalize="index").reindex(
+            index=layers, columns=range(int(rows["degree"].max()) + 1), fill_value=0
+        )
         image = axes.imshow(shares, cmap=PALE, vmin=0, vmax=1, aspect="auto", origin="lower", interpolation="nearest")
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.set_yticks(range(len(layers)), list(map(str, layers)) if column == 0 else [])
-        heading(axes, _title(key, rows, degrees), side)
+        heading(axes, _title(key, float_column(chosen, "degree").mean(), degrees), side)
     assert image is not None
     bar = figure.add_axes(((width - 0.5) / width, 0.5 / height, 0.08 / width, (height - 1.0) / height))
     figure.colorbar(image, cax=bar)
@@ -235,20 +208,9 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
     return figure
 
 
-def _shares(rows: pd.DataFrame, layers: list[int]) -> npt.NDArray[np.float64]:
-    """Of the heads of every layer, by degree: (layers, degrees)."""
-    chosen = rows[rows["chosen"].astype(bool)]
-    shares = np.zeros((len(layers), int(rows["degree"].max()) + 1))
-    for place, layer in enumerate(layers):
-        degrees = chosen.loc[chosen["layer"] == layer, "degree"].to_numpy(np.int64)
-        shares[place] = np.bincount(degrees, minlength=shares.shape[1]) / max(len(degrees), 1)
-    return shares
-
-
-def _title(key: tuple[Any, ...], rows: pd.DataFrame, degrees: pd.DataFrame) -> str:
+def _title(key: tuple[Any, ...], mean: float, degrees: pd.DataFrame) -> str:
     model, pattern, layers, diagonal = key
-    chosen = float_column(rows[rows["chosen"].astype(bool)], "degree")
-    parts = [f"μ {pattern.removeprefix(LEARNED)}: mean {chosen.mean():.1f}"]
+    parts = [f"μ {pattern.removeprefix(LEARNED)}: mean {mean:.1f}"]
     parts += [str(model)] * (len(set(degrees["model"])) > 1)
     parts += [f"layers {layers}"] * (layers != "all") + ["no diagonal"] * (not diagonal)
     return ", ".join(parts)
