@@ -291,19 +291,14 @@ def cached_positions(pattern: Pattern, n: int) -> Allowed:
     return allowed
 
 
-def pattern_sparsity(pattern: Pattern, n: int, *, diagonal: bool = True) -> float:
-    """The share of n × n that is masked.
+def count_masked(pattern: Pattern, n: int, *, diagonal: bool = True) -> int:
+    """Counts the masked positions of n × n.
 
     Args:
         pattern: the pattern.
         n: tokens.
         diagonal: whether the diagonal is kept as the pattern has it; else it is masked.
     """
-    return count_masked(pattern, n, diagonal=diagonal) / (n * n)
-
-
-def count_masked(pattern: Pattern, n: int, *, diagonal: bool = True) -> int:
-    """Counts the masked positions of n × n; see `pattern_sparsity`."""
     return n * n - pattern.count(n) + (0 if diagonal else pattern.diagonal(n))
 
 
