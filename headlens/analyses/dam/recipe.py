@@ -11,7 +11,6 @@ from headlens.analyses.dam.learning import made_mask
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.report import write_dam
 from headlens.analyses.dam.sweep import DamSweep, MaskOutcome, forget_masks
-from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.training.new_models import made_new
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.options import TextOptions
@@ -51,9 +50,9 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         measured = told_once(outcomes[0].notes, [(o.run, o.notes) for o in outcomes])
         notes = [*opened.untrained, *opened.notes, *_notes(request, opened, tables, run), *measured, *run.warnings]
         if run.folder is not None:
-            masks: list[LearnedMask] = [sweep.learned(o) for o in outcomes if o.mask]
+            masks = [sweep.learned(outcome) for outcome in outcomes if outcome.mask and request.figures]
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                write_dam(run.folder, tables, [(m.name, m) for m in masks] if request.figures else [])
+                write_dam(run.folder, tables, [(m.name, m.probabilities, m.kept) for m in masks])
             run.folder.finish({**_facts(request, run, opened, outcomes), "notes": notes})
         return SweepRun(run.path, run.files, tables, notes)
 
