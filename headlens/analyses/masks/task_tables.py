@@ -9,15 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.study_figures import (
-    CONTROLS,
-    FULL,
-    SHARES,
-    delta,
-    has_delta,
-    quality_figure,
-    without_mask,
-)
+from headlens.analyses.masks.study_figures import CONTROLS, FULL, SHARES, delta, has_delta, quality_figure, without_mask
 from headlens.errors import counted
 from headlens.pages.formatting import DELTA, escaped, markdown_lines, share_text, value_text
 from headlens.plots.curves import VALUES
