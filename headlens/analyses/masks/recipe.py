@@ -10,7 +10,7 @@ import pandas as pd
 
 from headlens.analyses.dam.sweep import forget_masks
 from headlens.analyses.masks.cases import GRAPH, MaskCase, cases
-from headlens.analyses.masks.degree_regression import degree_effects
+from headlens.analyses.masks.degrees import degree_effects
 from headlens.analyses.masks.options import PAPER, PAPER_LENGTH, MasksRequest, StudyRequest, each_once, parse_grid
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy

@@ -10,8 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.degree_figures import learned_degrees, quality_by_degrees
-from headlens.analyses.masks.degree_regression import effects_markdown
+from headlens.analyses.masks.degrees import effects_markdown, learned_degrees, quality_by_degrees
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -156,7 +157,8 @@ class MaskStudy:
                 texts = texts or study_texts(self.run, opened, {c.graph for c in planned if c.graph}, self.parser)
                 self._check(opened, planned, texts)
                 notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
-            outcome = self._of(opened, case, texts, baseline)
+            train = partial(self._trained, opened, case, texts, baseline)
+            outcome = self.trainings.remembered(case.name, train, CaseOutcome)
             if case.whole:
                 baseline = Baseline(outcome.records, outcome.keys)
             notes_of_cases.append((case.words, outcome.notes))
@@ -201,35 +203,29 @@ class MaskStudy:
             with under(opened.loaded.model, case, texts.books):
                 pass
 
-    def _of(self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
-        train = self._trained if case.strength is None else self._learned
-        return self.trainings.remembered(case.name, lambda: train(opened, case, texts, baseline), CaseOutcome)
-
     def _trained(
         self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None
     ) -> CaseOutcome:
-        with self.trainings.followed(case.name, case.words, opened.lesson.data) as callbacks:
-            model = fine_tuned(opened.loaded, opened.lesson, case, self.training, callbacks, texts.books)
-        with under(model, case, texts.books):
-            measured = self.trainings.compared(opened.loaded, opened.lesson, model, baseline)
+        """A model trained under a mask, or together with degrees, and measured under the mask that is left."""
+        loaded, lesson, learned = opened.loaded, opened.lesson, None
+        with self.trainings.followed(case.name, case.words, lesson.data) as callbacks:
+            if case.strength is None:
+                model = fine_tuned(loaded, lesson, case, self.training, callbacks, texts.books)
+            else:
+                dam, scope = self._dam(case, texts)
+                training = replace(self.training, seed=case.seed)
+                learned = learn_mask(loaded, lesson, case.strength, dam, training, callbacks, scope)
+                model = learned.model
+        with under(model, case, texts.books) if learned is None else learned.hardened():
+            measured = self.trainings.compared(loaded, lesson, model, baseline)
         compared_with = vars(measured.as_baseline) if case.whole else {}
-        return CaseOutcome(case.name, measured.metrics, measured.notes, **compared_with)
-
-    def _learned(
-        self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None
-    ) -> CaseOutcome:
-        """Model and degrees learned together, and measured under the mask that is left."""
-        assert case.strength is not None
-        training = replace(self.training, seed=case.seed)
-        with self.trainings.followed(case.name, case.words, opened.lesson.data) as callbacks:
-            dam, scope = self._dam(case, texts)
-            learned = learn_mask(opened.loaded, opened.lesson, case.strength, dam, training, callbacks, scope)
-        with learned.hardened():
-            measured = self.trainings.compared(opened.loaded, opened.lesson, learned.model, baseline)
+        outcome = CaseOutcome(case.name, measured.metrics, measured.notes, **compared_with)
+        if learned is None:
+            return outcome
         place = f"{MASKS}/{case.name}/{FILE}"
         if self.run.writes:
             save_mask(self.run.path / place, LearnedMask.of(case.name, learned.mask), learned)
-        return CaseOutcome(case.name, measured.metrics, measured.notes, place, degree_rows(learned.mask))
+        return replace(outcome, mask=place, degrees=degree_rows(learned.mask))
 
     def _dam(self, case: MaskCase, texts: StudyTexts) -> tuple[MaskLearningOptions, Scope]:
         longest = max(self.n, texts.longest)
