@@ -97,11 +97,17 @@ def edited_mask(edits: Iterable[Edit], context: CallContext, mask: Tensor | None
     Raises:
         OptionError: if an edit gives no mask, or one that does not fit the scores of this call.
     """
-    dtype = context.query.dtype
+    dtype, expected = context.query.dtype, (*context.query.shape[:3], context.key.shape[2])
     mask = additive(mask, dtype)
     for edit in edits:
         edited = edit.mask(context, mask)
-        _check_mask(edit, context, mask, edited)
+        # The shape that the model gave its own mask is right, whatever it is.
+        if edited is not None and edited is not mask and not _fits(edited, mask, expected):
+            raise OptionError(
+                f"{context.site}: the edit {type(edit).__name__} gave {_described(edited)} for a mask; expected one "
+                f"that can be broadcast to {expected} (batch, heads, query, key).",
+                _MASK_ADVICE,
+            )
         mask = additive(edited, dtype)
     return mask
 
@@ -124,26 +130,15 @@ def edited_output(edits: Iterable[Edit], context: CallContext, output: Tensor) -
     return output
 
 
-def _check_mask(edit: Edit, context: CallContext, before: Tensor | None, after: Tensor | None) -> None:
-    # The shape that the model gave its own mask is right, whatever it is.
-    if after is None or after is before:
-        return
-    expected = (*context.query.shape[:3], context.key.shape[2])
-    if isinstance(after, Tensor) and (after.is_floating_point() or after.dtype is torch.bool):
-        same_shape = before is not None and after.shape == before.shape
-        if same_shape or _broadcasts(after.shape, expected):
-            return
-    raise OptionError(
-        f"{context.site}: the edit {type(edit).__name__} gave {_described(after)} for a mask; expected one that can be "
-        f"broadcast to {expected} (batch, heads, query, key).",
-        _MASK_ADVICE,
-    )
-
-
-def _broadcasts(shape: torch.Size, to: tuple[int, ...]) -> bool:
-    """Whether a shape can be expanded to another, which it must not enlarge."""
-    last = to[len(to) - len(shape) :]
-    return len(shape) <= len(to) and all(size in (1, target) for size, target in zip(shape, last, strict=True))
+def _fits(mask: object, before: Tensor | None, expected: tuple[int, ...]) -> bool:
+    """Whether a value is a mask of the shape of the one before, or of one that can be expanded to what is expected."""
+    if not isinstance(mask, Tensor) or not (mask.is_floating_point() or mask.dtype is torch.bool):
+        return False
+    if before is not None and mask.shape == before.shape:
+        return True
+    # Axes are compared from the last one; none may be larger than expected.
+    sizes = zip(reversed(mask.shape), reversed(expected), strict=False)
+    return mask.dim() <= len(expected) and all(size in (1, target) for size, target in sizes)
 
 
 def _described(value: object) -> str:

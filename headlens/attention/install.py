@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
@@ -26,7 +26,13 @@ def install(model: nn.Module, name: str, link: SessionLink, undo: ExitStack) -> 
         RuntimeError: if the model, or one it shares its config object with, is in a session already.
     """
     configs = configs_of(model)
-    _refuse_second_session(model, configs)
+    if any(getattr(m, ATTRIBUTE, None) is not None for m in model.modules()):
+        raise RuntimeError("this model is in a session already: give all observers and edits to one session")
+    # A copy of a model in a session has the name too, but also the attribute, which is None there.
+    if ATTRIBUTE not in vars(model) and any(c._attn_implementation in NAMES for c in configs):
+        raise RuntimeError(
+            "this model shares its config object with a model in an open session: build it with copy.deepcopy(config)"
+        )
     for config in configs:
         put(config, "_attn_implementation_internal", name, undo)
     for module in model.modules():
@@ -61,16 +67,6 @@ def configs_of(model: nn.Module) -> list[Any]:
     owners = [m.config for m in model.modules() if hasattr(m, "config")]
     nested = [getattr(c, name, None) for c in owners for name in getattr(c, "sub_configs", {})]
     return list({id(c): c for c in [*owners, *nested] if hasattr(c, "_attn_implementation_internal")}.values())
-
-
-def _refuse_second_session(model: nn.Module, configs: Sequence[Any]) -> None:
-    if any(getattr(m, ATTRIBUTE, None) is not None for m in model.modules()):
-        raise RuntimeError("this model is in a session already: give all observers and edits to one session")
-    # A copy of a model in a session has the name too, but also the attribute, which is None there.
-    if ATTRIBUTE not in vars(model) and any(c._attn_implementation in NAMES for c in configs):
-        raise RuntimeError(
-            "this model shares its config object with a model in an open session: build it with copy.deepcopy(config)"
-        )
 
 
 def put(owner: Any, name: str, value: object, undo: ExitStack) -> None:

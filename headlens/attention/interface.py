@@ -60,8 +60,8 @@ def is_plain_sdpa(module: nn.Module, context: CallContext, kwargs: Mapping[str, 
 def _attention(kernel: Kernel, module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
     link = getattr(module, ATTRIBUTE, None)
     # No link: a deep copy made inside a session, or another model built from the same config object.
-    attend: Attend = partial(own_attention(kernel, module), module) if link is None else partial(link.attend, module)
-    return attend(*args, **kwargs)
+    attend: Attend = own_attention(kernel, module) if link is None else link.attend
+    return attend(module, *args, **kwargs)
 
 
 def _switched(module: nn.Module, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor | None]:
@@ -115,8 +115,7 @@ def additive(mask: Tensor | None, dtype: torch.dtype) -> Tensor | None:
 
 def causal_mask(query: Tensor, key: Tensor) -> Tensor:
     """The mask that sdpa's `is_causal` stands for: (query, key), True where a query may look."""
-    shape = query.shape[2], key.shape[2]
-    return torch.ones(shape, dtype=torch.bool, device=query.device).tril()
+    return query.new_ones(query.shape[2], key.shape[2], dtype=torch.bool).tril()
 
 
 register_attention()

@@ -19,6 +19,8 @@ from headlens.errors import OptionError, UnsupportedModelError
 # (scores of shape (..., keys)) -> weights of the same shape that sum to 1 over the keys.
 Normalizer = Callable[[Tensor], Tensor]
 
+# Those with exact algorithms: the names of their functions, which are also names of normalisers.
+_EXACT = {1.5: "entmax15", 2.0: "sparsemax"}
 _SPARSEST = 10.0  # alpha beyond which bisection has nothing left to tell apart
 
 # Arguments that models hand on to every attention function and that mean nothing to this core: the mask
@@ -64,22 +66,19 @@ class Entmax:
             )
 
     def __str__(self) -> str:
-        return {1.5: "entmax15", 2.0: "sparsemax"}.get(self.alpha, f"entmax:{self.alpha:g}")
+        return _EXACT.get(self.alpha, f"entmax:{self.alpha:g}")
 
     def __call__(self, scores: Tensor) -> Tensor:
         """Weights of shape (..., keys); rows whose keys are all masked become uniform, as under softmax."""
-        function = self._function()
+        import entmax  # noqa: PLC0415 - heavy, and needed by few
+
+        exact = _EXACT.get(self.alpha)
+        function = getattr(entmax, exact) if exact else partial(entmax.entmax_bisect, alpha=self.alpha)
         # Rows that are masked throughout would come out as NaN.
         lowest = torch.finfo(scores.dtype).min
         is_masked = (scores <= lowest / 2).all(dim=-1, keepdim=True)
         weights: Tensor = function(scores.masked_fill(is_masked, 0.0), dim=-1)
         return weights
-
-    def _function(self) -> Callable[..., Any]:
-        from entmax import entmax15, entmax_bisect, sparsemax  # noqa: PLC0415 - heavy, and needed by few
-
-        exact = {1.5: entmax15, 2.0: sparsemax}
-        return exact.get(self.alpha) or partial(entmax_bisect, alpha=self.alpha)
 
 
 def parse_normalizer(text: str) -> Entmax | None:
@@ -101,34 +100,7 @@ def parse_normalizer(text: str) -> Entmax | None:
         ) from error
 
 
-_NAMED: dict[str, Entmax | None] = {"softmax": None, "entmax15": Entmax(1.5), "sparsemax": Entmax(2.0)}
-
-
-def attend_with(
-    normalizer: Normalizer | CallNormalizer,
-    context: CallContext,
-    module: nn.Module,
-    mask: Tensor | None,
-    **kwargs: Any,
-) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention with another normaliser, which gets scores of at least single precision.
-
-    Args:
-        normalizer: function from scores to weights, or one for every call.
-        context: the call.
-        module: the attention module (its training flag decides about dropout).
-        mask: additive, broadcastable to (batch, heads, query, key).
-        **kwargs: further arguments of the model's attention function.
-
-    Returns:
-        Head outputs (batch, query, heads, d) and weights (batch, heads, query, key) before dropout.
-
-    Raises:
-        UnsupportedModelError: on an argument this core does not know; swallowing it would give wrong numbers.
-    """
-    if isinstance(normalizer, CallNormalizer):
-        normalizer = normalizer.at(context)
-    return attend_as(normalizer, module, context.query, context.key, context.value, mask, **kwargs)
+_NAMED: dict[str, Entmax | None] = {"softmax": None} | {name: Entmax(alpha) for alpha, name in _EXACT.items()}
 
 
 def attend_as(
@@ -140,21 +112,30 @@ def attend_as(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor]:
-    """Scaled dot-product attention as `attend_with`, with the arguments that models give to their attention functions.
+    """Scaled dot-product attention with another normaliser, which gets scores of at least single precision.
+
+    The arguments are those that models give to their attention functions.
 
     Args:
         normalizer: function from scores to weights.
-        module: the attention module.
+        module: the attention module (its training flag decides about dropout).
         query: (batch, heads, query, d).
         key: (batch, key heads, key, d).
         value: (batch, key heads, key, d).
-        attention_mask: additive.
+        attention_mask: additive, broadcastable to (batch, heads, query, key).
         **kwargs: further arguments of the model's attention function.
 
+    Returns:
+        Head outputs (batch, query, heads, d) and weights (batch, heads, query, key) before dropout.
+
     Raises:
-        UnsupportedModelError: on an argument this core does not know.
+        UnsupportedModelError: on an argument this core does not know; swallowing it would give wrong numbers.
     """
-    _refuse_unknown(module, kwargs)
+    if unknown := unknown_arguments(kwargs):
+        raise _irreplaceable(
+            f"The attention of {type(module).__name__}",
+            f": another normaliser would lose what it is given as {', '.join(unknown)}",
+        )
     key, value = (repeat_groups(t, query.shape[1]) for t in (key, value))  # (batch, heads, key, d)
     scaling = kwargs.get("scaling")
     scores = torch.matmul(query, key.transpose(2, 3)) * (query.shape[-1] ** -0.5 if scaling is None else scaling)
@@ -172,12 +153,12 @@ def check_core(context: CallContext, module: nn.Module, mask: Tensor | None, **k
     Raises:
         UnsupportedModelError: if they differ: the model does more between scores and output than its arguments say.
     """
+    arguments = (module, context.query, context.key, context.value, mask)
     kwargs = {**kwargs, "dropout": 0.0}
     with torch.no_grad():
-        ours, _ = attend_with(softmax, context, module, mask, **kwargs)
-        theirs, _ = file_function(module)(module, context.query, context.key, context.value, mask, **kwargs)
-    largest = theirs.abs().max() if theirs.numel() else 0.0
-    if not torch.allclose(ours.float(), theirs.float(), rtol=0, atol=100 * torch.finfo(ours.dtype).eps * largest):
+        ours, _ = attend_as(softmax, *arguments, **kwargs)
+        theirs, _ = file_function(module)(*arguments, **kwargs)
+    if not nearly_equal(ours, theirs):
         raise _irreplaceable(f"{context.site}: the attention of {type(module).__name__}", "")
 
 
@@ -187,21 +168,20 @@ def unknown_arguments(kwargs: Mapping[str, object]) -> list[str]:
     return sorted(k for k, v in kwargs.items() if k not in known and v is not None and v is not False)
 
 
-def _refuse_unknown(module: nn.Module, kwargs: Mapping[str, object]) -> None:
-    unknown = unknown_arguments(kwargs)
-    if unknown:
-        raise _irreplaceable(
-            f"The attention of {type(module).__name__}",
-            f": another normaliser would lose what it is given as {', '.join(unknown)}",
-        )
-
-
 def _irreplaceable(subject: str, lost: str) -> UnsupportedModelError:
     return UnsupportedModelError(
         f"{subject} is more than a softmax of scaled scores{lost}.",
         "Its softmax cannot be replaced, neither by entmax nor for relevance by any rule but gradxact and taylor; "
         f"everything else works. Models whose softmax can be: {', '.join(f.title for f in FAMILIES)}.",
     )
+
+
+def nearly_equal(ours: Tensor, theirs: Tensor) -> bool:
+    """Whether a result has the shape of another and differs from it by roundings of its largest number alone."""
+    if ours.shape != theirs.shape or not theirs.numel():
+        return ours.shape == theirs.shape
+    tolerance = 100 * torch.finfo(theirs.dtype).eps * float(theirs.abs().max())
+    return torch.allclose(ours.float(), theirs.float(), rtol=0, atol=tolerance)
 
 
 def lowest_kept(mask: Tensor, dtype: torch.dtype) -> Tensor:

@@ -18,7 +18,7 @@ from headlens.attention.interface import EAGER, SDPA, SWITCHED, Kernel, additive
 from headlens.attention.kernels import differentiable_mask
 from headlens.attention.kernels.block_sparse import BlockSparse
 from headlens.attention.kernels.blocked_softmax import BlockedSoftmax, blocked_softmax_attention, blocks, terms_of
-from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_with, check_core
+from headlens.attention.normalizers import CallNormalizer, Normalizer, attend_as, check_core
 from headlens.attention.persistent_edit import persistent_edits, set_aside
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import SelfCheckError, UnsupportedModelError
@@ -87,15 +87,24 @@ class AttentionSession:
         self._passes = ForwardTracker(model, sites, self._finish)
         self._tokens = self._pass_tokens = BatchTokens()
         self._unchecked: set[nn.Module] = set()
-        self._core = BlockedSoftmax() if self.kernel == "fast" else None
-        self._floor, self._blocks = Floor(), BlockSparse()
+        self._core, self._floor, self._blocks = BlockedSoftmax(), Floor(), BlockSparse()
         self._undo: ExitStack | None = None
 
     def __enter__(self) -> Self:
         if self._undo is not None:
             raise RuntimeError("this session is already open")
-        with ExitStack() as undo:
-            self._install(undo)
+        if any(s.shared for s in self.sites) and recomputes(self.model):
+            raise UnsupportedModelError(
+                f"{type(self.model).__name__} shares weights between layers and recomputes them in the backward "
+                "pass (gradient checkpointing): the layer of a recomputed call cannot be told.",
+                "Switch its gradient checkpointing off.",
+            )
+        with ExitStack() as undo:  # undone at once if one of the steps fails
+            undo.enter_context(set_aside(self.model))
+            link = SessionLink(self._attend, self._passes)
+            install(self.model, SDPA if self.kernel == "sdpa" else EAGER, link, undo)
+            undo.enter_context(self._passes.hooks())
+            self._unchecked = set(self._modules) if self.normalizer is not None else set()
             self._undo = undo.pop_all()
         return self
 
@@ -126,22 +135,9 @@ class AttentionSession:
             raise _no_sdpa(type(self.model).__name__)
         return kernel
 
-    def _install(self, undo: ExitStack) -> None:
-        if any(s.shared for s in self.sites) and recomputes(self.model):
-            raise UnsupportedModelError(
-                f"{type(self.model).__name__} shares weights between layers and recomputes them in the backward "
-                "pass (gradient checkpointing): the layer of a recomputed call cannot be told.",
-                "Switch its gradient checkpointing off.",
-            )
-        undo.enter_context(set_aside(self.model))
-        install(self.model, SDPA if self.kernel == "sdpa" else EAGER, SessionLink(self._attend, self._passes), undo)
-        undo.enter_context(self._passes.hooks())
-        self._unchecked = set(self._modules) if self.normalizer is not None else set()
-
     def _finish(self, *, succeeded: bool) -> None:
         for cache in (self._core, self._floor, self._blocks):
-            if cache is not None:
-                cache.forget()
+            cache.forget()
         try:
             for observer in self.observers if succeeded else ():
                 observer.prepare()
@@ -162,10 +158,10 @@ class AttentionSession:
         context = CallContext(site, query, key, value, queries, keys, causal=site.stack == "decoder")
         call = (attention_mask, kwargs.get("is_causal"))
         mask = mask_to_use(self.edits, self.kernel, module, context, call, self._floor)
-        if self._core is not None:
+        if self.kernel == "fast":
             mask = additive(mask, query.dtype)
             if self._core.serves(module, context, mask, kwargs):
-                return self._attend_fast(self._core, context, self._core.needed(mask), kwargs), None
+                return self._attend_fast(context, self._core.needed(mask), kwargs), None
         output, weights = self._compute(module, context, mask, kwargs)
         if query.shape[1] != site.n_heads or output.shape[:3] != (query.shape[0], query.shape[2], site.n_heads):
             raise SelfCheckError(
@@ -178,14 +174,12 @@ class AttentionSession:
                 self._show(context, self._weights_before_dropout(module, context, mask, weights, kwargs), output)
         return output, weights
 
-    def _attend_fast(
-        self, core: BlockedSoftmax, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]
-    ) -> Tensor:
+    def _attend_fast(self, context: CallContext, mask: Tensor | None, kwargs: dict[str, Any]) -> Tensor:
         observes = self._observes(context.site)
         divisible = not self.edits and all(o.parts for o in self.observers)
         outputs = []
         for rows, part in blocks(context, divisible=divisible):
-            room = core.room(part) if divisible else None
+            room = self._core.room(part) if divisible else None
             output, weights = blocked_softmax_attention(part, terms_of(rows, mask, kwargs), kwargs.get("scaling"), room)
             output = edited_output(self.edits, part, output)
             if observes:
@@ -211,7 +205,10 @@ class AttentionSession:
             if module in self._unchecked:
                 check_core(context, module, mask, **kwargs)
                 self._unchecked.remove(module)
-            return attend_with(self.normalizer, context, module, mask, **kwargs)
+            normalizer = self.normalizer
+            if isinstance(normalizer, CallNormalizer):
+                normalizer = normalizer.at(context)
+            return attend_as(normalizer, module, context.query, context.key, context.value, mask, **kwargs)
         if self.kernel == "sdpa" and any(kwargs.get(k) is not None for k in _LOST_BY_SDPA):
             raise _no_sdpa(type(module).__name__)
         if self.kernel == "sdpa" and mask is not None:

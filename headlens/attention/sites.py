@@ -83,11 +83,8 @@ def find_sites(model: nn.Module) -> list[Site]:
         UnsupportedModelError: if no attention of the model goes through transformers' registry, or if it has
             two stacks of the same kind (two towers), which have to be looked into one at a time.
     """
-    modules = [
-        _AttentionModule(name, module, _stack_of(name, module))
-        for name, module in model.named_modules()
-        if dispatches(module)
-    ]
+    named = [(name, module) for name, module in model.named_modules() if dispatches(module)]
+    modules = [_AttentionModule(name, module, _stack_of(name, module)) for name, module in named]
     if not modules:
         raise _unsupported(model)
     stacks = ([m for m in modules if m.stack == stack] for stack in ("encoder", "decoder", "cross"))
@@ -96,23 +93,22 @@ def find_sites(model: nn.Module) -> list[Site]:
 
 def _number(model: nn.Module, modules: list[_AttentionModule]) -> list[Site]:
     """The sites of the modules of one stack, with the numbers of their layers."""
-    lists = {_prefix(m.name) for m in modules}
+    places = [_place(m.name) for m in modules]
+    lists = {prefix for prefix, _ in places}
     if len(lists) > 1:
         raise UnsupportedModelError(
             f"{type(model).__name__} has more than one {modules[0].stack} stack: {', '.join(sorted(lists))}.",
             "Give headlens one tower at a time, such as model.text_model.",
         )
-    repeated = _repeated(modules)
-    if repeated is not None:
-        return [_site(m, depth, shared=True) for depth, m in enumerate(repeated)]
-    indices = [_first_index(m.name) for m in modules]
+    indices = [index for _, index in places if index is not None]
     # Hybrids have attention in some blocks only: the block's number is the layer, unless blocks nest (Swin).
-    layers = indices if None not in indices and len(set(indices)) == len(indices) else range(len(modules))
-    return [_site(m, int(i or 0)) for i, m in zip(layers, modules, strict=True)]
-
-
-def _site(attention: _AttentionModule, layer: int, *, shared: bool = False) -> Site:
-    return Site(attention.stack, layer, _n_heads(attention), attention.name, shared, heads_left(attention.module))
+    layers: Iterable[int] = indices if len(set(indices)) == len(modules) else range(len(modules))
+    if (repeated := _repeated(modules)) is not None:
+        modules, layers = repeated, range(len(repeated))
+    return [
+        Site(m.stack, layer, _n_heads(m), m.name, repeated is not None, heads_left(m.module))
+        for layer, m in zip(layers, modules, strict=True)
+    ]
 
 
 def _repeated(modules: list[_AttentionModule]) -> list[_AttentionModule] | None:
@@ -137,14 +133,11 @@ def _stack_of(name: str, module: nn.Module) -> Stack:
     return "encoder"
 
 
-def _prefix(name: str) -> str:
+def _place(name: str) -> tuple[str, int | None]:
+    """The list of layers that a module is in, and its number there; the empty name and None where it is in none."""
     parts = name.split(".")
-    first = next((i for i, p in enumerate(parts) if p.isdigit()), 0)
-    return ".".join(parts[:first])
-
-
-def _first_index(name: str) -> int | None:
-    return next((int(p) for p in name.split(".") if p.isdigit()), None)
+    first = next((i for i, part in enumerate(parts) if part.isdigit()), None)
+    return ("", None) if first is None else (".".join(parts[:first]), int(parts[first]))
 
 
 def _n_heads(attention: _AttentionModule) -> int:

@@ -162,8 +162,7 @@ class AttentionMask:
 
     def without_diagonal(self) -> AttentionMask:
         """The same mask, in which no token looks at itself."""
-        diagonal = torch.eye(self.length, dtype=torch.bool, device=self.allowed.device)
-        return replace(self, allowed=self.allowed & ~diagonal, diagonal=False)
+        return replace(self, allowed=_off_diagonal(self.allowed), diagonal=False)
 
     def __or__(self, other: AttentionMask) -> AttentionMask:
         """A mask that allows what either of two masks of one length allows, their rules applied at that length.
@@ -333,15 +332,15 @@ class Controlled(_Derived):
     def block(self, length: int) -> Tensor:
         """Where queries of a sentence may look: (layers or 1, heads or 1, length, length)."""
         allowed = self.source.block(length).cpu()
-        diagonal = torch.eye(length, dtype=torch.bool)
+        off_diagonal = _off_diagonal(allowed)
         if self.drop == "diagonal":
-            return allowed & ~diagonal
+            return off_diagonal
         generator = torch.Generator().manual_seed(self.seed * 100_003 + length)
-        free = (allowed & ~diagonal).flatten(2)  # (layers or 1, heads or 1, length²)
+        free = off_diagonal.flatten(2)  # (layers or 1, heads or 1, length²)
         draws = torch.rand(free.shape, generator=generator).masked_fill(~free, 2.0)
         # The positions with the smallest numbers are dropped; those that are not free come last.
         rank = draws.argsort(dim=2, stable=True).argsort(dim=2, stable=True)
-        n_dropped = (allowed & diagonal).sum(dim=(2, 3))[..., None]
+        n_dropped = (allowed & ~off_diagonal).sum(dim=(2, 3))[..., None]
         return allowed & ~(free & (rank < n_dropped)).view(allowed.shape)
 
 
@@ -367,8 +366,12 @@ class WithoutDiagonal(_Derived):
 
     def rows(self, ids: Tensor, real: Tensor) -> Tensor:
         """True where a query may look: (batch, query, key)."""
-        allowed = self.source.rows(ids, real)
-        return allowed & ~torch.eye(allowed.shape[-1], dtype=torch.bool, device=allowed.device)
+        return _off_diagonal(self.source.rows(ids, real))
+
+
+def _off_diagonal(allowed: Tensor) -> Tensor:
+    """The same mask (..., n, n), in which no token looks at itself."""
+    return allowed & ~torch.eye(allowed.shape[-1], dtype=torch.bool, device=allowed.device)
 
 
 def _with_sorted_header(content: bytes) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -13,21 +12,6 @@ from headlens.attention.sites import Site
 from headlens.errors import OptionError, counted
 from headlens.heads import Stack
 from headlens.interventions.attention_mask import AnyMaskSource, TextMaskSource
-
-
-@dataclass(frozen=True, eq=False)
-class _CachedMask:
-    """The mask of one attention call, kept for the calls of other layers that have the same."""
-
-    layer: int
-    heads: tuple[int, ...]
-    real: Tensor
-    model_mask: Tensor | None
-    mask: Tensor
-
-    def serves(self, layer: int, heads: tuple[int, ...], real: Tensor, model_mask: Tensor | None) -> bool:
-        """Whether a call has the same mask: same layer and heads of the source, same tokens, same mask of the model."""
-        return (self.layer, self.heads) == (layer, heads) and self.real is real and self.model_mask is model_mask
 
 
 class MaskEdit(Edit):
@@ -52,7 +36,9 @@ class MaskEdit(Edit):
         self.source = source
         self.layers = None if layers is None else frozenset(layers)
         self.stack: Stack = stack or source.stack or "encoder"
-        self._cached: _CachedMask | None = None
+        # The mask of one call, for the calls of other layers with the same layer and heads of the source, the same
+        # tokens and the same mask of the model: both tensors are kept, so that no other can have their identities.
+        self._cached: tuple[tuple[object, ...], tuple[Tensor, Tensor | None], Tensor] | None = None
         # A scalar on the model's device: fetching it at every call would hold up the queue of a GPU.
         self._any_alone: Tensor | None = None
 
@@ -76,9 +62,6 @@ class MaskEdit(Edit):
                 f"--layers: there is no layer {missing[0]} in the {self.stack}.",
                 f"Its layers are {min(numbers)} to {max(numbers)}.",
             )
-        self._check_shape(masked)
-
-    def _check_shape(self, masked: Sequence[Site]) -> None:
         layers, heads = self.source.shape
         fits = layers in (1, max(s.layer for s in masked) + 1)
         for site in masked:
@@ -106,11 +89,11 @@ class MaskEdit(Edit):
         layers, n_heads = self.source.shape
         layer = site.layer if layers > 1 else 0
         heads = tuple(h.head for h in site.heads) if n_heads > 1 else (0,)
-        if self._cached is None or not self._cached.serves(layer, heads, real, mask):
+        key = (layer, heads, id(real), id(mask))
+        if self._cached is None or self._cached[0] != key:
             allowed = self._allowed(context, real, layer, heads)
-            within = self._within(allowed, mask, real, context.query.dtype)
-            self._cached = _CachedMask(layer, heads, real, mask, within)
-        return self._cached.mask
+            self._cached = key, (real, mask), self._within(allowed, mask, real, context.query.dtype)
+        return self._cached[-1]
 
     def _allowed(self, context: CallContext, real: Tensor, layer: int, heads: tuple[int, ...]) -> Tensor:
         """The mask on the tokens of every sentence, True elsewhere: (batch, heads or 1, query, key)."""

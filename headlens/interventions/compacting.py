@@ -97,7 +97,7 @@ def compact_model(model: PreTrainedModel, heads: Collection[Head]) -> Compaction
         OptionError: on a head that the model never had, if there is nothing to cut, or if no head would be left.
         UnsupportedModelError: if its heads cannot be found, or not be cut out.
     """
-    before, n_before = heads_of_model(model), _n_parameters(model)
+    before, n_before = heads_of_model(model), model.num_parameters()
     after = before.without(heads)
     cut = _without_weights(after) - _without_weights(before)
     # Masks alone would make nothing smaller, and plain from_pretrained would read the weights without them.
@@ -109,7 +109,7 @@ def compact_model(model: PreTrainedModel, heads: Collection[Head]) -> Compaction
         cut=tuple(h for h in after.removed if h in cut),
         masked=tuple(after.masked),
         again=tuple(h for h in before.removed if h in set(heads)),
-        parameters=(n_before, _n_parameters(model)),
+        parameters=(n_before, model.num_parameters()),
     )
 
 
@@ -192,10 +192,6 @@ def _nothing_to_cut(before: HeadMap, heads: Collection[Head]) -> OptionError:
         + ",".join(str(Head(s.stack, s.layer, min(heads, key=str).head)) for s in before.sites)
         + "; to mask heads only, use HeadGates.",
     )
-
-
-def _n_parameters(model: nn.Module) -> int:
-    return sum(p.numel() for p in model.parameters())
 
 
 def check_folds(model: PreTrainedModel) -> None:

@@ -5,11 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from torch import Tensor
-
-_NODES = 64
 
 
 @dataclass(frozen=True)
@@ -43,11 +40,6 @@ class HardConcrete:
         """The log α up to which a gate is closed at evaluation: log(-γ / ζ), about -2.398."""
         return math.log(-self.low / self.high)
 
-    @property
-    def open_above(self) -> float:
-        """The log α from which on a gate is 1 at evaluation: log((1 - γ) / (ζ - 1)), about 2.398."""
-        return math.log((1 - self.low) / (self.high - 1))
-
     def noise(self, log_alpha: Tensor) -> Tensor:
         """Uniform noise of the shape of log α, from torch's generator of its device."""
         return self.epsilon + (1 - 2 * self.epsilon) * torch.rand_like(log_alpha)
@@ -69,24 +61,6 @@ class HardConcrete:
         It is what the L0 penalty sums (Louizos et al. 2018), of the shape of `log_alpha` and differentiable by it.
         """
         return torch.sigmoid(log_alpha - self.temperature * self.closed_below)
-
-    def whole_probability(self, log_alpha: Tensor) -> Tensor:
-        """Computes the probability that a gate is fully open, P(g = 1) = sigmoid(log α - β log((1 - γ) / (ζ - 1))).
-
-        It is of the shape of `log_alpha`.
-        """
-        return torch.sigmoid(log_alpha - self.temperature * self.open_above)
-
-    def mean(self, log_alpha: Tensor) -> Tensor:
-        """Computes E g, the integral of P(g > t) over t from 0 to 1, by Gauss-Legendre quadrature; exact to rounding.
-
-        P(g > t) = sigmoid(log α - β logit((t - γ) / (ζ - γ))), which is smooth from 0 to 1.
-        """
-        nodes, weights = (torch.from_numpy(a).to(log_alpha) for a in np.polynomial.legendre.leggauss(_NODES))
-        # Nodes are from -1 to 1: t = (node + 1) / 2, and the interval halves the weights.
-        places = ((nodes + 1) / 2 - self.low) / (self.high - self.low)
-        above = torch.sigmoid(log_alpha[..., None] - self.temperature * torch.logit(places))
-        return (above * weights).sum(dim=-1) / 2
 
     def _stretched(self, logits: Tensor) -> Tensor:
         return torch.sigmoid(logits) * (self.high - self.low) + self.low

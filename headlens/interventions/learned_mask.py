@@ -14,7 +14,6 @@ from headlens.attention.normalizers import CallNormalizer, Normalizer, softmax
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, counted
 from headlens.interventions.mask_distributions import GumbelSigmoid, MaskDistribution
-from headlens.interventions.mask_parametrization import Offsets, PositionPairs, Shape, at_ends
 
 Form = Literal["additive", "multiplicative", "renormalised"]
 Noise = Literal["training", "always", "never"]
@@ -22,6 +21,79 @@ PenaltyKind = Literal["sum", "mean"]
 _START_STD = 1e-3  # standard deviation of α before training
 # Added to M before its logarithm: masked positions keep next to no weight, and a finite derivative.
 _EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class PositionPairs:
+    """A value for every pair of positions: the upper triangle, row by row.
+
+    Args:
+        n: number of positions.
+    """
+
+    n: int
+
+    @property
+    def size(self) -> int:
+        """Number of values that make a mask, n (n + 1) / 2: one for every pair of positions i ≤ j."""
+        return self.n * (self.n + 1) // 2
+
+    def matrix(self, values: Tensor, length: int) -> Tensor:
+        """Symmetric matrices of the first positions, (..., length, length), of values (..., size)."""
+        full = values.new_zeros(*values.shape[:-1], self.n, self.n)
+        rows, columns = torch.triu_indices(self.n, self.n, device=values.device)
+        full[..., rows, columns] = values
+        upper = full[..., :length, :length]
+        return upper + upper.triu(1).mT
+
+    def counts(self, within: int, device: torch.device | None = None) -> Tensor:
+        """Number of positions of a text of `within` tokens that each value fills: (size,)."""
+        rows, columns = torch.triu_indices(self.n, self.n, device=device)
+        return torch.where(rows == columns, 1.0, 2.0).masked_fill(columns >= within, 0.0)
+
+    def offsets(self, device: torch.device | None = None) -> Tensor:
+        """Returns the offset |i - j| of the pair of positions that each value stands for: integers of shape (size,)."""
+        rows, columns = torch.triu_indices(self.n, self.n, device=device)
+        return torch.sub(columns, rows)
+
+
+@dataclass(frozen=True)
+class Offsets:
+    """A value for every offset |i - j|: Toeplitz matrices, whose first and last row and column are always active.
+
+    Args:
+        n: number of positions.
+    """
+
+    n: int
+
+    @property
+    def size(self) -> int:
+        """Number of values that make a mask, n: one for every offset |i - j| from 0 to n - 1."""
+        return self.n
+
+    def matrix(self, values: Tensor, length: int) -> Tensor:
+        """Toeplitz matrices, (..., length, length), of values (..., size)."""
+        near = values[..., :length]
+        # (..., 2 length - 1), by the offset j - i from the lowest to the highest
+        both = torch.cat([near.flip(-1), near[..., 1:]], dim=-1)
+        # Window k has the offsets of the row length - 1 - k.
+        return both.unfold(-1, length, 1).flip(-2)
+
+    def counts(self, within: int, device: torch.device | None = None) -> Tensor:
+        """Number of positions of a text of `within` tokens that each value fills: (size,).
+
+        The first and the last row and column are always active, and no value's.
+        """
+        inner = (within - 2 - self.offsets(device)).clamp(min=0)
+        return torch.where(self.offsets(device) == 0, inner, 2 * inner).float()
+
+    def offsets(self, device: torch.device | None = None) -> Tensor:
+        """Returns the offset |i - j| that each value stands for, 0 to n - 1: integers of shape (size,)."""
+        return torch.arange(self.n, device=device)
+
+
+Shape = PositionPairs | Offsets
 
 
 @dataclass(frozen=True)
@@ -61,7 +133,7 @@ class LearnedMaskOptions:
             raise OptionError(f"--strength {self.strength} is not a positive number.", "1e4 is that of the authors.")
         if self.form not in get_args(Form):
             raise OptionError(f"--form {self.form} is none.", f"Choose one of {', '.join(get_args(Form))}.")
-        if self.noise not in ("training", "always", "never"):
+        if self.noise not in get_args(Noise):
             raise OptionError(f"--noise {self.noise} is none.", "Choose training, always or never.")
 
     @property
@@ -147,7 +219,11 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
     def draw(self) -> None:
         """Draws the M of the next forward pass; its gradients can be computed until the next draw."""
         self.forget()
-        self._values = self._drawn_values()
+        noise = self.options.noise
+        if noise == "never" or (noise == "training" and not self.training):
+            self._values = self._settled()
+        else:
+            self._values = self._padded(self.law.sample(self.alpha, self.law.noise(self.alpha), self.temperature))
         if self.training:
             self.drawn += 1
 
@@ -171,17 +247,13 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
 
     def mask(self, context: CallContext, mask: Tensor | None) -> Tensor | None:
         """The mask with Q added: (1 or batch, heads, query, key)."""
-        if self._index(context) is None:
-            return mask
         added = self._matrix_of(context)
-        return added if mask is None else mask + added
+        return mask if added is None else added if mask is None else mask + added
 
     def at(self, context: CallContext) -> Normalizer:
         """A softmax whose weights are multiplied by M."""
-        if self._index(context) is None:
-            return softmax
         factors = self._matrix_of(context)  # M, (1 or batch, heads, query, key)
-        return lambda scores: softmax(scores) * factors
+        return softmax if factors is None else lambda scores: softmax(scores) * factors
 
     def penalty(self, kind: PenaltyKind = "sum") -> Tensor:
         """Computes ‖M‖₁ without the positions that are always active: a scalar.
@@ -193,8 +265,13 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
                 The scope may say that the positions of a shorter text are counted.
         """
         values = self._padded(self.law.probabilities(self.alpha)) if self.law.expected else self.values
-        total = (values * self._counts()).sum()
-        return total if kind == "sum" else total / (self.alpha[..., 0].numel() * self._n_counted**2)
+        shape, n = self.options.shape, self.scope.counted or self.options.longest
+        # Each value counts as often as it stands in the mask: (values,)
+        counts = shape.counts(n, self.alpha.device).to(self.alpha)
+        if not self.options.diagonal:
+            counts = counts.masked_fill(shape.offsets(self.alpha.device) == 0, 0.0)
+        total = (values * counts).sum()
+        return total if kind == "sum" else total / (self.alpha[..., 0].numel() * n**2)
 
     @property
     def layers(self) -> tuple[int, ...] | None:
@@ -204,44 +281,28 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
 
     def probabilities(self) -> Tensor:
         """Computes the probability of each position to be open: (layers or 1, heads or 1, n, n), 1 at active ends."""
-        with torch.no_grad():
-            return self._all_layers(self._full_matrix(self._padded(self.law.probabilities(self.alpha))))
+        return self._full_matrix(self.law.probabilities(self.alpha))
 
     def kept(self) -> Tensor:
         """True at positions that stay open, see `MaskDistribution.kept`: (layers or 1, heads or 1, n, n)."""
-        with torch.no_grad():
-            return self._all_layers(self._full_matrix(self._padded(self.law.kept(self.alpha).to(self.alpha)))) > 0.5
+        return self._full_matrix(self.law.kept(self.alpha).to(self.alpha)) > 0.5
 
     def _settled(self) -> Tensor:
         return self._padded(self.law.settled(self.alpha, self.temperature))
-
-    def _drawn_values(self) -> Tensor:
-        if self.options.noise == "never" or (self.options.noise == "training" and not self.training):
-            return self._settled()
-        return self._padded(self.law.sample(self.alpha, self.law.noise(self.alpha), self.temperature))
 
     def _padded(self, values: Tensor) -> Tensor:
         """Values with 0 for offsets that the law never opens: (layers or 1, heads or 1, values of the shape)."""
         return nn.functional.pad(values, (0, self.options.shape.size - values.shape[-1]))
 
-    def _index(self, context: CallContext) -> int | None:
-        return self._layer_index.get((context.site.stack, context.site.layer))
-
-    @property
-    def _n_counted(self) -> int:
-        return self.scope.counted or self.options.longest
-
-    def _counts(self) -> Tensor:
-        shape = self.options.shape
-        counts = shape.counts(self._n_counted, self.alpha.device).to(self.alpha)
-        return counts if self.options.diagonal else counts.masked_fill(shape.offsets(self.alpha.device) == 0, 0.0)
-
+    @torch.no_grad()
     def _full_matrix(self, values: Tensor) -> Tensor:
-        n = self.options.longest
-        return self._matrix(values[:, :, None], n, torch.tensor([n], device=values.device))[:, :, 0]
+        """Values by position, at the numbers of their layers: (layers or 1, heads or 1, n, n).
 
-    def _all_layers(self, matrix: Tensor) -> Tensor:
-        """Masks placed by the numbers of their layers; layers without a mask, or without heads, have all positions."""
+        Layers without a mask, or without heads, have all positions.
+        """
+        n = self.options.longest
+        lengths = torch.tensor([n], device=values.device)
+        matrix = self._matrix(self._padded(values)[:, :, None], n, lengths)[:, :, 0]
         if self.layers is None:
             return matrix
         by_layer = matrix.new_ones(self._n_layers, *matrix.shape[1:])
@@ -257,10 +318,11 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
             matrix = matrix.masked_fill(torch.eye(length, dtype=torch.bool, device=matrix.device), 0.0)
         return matrix
 
-    def _matrix_of(self, context: CallContext) -> Tensor:
-        """Q or M of a call: (1 or batch, heads of the layer, query, key)."""
-        index, length = self._index(context), context.query.shape[2]
-        assert index is not None
+    def _matrix_of(self, context: CallContext) -> Tensor | None:
+        """Q or M of a call: (1 or batch, heads of the layer, query, key); None in layers that are not masked."""
+        index, length = self._layer_index.get((context.site.stack, context.site.layer)), context.query.shape[2]
+        if index is None:
+            return None
         matrix = self._cache.get((index, length))
         if matrix is None:
             matrix = self._build(index, context)
@@ -306,3 +368,15 @@ def masked_sites(model: nn.Module) -> list[Site]:
             "Masks are learned for BERT, ALBERT, the encoder of Marian, and models like them.",
         )
     return sites
+
+
+def at_ends(lengths: Tensor, longest: int) -> Tensor:
+    """Where a query or a key is the first or last of its sentence: (batch, longest, longest), also in its padding.
+
+    Args:
+        lengths: tokens of every sentence, padded at the end: (batch,).
+        longest: length of the batch, padding included.
+    """
+    places = torch.arange(longest, device=lengths.device)
+    ends = (places == 0) | (places == lengths[:, None] - 1)
+    return ends[:, :, None] | ends[:, None, :]

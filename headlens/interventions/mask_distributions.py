@@ -47,9 +47,9 @@ class MaskDistribution(ABC):
         final = self.temperature if self.final_temperature is None else self.final_temperature
         return self.temperature * (final / self.temperature) ** share
 
-    @abstractmethod
     def size(self, values: int) -> int:
-        """Number of parameters α that are learned for a mask of `values` numbers M."""
+        """Number of parameters α that are learned for a mask of `values` numbers M: one for each, by default."""
+        return values
 
     def start(self, near_zero: Tensor) -> Tensor:
         """Parameters α before training, of small random numbers of the same shape."""
@@ -95,10 +95,6 @@ class GumbelSigmoid(MaskDistribution):
 
     P(M > 1/2) = sigmoid(α) = P whatever τ is; without noise M = sigmoid(α / τ).
     """
-
-    def size(self, values: int) -> int:
-        """Returns `values`: there is one parameter α for every number M of the mask."""
-        return values
 
     def noise(self, alpha: Tensor) -> Tensor:
         """Draws standard logistic noise log u - log(1 - u) of the shape of `alpha`, u uniform on (0, 1)."""
@@ -196,11 +192,10 @@ class GumbelDegrees(MaskDistribution):
             noise: G, of the same shape.
             temperature: τ.
         """
-        soft = torch.softmax((alpha + noise) / temperature, dim=-1)
-        if not self.straight_through:
-            return at_least(soft)
-        hard = torch.nn.functional.one_hot(soft.argmax(dim=-1), soft.shape[-1])
-        return at_least(rounded(hard, soft))
+        chosen = torch.softmax((alpha + noise) / temperature, dim=-1)
+        if self.straight_through:
+            chosen = rounded(torch.nn.functional.one_hot(chosen.argmax(dim=-1), chosen.shape[-1]), chosen)
+        return at_least(chosen)
 
     def settled(self, alpha: Tensor, temperature: Tensor | float = 1.0) -> Tensor:
         """The mass of degrees ≥ k of softmax(α / τ), where draws are rounded that of the median of softmax(α)."""

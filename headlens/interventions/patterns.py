@@ -93,8 +93,7 @@ class Union(Pattern, register=False):
 
     def allows(self, query: Positions, key: Positions) -> Allowed:
         """True where one of the patterns allows it: (queries, n)."""
-        union: Allowed = np.logical_or.reduce([p.allows(query, key) for p in self.patterns])
-        return union
+        return np.asarray(np.logical_or.reduce([p.allows(query, key) for p in self.patterns]))
 
     def __str__(self) -> str:
         return "|".join(map(str, self.patterns))
@@ -115,8 +114,7 @@ class Strided(Pattern):
     def allows(self, query: Positions, key: Positions) -> Allowed:
         """True where the distance is at most l or a multiple of l: (queries, n)."""
         offset = key - query
-        allowed: Allowed = (np.abs(offset) <= self.stride) | (offset % self.stride == 0)
-        return allowed
+        return np.asarray((np.abs(offset) <= self.stride) | (offset % self.stride == 0))
 
 
 @dataclass(frozen=True)
@@ -178,8 +176,7 @@ class LogSparse(Pattern):
     def allows(self, query: Positions, key: Positions) -> Allowed:
         """True where the distance has at most one binary digit 1: (queries, n)."""
         distance = np.abs(key - query)
-        allowed: Allowed = (distance & (distance - 1)) == 0
-        return allowed
+        return np.asarray(distance & (distance - 1) == 0)
 
 
 @dataclass(frozen=True)
@@ -229,8 +226,7 @@ class Window(Pattern):
 
     def allows(self, query: Positions, key: Positions) -> Allowed:
         """True where the distance is at most w: (queries, n)."""
-        near: Allowed = np.abs(key - query) <= self.width
-        return near
+        return np.asarray(np.abs(key - query) <= self.width)
 
 
 @dataclass(frozen=True)
@@ -291,19 +287,14 @@ def cached_positions(pattern: Pattern, n: int) -> Allowed:
     return allowed
 
 
-def pattern_sparsity(pattern: Pattern, n: int, *, diagonal: bool = True) -> float:
-    """The share of n × n that is masked.
+def count_masked(pattern: Pattern, n: int, *, diagonal: bool = True) -> int:
+    """Counts the masked positions of n × n.
 
     Args:
         pattern: the pattern.
         n: tokens.
         diagonal: whether the diagonal is kept as the pattern has it; else it is masked.
     """
-    return count_masked(pattern, n, diagonal=diagonal) / (n * n)
-
-
-def count_masked(pattern: Pattern, n: int, *, diagonal: bool = True) -> int:
-    """Counts the masked positions of n × n; see `pattern_sparsity`."""
     return n * n - pattern.count(n) + (0 if diagonal else pattern.diagonal(n))
 
 

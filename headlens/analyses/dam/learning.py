@@ -143,11 +143,8 @@ def learn_mask(
     Raises:
         OptionError: if λ is negative, or the model has no encoder or lacks the parts that are named.
     """
-    options, training, callbacks = (
-        options or MaskLearningOptions(),
-        training or TrainingOptions(),
-        callbacks or TrainingCallbacks(),
-    )
+    options, training = options or MaskLearningOptions(), training or TrainingOptions()
+    callbacks = callbacks or TrainingCallbacks()
     check_strength(strength)
     model = _frozen_copy(loaded, options)
     network = lesson.task.network(model)

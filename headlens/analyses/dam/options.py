@@ -47,11 +47,7 @@ class DamOptions:
         False, "Masks for every layer, or shared by layers.", _PANEL, flags=("--per-layer/--shared",)
     )
     layers: str | None = option(
-        None,
-        "Layers that are masked: 6-11, 0,2,4-6, first:3, last:3.",
-        _PANEL,
-        metavar="LAYERS",
-        shown="all",
+        None, "Layers that are masked: 6-11, 0,2,4-6, first:3, last:3.", _PANEL, metavar="LAYERS", shown="all"
     )
     form: Literal["additive", "multiplicative", "renormalised"] = option(
         "additive", "Add -c (1 - M) to scores, or multiply weights by M, also with sums of 1 again.", _PANEL
@@ -72,11 +68,7 @@ class DamOptions:
         "sum", "λ times the sum of M over heads and positions, or their mean.", _PANEL
     )
     mask_learning_rate: float | None = option(
-        None,
-        "Highest learning rate of α.",
-        _PANEL,
-        metavar="NUMBER",
-        shown="24 / updates, at most 0.5",
+        None, "Highest learning rate of α.", _PANEL, metavar="NUMBER", shown="24 / updates, at most 0.5"
     )
     freeze: tuple[str, ...] | None = option(None, replace(FREEZE, panel=_PANEL))
     longest: int = option(128, "Tokens of the mask and of the longest text.", TRAINING, metavar="N")

@@ -11,7 +11,6 @@ from headlens.analyses.dam.learning import made_mask
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.report import write_dam
 from headlens.analyses.dam.sweep import DamSweep, MaskOutcome, forget_masks
-from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.training.new_models import made_new
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.options import TextOptions
@@ -48,13 +47,14 @@ def run_dam(request: DamRequest, reporter: Reporter | None = None) -> SweepRun:
         sweep = DamSweep(run, opened.loaded, opened.lesson, request.lambdas, request.learning, request.options)
         outcomes = sweep.outcomes()
         tables = sweep.tables(outcomes, request.window) if run.writes else {}
+        updates = TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, request.options)
         measured = told_once(outcomes[0].notes, [(o.run, o.notes) for o in outcomes])
-        notes = [*opened.untrained, *opened.notes, *_notes(request, opened, tables, run), *measured, *run.warnings]
+        notes = [*opened.untrained, *opened.notes, *_notes(request, opened, tables, updates), *measured, *run.warnings]
         if run.folder is not None:
-            masks: list[LearnedMask] = [sweep.learned(o) for o in outcomes if o.mask]
+            masks = [sweep.learned(outcome) for outcome in outcomes if outcome.mask and request.figures]
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                write_dam(run.folder, tables, [(m.name, m) for m in masks] if request.figures else [])
-            run.folder.finish({**_facts(request, run, opened, outcomes), "notes": notes})
+                write_dam(run.folder, tables, [(m.name, m.probabilities, m.kept) for m in masks])
+            run.folder.finish({**_facts(request, opened, outcomes, updates), "notes": notes})
         return SweepRun(run.path, run.files, tables, notes)
 
 
@@ -71,10 +71,6 @@ def _loaded(request: DamRequest, run: Run) -> LoadedModel:
     return LoadedModel(request.model, trainable.model, trainable.tokenizer, None)
 
 
-def _updates(request: DamRequest, run: Run, opened: OpenedTraining) -> int:
-    return TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, request.options)
-
-
 def _check_longest(request: DamRequest, opened: OpenedTraining) -> None:
     limit, longest = Reader.of(opened.loaded, opened.lesson.task.labels).limit, request.dam.longest
     if limit is not None and longest > limit:
@@ -84,8 +80,8 @@ def _check_longest(request: DamRequest, opened: OpenedTraining) -> None:
         )
 
 
-def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.DataFrame], run: Run) -> list[str]:
-    dam, updates = request.learning, _updates(request, run, opened)
+def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.DataFrame], updates: int) -> list[str]:
+    dam = request.learning
     positions = "n x n positions of all heads" + (" and layers" if dam.mask.per_layer else "")
     notes = [
         f"λ multiplies the {dam.penalty} of M over the {positions}, n = {dam.mask.longest}.",
@@ -114,9 +110,8 @@ def _notes(request: DamRequest, opened: OpenedTraining, tables: dict[str, pd.Dat
     ]
 
 
-def _facts(request: DamRequest, run: Run, opened: OpenedTraining, outcomes: list[MaskOutcome]) -> dict[str, Any]:
+def _facts(request: DamRequest, opened: OpenedTraining, outcomes: list[MaskOutcome], updates: int) -> dict[str, Any]:
     """Returns the facts for `run.json`: model, task, training data, mask options, and the sparsity of each mask."""
-    updates = _updates(request, run, opened)
     return {
         "models": [model_record(opened.loaded, opened.loaded.short_name)],
         "task": vars(opened.lesson.task),

@@ -2,45 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
 
-from headlens.analyses.dam.mask_figure import IMPORTANCE, KEPT, mask_picture
 from headlens.analyses.dam.results_table import CLASSES, UNMASKED, dam_markdown
 from headlens.errors import InputError
 from headlens.pages.command_report import Caption, CommandReport, Drawings, Figures
 from headlens.pages.page_tables import PageTable, number_text, page_table
+from headlens.plots.axis_labels import FAMILY
+from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
 from headlens.plots.curves import VALUES, draw_intervals, draw_level
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL
-from headlens.plots.style import FULL_WIDTH, SEQUENTIAL, TICK_SIZE, dress, heading, headline, new_figure
+from headlens.plots.style import FULL_WIDTH, INK, SEQUENTIAL, TICK_SIZE, dress, heading, headline, new_figure
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 
+Maps = npt.NDArray[np.floating]
+# A learned mask: the name of its run, P of its positions and which of them stay, (layers or 1, heads, n, n).
+MaskPicture = tuple[str, Any, Any]
+
+IMPORTANCE = Scale("P, importance", 0.0, 1.0)
+KEPT = Scale("white: attention", 0.0, 1.0, "gray")
 _BEFORE = "#999999"
+# inches
+_LEFT, _TOP, _WORDS, _GAP, _BOTTOM = 0.10, 0.32, 0.16, 0.08, 0.10
+_MOST_HEADS, _LARGEST = 12, 1.5
 
 
-class MaskPicture(Protocol):
-    """What is drawn of a learned mask: P and what stays, arrays or tensors (layers or 1, heads, n, n)."""
-
-    @property
-    def probabilities(self) -> Any:
-        """Probability P that a position is active, (layers or 1, heads, n, n)."""
-
-    @property
-    def kept(self) -> Any:
-        """True where attention stays."""
-
-
-def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, MaskPicture]]) -> Figures:
+def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Iterable[MaskPicture]) -> Figures:
     """Draw every figure one after the other, so that only one is in memory.
 
     Args:
@@ -54,13 +52,12 @@ def dam_figures(tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, M
         yield "quality", quality_by_sparsity(tables["sweep"])
     if "positions" in tables:
         yield "importance", importance_by_place(tables["positions"])
-    for name, mask in masks:
-        kept, title = np.asarray(mask.kept, dtype=float), f"Mask of {name} (white: attention)"
-        yield f"mask_{name}", mask_picture(kept, title, KEPT)
-        yield f"p_{name}", mask_picture(np.asarray(mask.probabilities), f"Importance of positions, {name}", IMPORTANCE)
+    for name, probabilities, kept in masks:
+        yield f"mask_{name}", mask_picture(np.asarray(kept, dtype=float), f"Mask of {name} (white: attention)", KEPT)
+        yield f"p_{name}", mask_picture(np.asarray(probabilities), f"Importance of positions, {name}", IMPORTANCE)
 
 
-def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[tuple[str, MaskPicture]]) -> None:
+def write_dam(run: RunFolder, tables: Mapping[str, pd.DataFrame], masks: Sequence[MaskPicture]) -> None:
     """Write every table as CSV, the two that tell most as Markdown, then every figure.
 
     Args:
@@ -111,17 +108,11 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
     for number, (penalty, colour) in enumerate(colours.items()):
         penalty_rows = positions[positions["penalty"] == penalty]
         shift = (number - (len(colours) - 1) / 2) * 0.8 / len(colours)
-        means = penalty_rows.groupby("class")["p"].mean()
-        heights = [float(means.get(name, np.nan)) for name in CLASSES]
+        heights = penalty_rows.groupby("class")["p"].mean().reindex(CLASSES).to_numpy(float)
         classes.bar(np.arange(len(CLASSES)) + shift, heights, 0.8 / len(colours), color=colour)
         by_offset = penalty_rows[penalty_rows["class"] == "offset"].groupby("offset")["p"].mean()
-        offsets.plot(
-            by_offset.index.to_numpy(float),
-            by_offset.to_numpy(float),
-            color=colour,
-            linewidth=1,
-            label=f"λ {penalty:g}",
-        )
+        at, mean = by_offset.index.to_numpy(float), by_offset.to_numpy(float)
+        offsets.plot(at, mean, color=colour, linewidth=1, label=f"λ {penalty:g}")
     classes.set_xticks(range(len(CLASSES)), ["near by" if name == "neighbourhood" else name for name in CLASSES])
     for axes, words in ((classes, "by class"), (offsets, "by offset, without the special ones")):
         axes.set_ylim(0, 1.05)
@@ -130,21 +121,58 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
     return figure
 
 
+def mask_picture(maps: Maps, title: str, scale: Scale) -> Figure:
+    """A map of n x n positions for every head, first position at the upper left, one row of maps for each layer.
+
+    Args:
+        maps: numbers from 0 to 1, (layers or 1, heads, n, n).
+        title: of the figure.
+        scale: its colours; a bar is drawn for those that are no plain black and white.
+    """
+    rows = _picture_rows(maps)
+    bar = BAR_SLOT + 0.1 if scale is not KEPT else 0.0
+    across = max(map(len, rows))
+    side = min(_LARGEST, (FULL_WIDTH - _LEFT - bar) / across - _GAP)
+    height = _TOP + len(rows) * (side + _WORDS) + _BOTTOM
+    height = max(height, 1.6) if bar else height
+    width = max(2.4, _LEFT + across * (side + _GAP) + bar)
+    figure = new_figure(width, height)
+    headline(figure, title)
+    for line, row in enumerate(rows):
+        for column, (name, values) in enumerate(row):
+            left, low = _LEFT + column * (side + _GAP), height - _TOP - line * (side + _WORDS) - _WORDS - side
+            axes = figure.add_axes((left / width, low / height, side / width, side / height))
+            axes.imshow(values, cmap=scale.colours, vmin=scale.low, vmax=scale.high, interpolation="nearest")
+            axes.set_xticks([])
+            axes.set_yticks([])
+            axes.set_title(name, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK, pad=1.5)
+            for spine in axes.spines.values():
+                spine.set_linewidth(0.4)
+                spine.set_color(INK)
+    if bar:
+        add_bar(figure, scale, BAR_SLOT, _TOP + _WORDS)
+    return figure
+
+
+def _picture_rows(maps: Maps) -> list[list[tuple[str, Maps]]]:
+    """Maps with the names of their layer and head, by row; of many heads a layer has several rows."""
+    shared, heads = len(maps) == 1, maps.shape[1]
+    # Few maps in a row are large ones.
+    most = min(_MOST_HEADS, max(4, -(-heads // 2))) if shared else _MOST_HEADS
+    rows = []
+    for layer, of_layer in enumerate(maps):
+        named = [(f"head {head}" if shared else f"{layer}.{head}", values) for head, values in enumerate(of_layer)]
+        rows += [named[first : first + most] for first in range(0, heads, most)]
+    return rows
+
+
 def _colours(penalties: pd.Series[float]) -> dict[float, Any]:
     """A colour for each λ, from weak to strong."""
     known = sorted(penalties.unique().tolist())
     return dict(zip(known, colormaps[SEQUENTIAL](np.linspace(0.0, 0.85, len(known))), strict=True))
 
 
-@dataclass(frozen=True)
-class _Saved:
-    """Learned mask read from the files of a run, P and kept positions, both (layers or 1, heads, n, n)."""
-
-    probabilities: Any
-    kept: Any
-
-
-def _masks(run: RecordedRun) -> Iterator[tuple[str, MaskPicture]]:
+def _masks(run: RecordedRun) -> Iterator[MaskPicture]:
     """Those that still lie in the folder of a run.
 
     Raises:
@@ -158,7 +186,7 @@ def _masks(run: RecordedRun) -> Iterator[tuple[str, MaskPicture]]:
         beside = place.with_name("probabilities.safetensors")
         if isinstance(mask, str) and place.is_file() and beside.is_file():
             try:
-                yield str(name), _Saved(load_file(beside)["p"], load_file(place)["allowed"])
+                yield str(name), load_file(beside)["p"], load_file(place)["allowed"]
             except (SafetensorError, OSError, KeyError) as problem:
                 raise InputError(
                     f"{place.parent} does not hold a mask: {problem}.", "Run the command again."
@@ -166,8 +194,7 @@ def _masks(run: RecordedRun) -> Iterator[tuple[str, MaskPicture]]:
 
 
 def _draw(run: RecordedRun) -> Drawings:
-    tables = {name: table for name, table in run.tables.items() if name in ("sweep", "positions")}
-    return dam_figures(tables, list(_masks(run)))
+    return dam_figures(run.tables, list(_masks(run)))
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:

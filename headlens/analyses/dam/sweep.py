@@ -5,11 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 from safetensors.torch import load_file, save_file
+from transformers import PreTrainedModel
 
 from headlens.analyses.dam.learning import LearnedMaskResult, MaskLearningOptions, learn_mask, trains_weights, unmasked
 from headlens.analyses.dam.results_table import PLAIN, UNMASKED
@@ -90,11 +92,15 @@ class DamSweep:
 
         Runs with a mask are compared with the last of those without one.
         """
-        outcomes = [self.trainings.remembered(PLAIN, self._plain, MaskOutcome)]
+        remembered = self.trainings.remembered
+        outcomes = [remembered(PLAIN, self._plain, MaskOutcome)]
         if trains_weights(self.loaded, self.lesson, self.options):
-            outcomes.append(self.trainings.remembered(UNMASKED, self._unmasked, MaskOutcome))
+            outcomes.append(remembered(UNMASKED, self._unmasked, MaskOutcome))
         baseline = Baseline(outcomes[-1].records, outcomes[-1].keys)
-        return outcomes + [self._of(strength, baseline) for strength in dict.fromkeys(self.lambdas)]
+        for strength in dict.fromkeys(self.lambdas):
+            name = run_name(strength)
+            outcomes.append(remembered(name, partial(self._learned, name, strength, baseline), MaskOutcome))
+        return outcomes
 
     def tables(self, outcomes: list[MaskOutcome], window: int) -> dict[str, pd.DataFrame]:
         """Builds the tables `sweep`, `sparsity`, `positions` and `log` from the outcomes of all training runs.
@@ -124,26 +130,15 @@ class DamSweep:
         folder = (self.run.path / outcome.mask).parent
         return load_mask(folder, outcome.run, self.options)
 
-    def _of(self, strength: float, baseline: Baseline) -> MaskOutcome:
-        name = run_name(strength)
-        return self.trainings.remembered(name, lambda: self._learned(name, strength, baseline), MaskOutcome)
-
-    def _plain(self) -> MaskOutcome:
-        measured = self.trainings.compared(self.loaded, self.lesson, self.loaded.model)
-        return MaskOutcome(PLAIN, metrics=measured.metrics, notes=measured.notes, **vars(measured.as_baseline))
+    def _plain(self, name: str = PLAIN, model: PreTrainedModel | None = None) -> MaskOutcome:
+        measured = self.trainings.compared(self.loaded, self.lesson, model or self.loaded.model)
+        return MaskOutcome(name, metrics=measured.metrics, notes=measured.notes, **vars(measured.as_baseline))
 
     def _unmasked(self) -> MaskOutcome:
         with self.trainings.followed(UNMASKED, "no mask", self.lesson.data) as callbacks:
             model = unmasked(self.loaded, self.lesson, self.options, self.training, callbacks)
-        measured = self.trainings.compared(self.loaded, self.lesson, model)
-        checkpoint = self.trainings.saved(self.loaded, model, UNMASKED)
-        return MaskOutcome(
-            UNMASKED,
-            metrics=measured.metrics,
-            checkpoint=checkpoint,
-            notes=measured.notes,
-            **vars(measured.as_baseline),
-        )
+        plain = self._plain(UNMASKED, model)
+        return replace(plain, checkpoint=self.trainings.saved(self.loaded, model, UNMASKED))
 
     def _learned(self, name: str, strength: float, baseline: Baseline) -> MaskOutcome:
         with self.trainings.followed(name, f"λ {strength:g}", self.lesson.data) as callbacks:
@@ -160,11 +155,9 @@ class DamSweep:
         return MaskOutcome(name, strength, learned.sparsity, log, measured.metrics, mask, checkpoint, measured.notes)
 
     def _measured(self, outcome: MaskOutcome) -> Iterator[Record]:
+        known = {k: getattr(outcome, k) for k in ("run", "penalty", "sparsity", "mask", "checkpoint")}
         for row in outcome.metrics:
-            record = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", "model", "task")}
-            record |= {k: row[k] for k in DIFFERENCE if k in row}
-            known = ("run", "penalty", "sparsity", "mask", "checkpoint")
-            yield record | {k: getattr(outcome, k) for k in known}
+            yield {k: v for k, v in row.items() if k in SWEEP_COLUMNS} | known
 
 
 def forget_masks(folder: Path) -> None:

@@ -44,9 +44,8 @@ class LearnedMask:
     @classmethod
     def of(cls, name: str, mask: LearnedAttentionMask) -> LearnedMask:
         """Copies the current probabilities and kept positions of a mask module to the CPU."""
-        options = mask.options
-        shown = mask.probabilities().cpu(), mask.kept().cpu()
-        return cls(name, *shown, options.diagonal, options.structured, mask.layers)
+        rules = mask.options.diagonal, mask.options.structured
+        return cls(name, mask.probabilities().cpu(), mask.kept().cpu(), *rules, mask.layers)
 
     @property
     def file(self) -> AttentionMask:
@@ -101,20 +100,20 @@ class LearnedMask:
         # by position and group: (n * n, groups)
         members = torch.stack([columns.flatten() for _, columns in groups], dim=1).double()
         counts = members.sum(dim=0)
-        kept = dict(self._heads(self.kept.double().flatten(2) @ members / counts, as_key=True))
+        # (layers or 1, heads, P or what stays, groups)
+        means = torch.stack([t.double().flatten(2) @ members / counts for t in (self.probabilities, self.kept)], dim=2)
         rows = []
-        for key, means in self._heads(self.probabilities.double().flatten(2) @ members / counts):
-            columns = zip(groups, counts.tolist(), means.tolist(), kept[tuple(key.values())].tolist(), strict=True)
+        for key, (p_means, kept) in self._heads(means):
+            columns = zip(groups, counts.tolist(), p_means.tolist(), kept.tolist(), strict=True)
             rows += [{**key, **names, "positions": int(n), "p": p, "kept": k} for (names, _), n, p, k in columns if n]
         return self._frame(rows, POSITION_COLUMNS)
 
-    def _heads(self, values: Tensor, *, as_key: bool = False) -> Iterator[tuple[Any, Tensor]]:
+    def _heads(self, values: Tensor) -> Iterator[tuple[dict[str, Any], Tensor]]:
         """Layer and head, and what belongs to them, of (layers or 1, heads, ...)."""
         shared = len(values) == 1
         for layer in range(len(values)) if self.layers is None else self.layers:
             for head, matrix in enumerate(values[layer]):
-                key = {"layer": None if shared else layer, "head": head}
-                yield (tuple(key.values()) if as_key else key), matrix
+                yield {"layer": None if shared else layer, "head": head}, matrix
 
     def _frame(self, rows: list[dict[str, Any]], columns: list[str]) -> pd.DataFrame:
         common = {"mask": self.name, "diagonal": self.diagonal, "n": self.n}

@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
-from headlens.analyses.masks.degrees import strength_of
+from headlens.analyses.masks.options import LEARNED
 from headlens.analyses.masks.study_figures import FULL
 from headlens.corpora.graph_cache import GraphCache
 from headlens.errors import OptionError
@@ -21,14 +22,21 @@ from headlens.interventions.attention_mask import (
     PatternMask,
     WithoutDiagonal,
 )
-from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Pattern, Random, Star, Window, parts_of
+from headlens.interventions.patterns import BigBird, Full, Global, Longformer, Random, Star, Window, parts_of
 from headlens.runs.mask_options import read_layers
 from headlens.runs.model_mask import parse_mask
 
 Diagonal = Literal["kept", "dropped", "random"]
 GRAPH = "graph:"
-_WHOLE: tuple[str, Diagonal] = (FULL, "kept")
 _FEW = 8  # tokens, of which any mask with a diagonal shows it
+# The parameters of patterns that are degrees.
+_DEGREES = {
+    Window: {"neighbour": "width"},
+    Global: {"global": "tokens"},
+    Random: {"random": "keys"},
+    Longformer: {"neighbour": "window", "global": "tokens"},
+    BigBird: {"neighbour": "window", "global": "tokens", "random": "keys"},
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +78,7 @@ class MaskCase:
     @property
     def whole(self) -> bool:
         """Whether nothing is masked, which the others of the seed are compared with."""
-        return (self.pattern, self.diagonal) == _WHOLE
+        return (self.pattern, self.diagonal) == (FULL, "kept")
 
     @property
     def graph(self) -> str | None:
@@ -80,7 +88,7 @@ class MaskCase:
     @property
     def strength(self) -> float | None:
         """μ, where degrees are learned; None for other masks."""
-        return strength_of(self.pattern)
+        return float(self.pattern.removeprefix(LEARNED)) if self.pattern.startswith(LEARNED) else None
 
     @property
     def fixed(self) -> MaskSource | None:
@@ -160,9 +168,12 @@ class MaskCase:
     def degrees(self) -> dict[str, float | None]:
         """Of patterns that are made of them, how many tokens are global, random, and near on each side."""
         source = None if self.pattern == FULL or self._made else parse_mask(self.pattern)
-        parts = [d for p in parts_of(source.pattern) for d in _degrees(p)] if isinstance(source, PatternMask) else []
-        sums = {kind: [n for k, n in parts if k == kind] for kind in ("global", "random", "neighbour")}
-        return {f"degree_{kind}": sum(degrees) if degrees else None for kind, degrees in sums.items()}
+        sums: dict[str, float | None] = dict.fromkeys(("degree_global", "degree_random", "degree_neighbour"))
+        for part in parts_of(source.pattern) if isinstance(source, PatternMask) else ():
+            pattern = Longformer(1, 1) if isinstance(part, Star) else part
+            for kind, parameter in _DEGREES.get(type(pattern), {}).items():
+                sums[f"degree_{kind}"] = (sums[f"degree_{kind}"] or 0) + getattr(pattern, parameter)
+        return sums
 
 
 def cases(
@@ -181,28 +192,9 @@ def cases(
     """
     diagonals: tuple[Diagonal, ...] = ("kept", "dropped", "random") if controls else ("kept",)
     planned = []
-    for seed in dict.fromkeys(seeds):
+    for seed in seeds:
         planned += [MaskCase(FULL, diagonal, None, seed) for diagonal in diagonals]
-        for pattern in dict.fromkeys(patterns):
-            for layer_range in dict.fromkeys(layers):
-                planned += [
-                    MaskCase(pattern, diagonal, layer_range, seed)
-                    for diagonal in diagonals[:2]
-                    if (pattern, diagonal) != _WHOLE
-                ]
+        in_ranges = product(patterns, layers, diagonals[:2])
+        ranged = [MaskCase(pattern, diagonal, layer_range, seed) for pattern, layer_range, diagonal in in_ranges]
+        planned += [case for case in ranged if not case.whole]
     return list(dict.fromkeys(planned))
-
-
-def _degrees(pattern: Pattern) -> Iterator[tuple[str, int]]:
-    if isinstance(pattern, Window):
-        yield "neighbour", pattern.width
-    elif isinstance(pattern, Global):
-        yield "global", pattern.tokens
-    elif isinstance(pattern, Random):
-        yield "random", pattern.keys
-    elif isinstance(pattern, Longformer):
-        yield from (("neighbour", pattern.window), ("global", pattern.tokens))
-    elif isinstance(pattern, Star):
-        yield from (("neighbour", 1), ("global", 1))
-    elif isinstance(pattern, BigBird):
-        yield from (("neighbour", pattern.window), ("global", pattern.tokens), ("random", pattern.keys))

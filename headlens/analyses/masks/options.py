@@ -114,13 +114,7 @@ class DegreeOptions:
         from headlens.interventions.learned_mask import LearnedMaskOptions
         from headlens.interventions.mask_distributions import GumbelDegrees
 
-        mask = LearnedMaskOptions(
-            longest,
-            structured=True,
-            per_layer=True,
-            form="renormalised",
-            diagonal=diagonal,
-        )
+        mask = LearnedMaskOptions(longest, structured=True, per_layer=True, form="renormalised", diagonal=diagonal)
         return MaskLearningOptions(mask, GumbelDegrees(largest=self.largest_degree), "mean", layers=layers)
 
 

@@ -10,15 +10,8 @@ import pandas as pd
 
 from headlens.analyses.dam.sweep import forget_masks
 from headlens.analyses.masks.cases import GRAPH, MaskCase, cases
-from headlens.analyses.masks.degree_regression import degree_effects
-from headlens.analyses.masks.options import (
-    PAPER,
-    PAPER_LENGTH,
-    MasksRequest,
-    StudyRequest,
-    each_once,
-    parse_grid,
-)
+from headlens.analyses.masks.degrees import degree_effects
+from headlens.analyses.masks.options import PAPER, PAPER_LENGTH, MasksRequest, StudyRequest, each_once, parse_grid
 from headlens.analyses.masks.report import write_masks
 from headlens.analyses.masks.study import MaskStudy
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
@@ -26,7 +19,7 @@ from headlens.analyses.training.sweep import SweepRun
 from headlens.corpora.parsers import make_parser
 from headlens.errors import counted
 from headlens.interventions.attention_mask import FILE, PatternMask
-from headlens.interventions.patterns import Pattern, count_masked, pattern_sparsity
+from headlens.interventions.patterns import Pattern, count_masked
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
@@ -35,6 +28,10 @@ SPARSITY_COLUMNS = [
     *("mask", "layer", "head", "diagonal", "n", "sparsity"),
     *("masked", "allowed", "paper_sparsity", "pattern"),
 ]
+_PARAMETERS = (
+    "The paper prints no parameters. Those shown give its sparsities to the digit but for longformer, where no window "
+    "without gaps does, and bigbird, whose keys are drawn."
+)
 
 
 def study_cases(study: StudyRequest, patterns: Sequence[str]) -> list[MaskCase]:
@@ -63,7 +60,7 @@ def run_masks(request: MasksRequest, reporter: Reporter | None = None) -> SweepR
     subject = "patterns" if request.study is None else request.study.model
     with open_run("masks", subject, request, reporter) as run:
         tables = {"sparsity": sparsity_table(patterns, request.length)}
-        notes = _notes(tables["sparsity"])
+        notes = [] if tables["sparsity"]["paper_sparsity"].isna().all() else [_PARAMETERS]
         facts: dict[str, Any] = {}
         if request.study is not None:
             trained, more_notes, facts = _trained(request, request.study, run)
@@ -115,25 +112,13 @@ def sparsity_table(patterns: dict[str, Pattern], n: int) -> pd.DataFrame:
         patterns: by name.
         n: tokens.
     """
-    rows = []
+    rows: list[tuple[object, ...]] = []
     for name, pattern in patterns.items():
+        printed = PAPER.get(name) if n == PAPER_LENGTH else None
         for diagonal in (True, False):
             count = count_masked(pattern, n, diagonal=diagonal)
-            printed = PAPER.get(name, ()) if n == PAPER_LENGTH else ()
-            rows.append(
-                {
-                    "mask": name,
-                    "layer": None,
-                    "head": None,
-                    "diagonal": diagonal,
-                    "n": n,
-                    "sparsity": pattern_sparsity(pattern, n, diagonal=diagonal),
-                    "masked": count,
-                    "allowed": n * n - count,
-                    "paper_sparsity": round(printed[not diagonal] / 100, 4) if printed else float("nan"),
-                    "pattern": str(pattern),
-                }
-            )
+            paper = round(printed[not diagonal] / 100, 4) if printed else float("nan")
+            rows.append((name, None, None, diagonal, n, count / (n * n), count, n * n - count, paper, str(pattern)))
     return pd.DataFrame(rows, columns=SPARSITY_COLUMNS)
 
 
@@ -145,12 +130,3 @@ def _files(texts: Sequence[str]) -> list[str]:
     # "window:1|global:1" and "window:1 | global:1" read the same in a file's name.
     counts = [names[:place].count(name) for place, name in enumerate(names)]
     return [f"{name}{f'-{n + 1}' if n else ''}.safetensors" for name, n in zip(names, counts, strict=True)]
-
-
-def _notes(table: pd.DataFrame) -> list[str]:
-    if table["paper_sparsity"].isna().all():
-        return []
-    return [
-        "The paper prints no parameters. Those shown give its sparsities to the digit but for longformer, where no "
-        "window without gaps does, and bigbird, whose keys are drawn."
-    ]

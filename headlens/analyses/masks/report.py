@@ -10,28 +10,26 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.degree_figures import learned_degrees, quality_by_degrees
-from headlens.analyses.masks.degree_regression import effects_markdown
-from headlens.analyses.masks.diagonal_figure import worth_of_diagonal
-from headlens.analyses.masks.layers_figure import quality_by_layers
+from headlens.analyses.masks.degrees import effects_markdown, learned_degrees, quality_by_degrees
 from headlens.analyses.masks.study_figures import (
     BLOCK,
     FULL,
     SHARES,
+    chance_text,
     has_delta,
     means,
+    quality_by_layers,
     quality_by_pattern,
     study_markdown,
+    worth_of_diagonal,
 )
 from headlens.analyses.masks.task_tables import (
     attention_text,
     average_by_pattern,
-    diagonal_of_runs,
-    guessing,
     left_out,
+    main_metrics,
     metrics_of,
     over_tasks,
-    quality_of_runs,
     tasks_markdown,
     tasks_of,
 )
@@ -62,7 +60,7 @@ from headlens.tasks.task_options import LOWER_IS_BETTER
 # inches
 _LEFT, _GAP, _TOP, _BOTTOM, _LINE = 0.42, 0.16, 0.30, 0.36, 0.14
 _ACROSS = 3
-_MASKED = "#3C4A57"
+_MASKED = (0x3C, 0x4A, 0x57)  # a dark grey
 
 
 def mask_figures(tables: Mapping[str, pd.DataFrame]) -> Drawings:
@@ -103,7 +101,8 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     most = _ACROSS if page == FULL_WIDTH else _ACROSS - 1
     across = min(most, len(names))
     size = (page - _LEFT - most * _GAP) / most
-    titles = [_title(rows[rows["mask"] == name], name) for name in names]
+    by_name = [rows[rows["mask"] == name] for name in names]
+    titles = [_title(*named) for named in zip(by_name, names, strict=True)]
     lines = max(fold(t, size, HEADING_SIZE).count("\n") for t in titles) + 1
     slot = size + _LINE * lines + 0.12
     width = _LEFT + across * (size + _GAP)
@@ -112,13 +111,12 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     height = top + -(-len(names) // across) * slot + _BOTTOM
     figure = new_figure(width, height)
     headline(figure, title)
-    for number, (name, words) in enumerate(zip(names, titles, strict=True)):
+    for number, (pattern_rows, words) in enumerate(zip(by_name, titles, strict=True)):
         line, column = divmod(number, across)
-        low = height - top - (line + 1) * slot + 0.06
-        box = _LEFT + column * (size + _GAP), low, size, size
-        axes = figure.add_axes((box[0] / width, box[1] / height, size / width, size / height))
-        last = number + across >= len(names)
-        _paint(axes, _allowed(rows[rows["mask"] == name]), labels=(last, column == 0))
+        left, low = _LEFT + column * (size + _GAP), height - top - (line + 1) * slot + 0.06
+        axes = figure.add_axes((left / width, low / height, size / width, size / height))
+        allowed = parse_pattern(str(pattern_rows["pattern"].iloc[0])).allowed(int(pattern_rows["n"].iloc[0]))
+        _paint(axes, allowed, labels=(number + across >= len(names), column == 0))
         heading(axes, words, size)
     return figure
 
@@ -130,24 +128,16 @@ def _title(rows: pd.DataFrame, name: str) -> str:
     return f"{name}\n{shares[True]:.1f} % masked{without}" if True in shares else name
 
 
-def _allowed(rows: pd.DataFrame) -> Allowed:
-    return parse_pattern(str(rows["pattern"].iloc[0])).allowed(int(rows["n"].iloc[0]))
-
-
 def _paint(axes: Axes, allowed: Allowed, labels: tuple[bool, bool]) -> None:
     dress(axes, "key" if labels[0] else "", "query" if labels[1] else "")
     n = len(allowed)
     edge = (-0.5, n - 0.5, n - 0.5, -0.5)
-    colours = np.where(allowed[..., None], 255, np.array(_rgb(_MASKED))).astype(np.uint8)
+    colours = np.where(allowed[..., None], 255, _MASKED).astype(np.uint8)
     axes.imshow(colours, interpolation="nearest", extent=edge, aspect="auto")
     ticks = [0, n // 2, n - 1] if n > 2 else list(range(n))
     for named, set_ticks in zip(labels, (axes.set_xticks, axes.set_yticks), strict=True):
         shown = ticks if named else []
         set_ticks(shown, list(map(str, shown)), fontsize=TICK_SIZE, color=INK)
-
-
-def _rgb(colour: str) -> tuple[int, ...]:
-    return tuple(int(colour[i : i + 2], 16) for i in (1, 3, 5))
 
 
 def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
@@ -167,10 +157,6 @@ def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
             path.write_text("\n".join(parts), encoding="utf-8")
     for name, figure in mask_figures(tables) if figures else ():
         run.figure(name, figure)
-
-
-def _draw(run: RecordedRun) -> Drawings:
-    return mask_figures(run.tables)
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -229,15 +215,16 @@ def _over_tasks(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 def _together(runs: Sequence[RecordedRun]) -> Together:
     """What several runs give together, and those on several tasks."""
-    if (figure := quality_of_runs(runs)) is not None:
+    trained = main_metrics(runs)
+    if sum("masks" in run.tables for run in runs) > 1 and (figure := quality_by_pattern(trained)) is not None:
         yield "together", figure
     table = over_tasks(runs)
     if table.empty:
         return
     yield "over_tasks", table
-    yield "over_tasks", tasks_markdown(table, metrics_of(runs), [guessing(runs), *left_out(runs)])
+    yield "over_tasks", tasks_markdown(table, metrics_of(runs), [chance_text(trained), *left_out(runs)])
     yield "average", average_by_pattern(table)
-    yield "diagonal_over_tasks", diagonal_of_runs(runs)
+    yield "diagonal_over_tasks", worth_of_diagonal(trained)
 
 
 def _findings(run: RecordedRun) -> list[str]:
@@ -254,11 +241,10 @@ def _findings(run: RecordedRun) -> list[str]:
             down = metric in LOWER_IS_BETTER
             order = layer_rows.sort_values("value", ascending=down, kind="stable")
             where = "all layers" if layers == "all" else f"layers {layers}"
-            ends = [order.iloc[0]] if len(order) == 1 else [order.iloc[0], order.iloc[-1]]
-            names = ("best", "worst") if len(ends) == 2 else ("",)
+            ends = {"best": order.iloc[0], "worst": order.iloc[-1]} if len(order) > 1 else {"": order.iloc[0]}
             texts = [
                 f"{name} {row['pattern']} ({row['sparsity_texts']:.0%} of the texts masked) {_told(row)}".strip()
-                for name, row in zip(names, ends, strict=True)
+                for name, row in ends.items()
             ]
             sentences.append(
                 f"{model}: {task} under {counted(len(layer_rows), 'mask')} of {where}: {'; '.join(texts)}."
@@ -347,7 +333,7 @@ REPORT = CommandReport(
         ),
     },
     needed=("sparsity",),
-    figures=_draw,
+    figures=lambda run: mask_figures(run.tables),
     captions=CAPTIONS,
     sources={
         "patterns": ("sparsity",),

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -16,7 +19,6 @@ from headlens.analyses.dam.learning import MaskLearningOptions, learn_mask, made
 from headlens.analyses.dam.sweep import MASKS, save_mask
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.masks.cases import MaskCase
-from headlens.analyses.masks.degrees import degree_rows, degrees_table, mean_degree, unsettled
 from headlens.analyses.masks.options import DegreeOptions
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.analyses.training.open_training_set import OpenedTraining
@@ -27,17 +29,21 @@ from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.parsers import Parser
 from headlens.errors import OptionError, counted
 from headlens.interventions.attention_mask import FILE, AttentionMask
-from headlens.interventions.learned_mask import Scope
+from headlens.interventions.learned_mask import LearnedAttentionMask, Scope
+from headlens.interventions.mask_distributions import GumbelDegrees
 from headlens.models.loading import LoadedModel
 from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.model_mask import mask_edit
 from headlens.runs.run import Run
-from headlens.tasks.task import Task
 from headlens.training.hyperparameters import TrainingOptions
 
 MASKS_COLUMNS = [
     *("pattern", "layers", "diagonal", "degree_global", "degree_random", "degree_neighbour", "sparsity", "task"),
     *("metric", "seed", "value", "ci_low", "ci_high", "control", "n", "model", "sparsity_texts", *DIFFERENCE, "chance"),
+]
+DEGREES_COLUMNS = [
+    *("model", "stack", "layer", "head", "pattern", "layers", "diagonal", "seed"),
+    *("degree", "p", "chosen"),
 ]
 _DEGREES = (
     "μ multiplies the expected share of positions that are open in a text of {n} tokens, the mean of the texts. Models "
@@ -139,8 +145,7 @@ class MaskStudy:
         Raises:
             OptionError: if a mask does not fit the model.
         """
-        rows, opened, seed = [], None, None
-        texts = None
+        rows, opened, texts, seed = [], None, None, None
         baseline: Baseline | None = None
         degrees: list[Record] = []
         notes: list[str] = []
@@ -152,15 +157,20 @@ class MaskStudy:
                 texts = texts or study_texts(self.run, opened, {c.graph for c in planned if c.graph}, self.parser)
                 self._check(opened, planned, texts)
                 notes += [*opened.notes, *(f"New weights, random before training: {name}." for name in opened.fresh)]
-            outcome = self._of(opened, case, texts, baseline)
+            train = partial(self._trained, opened, case, texts, baseline)
+            outcome = self.trainings.remembered(case.name, train, CaseOutcome)
             if case.whole:
                 baseline = Baseline(outcome.records, outcome.keys)
             notes_of_cases.append((case.words, outcome.notes))
-            chance = _chance(opened.lesson.task, baseline)
+            # What guessing without reading gives, of the metric for which that is known.
+            task, records = opened.lesson.task, None if baseline is None else baseline.records
+            chance = {task.metrics[0]: task.chance(np.array(records, np.float64))} if records else {}
             rows += [row | {"chance": chance.get(row["metric"])} for row in self._rows(case, outcome, texts)]
             about = {"model": opened.loaded.short_name, "stack": "encoder"} | _key(case)
             degrees += [about | row for row in outcome.degrees]
-            notes += _settling(case, outcome)
+            if (share := unsettled(outcome.degrees) if outcome.degrees else 0.0) > _UNSETTLED:
+                settling = f"{share:.0%} of the heads have not settled on a degree; more updates let them."
+                notes.append(f"{case.words}: {settling}")
         notes += told_of_trainings(notes_of_cases)
         if texts is not None and texts.books:
             notes.append(
@@ -193,35 +203,29 @@ class MaskStudy:
             with under(opened.loaded.model, case, texts.books):
                 pass
 
-    def _of(self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None) -> CaseOutcome:
-        train = self._trained if case.strength is None else self._learned
-        return self.trainings.remembered(case.name, lambda: train(opened, case, texts, baseline), CaseOutcome)
-
     def _trained(
         self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None
     ) -> CaseOutcome:
-        with self.trainings.followed(case.name, case.words, opened.lesson.data) as callbacks:
-            model = fine_tuned(opened.loaded, opened.lesson, case, self.training, callbacks, texts.books)
-        with under(model, case, texts.books):
-            measured = self.trainings.compared(opened.loaded, opened.lesson, model, baseline)
+        """A model trained under a mask, or together with degrees, and measured under the mask that is left."""
+        loaded, lesson, learned = opened.loaded, opened.lesson, None
+        with self.trainings.followed(case.name, case.words, lesson.data) as callbacks:
+            if case.strength is None:
+                model = fine_tuned(loaded, lesson, case, self.training, callbacks, texts.books)
+            else:
+                dam, scope = self._dam(case, texts)
+                training = replace(self.training, seed=case.seed)
+                learned = learn_mask(loaded, lesson, case.strength, dam, training, callbacks, scope)
+                model = learned.model
+        with under(model, case, texts.books) if learned is None else learned.hardened():
+            measured = self.trainings.compared(loaded, lesson, model, baseline)
         compared_with = vars(measured.as_baseline) if case.whole else {}
-        return CaseOutcome(case.name, measured.metrics, measured.notes, **compared_with)
-
-    def _learned(
-        self, opened: OpenedTraining, case: MaskCase, texts: StudyTexts, baseline: Baseline | None
-    ) -> CaseOutcome:
-        """Model and degrees learned together, and measured under the mask that is left."""
-        assert case.strength is not None
-        training = replace(self.training, seed=case.seed)
-        with self.trainings.followed(case.name, case.words, opened.lesson.data) as callbacks:
-            dam, scope = self._dam(case, texts)
-            learned = learn_mask(opened.loaded, opened.lesson, case.strength, dam, training, callbacks, scope)
-        with learned.hardened():
-            measured = self.trainings.compared(opened.loaded, opened.lesson, learned.model, baseline)
+        outcome = CaseOutcome(case.name, measured.metrics, measured.notes, **compared_with)
+        if learned is None:
+            return outcome
         place = f"{MASKS}/{case.name}/{FILE}"
         if self.run.writes:
             save_mask(self.run.path / place, LearnedMask.of(case.name, learned.mask), learned)
-        return CaseOutcome(case.name, measured.metrics, measured.notes, place, degree_rows(learned.mask))
+        return replace(outcome, mask=place, degrees=degree_rows(learned.mask))
 
     def _dam(self, case: MaskCase, texts: StudyTexts) -> tuple[MaskLearningOptions, Scope]:
         longest = max(self.n, texts.longest)
@@ -245,20 +249,6 @@ class MaskStudy:
         ]
 
 
-def _chance(task: Task, baseline: Baseline | None) -> dict[str, float | None]:
-    """What guessing without reading gives, by metric, as far as known."""
-    if baseline is None or not baseline.records:
-        return {}
-    return {task.metrics[0]: task.chance(np.array(baseline.records, np.float64))}
-
-
-def _settling(case: MaskCase, outcome: CaseOutcome) -> list[str]:
-    share = unsettled(outcome.degrees) if outcome.degrees else 0.0
-    if share <= _UNSETTLED:
-        return []
-    return [f"{case.words}: {share:.0%} of the heads have not settled on a degree; more updates let them."]
-
-
 def _key(case: MaskCase) -> Record:
     return {
         "pattern": case.pattern,
@@ -266,3 +256,43 @@ def _key(case: MaskCase) -> Record:
         "diagonal": case.diagonal != "dropped",
         "seed": case.seed,
     }
+
+
+def degree_rows(mask: LearnedAttentionMask) -> list[dict[str, Any]]:
+    """The distribution of the degree of every head: layer, head, degree, p, and which degree is chosen in the end.
+
+    Heads are None where those of a layer share a distribution.
+    """
+    assert isinstance(mask.law, GumbelDegrees)
+    alpha = mask.alpha.detach().cpu()
+    masses, degrees = mask.law.distribution(alpha), mask.law.kept(alpha).sum(dim=-1) - 1
+    return [
+        {
+            "layer": site.layer,
+            "head": head if mask.scope.per_head else None,
+            "degree": degree,
+            "p": float(p),
+            "chosen": degree == int(degrees[row, head]),
+        }
+        for row, site in enumerate(mask.sites)
+        for head in range(alpha.shape[1])
+        if not mask.scope.per_head or head in {h.head for h in site.heads}
+        for degree, p in enumerate(masses[row, head])
+    ]
+
+
+def unsettled(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The share of heads of which no degree has a probability above 1/2."""
+    highest = pd.DataFrame(rows).groupby(["layer", "head"], dropna=False)["p"].max()
+    return float((highest <= 0.5).mean())
+
+
+def mean_degree(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The mean of the degrees that were chosen."""
+    return fmean(row["degree"] for row in rows if row["chosen"])
+
+
+def degrees_table(rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Builds the table `degrees.csv` from its rows, with nullable integers for layer, head, seed and degree."""
+    frame = pd.DataFrame(rows, columns=DEGREES_COLUMNS)
+    return frame.astype({name: pd.Int64Dtype() for name in ("layer", "head", "seed", "degree")})

@@ -16,10 +16,18 @@ from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_lines, s
 from headlens.plots.curves import VALUES, draw_level, legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, count_curves, draw_masks, short_names
+from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
 from headlens.plots.style import (
+    BLUE,
+    FAINT,
     FULL_WIDTH,
+    GREEN,
     INK,
+    ORANGE,
+    PURPLE,
+    SKY,
     TICK_SIZE,
+    VERMILION,
     dress,
     headline,
     in_column,
@@ -38,6 +46,9 @@ BLOCK = ["model", "task", "metric"]
 # Of masked positions: of n tokens, and of the texts as long as they are, which is what models do without.
 SHARES = ("sparsity", "sparsity_texts")
 CHANCE = "chance"  # what guessing without reading gives
+_CONTROL_COLOURS = {"random": FAINT, "dropped": VERMILION}
+_LAYER_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
+_NO_DIFFERENCE = pd.DataFrame([dict.fromkeys(VALUES, 0.0)])
 # inches
 _TOP, _SLOT, _PANEL, _WORDS, _BOTTOM, _LINE = 0.35, 2.75, 2.1, 0.5, 0.3, 0.17
 
@@ -103,9 +114,8 @@ def delta(values: pd.Series, unmasked: pd.Series | None) -> dict[str, float]:
 
 def _mean(rows: pd.DataFrame) -> dict[str, Any]:
     values = float_column(rows, "value")
-    if len(values) == 1:
-        return {name: float(float_column(rows, name)[0]) for name in VALUES} | {"seeds": 1}
-    return dict(zip(VALUES, mean_interval(values), strict=True)) | {"seeds": len(values)}
+    interval = [float(rows[name].iloc[0]) for name in VALUES] if len(values) == 1 else mean_interval(values)
+    return dict(zip(VALUES, interval, strict=True)) | {"seeds": len(values)}
 
 
 def has_delta(table: pd.DataFrame) -> bool:
@@ -127,8 +137,7 @@ def study_markdown(masks: pd.DataFrame) -> str:
 
 def _block(rows: pd.DataFrame) -> str:
     first = rows.iloc[0]
-    seeds = int(rows["seeds"].max())
-    interval_of = "means of seeds" if seeds > 1 else "examples"
+    interval_of = "means of seeds" if rows["seeds"].max() > 1 else "examples"
     title = f"\n## {escaped(str(first['metric']))} of {escaped(str(first['model']))} [95 % interval over {interval_of}]"
     full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
     controls = [c for c in CONTROLS if c in set(full["control"])]
@@ -137,11 +146,8 @@ def _block(rows: pd.DataFrame) -> str:
     names = [name for c in controls for name in (CONTROLS[c], *(["less all"] if c in compared else []))]
     lines = [["task", *names], ["---", *("---:" for _ in names)]]
     for task, task_rows in full.groupby("task", sort=False):
-        cells = [
-            _cell(task_rows[task_rows["control"] == c], v)
-            for c in controls
-            for v in (VALUES, DELTA)[: 1 + (c in compared)]
-        ]
+        by_control = ((c, task_rows[task_rows["control"] == c]) for c in controls)
+        cells = (_cell(found, names) for c, found in by_control for names in (VALUES, DELTA)[: 1 + (c in compared)])
         lines.append([escaped(str(task)), *cells])
     parts = [title, "", *markdown_lines(lines)]
     if len(others):
@@ -174,12 +180,8 @@ def _pattern_lines(rows: pd.DataFrame) -> Iterator[list[str]]:
     yield ["---", "---", "---", *["---:"] * (3 + len(with_it) + len(without))]
     names = short_names(rows["pattern"])
     for (task, pattern, layers), group in rows.groupby(["task", "pattern", "layers"], sort=False):
-        line = [
-            escaped(str(task)),
-            escaped(names[str(pattern)]),
-            str(layers),
-            share_text(float(group["sparsity"].iloc[0])),
-        ]
+        words = (escaped(str(task)), escaped(names[str(pattern)]), str(layers))
+        line = [*words, share_text(float(group["sparsity"].iloc[0]))]
         for way, more in zip(WAYS, less, strict=True):
             there = group[group["control"] == way]
             line += [share_text(float(there["sparsity_texts"].iloc[0])) if len(there) else NOTHING, _cell(there)]
@@ -243,17 +245,13 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         dress(axes, SHARE_LABEL, f"{metric} on {task}")
         if len(set(table["model"])) > 1:
             axes.set_title(str(model), fontsize=TICK_SIZE, color=INK)
-        _panel(axes, rows)
+        full = rows[rows["pattern"] == FULL]
+        draw_level(axes, full[full["control"] == "kept"], "no mask")
+        draw_masks(axes, rows[rows["pattern"] != FULL])
+        _draw_chance(axes, full)
         drawn.append(axes)
     legend_below(figure, drawn, lines)
     return figure
-
-
-def _panel(axes: Axes, rows: pd.DataFrame) -> None:
-    full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
-    draw_level(axes, full[full["control"] == "kept"], "no mask")
-    draw_masks(axes, others)
-    _draw_chance(axes, full)
 
 
 def _draw_chance(axes: Axes, rows: pd.DataFrame) -> None:
@@ -262,3 +260,82 @@ def _draw_chance(axes: Axes, rows: pd.DataFrame) -> None:
     level = float(rows[CHANCE].mean()) if CHANCE in rows else math.nan
     if low <= level <= high:
         axes.axhline(level, color=INK, linewidth=0.8, linestyle=":", label="guessing", zorder=1)
+
+
+def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:
+    """What is lost or won without the diagonal, and with as many random positions masked instead, task by task.
+
+    Values are differences from the same seeds without a mask, see `means`; the
+    dashed line is no difference. A panel per model and metric, a row per task and range of layers.
+
+    Args:
+        masks: rows of `masks.csv`, of one run or of several.
+
+    Returns:
+        The figure, or None where nothing was trained without the diagonal, or nothing it could be compared with.
+    """
+    table = means(masks)
+    table = table[(table["pattern"] == FULL) & table["control"].isin(list(_CONTROL_COLOURS)) & table["delta"].notna()]
+    if not (table["control"] == "dropped").any():
+        return None
+    several = len(set(table["model"])) > 1
+    where = ("" if layers == "all" else f", layers {layers}" for layers in table["layers"])
+    named = table.assign(name=table["task"].astype(str) + list(where))
+    panels = [
+        PointPanel(
+            about=f"{metric} less that of all positions",
+            names=list(dict.fromkeys(rows["name"])),
+            groups=_groups(rows),
+            level=_NO_DIFFERENCE,
+            level_name="all positions",
+            title=str(model) if several else "",
+        )
+        for (model, metric), rows in named.groupby(["model", "metric"], sort=False)
+    ]
+    return point_rows("What the diagonal is worth", panels)
+
+
+def _groups(rows: pd.DataFrame) -> list[PointGroup]:
+    differences = rows[list(DELTA)].set_axis(list(VALUES), axis=1)
+    by_control = {control: rows["control"] == control for control in _CONTROL_COLOURS}
+    return [
+        PointGroup(CONTROLS[control], _CONTROL_COLOURS[control], rows.loc[chosen, "name"].tolist(), differences[chosen])
+        for control, chosen in by_control.items()
+    ]
+
+
+def quality_by_layers(masks: pd.DataFrame) -> Figure | None:
+    """The metric of every mask, one below the other, a point for each range of layers; a panel per model and task.
+
+    Masks are those with the diagonal. The dashed line is the model without a mask, the band its interval.
+
+    Args:
+        masks: rows of `masks.csv`.
+
+    Returns:
+        The figure, or None where all masks are fixed patterns that hold in all layers, as `quality_by_pattern` shows.
+    """
+    table = means(masks)
+    table = table[table["control"] == "kept"]
+    others = table[table["pattern"] != FULL]
+    if others.empty or (set(others["layers"]) == {"all"} and not others["pattern"].str.startswith("graph:").any()):
+        return None
+    ranges = list(dict.fromkeys(others["layers"].astype(str)))
+    several = len(set(table["model"])) > 1
+    panels = [
+        _layers_panel(rows, ranges, f"{metric} on {task}", str(model) if several else "")
+        for (model, task, metric), rows in table.groupby(BLOCK, sort=False)
+    ]
+    return point_rows("What models achieve under masks, by layers", panels)
+
+
+def _layers_panel(rows: pd.DataFrame, ranges: list[str], about: str, title: str) -> PointPanel:
+    full, others = rows[rows["pattern"] == FULL], rows[rows["pattern"] != FULL]
+    names = short_names(others["pattern"])
+    groups = []
+    for number, layers in enumerate(ranges):
+        layer_rows = others[others["layers"].astype(str) == layers]
+        label = "all layers" if layers == "all" else f"layers {layers}"
+        shown = [names[str(pattern)] for pattern in layer_rows["pattern"]]
+        groups.append(PointGroup(label, _LAYER_COLOURS[number % len(_LAYER_COLOURS)], shown, layer_rows))
+    return PointPanel(about, list(names.values()), groups, full, "no mask", title)

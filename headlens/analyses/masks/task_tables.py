@@ -9,18 +9,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.analyses.masks.diagonal_figure import worth_of_diagonal
-from headlens.analyses.masks.study_figures import (
-    CONTROLS,
-    FULL,
-    SHARES,
-    chance_text,
-    delta,
-    has_delta,
-    quality_by_pattern,
-    quality_figure,
-    without_mask,
-)
+from headlens.analyses.masks.study_figures import CONTROLS, FULL, SHARES, delta, has_delta, quality_figure, without_mask
 from headlens.errors import counted
 from headlens.pages.formatting import DELTA, escaped, markdown_lines, share_text, value_text
 from headlens.plots.curves import VALUES
@@ -52,31 +41,36 @@ def over_tasks(runs: Sequence[RecordedRun]) -> pd.DataFrame:
         `headlens.analyses.masks.study_figures.delta`. A mask that not all tasks of a model were trained under has no
         average. Empty for fewer than two tasks.
     """
-    table = _main_metrics(runs)
+    table = main_metrics(runs)
     if table.empty or table["task"].nunique() < 2:
         return pd.DataFrame()
     tasks = list(dict.fromkeys(table["task"]))
-    tasks_by_model = {model: list(dict.fromkeys(group["task"])) for model, group in table.groupby("model", sort=False)}
-    unmasked = {model: _averages(group, tasks_by_model[model]) for model, group in without_mask(table).groupby("model")}
-    rows = []
-    for key, group in table.groupby(_ROW, sort=False):
-        model = str(group["model"].iloc[0])
-        model_tasks = tasks_by_model[model]
-        by_task = {task: float(rows_["value"].mean()) for task, rows_ in group.groupby("task", sort=False)}
-        rows.append(
-            dict(zip(_ROW, key, strict=True))
-            | {name: float(group.groupby("task")[name].mean().mean()) for name in SHARES}
-            | {task: by_task.get(task, np.nan) for task in tasks}
-            | _average(group, model_tasks)
-            | _delta(group, model_tasks, unmasked.get(model))
-        )
+    tasks_by_model = {
+        str(model): list(dict.fromkeys(group["task"])) for model, group in table.groupby("model", sort=False)
+    }
+    unmasked = {
+        str(model): _averages(group, tasks_by_model[str(model)])
+        for model, group in without_mask(table).groupby("model")
+    }
+    rows = [
+        dict(zip(_ROW, key, strict=True))
+        | {name: float(group.groupby("task")[name].mean().mean()) for name in SHARES}
+        | group.groupby("task")["value"].mean().reindex(tasks).to_dict()
+        | _average(group, tasks_by_model[str(key[0])])
+        | _delta(group, tasks_by_model[str(key[0])], unmasked.get(str(key[0])))
+        for key, group in table.groupby(_ROW, sort=False)
+    ]
     averages = pd.DataFrame(rows)
     averages.loc[without_mask(averages).index, list(DELTA)] = np.nan
     return averages
 
 
-def _main_metrics(runs: Sequence[RecordedRun]) -> pd.DataFrame:
-    """Rows of `masks.csv` of all runs: the main metric of every task, each training once."""
+def main_metrics(runs: Sequence[RecordedRun]) -> pd.DataFrame:
+    """Rows of `masks.csv` of all runs: the main metric of every task, each training once.
+
+    Args:
+        runs: of `headlens masks --task`.
+    """
     table = _all_trainings(runs)
     return table if table.empty else table.drop_duplicates(_TRAINING).drop(columns=_RUN)
 
@@ -118,36 +112,9 @@ def left_out(runs: Sequence[RecordedRun]) -> list[str]:
     ]
 
 
-def quality_of_runs(runs: Sequence[RecordedRun]) -> Figure | None:
-    """The main metric of every task over the share of masked positions, with the masks of all runs.
-
-    Args:
-        runs: of `headlens masks --task`.
-
-    Returns:
-        The figure; None for fewer than two runs, or where nothing was trained under a mask.
-    """
-    if sum("masks" in run.tables for run in runs) < 2:
-        return None
-    return quality_by_pattern(_main_metrics(runs))
-
-
-def diagonal_of_runs(runs: Sequence[RecordedRun]) -> Figure | None:
-    """What the diagonal is worth in the main metric of every task, see `worth_of_diagonal`.
-
-    Args:
-        runs: of `headlens masks --task`.
-    """
-    return worth_of_diagonal(_main_metrics(runs))
-
-
 def metrics_of(runs: Sequence[RecordedRun]) -> dict[str, str]:
     """The metric that counts in `over_tasks`, by task."""
-    metrics: dict[str, str] = {}
-    for run in runs:
-        for row in run.tables["masks"].to_dict("records") if "masks" in run.tables else ():
-            metrics.setdefault(str(row["task"]), str(row["metric"]))
-    return metrics
+    return dict(main_metrics(runs).drop_duplicates("task").set_index("task")["metric"])
 
 
 def _averages(rows: pd.DataFrame, tasks: Sequence[str]) -> pd.Series:
@@ -157,14 +124,12 @@ def _averages(rows: pd.DataFrame, tasks: Sequence[str]) -> pd.Series:
 
 
 def _average(rows: pd.DataFrame, tasks: Sequence[str]) -> dict[str, Any]:
-    names = ("average", "ci_low", "ci_high", "seeds")
     averages = _averages(rows, tasks)
-    if averages.empty:
-        return dict(zip(names, (np.nan, np.nan, np.nan, 0), strict=True))
-    mean, *ends = mean_interval(averages)
-    if len(averages) > 1:
-        return dict(zip(names, (mean, *ends, len(averages)), strict=True))
-    return dict(zip(names, (*_independent(rows[rows["seed"] == averages.index[0]], VALUES), 1), strict=True))
+    if len(averages) == 1:
+        interval = _independent(rows[rows["seed"] == averages.index[0]], VALUES)
+    else:
+        interval = (np.nan, np.nan, np.nan) if averages.empty else mean_interval(averages)
+    return dict(zip(("average", "ci_low", "ci_high", "seeds"), (*interval, len(averages)), strict=True))
 
 
 def _delta(rows: pd.DataFrame, tasks: Sequence[str], unmasked: pd.Series | None) -> dict[str, float]:
@@ -230,11 +195,6 @@ def tasks_markdown(table: pd.DataFrame, metrics: Mapping[str, str], after: Seque
         pairs = "by seed" if (table["seeds"] > 1).any() else "over the examples of each task"
         parts[-1] += f" `{_LESS}` is paired {pairs}."
     return "\n".join([*parts, *(f"\n{text}" for text in after if text)]) + "\n"
-
-
-def guessing(runs: Sequence[RecordedRun]) -> str:
-    """What guessing without reading gives of every task, see `chance_text`; empty where unknown."""
-    return chance_text(_main_metrics(runs))
 
 
 def average_by_pattern(table: pd.DataFrame) -> Figure | None:

@@ -18,7 +18,7 @@ from headlens.corpora.graph_cache import GraphCache
 from headlens.corpora.parsers import Parser, SpacyParser, TreebankParser
 from headlens.corpora.sentence import Example, Sentence
 from headlens.corpora.text import split_words
-from headlens.corpora.word_graphs import Floats, GraphOptions, GraphWords, form_means, parse_graph, word_graph
+from headlens.corpora.word_graphs import GraphOptions, GraphWords, form_means, parse_graph, word_graph
 from headlens.errors import CorpusError, OptionError
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel, tokenizer_of
@@ -80,21 +80,11 @@ def study_texts(run: Run, opened: OpenedTraining, graphs: Iterable[str], parser:
     prepared = list(opened.lesson.prepared())
     if not prepared:
         raise OptionError("Graphs need a task with labelled examples.", "Choose one such as sst2, rte or snli.")
-    return StudyTexts(lengths, _kept_books(run, opened.loaded, prepared, options, parser))
-
-
-def _kept_books(
-    run: Run,
-    loaded: LoadedModel,
-    prepared: list[PreparedExample],
-    graphs: Mapping[str, GraphOptions],
-    parser: Parser | None,
-) -> Books:
-    places = {name: run.kept(f"graphs-{number}.npz") for number, name in enumerate(graphs)}
+    places = {name: run.kept(f"graphs-{number}.npz") for number, name in enumerate(options)}
     if not run.processes.share(all(place.is_file() for place in places.values())):
         trees: dict[str, Sentence] = {}
         with run.reporter.progress("graphs (examples)", len(prepared)) as advance:
-            books = make_books(loaded, prepared, graphs, parser, advance, trees)
+            books = make_books(opened.loaded, prepared, options, parser, advance, trees)
         if parser is not None and run.writes and not isinstance(parser, TreebankParser):
             with run.file(TREES) as path:
                 _write_trees(trees.values(), path)
@@ -102,7 +92,7 @@ def _kept_books(
             with atomic_path(place) as path:
                 books[name].save(path)
         run.processes.gather(None)
-    return {name: GraphCache.load(place) for name, place in places.items()}
+    return StudyTexts(lengths, {name: GraphCache.load(place) for name, place in places.items()})
 
 
 def _write_trees(trees: Iterable[Sentence], path: Path) -> None:
@@ -139,8 +129,11 @@ def make_books(
             task do not tell their texts, as where tokens are masked.
     """
     vectors = {options.vectors for options in graphs.values() if options.kind == "lexical"}
-    embeddings = _embeddings(loaded) if "model" in vectors else None
-    static = _static(parser) if "spacy" in vectors else None
+    layer: Any = loaded.model.get_input_embeddings() if "model" in vectors else None
+    embeddings = None if layer is None else layer.weight.detach().float().cpu().numpy().astype(np.float64)
+    static = parser if isinstance(parser, SpacyParser) else None
+    if "spacy" in vectors and static is None:
+        raise OptionError("vectors=spacy are those of a spaCy model.", "Name one: --parser spacy:en_core_web_md.")
     if parser is None and any(options.kind == "syntax" for options in graphs.values()):
         raise OptionError("A syntax graph needs dependency trees.", "Name a parser: --parser spacy:en_core_web_sm.")
     books = {name: GraphCache(name, vars(options)) for name, options in graphs.items()}
@@ -159,25 +152,15 @@ def make_books(
                 sequence = _encoded(encoder, sentences, ids)
                 second = len(texts[0]) + 1 if len(texts) > 1 else None
                 words = GraphWords.of(sequence, "\x1e".join(texts), second, embeddings)
-                by_form = words if static is None else replace(words, vectors=static(sequence))
+                by_form = words
+                if static is not None and "spacy" in vectors:
+                    forms = [word.form for word in sequence.sentence.words]
+                    by_form = replace(words, vectors=form_means(sequence, static.vectors(forms)))
                 for name, options in graphs.items():
-                    example = by_form if options.vectors == "spacy" else words
-                    books[name].add(sequence, word_graph(example, options))
+                    shown = by_form if options.vectors == "spacy" else words
+                    books[name].add(sequence, word_graph(shown, options))
         advance(len(group))
     return books
-
-
-def _embeddings(loaded: LoadedModel) -> Floats:
-    layer: Any = loaded.model.get_input_embeddings()
-    embeddings: Floats = layer.weight.detach().float().cpu().numpy().astype(np.float64)
-    return embeddings
-
-
-def _static(parser: Parser | None) -> Callable[[EncodedSequence], Floats]:
-    """Gives the static vectors of the words of a text."""
-    if not isinstance(parser, SpacyParser):
-        raise OptionError("vectors=spacy are those of a spaCy model.", "Name one: --parser spacy:en_core_web_md.")
-    return lambda sequence: form_means(sequence, parser.vectors([word.form for word in sequence.sentence.words]))
 
 
 def _texts_of_rows(prepared: PreparedExample) -> list[Row]:

@@ -113,19 +113,19 @@ class BlockSparse:
         self._blocks: BlockMap | None = None
         self._broken = False
 
-    def output(
-        self, module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]
-    ) -> Tensor | None:
-        """Head outputs (batch, query, heads, d); None if the call is better left to sdpa."""
-        if mask is None or self._broken or not supports_block_sparse(module, context, mask, kwargs):
+    def output(self, module: nn.Module, context: CallContext, mask: Tensor, kwargs: Mapping[str, Any]) -> Tensor | None:
+        """Head outputs (batch, query, heads, d); None if the call is better left to sdpa.
+
+        FlexAttention computes the same as sdpa does for a softmax, a mask that is not learned, and no dropout.
+        """
+        query, key, value = context.query, context.key, context.value
+        if self._broken or mask.requires_grad or not saves_time(query) or query.shape[2] != key.shape[2]:
             return None
-        blocks = self._of(mask)
+        blocks = self._of(mask) if is_plain_sdpa(module, context, kwargs) else None
         if blocks is None or blocks.share > LARGEST_SHARE:
             return None
         try:
-            output = block_sparse_attention(
-                context.query, context.key, context.value, blocks.mask, kwargs.get("scaling")
-            )
+            output = block_sparse_attention(query, key, value, blocks.mask, kwargs.get("scaling"))
         except torch.OutOfMemoryError:
             raise
         except Exception as error:
@@ -150,10 +150,3 @@ class BlockSparse:
 def saves_time(query: Tensor) -> bool:
     """Whether leaving blocks out is faster than sdpa: for long texts on a GPU."""
     return query.is_cuda and query.shape[2] >= SHORTEST
-
-
-def supports_block_sparse(module: nn.Module, context: CallContext, mask: Tensor, kwargs: Mapping[str, Any]) -> bool:
-    """Whether FlexAttention computes the same as sdpa does: a softmax, a mask that is not learned, no dropout."""
-    if mask.requires_grad or not saves_time(context.query) or context.query.shape[2] != context.key.shape[2]:
-        return False
-    return is_plain_sdpa(module, context, kwargs)

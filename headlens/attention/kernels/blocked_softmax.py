@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.attention.contract import CallContext, repeat_groups
-from headlens.attention.normalizers import lowest_kept, unknown_arguments
+from headlens.attention.normalizers import lowest_kept, nearly_equal, unknown_arguments
 from headlens.attention.sites import eager_function
 
 # Weights of a block: small enough for the caches of a processor, large enough for a GPU.
@@ -148,14 +148,7 @@ def agrees(module: nn.Module, context: CallContext, mask: Tensor | None, kwargs:
     with torch.no_grad():
         ours = blocked_softmax_attention(part, (bias, mask), kwargs.get("scaling"))
         theirs = eager_function(module)(module, part.query, part.key, part.value, mask, **arguments)
-    return all(t is not None and _close(o, t) for o, t in zip(ours, theirs, strict=True))
-
-
-def _close(ours: Tensor, theirs: Tensor) -> bool:
-    if ours.shape != theirs.shape or not theirs.numel():
-        return ours.shape == theirs.shape
-    tolerance = 100 * torch.finfo(theirs.dtype).eps * float(theirs.abs().max())
-    return float((ours.float() - theirs.float()).abs().max()) <= tolerance
+    return all(t is not None and nearly_equal(o, t) for o, t in zip(ours, theirs, strict=True))
 
 
 def _flat(tensor: Tensor) -> Tensor:

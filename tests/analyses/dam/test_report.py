@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,24 +10,27 @@ import pandas as pd
 import pytest
 import torch
 
-from headlens.analyses.dam.mask_figure import IMPORTANCE, KEPT, mask_picture
-from headlens.analyses.dam.report import REPORT, dam_figures, importance_by_place, quality_by_sparsity, write_dam
+from headlens.analyses.dam.report import (
+    IMPORTANCE,
+    KEPT,
+    REPORT,
+    dam_figures,
+    importance_by_place,
+    mask_picture,
+    quality_by_sparsity,
+    write_dam,
+)
 from headlens.analyses.dam.results_table import CLASSES, dam_markdown
 from headlens.analyses.report.registry import reports
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun
 
 
-@dataclass(frozen=True)
-class Made:
-    probabilities: torch.Tensor
-    kept: torch.Tensor
-
-
-def made(layers: int = 1, heads: int = 3, n: int = 5) -> Made:
+def made(layers: int = 1, heads: int = 3, n: int = 5) -> tuple[torch.Tensor, torch.Tensor]:
+    """P, and which positions stay."""
     torch.manual_seed(0)
     p = torch.rand(layers, heads, n, n)
-    return Made(p, p > 0.5)
+    return p, p > 0.5
 
 
 def sweep() -> pd.DataFrame:
@@ -57,7 +59,7 @@ def positions() -> pd.DataFrame:
 
 
 def test_every_figure_is_drawn_and_has_a_caption() -> None:
-    drawn = dict(dam_figures({"sweep": sweep(), "positions": positions()}, [("penalty-0.1", made())]))
+    drawn = dict(dam_figures({"sweep": sweep(), "positions": positions()}, [("penalty-0.1", *made())]))
     assert list(drawn) == ["quality", "importance", "mask_penalty-0.1", "p_penalty-0.1"]
     assert all(figure is not None for figure in drawn.values())
     assert all(REPORT.caption(name) in REPORT.captions.values() for name in drawn)
@@ -100,13 +102,13 @@ def test_tables_without_rows_give_no_figure() -> None:
 @pytest.mark.parametrize(("layers", "heads"), [(1, 3), (1, 12), (2, 12), (1, 16), (3, 2)])
 def test_a_picture_has_a_map_for_every_head(layers: int, heads: int) -> None:
     """White where attention stays, first position at the upper left."""
-    masks = made(layers, heads)
-    figure = mask_picture(masks.kept.numpy().astype(float), "title", KEPT)
+    probabilities, stays = made(layers, heads)
+    figure = mask_picture(stays.numpy().astype(float), "title", KEPT)
     assert len(figure.axes) == layers * heads
     names = [axes.get_title() for axes in figure.axes]
     expected = [f"head {h}" if layers == 1 else f"{layer}.{h}" for layer in range(layers) for h in range(heads)]
     assert names == expected
-    for axes, kept in zip(figure.axes, masks.kept.flatten(0, 1), strict=True):
+    for axes, kept in zip(figure.axes, stays.flatten(0, 1), strict=True):
         (image,) = axes.images
         assert np.array_equal(image.get_array(), kept.numpy().astype(float))
         assert image.to_rgba(1.0)[:3] == (1.0, 1.0, 1.0)
@@ -114,7 +116,7 @@ def test_a_picture_has_a_map_for_every_head(layers: int, heads: int) -> None:
         box = axes.get_position()
         assert 0 <= box.x0 < box.x1 <= 1
         assert 0 <= box.y0 < box.y1 <= 1
-    assert len(mask_picture(masks.probabilities.numpy(), "title", IMPORTANCE).axes) == layers * heads + 1
+    assert len(mask_picture(probabilities.numpy(), "title", IMPORTANCE).axes) == layers * heads + 1
 
 
 def test_without_masks_tables_alone_are_written(tmp_path: Path) -> None:

@@ -9,8 +9,13 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from headlens.analyses.masks.degree_figures import learned_degrees, quality_by_degrees
-from headlens.analyses.masks.degree_regression import EFFECTS_COLUMNS, degree_effects, effects_markdown
+from headlens.analyses.masks.degrees import (
+    EFFECTS_COLUMNS,
+    degree_effects,
+    effects_markdown,
+    learned_degrees,
+    quality_by_degrees,
+)
 from headlens.pages.formatting import value_text
 
 

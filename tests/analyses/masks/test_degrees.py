@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headlens.analyses.masks.degrees import degree_rows, degrees_table, mean_degree, strength_of, unsettled
+from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.options import DegreeOptions, parse_grid
+from headlens.analyses.masks.study import degree_rows, degrees_table, mean_degree, unsettled
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 from headlens.interventions.learned_mask import LearnedAttentionMask, Scope
@@ -42,7 +43,7 @@ def test_grids_that_cannot_be_read(text: str, words: str) -> None:
 
 def test_names_of_what_is_learned() -> None:
     assert DegreeOptions((0.1, 1e-5, 3.0)).patterns == ("degrees:mu=0.1", "degrees:mu=1e-05", "degrees:mu=3")
-    assert [strength_of(name) for name in ("degrees:mu=1e-05", "star", "full")] == [1e-5, None, None]
+    assert [MaskCase(name).strength for name in ("degrees:mu=1e-05", "star", "full")] == [1e-5, None, None]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from matplotlib.axes import Axes
 
-from headlens.analyses.masks.diagonal_figure import worth_of_diagonal
+from headlens.analyses.masks.study_figures import worth_of_diagonal
 from headlens.plots.style import COLUMN_WIDTH, drawn_for
 
 # less than all positions, in one seed

@@ -6,8 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from headlens.analyses.masks.layers_figure import quality_by_layers
-from headlens.analyses.masks.study_figures import means, quality_by_pattern, study_markdown
+from headlens.analyses.masks.study_figures import means, quality_by_layers, quality_by_pattern, study_markdown
 
 MASKS = [("graph:syntax", "all"), ("graph:syntax", "last:3"), ("graph:random", "all"), ("star", "last:3")]
 
