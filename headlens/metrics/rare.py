@@ -12,7 +12,7 @@ from torch import Tensor
 from headlens.attention.contract import Tokens
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.batch_cache import once_per_pair
+from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
 from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, sentence_sums
@@ -112,7 +112,7 @@ class RareFacts:
     chance2: Tensor
 
 
-@once_per_pair
+@once_per_batch
 def rare_facts(queries: Tokens, keys: Tokens) -> RareFacts:
     """Facts of a batch whose keys have `rarity`."""
     assert keys.rarity is not None

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from headlens.attention.contract import Tokens
-from headlens.metrics.batch_cache import once_per_batch, once_per_pair
+from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import at_once, largest, row_chunks
 
 
@@ -77,7 +77,7 @@ def exact(tensor: Tensor) -> torch.dtype:
     return torch.float32 if tensor.device.type == "mps" else torch.float64
 
 
-@once_per_pair
+@once_per_batch
 def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
     """Prepare `word_rows` for the words of dependency arcs, and all words of sentences with rare words."""
     here, there = places(queries), places(keys)
