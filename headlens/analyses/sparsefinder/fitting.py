@@ -13,8 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
-from headlens.analyses.sparsefinder.predictors import directions
-from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections, margin_losses
+from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, directions
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.errors import OptionError
 from headlens.files import atomic_path, output_errors
@@ -115,6 +114,55 @@ def fit_projections(
             advance(len(batch.queries))
         epoch_losses.append(total / max(queries_seen, 1))
     return projections.requires_grad_(requires_grad=False), epoch_losses
+
+
+def margin_losses(
+    queries: Tensor,
+    keys: Tensor,
+    gold: Tensor,
+    allowed: Tensor,
+    margin: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """max(0, m + Σ_pos ‖q' - k'‖² - Σ_neg ‖q' - k'‖²) of every query: `(batch, heads, query)`.
+
+    Positives are a query's gold keys, negatives as many others, drawn anew each time, or all others where these are
+    fewer. Queries that are padding, or have no gold key, have 0.
+
+    Args:
+        queries: q', `(batch, heads, query, r)`.
+        keys: k', `(batch, heads, key, r)`.
+        gold: pairs with weight, bool, `(batch, heads, query, key)`.
+        allowed: pairs that could have weight, see `allowed_pairs`.
+        margin: m.
+        generator: of the negatives, on the processor or the device of the vectors.
+    """
+    # Not by cdist: its derivative at a distance of 0 is none.
+    dots = queries @ keys.transpose(-1, -2)  # (batch, heads, query, key)
+    squares = queries.square().sum(-1)[..., :, None] + keys.square().sum(-1)[..., None, :]
+    distances = (squares - 2 * dots).clamp(min=0)
+    positive = gold & allowed
+    negative = drawn(~gold & allowed, positive.sum(dim=-1, keepdim=True), generator)
+    near, far = ((distances * pairs).sum(dim=-1) for pairs in (positive, negative))
+    return torch.relu(margin + near - far) * positive.any(dim=-1)
+
+
+def drawn(candidates: Tensor, counts: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Draws so many of the candidates of every row at random, or all where there are fewer.
+
+    Args:
+        candidates: bool, `(..., places)`.
+        counts: how many are drawn, `(..., 1)`.
+        generator: of the random numbers.
+
+    Returns:
+        bool, `(..., places)`.
+    """
+    device = candidates.device if generator is None else generator.device
+    numbers = torch.rand(candidates.shape, generator=generator, device=device).to(candidates.device)
+    # A random order in which those that cannot be drawn come last; argsort twice gives ranks.
+    ranks = numbers.masked_fill(~candidates, 2.0).argsort(dim=-1).argsort(dim=-1)
+    return candidates & (ranks < counts)
 
 
 def fit_centroids(vectors: Tensor, clusters: int, seed: int = 0) -> Tensor:
