@@ -17,7 +17,7 @@ from scipy.stats import entropy
 from headlens.analyses.attend.analysis import batch_of_one, shown_example
 from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.measures import MEASURES
-from headlens.analyses.sparsefinder.options import ParameterGrid, ShownOptions
+from headlens.analyses.sparsefinder.options import ShownOptions, SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS, areas, with_curves
 from headlens.analyses.sparsefinder.pareto_points import GOLD, POINT, SparsitySweepResult, predictor_of
 from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit
@@ -101,26 +101,22 @@ class Findings:
     """Everything that was measured of a model.
 
     Args:
+        request: says the parameters, and which heads are drawn on which sentence.
         loaded: the model.
         held_out: the sentences that were measured on.
-        grid: the parameters.
-        clusters: in which parts of speech are counted.
         swept: points of all heads, what was learned, and samples.
         points: points of stacks, see `of_stacks`.
         restricted: a task at some of these.
         contents: what clusters hold, see `all_contents`.
-        shown: heads that are drawn on a sentence.
     """
 
+    request: SparsefinderRequest
     loaded: LoadedModel
     held_out: Corpus
-    grid: ParameterGrid
-    clusters: int
     swept: SparsitySweepResult
     points: pd.DataFrame
     restricted: RestrictedTaskResult
     contents: pd.DataFrame
-    shown: ShownOptions = field(default_factory=ShownOptions)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Makes the tables by the names of their files.
@@ -132,10 +128,10 @@ class Findings:
         if self.restricted.results:
             tables["metrics"] = self._metrics()
         if not set(self.contents["tag"]) <= {SPECIAL, UNKNOWN}:
-            tables["clusters"] = self.contents.assign(clusters=self.clusters)
-        example = self.shown.example or shown_example(self.held_out, self.loaded)
+            tables["clusters"] = self.contents.assign(clusters=self.request.counted_clusters)
+        example = self.request.shown.example or shown_example(self.held_out, self.loaded)
         if example is not None:
-            drawn = parse_heads(self.shown.heads) or self._best(heads, example)
+            drawn = parse_heads(self.request.shown.heads) or self._best(heads, example)
             tables["examples"] = pd.concat([self._example(example, head) for head in drawn], ignore_index=True)
         for table in tables.values():
             table.insert(0, "model", self.loaded.short_name)
@@ -207,7 +203,7 @@ class Findings:
         point = points.sort_values("recall", ascending=False, kind="stable").iloc[0].to_dict()
         method, value, window, tokens = key_of(point)
         site = f"{head.stack}.{head.layer}"
-        predictor = predictor_of(method, value, window, tokens, self.grid, self.swept.fitted[site])
+        predictor = predictor_of(method, value, window, tokens, self.request.grid, self.swept.fitted[site])
         about = {"method": method, "value_of_parameter": value, "window": window, "global_tokens": tokens}
         table = example_heads(self.loaded, example, {site: predictor}, [head])
         return table.assign(**about, recall=point["recall"], sparsity=point["sparsity"])
