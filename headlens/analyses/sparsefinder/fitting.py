@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -204,23 +204,18 @@ def points_of(batches: Iterable[_Vectors], most: int = _POINTS, seed: int = 0) -
     generator = torch.Generator().manual_seed(seed)
     points: Tensor | None = None
     numbers = torch.zeros(0)
-    for part in _without_padding(batches):
-        points = part if points is None else torch.cat([points, part], dim=1)
-        numbers = torch.cat([numbers, torch.rand(part.shape[1], generator=generator)])
-        if len(numbers) > most:
-            # The points with the smallest random numbers of all are a uniform sample; their order stays.
-            smallest = numbers.argsort(stable=True)[:most].sort().values
-            points, numbers = points[:, smallest], numbers[smallest]
+    for queries, keys, batch in batches:
+        for vectors, real in ((queries, batch.real_queries), (keys, batch.real_keys)):
+            part = vectors.transpose(0, 1)[:, real]  # (heads, points, r), without padding
+            points = part if points is None else torch.cat([points, part], dim=1)
+            numbers = torch.cat([numbers, torch.rand(part.shape[1], generator=generator)])
+            if len(numbers) > most:
+                # The points with the smallest random numbers of all are a uniform sample; their order stays.
+                smallest = numbers.argsort(stable=True)[:most].sort().values
+                points, numbers = points[:, smallest], numbers[smallest]
     if points is None:
         raise OptionError("There are no sentences to find clusters in.", "Collect some first.")
     return points
-
-
-def _without_padding(batches: Iterable[_Vectors]) -> Iterator[Tensor]:
-    """Queries, then keys of each batch without padding: `(heads, points, r)`."""
-    for queries, keys, batch in batches:
-        yield queries.transpose(0, 1)[:, batch.real_queries]
-        yield keys.transpose(0, 1)[:, batch.real_keys]
 
 
 def save_fitted(path: Path, fitted: Mapping[str, FittedSite]) -> None:

@@ -12,19 +12,11 @@ import numpy.typing as npt
 import pandas as pd
 import torch
 
+from headlens.analyses.sparsefinder import predictors
 from headlens.analyses.sparsefinder.fitting import Batches, FittedSite, fit_site, load_fitted, save_fitted
 from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, GraphMeans, counts_by_window
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
-from headlens.analyses.sparsefinder.predictors import (
-    BucketPredictor,
-    ClusterPredictor,
-    DistancePredictor,
-    EmptyPredictor,
-    FixedGraph,
-    HashPredictor,
-    Predictor,
-    RandomPredictor,
-)
+from headlens.analyses.sparsefinder.predictors import FixedGraph, Predictor
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
 from headlens.files import atomic_path, output_errors, read_csv, write_csv
 from headlens.interventions.patterns import Global, Window
@@ -37,29 +29,30 @@ EVERY = "all"  # stacks
 GOLD = "entmax"  # what attention itself leaves, as if it were a method
 
 
-def grid_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[str, str, float, int, Predictor | None]]:
-    """Yields method, name and value of its parameter, global tokens, and predictor; None for no graph but a window."""
+def grid_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[str, str, float, int, Predictor]]:
+    """Yields method, name and value of its parameter, global tokens, and predictor, windows left out."""
     for tokens in dict.fromkeys(grid.global_tokens):
         for method, parameter, value, predictor in _content_predictors(grid, fitted):
             yield method, parameter, value, tokens, predictor | FixedGraph(Global(tokens)) if tokens else predictor
     for count in dict.fromkeys(grid.groups):
-        yield "longformer", "global_tokens", count, count, FixedGraph(Global(count))
-        yield "random", "keys", count, 0, RandomPredictor(count, fitted.seed)
-        yield "bigbird", "keys", count, count, FixedGraph(Global(count)) | RandomPredictor(count, fitted.seed)
-    yield "window", "window", np.nan, 0, None
+        first, drawn = FixedGraph(Global(count)), predictors.RandomPredictor(count, fitted.seed)
+        yield "longformer", "global_tokens", count, count, first
+        yield "random", "keys", count, 0, drawn
+        yield "bigbird", "keys", count, count, first | drawn
+    yield "window", "window", np.nan, 0, predictors.EmptyPredictor()
 
 
 def _content_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[str, str, float, Predictor]]:
     """Yields the predictors that look at queries and keys."""
     near = fitted.projections
     for threshold in dict.fromkeys(grid.thresholds):
-        yield "distance", "threshold", threshold, DistancePredictor(near, threshold)
+        yield "distance", "threshold", threshold, predictors.DistancePredictor(near, threshold)
     for count in dict.fromkeys(grid.groups):
         centroids, routing = fitted.centroids[count], fitted.routing[count]
-        yield "bucket", "buckets", count, BucketPredictor(near, count)
-        yield "cluster", "clusters", count, ClusterPredictor(centroids, near, grid.top)
-        yield "routing", "clusters", count, ClusterPredictor(routing, None, grid.top)
-        yield "lsh", "hashes", count, HashPredictor(count, grid.rounds, fitted.seed)
+        yield "bucket", "buckets", count, predictors.BucketPredictor(near, count)
+        yield "cluster", "clusters", count, predictors.ClusterPredictor(centroids, near, grid.top)
+        yield "routing", "clusters", count, predictors.ClusterPredictor(routing, None, grid.top)
+        yield "lsh", "hashes", count, predictors.HashPredictor(count, grid.rounds, fitted.seed)
 
 
 def predictor_of(
@@ -80,8 +73,7 @@ def predictor_of(
     """
     for name, _, grid_value, grid_tokens, predictor in grid_predictors(grid, fitted):
         if name == method and (method == "window" or (grid_value == value and grid_tokens == tokens)):
-            base = predictor or EmptyPredictor()
-            return base | FixedGraph(Window(radius(window))) if window else base
+            return predictor | FixedGraph(Window(radius(window))) if window else predictor
     raise KeyError(f"the grid has no {method} of {value:g}")
 
 
@@ -124,7 +116,7 @@ def pareto(batches: Batches, grid: ParameterGrid, fitted: FittedSite, replicates
     for method, parameter, value, tokens, predictor in grid_predictors(grid, fitted):
         means = GraphMeans()
         for batch in batches():
-            graph = (predictor or EmptyPredictor()).graph(batch).expand_as(batch.weights)
+            graph = predictor.graph(batch).expand_as(batch.weights)
             means.add(counts_by_window(batch.weights, graph, batch.allowed, list(map(radius, windows))))
         samples.append(_sampled(means.examples, draws))
         for window, shares in zip(windows, means.heads, strict=True):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import product
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 import torch
 from scipy.stats import entropy
@@ -38,6 +37,8 @@ from headlens.runs.corpus_reader import CorpusReader
 _ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity"]
 PARETO_COLUMNS = ["model", *KEY_COLUMNS, *POINT, *MEASURES, "on_curve", *_ESTIMATE]
 METRICS_COLUMNS = ["stack", *POINT, *MEASURES, "task", "task_sparsity", "metric", "value", "ci_low", "ci_high"]
+EXAMPLE_COLUMNS = [*KEY_COLUMNS, "query", "key", "query_token", "key_token", "weight", "predicted", "restricted"]
+CONTENT_COLUMNS = ["head", "cluster", "side", "tag", "count", "share"]
 # The point where no pair is predicted, so that queries look at their own places.
 NOTHING = {"method": "window", "parameter": "window", "value_of_parameter": 0.0, "window": 0, "global_tokens": 0}
 _EXAMPLES = 3  # heads that are drawn
@@ -209,9 +210,6 @@ class Findings:
         return table.assign(**about, recall=point["recall"], sparsity=point["sparsity"])
 
 
-EXAMPLE_COLUMNS = [*KEY_COLUMNS, "query", "key", "query_token", "key_token", "weight", "predicted", "restricted"]
-
-
 def check_shown(options: ShownOptions, loaded: LoadedModel, fallback: Example) -> None:
     """Refuses heads and sentences that cannot be drawn, before there is anything to draw.
 
@@ -294,9 +292,6 @@ def example_heads(
     return pd.DataFrame(rows, columns=EXAMPLE_COLUMNS)
 
 
-CONTENT_COLUMNS = ["head", "cluster", "side", "tag", "count", "share"]
-
-
 def all_contents(store: QueryKeyStore, fitted: Mapping[str, FittedSite], clusters: int) -> pd.DataFrame:
     """Counts the tags in the clusters of all heads, see `cluster_contents`.
 
@@ -329,29 +324,20 @@ def cluster_contents(store: QueryKeyStore, site: str, fitted: FittedSite, cluste
         where the store has no tags.
     """
     counts: Counter[tuple[int, int, str, str]] = Counter()
-    for side, tags, groups in _tokens(store, site, fitted, clusters):
-        for head, nearest in enumerate(groups.tolist()):
-            counts.update((head, group, side, tag) for group, tag in zip(nearest, tags, strict=True))
+    tags = store.tags(site)
+    for batch in store.batches(site):
+        projected = fitted.projections(batch.queries, batch.keys)
+        # The cluster of every token, of queries and of keys: (batch, heads, tokens) each.
+        nearest = [clusters_of(vectors, fitted.centroids[clusters]).squeeze(-1) for vectors in projected]
+        sides = list(zip(("query", "key"), nearest, (batch.real_queries, batch.real_keys), strict=True))
+        # Without tags there are none of the first sentence either.
+        for row, tags_of_sides in zip(range(len(batch.queries)), tags, strict=False):
+            for (side, groups, real), side_tags in zip(sides, tags_of_sides, strict=True):
+                for head, own in enumerate(groups[row][:, real[row]].tolist()):
+                    counts.update((head, group, side, tag) for group, tag in zip(own, side_tags, strict=True))
     rows = [(*key, count) for key, count in sorted(counts.items())]
     table = pd.DataFrame(rows, columns=CONTENT_COLUMNS[:-1])
     return table.assign(share=table["count"] / table.groupby(["head", "cluster", "side"])["count"].transform("sum"))
-
-
-def _tokens(
-    store: QueryKeyStore, site: str, fitted: FittedSite, clusters: int
-) -> Iterator[tuple[str, list[str], npt.NDArray[np.int64]]]:
-    """Yields for every sentence and side the tags of its tokens and their clusters, `(heads, tokens)`."""
-    tags = store.tags(site)
-    for batch in store.batches(site):
-        queries, keys = fitted.projections(batch.queries, batch.keys)
-        sides = (("query", queries, batch.real_queries), ("key", keys, batch.real_keys))
-        grouped = [(name, clusters_of(x, fitted.centroids[clusters]).squeeze(-1), real) for name, x, real in sides]
-        for row in range(len(queries)):
-            sentence_tags = next(tags, None)
-            if sentence_tags is None:
-                return
-            for (name, groups, real), side_tags in zip(grouped, sentence_tags, strict=True):
-                yield name, side_tags, groups[row][:, real[row]].numpy()
 
 
 def information(contents: pd.DataFrame) -> pd.Series[float]:
