@@ -34,7 +34,8 @@ class Accumulator:
         """Do everything about what was added that may fail: get it from its device and add it up."""
         grown = dict(self._next)
         for key, value in self._pending:
-            _grow(grown, key, _array(value), self._done)
+            kind = np.float64 if value.is_floating_point() else np.int64
+            _grow(grown, key, value.detach().cpu().numpy().astype(kind), self._done)
         self._next, self._pending = grown, []
 
     def commit(self) -> None:
@@ -46,10 +47,6 @@ class Accumulator:
     def discard(self) -> None:
         """What was added since the last commit is forgotten."""
         self._pending, self._next = [], {}
-
-    def merge(self, other: Accumulator) -> None:
-        """Add what another part of the corpus gave."""
-        self.add_arrays(other.arrays())
 
     def of(self, metric: str) -> dict[str, dict[str, Array]]:
         """Sums of one metric: place -> name -> array."""
@@ -83,9 +80,3 @@ def _grow(grown: dict[Key, Array], key: Key, value: Array, done: Mapping[Key, Ar
     """Add a value to what was grown so far, or else to what is done."""
     before = grown.get(key, done.get(key))
     grown[key] = value.copy() if before is None else before + value
-
-
-def _array(value: Tensor) -> Array:
-    kind = np.float64 if value.is_floating_point() else np.int64
-    array: Array = value.detach().cpu().numpy().astype(kind)
-    return array

@@ -12,9 +12,8 @@ from headlens.attention.contract import AttentionCall, Tokens
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.metrics.batch_cache import once_per_batch
-from headlens.metrics.reductions import largest
-from headlens.metrics.word_argmax import GatherPlan, plan, pointed_at
-from headlens.metrics.words import WordLevel, word_level, word_weights
+from headlens.metrics.reductions import exact_type, largest
+from headlens.metrics.words import GatherPlan, WordLevel, plan, pointed_at, word_level, word_weights
 from headlens.options import Level
 
 # Columns that are cheaper to fetch one by one than with a pass over all weights.
@@ -62,7 +61,7 @@ class CallView:
     @property
     def sums_dtype(self) -> torch.dtype:
         """float64, or float32 on devices that have no more."""
-        return torch.float32 if self._weights.device.type == "mps" else torch.float64
+        return exact_type(self._weights)
 
     @cached_property
     def query_words(self) -> WordLevel:

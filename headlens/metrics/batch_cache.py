@@ -4,39 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from headlens.attention.contract import Tokens
 
-T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def once_per_batch(function: Callable[[Tokens], T]) -> Callable[[Tokens], T]:
-    """Keep what a function of the tokens of a batch returns for as long as the tokens are there.
+def once_per_batch(function: F) -> F:
+    """Keep what a function of `Tokens` returns for as long as these are there; queries and keys may be one object.
 
     The value must not hold the tokens it belongs to, or it would keep them alive.
     """
-    kept: WeakKeyDictionary[Tokens, T] = WeakKeyDictionary()
+    # By the first tokens, within these by the second: of a pair of both as a key nobody would hold the last reference.
+    kept: WeakKeyDictionary[Tokens, Any] = WeakKeyDictionary()
 
     @wraps(function)
-    def remembered(tokens: Tokens) -> T:
-        if tokens not in kept:
-            kept[tokens] = function(tokens)
-        return kept[tokens]
+    def remembered(*tokens: Tokens) -> Any:
+        inner = kept
+        for outer in tokens[:-1]:
+            inner = inner.setdefault(outer, WeakKeyDictionary())
+        if tokens[-1] not in inner:
+            inner[tokens[-1]] = function(*tokens)
+        return inner[tokens[-1]]
 
-    return remembered
-
-
-def once_per_pair(function: Callable[[Tokens, Tokens], T]) -> Callable[[Tokens, Tokens], T]:
-    """The same for functions of the tokens of queries and keys, which may be one object."""
-    kept: WeakKeyDictionary[Tokens, WeakKeyDictionary[Tokens, T]] = WeakKeyDictionary()
-
-    @wraps(function)
-    def remembered(queries: Tokens, keys: Tokens) -> T:
-        by_keys = kept.setdefault(queries, WeakKeyDictionary())
-        if keys not in by_keys:
-            by_keys[keys] = function(queries, keys)
-        return by_keys[keys]
-
-    return remembered
+    return cast("F", remembered)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -12,7 +11,7 @@ from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, ratio_sums
+from headlens.metrics.ratio_estimator import ratio_sums, share_columns
 
 
 @dataclass(frozen=True)
@@ -23,15 +22,15 @@ class Confidence(Metric):
     (Voita et al.); `confidence_all` leaves nothing out (Song's map "with SEP").
     """
 
-    name: ClassVar[str] = "confidence"
-    title: ClassVar[str] = "Confidence of attention heads"
-    heading: ClassVar[str] = "Confidence"
-    caption: ClassVar[str] = (
+    name = "confidence"
+    title = "Confidence of attention heads"
+    heading = "Confidence"
+    caption = (
         "The mean largest attention weight of every head: 1 (yellow) means that each token attends to a single other "
         "one. On the left separators and end-of-sentence tokens are left out, on the right nothing is: a head that is "
         "brighter on the right rests on separators."
     )
-    columns: ClassVar[tuple[MetricColumn, ...]] = (
+    columns = (
         MetricColumn("tokens", "Number of query tokens, special tokens included.", unit="tokens", contract=True),
         MetricColumn(
             "confidence",
@@ -65,8 +64,5 @@ class Confidence(Metric):
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Means with 95 % intervals, and the number of query tokens."""
-        columns: dict[str, Array] = {"tokens": sums["confidence_all.n"]}
-        for name in ("confidence", "confidence_all"):
-            columns[name] = ratio_mean(name, sums)
-            columns[f"{name}_ci_low"], columns[f"{name}_ci_high"] = ratio_interval(name, sums, within=(0, 1))
-        return columns
+        shares = share_columns("confidence", sums) | share_columns("confidence_all", sums)
+        return {"tokens": sums["confidence_all.n"], **shares}

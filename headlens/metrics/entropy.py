@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
@@ -24,14 +23,14 @@ class Entropy(Metric):
     causal stack those up to itself); queries with a single such key do not enter it.
     """
 
-    name: ClassVar[str] = "entropy"
-    title: ClassVar[str] = "Entropy of attention heads"
-    heading: ClassVar[str] = "Entropy"
-    caption: ClassVar[str] = (
+    name = "entropy"
+    title = "Entropy of attention heads"
+    heading = "Entropy"
+    caption = (
         "How evenly every head spreads its attention: on the left in nats, on the right as a share of the largest "
         "possible entropy, where 1 (yellow) is the same weight for every token."
     )
-    columns: ClassVar[tuple[MetricColumn, ...]] = (
+    columns = (
         MetricColumn(
             "entropy",
             "Mean entropy of the attention of a query, in nats.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -19,6 +18,17 @@ from headlens.metrics.reductions import dot
 
 KINDS = ("cls", "sep", "bos", "eos", "punct")
 NEIGHBOURS = {"self": 0, "prev": -1, "next": 1}
+# What receives weight, in the words of the column and of its title.
+_RECEIVERS = {
+    "cls": ("given to [CLS]", "[CLS]"),
+    "sep": ("given to [SEP]", "[SEP]"),
+    "bos": ("given to the beginning of the sentence", "the first token"),
+    "eos": ("given to the end-of-sentence token", "the end"),
+    "punct": ("given to punctuation", "punctuation"),
+    "self": ("of tokens to themselves", "itself"),
+    "prev": ("given to the previous token", "the previous token"),
+    "next": ("given to the next token", "the next token"),
+}
 
 
 @dataclass(frozen=True)
@@ -29,30 +39,12 @@ class Mass(Metric):
     `to_self`, `to_prev`, `to_next` and `distance` compare positions, so cross-attention has none.
     """
 
-    name: ClassVar[str] = "mass"
-    drawn: ClassVar[bool] = False  # as bars by layer
-    columns: ClassVar[tuple[MetricColumn, ...]] = (
-        MetricColumn("to_cls", "Mean attention weight given to [CLS].", "weight to [CLS]", contract=True),
-        MetricColumn("to_sep", "Mean attention weight given to [SEP].", "weight to [SEP]", contract=True),
-        MetricColumn(
-            "to_bos",
-            "Mean attention weight given to the beginning of the sentence.",
-            "weight to the first token",
-            contract=True,
-        ),
-        MetricColumn(
-            "to_eos", "Mean attention weight given to the end-of-sentence token.", "weight to the end", contract=True
-        ),
-        MetricColumn("to_punct", "Mean attention weight given to punctuation.", "weight to punctuation", contract=True),
-        MetricColumn("to_self", "Mean attention weight of tokens to themselves.", "weight to itself", contract=True),
-        MetricColumn(
-            "to_prev",
-            "Mean attention weight given to the previous token.",
-            "weight to the previous token",
-            contract=True,
-        ),
-        MetricColumn(
-            "to_next", "Mean attention weight given to the next token.", "weight to the next token", contract=True
+    name = "mass"
+    drawn = False  # as bars by layer
+    columns = (
+        *(
+            MetricColumn(f"to_{key}", f"Mean attention weight {to}.", f"weight to {title}", contract=True)
+            for key, (to, title) in _RECEIVERS.items()
         ),
         MetricColumn(
             "distance",
@@ -84,13 +76,12 @@ class Mass(Metric):
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Returns mean attention weights by kind of key, and the mean distance in tokens; (heads,), NaN for none."""
-        n = sums["n"]
-        columns = {"to_first": sums["first"] / n}
-        columns |= {f"to_{k}": sums[k] / n if sums[f"{k}.keys"] else np.full_like(sums[k], np.nan) for k in KINDS}
+        names = ("first", *KINDS, *NEIGHBOURS, "distance")
+        # Kinds that never occur, and what compares positions in cross-attention, are known of no head.
+        known = [name for name in names if name in sums and (name not in KINDS or sums[f"{name}.keys"])]
+        means = {name: sums[name] / sums["n"] for name in known}
         empty = np.full_like(sums["first"], np.nan)
-        columns |= {f"to_{name}": sums[name] / n if name in sums else empty for name in NEIGHBOURS}
-        columns["distance"] = sums["distance"] / n if "distance" in sums else empty
-        return columns
+        return {name if name == "distance" else f"to_{name}": means.get(name, empty) for name in names}
 
 
 def _by_position(weights: Tensor, real: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:

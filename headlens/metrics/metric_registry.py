@@ -29,11 +29,8 @@ def registered_metrics() -> tuple[type[Metric], ...]:
     for metric in (*_own(), *(point.load() for point in entry_points(group=ENTRY_POINTS))):
         if metrics.setdefault(metric.name, metric) is not metric:
             raise ValueError(f"Two metrics are called {metric.name}.")
-    return tuple(metrics[name] for name in sorted(metrics, key=lambda name: (*_place(name), name)))
-
-
-def _place(name: str) -> tuple[int]:
-    return (_FIRST.index(name) if name in _FIRST else len(_FIRST),)
+    first = {name: metrics.pop(name) for name in _FIRST if name in metrics}
+    return (*first.values(), *(metrics[name] for name in sorted(metrics)))
 
 
 def _own() -> Iterator[type[Metric]]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
-from headlens.heads import Stack
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.metric import Metric, Sums
@@ -23,16 +21,16 @@ class Monotonicity(Metric):
     Special tokens are left out on both sides, as in `Positions`.
     """
 
-    name: ClassVar[str] = "monotonicity"
-    drawn: ClassVar[bool] = False
-    columns: ClassVar[tuple[MetricColumn, ...]] = (
+    name = "monotonicity"
+    drawn = False
+    columns = (
         MetricColumn(
             "monotonicity",
             "Share of steps to the next target token at which the most attended source token does not go back.",
             "monotonicity",
         ),
     )
-    stacks: ClassVar[tuple[Stack, ...]] = ("cross",)
+    stacks = ("cross",)
 
     def measure(self, view: CallView) -> Mapping[str, Tensor]:
         """Returns sums over sentences of steps between target tokens and of forward steps among them; (heads,) each."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 import torch
@@ -29,10 +28,10 @@ class Positions(Metric):
     Special tokens are left out, as keys and as queries: nearly all heads of some models rest on [CLS] or [SEP].
     """
 
-    name: ClassVar[str] = "positions"
-    own_table: ClassVar[bool] = True
-    drawn: ClassVar[bool] = False  # with the offset in every cell
-    columns: ClassVar[tuple[MetricColumn, ...]] = (
+    name = "positions"
+    own_table = True
+    drawn = False  # with the offset in every cell
+    columns = (
         MetricColumn(
             "positional_offset",
             "The commonest offset from a token to the one it attends to most, itself left out.",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,11 +12,11 @@ from torch import Tensor
 from headlens.attention.contract import Tokens
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
-from headlens.metrics.batch_cache import once_per_pair
+from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Metric, Sums
 from headlens.metrics.metric_column import MetricColumn
-from headlens.metrics.ratio_estimator import ratio_interval, ratio_mean, sentence_sums
-from headlens.metrics.word_argmax import places, plan
+from headlens.metrics.ratio_estimator import ratio_mean, sentence_sums, share_columns
+from headlens.metrics.words import places, plan
 
 
 @dataclass(frozen=True)
@@ -27,15 +27,15 @@ class RareWords(Metric):
     `rare_chance` is the share that a head pointing at random would reach.
     """
 
-    name: ClassVar[str] = "rare"
-    own_table: ClassVar[bool] = True
-    title: ClassVar[str] = "Heads that point at rare words"
-    heading: ClassVar[str] = "Rare words"
-    caption: ClassVar[str] = (
+    name = "rare"
+    own_table = True
+    title = "Heads that point at rare words"
+    heading = "Rare words"
+    caption = (
         "How often every head points at the least frequent word of the sentence (left) or at one of the two least "
         "frequent (right); above each map the share that a head pointing at random would have."
     )
-    columns: ClassVar[tuple[MetricColumn, ...]] = (
+    columns = (
         MetricColumn("rare_words", "Number of query words in sentences with rare words.", unit="words"),
         MetricColumn(
             "rare_top1",
@@ -85,22 +85,17 @@ class RareWords(Metric):
 
     def compute(self, sums: Sums) -> Mapping[str, Array]:
         """Shares with 95 % intervals, chance, and the number of query words."""
-        columns: dict[str, Array] = {"rare_words": sums["rare_top1.n"]}
-        for name in ("rare_top1", "rare_top2"):
-            columns[name] = ratio_mean(name, sums)
-            columns[f"{name}_ci_low"], columns[f"{name}_ci_high"] = ratio_interval(name, sums, within=(0, 1))
-        columns["rare_chance"] = ratio_mean("rare_chance1", sums)
-        columns["rare_chance2"] = ratio_mean("rare_chance2", sums)
-        return columns
+        shares = share_columns("rare_top1", sums) | share_columns("rare_top2", sums)
+        chance = {"rare_chance": ratio_mean("rare_chance1", sums), "rare_chance2": ratio_mean("rare_chance2", sums)}
+        return {"rare_words": sums["rare_top1.n"], **shares, **chance}
 
 
-@dataclass(frozen=True, eq=False)
-class RareFacts:
+class RareFacts(NamedTuple):
     """What the metric needs to know about a batch.
 
     Args:
         rank: rarity of the word that begins at a token, 0 where none does; (batch, length of the keys).
-        counted: whether a row of `word_argmax.GatherPlan` is a query word of a sentence with rare words; (rows,).
+        counted: whether a row of `GatherPlan` is a query word of a sentence with rare words; (rows,).
         n: such words of every sentence; (batch, 1).
         chance1, chance2: share of words that are the rarest, or among the two rarest; (batch, 1) each.
     """
@@ -112,7 +107,7 @@ class RareFacts:
     chance2: Tensor
 
 
-@once_per_pair
+@once_per_batch
 def rare_facts(queries: Tokens, keys: Tokens) -> RareFacts:
     """Facts of a batch whose keys have `rarity`."""
     assert keys.rarity is not None

@@ -64,11 +64,16 @@ def ratio_interval(
         within: range the quantity can have; the interval is cut to it.
         level: confidence level.
     """
-    x, n, xx, xn, nn, sentences = (sums[f"{name}.{k}"] for k in _MOMENTS)
+    n, xx, xn, nn, sentences = (sums[f"{name}.{moment}"] for moment in _MOMENTS[1:])
     mean = ratio_mean(name, sums)
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = np.maximum(xx - 2 * mean * xn + mean**2 * nn, 0.0)
         error = np.sqrt(spread * sentences / (sentences - 1)) / n
         wide = stats.t.ppf(0.5 + level / 2, sentences - 1) * error
-    del x
     return np.clip(mean - wide, *within), np.clip(mean + wide, *within)
+
+
+def share_columns(name: str, sums: Mapping[str, Array]) -> dict[str, Array]:
+    """Columns of heads.csv of a share: its mean, and `ratio_interval` from 0 to 1."""
+    low, high = ratio_interval(name, sums, within=(0, 1))
+    return {name: ratio_mean(name, sums), f"{name}_ci_low": low, f"{name}_ci_high": high}

@@ -66,3 +66,8 @@ def count(slots: Tensor, size: int) -> Tensor:
         return torch.bincount(flat, minlength=size)
     # Unlike a bincount this does not wait for the device to tell the largest number.
     return torch.zeros(size, dtype=torch.int64, device=flat.device).scatter_add_(0, flat, torch.ones_like(flat))
+
+
+def exact_type(tensor: Tensor) -> torch.dtype:
+    """float64, or float32 on devices that have no more."""
+    return torch.float32 if tensor.device.type == "mps" else torch.float64

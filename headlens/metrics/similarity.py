@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pandas as pd
@@ -13,9 +13,10 @@ from torch import Tensor
 
 from headlens.attention.contract import AttentionCall, Observer, Tokens
 from headlens.attention.sites import Site
-from headlens.heads import STACKS, Head, HeadTable, Stack
+from headlens.heads import KEY_COLUMNS, STACKS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array
 from headlens.metrics.batch_cache import once_per_batch
+from headlens.metrics.reductions import exact_type
 
 
 class HeadSimilarity(Observer):
@@ -52,7 +53,9 @@ class HeadSimilarity(Observer):
             if places and all(p in self._rows for p in places):
                 # (heads of the stack, queries, key)
                 rows = torch.cat([torch.cat(self._rows[p], dim=1) for p in places])
-                self.totals.add("similarity", stack, {"divergence": _divergence(rows), "tokens": _count(rows)})
+                self.totals.add(
+                    "similarity", stack, {"divergence": _divergence(rows), "tokens": torch.tensor(rows.shape[1])}
+                )
         self._rows = {}
         self.totals.fetch()
 
@@ -79,49 +82,38 @@ class HeadSimilarity(Observer):
 
     def table(self) -> HeadTable | None:
         """Rows of similarity.csv: one per pair of different heads, both ways round."""
-        frames = [self._pairs(stack) for stack in self.stacks]
-        return HeadTable(pd.concat(frames, ignore_index=True)) if frames else None
+        return _below(map(self._pairs, self.stacks))
 
     def embedding(self) -> HeadTable | None:
         """Per head: 2-d embedding, cluster and place among the leaves (columns similarity_*)."""
-        frames = [self._embedded(stack) for stack in self.stacks]
-        return HeadTable(pd.concat(frames, ignore_index=True)) if frames else None
+        return _below(map(self._embedded, self.stacks))
 
-    def _heads(self, stack: Stack) -> list[Head]:
-        return [h for s in self.sites if s.stack == stack for h in s.heads]
+    def _heads(self, stack: Stack) -> pd.DataFrame:
+        return pd.DataFrame([h for s in self.sites if s.stack == stack for h in s.heads], columns=KEY_COLUMNS)
 
     def _pairs(self, stack: Stack) -> pd.DataFrame:
         heads, divergence = self._heads(stack), self.divergence(stack)
         first, second = np.nonzero(~np.eye(len(heads), dtype=bool))
-        return pd.DataFrame(
-            {
-                "stack": stack,
-                "layer": [heads[i].layer for i in first],
-                "head": [heads[i].head for i in first],
-                "other_layer": [heads[j].layer for j in second],
-                "other_head": [heads[j].head for j in second],
-                "js_divergence": divergence[first, second],
-                "js_distance": np.sqrt(divergence[first, second]),
-                "tokens": int(self.totals.of("similarity")[stack]["tokens"]),
-            }
+        return heads.iloc[first].assign(
+            other_layer=heads["layer"].to_numpy()[second],
+            other_head=heads["head"].to_numpy()[second],
+            js_divergence=divergence[first, second],
+            js_distance=np.sqrt(divergence[first, second]),
+            tokens=int(self.totals.of("similarity")[stack]["tokens"]),
         )
 
     def _embedded(self, stack: Stack) -> pd.DataFrame:
-        heads = self._heads(stack)
         distance = np.sqrt(self.divergence(stack))
-        points = classical_mds(distance)
+        x, y = classical_mds(distance).T
         cluster, leaf = clusters(distance)
-        return pd.DataFrame(
-            {
-                "stack": stack,
-                "layer": [h.layer for h in heads],
-                "head": [h.head for h in heads],
-                "similarity_x": points[:, 0],
-                "similarity_y": points[:, 1],
-                "similarity_cluster": cluster,
-                "similarity_leaf": leaf,
-            }
-        )
+        names = ("similarity_x", "similarity_y", "similarity_cluster", "similarity_leaf")
+        return self._heads(stack).assign(**dict(zip(names, (x, y, cluster, leaf), strict=True)))
+
+
+def _below(stacks: Iterable[pd.DataFrame]) -> HeadTable | None:
+    """The rows of all stacks below each other; None where there are no stacks."""
+    frames = list(stacks)
+    return HeadTable(pd.concat(frames, ignore_index=True)) if frames else None
 
 
 @once_per_batch
@@ -134,13 +126,9 @@ def _chosen(queries: Tokens) -> tuple[Tensor, Tensor]:
     return batch, queries.sampled[batch]
 
 
-def _count(rows: Tensor) -> Tensor:
-    return torch.tensor(rows.shape[1])
-
-
 def _divergence(rows: Tensor) -> Tensor:
     """Sum over queries of the Jensen-Shannon divergence of every pair: (heads, queries, key) -> (heads, heads)."""
-    kind = torch.float32 if rows.device.type == "mps" else torch.float64
+    kind = exact_type(rows)
     # Not quite 0, whose logarithm there is none of.
     half = (rows / 2).clamp_(min=torch.finfo(rows.dtype).tiny)
 

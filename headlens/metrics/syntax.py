@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 import pandas as pd
@@ -20,7 +20,7 @@ from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.metric import Metric, MetricSettings, Sums
 from headlens.metrics.reductions import count
-from headlens.metrics.word_argmax import places, plan
+from headlens.metrics.words import places, plan
 from headlens.options import DEFAULT_RELATIONS
 from headlens.statistics.intervals import wilson
 from headlens.statistics.paired_tests import holm, mcnemar_greater
@@ -48,10 +48,10 @@ class Syntax(Metric):
     relations: tuple[str, ...] = DEFAULT_RELATIONS
     exclude_self: bool = False
     baseline: Mapping[Stack, Array] | None = None
-    name: ClassVar[str] = "syntax"
-    own_table: ClassVar[bool] = True
-    drawn: ClassVar[bool] = False  # a panel for every relation
-    stacks: ClassVar[tuple[Stack, ...]] = ("encoder", "decoder")
+    name = "syntax"
+    own_table = True
+    drawn = False  # a panel for every relation
+    stacks = ("encoder", "decoder")
 
     @classmethod
     def of(cls, settings: MetricSettings) -> Self:
@@ -96,13 +96,12 @@ class Syntax(Metric):
         with np.errstate(invalid="ignore"):
             accuracy, baseline = right.ravel() / count, base / count
         place, relation, direction = np.indices(right.shape).reshape(3, -1)
-        # A compacted model's heads keep the numbers of the original.
-        names = np.array([h.head for h in site.heads])
         return pd.DataFrame(
             {
                 "stack": site.stack,
                 "layer": site.layer,
-                "head": names[place],
+                # A compacted model's heads keep the numbers of the original.
+                "head": np.array([h.head for h in site.heads])[place],
                 "relation": np.array(self.relations)[relation],
                 "direction": np.array(DIRECTIONS)[direction],
                 "n": count,
@@ -117,12 +116,11 @@ class Syntax(Metric):
         )
 
 
-@dataclass(frozen=True, eq=False)
-class ArcFacts:
+class ArcFacts(NamedTuple):
     """The relation instances of a batch, first all from dependent to head, then all from head to dependent.
 
     Args:
-        row: row of the source word in `word_argmax.GatherPlan`.
+        row: row of the source word in `GatherPlan`.
         goal: first token of the target word.
         slot: relation, direction and offset as one number.
     """

@@ -1,18 +1,23 @@
-"""From attention between tokens to attention between words (Clark et al. 2019, section 2)."""
+"""From attention between tokens to attention between words (Clark et al. 2019, section 2).
+
+`word_weights` works all of it out. `word_rows` gives the rows that are asked for only: a word stands at its first
+token, where its other pieces are added to it, which touches few columns and rows, where a product with the matrix of
+all words would touch everything for every word.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from headlens.attention.contract import Tokens
 from headlens.metrics.batch_cache import once_per_batch
+from headlens.metrics.reductions import at_once, exact_type, largest, row_chunks
 
 
-@dataclass(frozen=True, eq=False)
-class WordLevel:
+class WordLevel(NamedTuple):
     """The words of a padded batch; special tokens and tokens of no word are words of their own.
 
     Args:
@@ -46,7 +51,9 @@ def word_level(tokens: Tokens) -> WordLevel:
         return zeros.scatter_add(1, slot, (flag & tokens.real).long())
 
     pieces = count(tokens.real)
-    words = word_of_unit(tokens, slot, shape)
+    # Which word of the sentence a unit is; -1 for special tokens, tokens of no word and padding.
+    none = torch.full(shape, -1, dtype=torch.int64, device=slot.device)
+    words = none.scatter_reduce(1, slot, torch.where(tokens.real, tokens.word, -1), "amax")
     facts = {name: count(getattr(tokens, name)) > 0 for name in ("cls", "sep", "bos", "eos")}
     grouped = Tokens(
         real=pieces > 0,
@@ -75,14 +82,8 @@ def _units(tokens: Tokens) -> Tensor:
     return torch.where(tokens.real, number.gather(1, first), -1)
 
 
-def word_of_unit(tokens: Tokens, slot: Tensor, shape: tuple[int, int]) -> Tensor:
-    """Which word of the sentence a unit is; -1 for special tokens, tokens of no word and padding."""
-    none = torch.full(shape, -1, dtype=torch.int64, device=slot.device)
-    return none.scatter_reduce(1, slot, torch.where(tokens.real, tokens.word, -1), "amax")
-
-
 def _unit_of_word(words: Tensor, n_words: int) -> Tensor:
-    """Invert `word_of_unit`: (batch, units) -> (batch, words)."""
+    """The units of words, of the words of units: (batch, units) -> (batch, words)."""
     numbers = torch.arange(words.shape[1], device=words.device).expand_as(words)
     room = torch.full((words.shape[0], n_words + 1), -1, dtype=torch.int64, device=words.device)
     slot = torch.where(words >= 0, words, n_words)
@@ -102,8 +103,162 @@ def word_weights(weights: Tensor, queries: WordLevel, keys: WordLevel) -> Tensor
     Returns:
         (batch, heads, query units, key units); rows of real units sum to 1.
     """
-    weights = weights.to(torch.float32 if weights.device.type == "mps" else torch.float64)
+    weights = weights.to(exact_type(weights))
     to_words = torch.matmul(weights, keys.membership(weights.dtype)[:, None])
     sums = torch.matmul(queries.membership(weights.dtype).transpose(1, 2)[:, None], to_words)
     # Divided last: thirds do not add up to one, and would decide between equal words.
     return sums.div_(queries.n_pieces.clamp(min=1)[:, None, :, None])
+
+
+class Places(NamedTuple):
+    """Where the words of a padded batch stand.
+
+    Args:
+        first: first token of every word; (batch, words), 0 past the end.
+        starts: whether a token is the first one of a word; (batch, length).
+        sentence, word, token: the other pieces, ordered by sentence and word; (pieces,) each.
+    """
+
+    first: Tensor
+    starts: Tensor
+    sentence: Tensor
+    word: Tensor
+    token: Tensor
+
+
+class GatherPlan(NamedTuple):
+    """Which rows and columns of a batch to fetch and where to add them.
+
+    Args:
+        row_of_word: row of every word that is asked for; (batch, words), -1 for others.
+        sentence, word, token: of every row; (rows,) each.
+        piece: (3, n): row, sentence and token of the other pieces of the words that attend.
+        added: (3, m): number of the sum below, row and token of the other pieces of the words attended to.
+        sums: (2, s): row and first token of every word in pieces.
+        words: 1 where a word begins; (rows, 1, length).
+    """
+
+    row_of_word: Tensor
+    sentence: Tensor
+    word: Tensor
+    token: Tensor
+    piece: Tensor
+    added: Tensor
+    sums: Tensor
+    words: Tensor
+
+
+@once_per_batch
+def places(tokens: Tokens) -> Places:
+    """Locates every word of a padded batch: its first token, and its further tokens in order of sentence and word."""
+    n_words = tokens.n_pieces.shape[1]
+    position = torch.arange(tokens.shape[1], device=tokens.word.device).expand(tokens.shape)
+    slot = torch.where(tokens.word >= 0, tokens.word, n_words)
+    room = torch.full((tokens.shape[0], n_words + 1), tokens.shape[1], device=slot.device)
+    first = room.scatter_reduce(1, slot, position, "amin")
+    starts = (tokens.word >= 0) & (first.gather(1, slot) == position)
+    sentence, token = ((tokens.word >= 0) & ~starts).nonzero(as_tuple=True)
+    word = tokens.word[sentence, token]
+    order = (sentence * (n_words + 1) + word).argsort(stable=True)
+    first = first[:, :n_words]
+    return Places(first.where(first < tokens.shape[1], 0), starts, sentence[order], word[order], token[order])
+
+
+@once_per_batch
+def plan(queries: Tokens, keys: Tokens) -> GatherPlan:
+    """Prepare `word_rows` for the words of dependency arcs, and all words of sentences with rare words."""
+    here, there = places(queries), places(keys)
+    is_query = _wanted(queries, keys)
+    sentence, word = is_query.nonzero(as_tuple=True)
+    row_of_word = torch.full(is_query.shape, -1, device=is_query.device)
+    row_of_word[sentence, word] = torch.arange(len(word), device=is_query.device)
+    row = row_of_word[here.sentence, here.word]
+    piece = torch.stack([row, here.sentence, here.token])[:, row >= 0]
+    into, added = _pairs(sentence, there)
+    key = into * keys.shape[1] + there.first[there.sentence, there.word][added]
+    distinct, number = torch.unique_consecutive(key, return_inverse=True)
+    return GatherPlan(
+        row_of_word=row_of_word,
+        sentence=sentence,
+        word=word,
+        token=here.first[sentence, word],
+        piece=piece,
+        added=torch.stack([number, into, there.token[added]]),
+        sums=torch.stack([distinct // keys.shape[1], distinct % keys.shape[1]]),
+        words=there.starts[sentence][:, None].to(exact_type(is_query)),
+    )
+
+
+def _wanted(queries: Tokens, keys: Tokens) -> Tensor:
+    """Words somebody asks about: (batch, words)."""
+    there = queries.n_pieces > 0
+    queried = torch.zeros_like(there)
+    if queries.arcs is not None:
+        for end in (1, 2):
+            queried[queries.arcs[:, 0], queries.arcs[:, end]] = True
+    if keys.rarity is not None:
+        queried |= (keys.rarity > 0).any(1, keepdim=True)
+    return queried & there
+
+
+def _pairs(sentence: Tensor, there: Places) -> tuple[Tensor, Tensor]:
+    """Every row with every further piece of its sentence: numbers of both, (pairs,) each."""
+    n_pieces = torch.bincount(there.sentence, minlength=there.first.shape[0])  # of each sentence
+    begin = n_pieces.cumsum(0) - n_pieces
+    each = n_pieces[sentence]
+    row = torch.arange(len(sentence), device=sentence.device).repeat_interleave(each)
+    within = torch.arange(len(row), device=row.device) - (each.cumsum(0) - each)[row]
+    return row, begin[sentence][row] + within
+
+
+def word_rows(weights: Tensor, chosen: GatherPlan, heads: Tensor) -> Tensor:
+    """Attention from words to words, each at its first token and 0 elsewhere.
+
+    Sums over the pieces of both, in float64 where the device has it: adding pieces in float32 would round, and
+    decide between near-equal words. Means over the pieces of the word that attends would point at the same word.
+
+    Args:
+        weights: (batch, heads, query, key).
+        chosen: which rows.
+        heads: numbers of the heads wanted.
+
+    Returns:
+        (rows, heads, key).
+    """
+    kind = exact_type(weights)
+    _, n_heads, n_queries, n_keys = weights.shape
+    flat = weights.reshape(-1, n_keys)
+
+    def fetch(sentence: Tensor, token: Tensor) -> Tensor:
+        place = (sentence[:, None] * n_heads + heads) * n_queries + token[:, None]
+        return flat.index_select(0, place.flatten()).to(kind).view(len(token), len(heads), n_keys)
+
+    rows = fetch(chosen.sentence, chosen.token)
+    row, sentence, token = chosen.piece
+    rows.index_add_(0, row, fetch(sentence, token))
+    number, row, token = chosen.added
+    row_of_sum, first = chosen.sums
+    sums = rows[row_of_sum, :, first]  # (sums, heads)
+    rows[row_of_sum, :, first] = sums.index_add_(0, number, rows[row, :, token])
+    return rows.mul_(chosen.words)
+
+
+def pointed_at(weights: Tensor, chosen: GatherPlan, *, others: bool = False) -> Tensor:
+    """First token of the most attended word of every row, -1 where a head gives all words exactly 0; (rows, heads).
+
+    The first one of several equal words wins.
+
+    Args:
+        weights: (batch, heads, query, key).
+        chosen: which rows.
+        others: leave attention of a word to itself out.
+    """
+    size = len(chosen.token) * weights.shape[3]
+    targets = []
+    for heads in row_chunks(torch.arange(weights.shape[1], device=weights.device), at_once(weights, size)):
+        rows = word_rows(weights, chosen, heads)
+        if others:
+            rows[torch.arange(len(rows), device=rows.device), :, chosen.token] = 0
+        weight, token = largest(rows)
+        targets.append(token.masked_fill_(weight <= 0, -1))
+    return torch.cat(targets, dim=1)

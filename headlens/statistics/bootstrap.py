@@ -38,7 +38,11 @@ class Draws:
             replicates: how many.
             seed: another one gives other draws of the same examples.
         """
-        columns = {key: _poisson(key, replicates, seed) for key in dict.fromkeys(keys)}
+        # P(X > 255) is below 1e-500: bytes are enough.
+        columns = {
+            key: np.minimum(generator_of(key, seed).poisson(1.0, replicates), 255).astype(np.uint8)
+            for key in dict.fromkeys(keys)
+        }
         counts = np.empty((replicates, len(keys)), np.uint8)
         for i, key in enumerate(keys):
             counts[:, i] = columns[key]
@@ -77,8 +81,3 @@ def percentile_interval(replicates: Floats, level: float = 0.95) -> tuple[Floats
         known = np.where(finite, replicates, np.nan)[:, defined]
         low[defined], high[defined] = np.nanquantile(known, [(1 - level) / 2, (1 + level) / 2], axis=0)
     return low, high
-
-
-def _poisson(key: str, replicates: int, seed: int) -> npt.NDArray[np.uint8]:
-    # (replicates,); P(X > 255) is below 1e-500
-    return np.minimum(generator_of(key, seed).poisson(1.0, replicates), 255).astype(np.uint8)

@@ -29,10 +29,10 @@ from pathlib import Path
 import torch
 from transformers import BertConfig, BertModel
 
-from headlens.analyses.sparsefinder.collection import collect
 from headlens.analyses.sparsefinder.fitting import fit_projections, fit_site
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import pareto
+from headlens.analyses.sparsefinder.query_key_store import collect
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.corpora.corpus_options import CorpusOptions

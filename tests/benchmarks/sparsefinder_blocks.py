@@ -21,8 +21,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention as sdpa
 
 from headlens.analyses.sparsefinder.block_masks import Blocked, Version, block_attention
-from headlens.analyses.sparsefinder.predictors import QueryKeyVectors
-from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
+from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, QueryKeyVectors
 from headlens.plots.style import BLUE, FAINT, INK, TICK_SIZE, VERMILION, dress, heading, new_figure
 
 HEADS, SIZE, DIMENSIONS = 4, 64, 4

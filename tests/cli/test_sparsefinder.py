@@ -19,8 +19,8 @@ from tiers import rest_slow
 from transformers import PreTrainedTokenizerBase
 
 import headlens as package
+from headlens.analyses.sparsefinder import pareto_points as sparsity_sweep
 from headlens.analyses.sparsefinder import recipe as run_sparsefinder
-from headlens.analyses.sparsefinder import sweep as sparsity_sweep
 from headlens.analyses.sparsefinder.measures import MEASURES
 from headlens.analyses.sparsefinder.pareto_points import GOLD
 from headlens.analyses.sparsefinder.restricted_task import RestrictedTask

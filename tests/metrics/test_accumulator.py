@@ -55,8 +55,8 @@ def test_what_is_fetched_counts_only_when_committed() -> None:
 
 def test_merge_takes_new_names_and_leaves_the_other_alone() -> None:
     first, second = totals(n=torch.tensor([1, 2])), totals(n=torch.tensor([3, 4]), x=torch.tensor([0.5]))
-    first.merge(second)
-    first.merge(second)
+    first.add_arrays(second.arrays())
+    first.add_arrays(second.arrays())
     assert first.of("metric")["encoder.0"]["n"].tolist() == [7, 10]
     assert first.of("metric")["encoder.0"]["x"].tolist() == [1.0]
     assert second.of("metric")["encoder.0"]["n"].tolist() == [3, 4]

@@ -8,7 +8,7 @@ import weakref
 import zoo
 
 from headlens.attention.contract import Tokens
-from headlens.metrics.batch_cache import once_per_batch, once_per_pair
+from headlens.metrics.batch_cache import once_per_batch
 
 
 def test_once_per_batch() -> None:
@@ -24,10 +24,10 @@ def test_once_per_batch() -> None:
     assert len(asked) == 2
 
 
-def test_once_per_pair_of_queries_and_keys() -> None:
+def test_once_per_batch_of_queries_and_keys() -> None:
     asked = []
 
-    @once_per_pair
+    @once_per_batch
     def lengths(queries: Tokens, keys: Tokens) -> tuple[int, int]:
         asked.append(queries)
         return queries.shape[1], keys.shape[1]
@@ -43,7 +43,7 @@ def test_nothing_outlives_its_batch() -> None:
         pass
 
     single = once_per_batch(lambda tokens: Value())
-    paired = once_per_pair(lambda queries, keys: Value())
+    paired = once_per_batch(lambda queries, keys: Value())
     tokens, other = zoo.tokens((3,)), zoo.tokens((4,))
     values = [single(tokens), paired(tokens, tokens), paired(tokens, other), paired(other, tokens)]
     kept = [weakref.ref(v) for v in values]

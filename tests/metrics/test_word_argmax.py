@@ -17,7 +17,7 @@ from torch import Tensor
 
 from headlens.attention.contract import Tokens
 from headlens.metrics.attention_view import CallView, peak_among
-from headlens.metrics.word_argmax import places, plan
+from headlens.metrics.words import places, plan
 
 HEADS = 2
 

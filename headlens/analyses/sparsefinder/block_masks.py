@@ -23,8 +23,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors
-from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
+from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyProjections, QueryKeyVectors
 from headlens.attention.kernels.block_sparse import block_sparse_attention
 
 Version = Literal[1, 2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,8 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
-from headlens.analyses.sparsefinder.predictors import directions
-from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections, margin_losses
+from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, directions
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.errors import OptionError
 from headlens.files import atomic_path, output_errors
@@ -117,6 +116,55 @@ def fit_projections(
     return projections.requires_grad_(requires_grad=False), epoch_losses
 
 
+def margin_losses(
+    queries: Tensor,
+    keys: Tensor,
+    gold: Tensor,
+    allowed: Tensor,
+    margin: float = 1.0,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """max(0, m + Σ_pos ‖q' - k'‖² - Σ_neg ‖q' - k'‖²) of every query: `(batch, heads, query)`.
+
+    Positives are a query's gold keys, negatives as many others, drawn anew each time, or all others where these are
+    fewer. Queries that are padding, or have no gold key, have 0.
+
+    Args:
+        queries: q', `(batch, heads, query, r)`.
+        keys: k', `(batch, heads, key, r)`.
+        gold: pairs with weight, bool, `(batch, heads, query, key)`.
+        allowed: pairs that could have weight, see `allowed_pairs`.
+        margin: m.
+        generator: of the negatives, on the processor or the device of the vectors.
+    """
+    # Not by cdist: its derivative at a distance of 0 is none.
+    dots = queries @ keys.transpose(-1, -2)  # (batch, heads, query, key)
+    squares = queries.square().sum(-1)[..., :, None] + keys.square().sum(-1)[..., None, :]
+    distances = (squares - 2 * dots).clamp(min=0)
+    positive = gold & allowed
+    negative = drawn(~gold & allowed, positive.sum(dim=-1, keepdim=True), generator)
+    near, far = ((distances * pairs).sum(dim=-1) for pairs in (positive, negative))
+    return torch.relu(margin + near - far) * positive.any(dim=-1)
+
+
+def drawn(candidates: Tensor, counts: Tensor, generator: torch.Generator | None = None) -> Tensor:
+    """Draws so many of the candidates of every row at random, or all where there are fewer.
+
+    Args:
+        candidates: bool, `(..., places)`.
+        counts: how many are drawn, `(..., 1)`.
+        generator: of the random numbers.
+
+    Returns:
+        bool, `(..., places)`.
+    """
+    device = candidates.device if generator is None else generator.device
+    numbers = torch.rand(candidates.shape, generator=generator, device=device).to(candidates.device)
+    # A random order in which those that cannot be drawn come last; argsort twice gives ranks.
+    ranks = numbers.masked_fill(~candidates, 2.0).argsort(dim=-1).argsort(dim=-1)
+    return candidates & (ranks < counts)
+
+
 def fit_centroids(vectors: Tensor, clusters: int, seed: int = 0) -> Tensor:
     """Centroids of queries and keys together, by k-means for each head: `(heads, clusters, r)`.
 
@@ -156,23 +204,18 @@ def points_of(batches: Iterable[_Vectors], most: int = _POINTS, seed: int = 0) -
     generator = torch.Generator().manual_seed(seed)
     points: Tensor | None = None
     numbers = torch.zeros(0)
-    for part in _without_padding(batches):
-        points = part if points is None else torch.cat([points, part], dim=1)
-        numbers = torch.cat([numbers, torch.rand(part.shape[1], generator=generator)])
-        if len(numbers) > most:
-            # The points with the smallest random numbers of all are a uniform sample; their order stays.
-            smallest = numbers.argsort(stable=True)[:most].sort().values
-            points, numbers = points[:, smallest], numbers[smallest]
+    for queries, keys, batch in batches:
+        for vectors, real in ((queries, batch.real_queries), (keys, batch.real_keys)):
+            part = vectors.transpose(0, 1)[:, real]  # (heads, points, r), without padding
+            points = part if points is None else torch.cat([points, part], dim=1)
+            numbers = torch.cat([numbers, torch.rand(part.shape[1], generator=generator)])
+            if len(numbers) > most:
+                # The points with the smallest random numbers of all are a uniform sample; their order stays.
+                smallest = numbers.argsort(stable=True)[:most].sort().values
+                points, numbers = points[:, smallest], numbers[smallest]
     if points is None:
         raise OptionError("There are no sentences to find clusters in.", "Collect some first.")
     return points
-
-
-def _without_padding(batches: Iterable[_Vectors]) -> Iterator[Tensor]:
-    """Queries, then keys of each batch without padding: `(heads, points, r)`."""
-    for queries, keys, batch in batches:
-        yield queries.transpose(0, 1)[:, batch.real_queries]
-        yield keys.transpose(0, 1)[:, batch.real_keys]
 
 
 def save_fitted(path: Path, fitted: Mapping[str, FittedSite]) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headlens.corpora.corpus_options import CorpusOptions, LongSentences
 from headlens.errors import OptionError
@@ -36,7 +38,20 @@ if TYPE_CHECKING:
     from headlens.corpora.sentence import Example
 
 _PROJECTIONS, _GRAPHS, _EXAMPLES = "Projections", "Graphs", "Heads on a sentence"
+_WHOLE_NUMBERS: dict[str, Any] = {"panel": _GRAPHS, "metavar": "LIST", "parse": whole_numbers}
 _CLUSTERS = 8  # that parts of speech are counted in, where nothing is said
+
+
+def _check(values: Sequence[float], holds: Callable[[Any], bool], message: str, advice: str) -> None:
+    """Refuses the first value that cannot be meant, with a message that has its place in braces."""
+    for value in values:
+        if not holds(value):
+            raise OptionError(message.format(value), advice)
+
+
+def _check_counts(options: ParameterGrid | FitOptions, *names: str) -> None:
+    for name in names:
+        _check([getattr(options, name)], lambda n: n >= 1, f"--{name} {{}} is too few.", "Give 1 or more.")
 
 
 @dataclass(frozen=True)
@@ -53,11 +68,7 @@ class ParameterGrid:
     """
 
     windows: tuple[int, ...] = option(
-        (0, *range(1, 28, 2)),
-        "Keys of windows: odd numbers, 0 for none.",
-        _GRAPHS,
-        metavar="LIST",
-        parse=whole_numbers,
+        (0, *range(1, 28, 2)), "Keys of windows: odd numbers, 0 for none.", **_WHOLE_NUMBERS
     )
     thresholds: tuple[float, ...] = option(
         tuple(0.5 * n for n in range(1, 11)), "Distances.", _GRAPHS, metavar="LIST", parse=numbers
@@ -65,9 +76,7 @@ class ParameterGrid:
     groups: tuple[int, ...] = option(
         tuple(range(2, 21, 2)),
         "Even numbers of clusters, buckets and hashes, of global tokens and of random keys.",
-        _GRAPHS,
-        metavar="LIST",
-        parse=whole_numbers,
+        **_WHOLE_NUMBERS,
     )
     top: int = option(
         1,
@@ -79,9 +88,7 @@ class ParameterGrid:
     global_tokens: tuple[int, ...] = option(
         (0,),
         "First tokens that are added to the graphs of methods by content: 0 for none, 0,1 to try both.",
-        _GRAPHS,
-        metavar="LIST",
-        parse=whole_numbers,
+        **_WHOLE_NUMBERS,
     )
 
     def __post_init__(self) -> None:
@@ -89,26 +96,15 @@ class ParameterGrid:
             raise OptionError(
                 "--windows, --thresholds, --groups and --global-tokens need a number each.", "0, 2, 8 and 0 would do."
             )
-        self._check_places()
-        for threshold in self.thresholds:
-            if not 0 <= threshold < float("inf"):
-                raise OptionError(f"--thresholds {threshold:g} is no distance.", "Give numbers from 0 up.")
-        for count in self.groups:
-            if count < 2 or count % 2:
-                raise OptionError(f"--groups {count}: hashes come in pairs.", "Give even numbers.")
-        for name in ("top", "rounds"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"--{name} {getattr(self, name)} is too few.", "Give 1 or more.")
-
-    def _check_places(self) -> None:
-        for window in self.windows:
-            if window < 0 or (window and window % 2 == 0):
-                raise OptionError(
-                    f"--windows {window}: a window has the query's own place in its middle.", "Give odd numbers, or 0."
-                )
-        for count in self.global_tokens:
-            if count < 0:
-                raise OptionError(f"--global-tokens {count} is no number of tokens.", "Give 0 for none, or more.")
+        window = "--windows {}: a window has the query's own place in its middle."
+        _check(self.windows, lambda n: n == 0 or (n > 0 and n % 2 == 1), window, "Give odd numbers, or 0.")
+        tokens = "--global-tokens {} is no number of tokens."
+        _check(self.global_tokens, lambda n: n >= 0, tokens, "Give 0 for none, or more.")
+        distance = "--thresholds {:g} is no distance."
+        _check(self.thresholds, lambda t: 0 <= t < math.inf, distance, "Give numbers from 0 up.")
+        groups = "--groups {}: hashes come in pairs."
+        _check(self.groups, lambda n: n >= 2 and n % 2 == 0, groups, "Give even numbers.")
+        _check_counts(self, "top", "rounds")
 
 
 @dataclass(frozen=True)
@@ -133,13 +129,10 @@ class FitOptions:
     seed: int = option(0, SEED)
 
     def __post_init__(self) -> None:
-        for name in ("dimensions", "epochs"):
-            if getattr(self, name) < 1:
-                raise OptionError(f"--{name} {getattr(self, name)} is too few.", "Give 1 or more.")
+        _check_counts(self, "dimensions", "epochs")
         for name in ("margin", "learning_rate", "clip"):
-            value = getattr(self, name)
-            if not 0 < value < float("inf"):
-                raise OptionError(f"--{name.replace('_', '-')} {value} is not a positive number.", "Try 1.")
+            message = f"--{name.replace('_', '-')} {{}} is not a positive number."
+            _check([getattr(self, name)], lambda value: 0 < value < math.inf, message, "Try 1.")
 
 
 @dataclass(frozen=True)
@@ -164,8 +157,7 @@ class MetricOptions:
     points: int = option(4, "Points of each method's curve that it is tried on.", TASK, metavar="N", at_least=1)
 
     def __post_init__(self) -> None:
-        if self.points < 1:
-            raise OptionError(f"--points {self.points} is too few.", "Give 1 or more, or --task none.")
+        _check([self.points], lambda n: n >= 1, "--points {} is too few.", "Give 1 or more, or --task none.")
         if self.task in {"auto", "none"} and (self.data or self.columns or self.data_split):
             why = "no task" if self.task == "auto" else "--task none measures nothing"
             raise OptionError(f"--data is given, but {why}.", "Name a task with --task.")

@@ -9,10 +9,9 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.analyses.sparsefinder.measures import MEASURES
-from headlens.analyses.sparsefinder.pareto_points import GOLD, POINT
+from headlens.analyses.sparsefinder.pareto_points import EVERY, GOLD, POINT
 from headlens.statistics.bootstrap import percentile_interval
 
-EVERY = "all"  # stacks
 AREAS_COLUMNS = ["method", "quality", "area", "ci_low", "ci_high", "share", "share_ci_low", "share_ci_high", "at_90"]
 _SPARSE = 0.9  # where methods are compared by a single number
 _LEAST_GAIN = 0.005  # of area above chance: attention that is all but dense leaves nothing to predict

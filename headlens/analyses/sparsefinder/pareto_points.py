@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,29 +13,33 @@ import pandas as pd
 import torch
 
 from headlens.analyses.sparsefinder import predictors
-from headlens.analyses.sparsefinder.fitting import Batches, FittedSite
+from headlens.analyses.sparsefinder.fitting import Batches, FittedSite, fit_site, load_fitted, save_fitted
 from headlens.analyses.sparsefinder.measures import MEASURES, GraphCounts, GraphMeans, counts_by_window
-from headlens.analyses.sparsefinder.options import ParameterGrid
-from headlens.analyses.sparsefinder.predictors import FixedGraph, Predictor, RandomPredictor
+from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
+from headlens.analyses.sparsefinder.predictors import FixedGraph, Predictor
+from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
+from headlens.files import atomic_path, output_errors, read_csv, write_csv
 from headlens.interventions.patterns import Global, Window
 from headlens.statistics.bootstrap import FEWEST, Draws
 
 POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
 PARETO_COLUMNS = [*POINT, "head", *MEASURES]
 OWN = ("distance", "bucket", "cluster")  # methods of Sparsefinder; the others it is compared with
+EVERY = "all"  # stacks
 GOLD = "entmax"  # what attention itself leaves, as if it were a method
 
 
-def grid_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[str, str, float, int, Predictor | None]]:
-    """Yields method, name and value of its parameter, global tokens, and predictor; None for no graph but a window."""
+def grid_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[str, str, float, int, Predictor]]:
+    """Yields method, name and value of its parameter, global tokens, and predictor, windows left out."""
     for tokens in dict.fromkeys(grid.global_tokens):
         for method, parameter, value, predictor in _content_predictors(grid, fitted):
             yield method, parameter, value, tokens, predictor | FixedGraph(Global(tokens)) if tokens else predictor
     for count in dict.fromkeys(grid.groups):
-        yield "longformer", "global_tokens", count, count, FixedGraph(Global(count))
-        yield "random", "keys", count, 0, RandomPredictor(count, fitted.seed)
-        yield "bigbird", "keys", count, count, FixedGraph(Global(count)) | RandomPredictor(count, fitted.seed)
-    yield "window", "window", np.nan, 0, None
+        first, drawn = FixedGraph(Global(count)), predictors.RandomPredictor(count, fitted.seed)
+        yield "longformer", "global_tokens", count, count, first
+        yield "random", "keys", count, 0, drawn
+        yield "bigbird", "keys", count, count, first | drawn
+    yield "window", "window", np.nan, 0, predictors.EmptyPredictor()
 
 
 def _content_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tuple[str, str, float, Predictor]]:
@@ -68,8 +73,7 @@ def predictor_of(
     """
     for name, _, grid_value, grid_tokens, predictor in grid_predictors(grid, fitted):
         if name == method and (method == "window" or (grid_value == value and grid_tokens == tokens)):
-            base = predictor or predictors.EmptyPredictor()
-            return base | FixedGraph(Window(radius(window))) if window else base
+            return predictor | FixedGraph(Window(radius(window))) if window else predictor
     raise KeyError(f"the grid has no {method} of {value:g}")
 
 
@@ -112,7 +116,7 @@ def pareto(batches: Batches, grid: ParameterGrid, fitted: FittedSite, replicates
     for method, parameter, value, tokens, predictor in grid_predictors(grid, fitted):
         means = GraphMeans()
         for batch in batches():
-            graph = (predictor or predictors.EmptyPredictor()).graph(batch).expand_as(batch.weights)
+            graph = predictor.graph(batch).expand_as(batch.weights)
             means.add(counts_by_window(batch.weights, graph, batch.allowed, list(map(radius, windows))))
         samples.append(_sampled(means.examples, draws))
         for window, shares in zip(windows, means.heads, strict=True):
@@ -138,3 +142,82 @@ def _sampled(shares: torch.Tensor, draws: Draws) -> npt.NDArray[np.float32]:
 def _rows(point: tuple[Any, ...], shares: torch.Tensor) -> list[tuple[Any, ...]]:
     """The rows of a point in the table, one for each head, of `shares` `(measures, heads)`."""
     return [(*point, head, *measures) for head, measures in enumerate(shares.T.tolist())]
+
+
+REPLICATES = 1000  # bootstrap samples
+
+
+@dataclass(frozen=True, eq=False)
+class SparsitySweepResult:
+    """Points and learned projections of every method at every site.
+
+    Args:
+        heads: columns stack, layer and `PARETO_COLUMNS`, a row for each head and point.
+        fitted: what was learned, by site.
+        samples: recall and sparsity of every point in bootstrap samples of the sentences, the mean over heads, by stack
+            as of `of_stacks`: `(replicates, points, 2)`.
+    """
+
+    heads: pd.DataFrame
+    fitted: dict[str, FittedSite]
+    samples: dict[str, npt.NDArray[np.float64]]
+
+
+@dataclass(frozen=True)
+class SparsitySweep:
+    """Learns and measures every method over the grid, for every site of a model.
+
+    Args:
+        train: what projections and clusters are learned from.
+        held_out: what recall and sparsity are measured on.
+        folder: where sites that are done stay, for a run that goes on after an interruption.
+        grid: the parameters.
+        fit: how projections are learned.
+    """
+
+    train: QueryKeyStore
+    held_out: QueryKeyStore
+    folder: Path
+    grid: ParameterGrid = field(default_factory=ParameterGrid)
+    fit: FitOptions = field(default_factory=FitOptions)
+
+    def run(self, advance: Callable[[int], None] = lambda _: None) -> SparsitySweepResult:
+        """Learns and measures all sites, one after the other.
+
+        Args:
+            advance: called with 1 after each site.
+
+        Raises:
+            OptionError: if there are too few sentences.
+            OutputError: if the results of a site cannot be written.
+        """
+        tables, fitted = [], {}
+        sums: dict[str, npt.NDArray[np.float64]] = {}
+        heads: dict[str, int] = {}
+        for site in self.train.sites():
+            fitted[site], points = self._site(site)
+            stack, _, layer = site.partition(".")
+            count = points.table["head"].nunique()
+            for level in (stack, EVERY):
+                sums[level] = sums.get(level, np.zeros(1)) + points.samples * count
+                heads[level] = heads.get(level, 0) + count
+            points.table.insert(0, "stack", stack)
+            points.table.insert(1, "layer", int(layer))
+            tables.append(points.table)
+            advance(1)
+        means = {level: total / heads[level] for level, total in sums.items()}
+        return SparsitySweepResult(pd.concat(tables, ignore_index=True), fitted, means)
+
+    def _site(self, site: str) -> tuple[FittedSite, SitePoints]:
+        table, projections, samples = (self.folder / f"{site}{end}" for end in (".csv", ".safetensors", ".samples.npy"))
+        if not table.is_file():  # written last
+            fitted = fit_site(lambda: self.train.batches(site), self.grid, self.fit)
+            self.folder.mkdir(parents=True, exist_ok=True)
+            save_fitted(projections, {site: fitted})
+            points = pareto(lambda: self.held_out.batches(site), self.grid, fitted, REPLICATES)
+            with output_errors(samples), atomic_path(samples) as temporary, temporary.open("wb") as file:
+                np.save(file, points.samples)
+            write_csv(points.table, table)
+        # Read also where it was just measured, so that a run that goes on has the same numbers.
+        rows = read_csv(table, words=("method", "parameter"))[PARETO_COLUMNS]
+        return load_fitted(projections)[site], SitePoints(rows, np.load(samples))

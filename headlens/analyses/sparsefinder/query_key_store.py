@@ -18,12 +18,22 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from headlens.analyses.notes import reading_notes
 from headlens.analyses.sparsefinder.predictors import QueryKeyVectors
 from headlens.attention.contract import AttentionCall, Observer
+from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
-from headlens.errors import OptionError, SelfCheckError
-from headlens.files import atomic_path, output_errors
+from headlens.corpora.annotations import AnnotationCounts, Annotator
+from headlens.corpora.batches import Batch
+from headlens.corpora.corpus_options import LongSentences
+from headlens.corpora.encoding import EncodedSequence, TokenKind
+from headlens.corpora.sentence import Corpus
+from headlens.errors import CorpusError, OptionError, SelfCheckError
+from headlens.files import atomic_path, output_errors, write_json
 from headlens.heads import STACKS
+from headlens.models.loading import LoadedModel
+from headlens.runs.corpus_pass import CorpusPass, PassState
+from headlens.runs.corpus_reader import CorpusReader
 
 RECORD = "record.json"  # what was read, and what was left out; written last
 SPECIAL, UNKNOWN = "special", "unknown"  # tags of tokens without a part of speech
@@ -252,3 +262,67 @@ def _padded(sentences: list[_Sentence], *, causal: bool) -> StoredBatch:
         gold = torch.from_numpy(np.unpackbits(sentence.gold, count=math.prod(shape)).astype(bool).reshape(shape))
         weights[row, :, : shape[1], : shape[2]][gold] = sentence.weights.float()
     return StoredBatch(queries, keys, real_queries, real_keys, causal=causal, weights=weights)
+
+
+def collect(
+    loaded: LoadedModel,
+    corpus: Corpus,
+    folder: Path,
+    batch_tokens: int = 2048,
+    long_sentences: LongSentences = "skip",
+    corpus_pass: CorpusPass | None = None,
+) -> QueryKeyStore:
+    """Runs a model over a corpus and keeps queries, keys and the pairs that have weight, of every site, in a folder.
+
+    Parts of speech are kept too, where the corpus has any. Memory does not grow with the corpus.
+
+    Args:
+        loaded: an encoder, decoder or encoder-decoder with its tokenizer.
+        corpus: sentences, in pairs for decoder and cross-attention.
+        folder: of the store; made, and empty.
+        batch_tokens: tokens of a batch, padding included.
+        long_sentences: what becomes of sentences that are longer than the model reads.
+        corpus_pass: progress.
+
+    Raises:
+        ModelError: if the model has no tokenizer.
+        CorpusError: if nothing of the corpus can be used.
+        OutputError: if the folder cannot be written.
+    """
+    first = next(iter(corpus), None)
+    if first is None:
+        raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)
+    reader = CorpusReader.of(loaded, first, long_sentences)
+    annotator, collector, state = Annotator(()), QueryKeyCollector(folder), PassState({})
+    session = AttentionSession(reader.model, observers=[collector])
+
+    def step(batch: Batch) -> AnnotationCounts:
+        counts = AnnotationCounts()
+        with session.batch(annotator.annotate(batch, counts, decoder_only=reader.decoder_only)):
+            reader.model(**batch.inputs, **reader.arguments)
+        write_tags(folder, "source", (token_tags(example.source) for example in batch.examples))
+        if batch.target is not None:
+            targets = [example.target for example in batch.examples if example.target is not None]
+            write_tags(folder, "target", map(token_tags, targets))
+        return counts
+
+    with session, torch.inference_mode():
+        (corpus_pass or CorpusPass()).run(reader, corpus, step, state, batch_tokens)
+    collector.flush()
+    if not state.encoding.sentences:
+        raise CorpusError("the model can read no sentence.", "Give shorter ones.", path=corpus.name)
+    record = {"sentences": state.encoding.sentences, "notes": reading_notes(reader, state.encoding)}
+    write_json(record, folder / RECORD)
+    return QueryKeyStore(folder)
+
+
+def token_tags(row: EncodedSequence) -> list[str]:
+    """Universal part of speech of the word that every token is of; `special`, and `unknown` where nobody says."""
+    tag_of_unit: dict[int, str] = {}
+    for word, unit in zip(row.sentence.words, row.unit_of_word, strict=True):
+        # Of several words in one unit, as in German "zum", the first counts.
+        tag_of_unit.setdefault(unit, word.upos or UNKNOWN)
+    return [
+        SPECIAL if kind & TokenKind.SPECIAL else tag_of_unit.get(unit, UNKNOWN)
+        for kind, unit in zip(row.kinds, row.units, strict=True)
+    ]

@@ -5,24 +5,27 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 import pandas as pd
 
 from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.sparsefinder.cluster_pos import all_contents
-from headlens.analyses.sparsefinder.collection import collect
 from headlens.analyses.sparsefinder.figures import sparsefinder_figures
 from headlens.analyses.sparsefinder.fitting import FittedSite, save_fitted
-from headlens.analyses.sparsefinder.head_examples import check_shown
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
-from headlens.analyses.sparsefinder.pareto_curves import EVERY, curve, of_stacks, spread_out
-from headlens.analyses.sparsefinder.pareto_points import GOLD
-from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
+from headlens.analyses.sparsefinder.pareto_curves import curve, of_stacks, spread_out
+from headlens.analyses.sparsefinder.pareto_points import EVERY, GOLD, SparsitySweep
+from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, RestrictedTask, opened_task
-from headlens.analyses.sparsefinder.sweep import SparsitySweep
-from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedTaskResult, key_of
+from headlens.analyses.sparsefinder.tables import (
+    NOTHING,
+    Findings,
+    RestrictedTaskResult,
+    all_contents,
+    check_shown,
+    key_of,
+)
 from headlens.analyses.training.sweep import SweepRun
 from headlens.attention.model_normalizer import attention_name, attention_notes, attention_of, switch_as_asked
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
@@ -42,17 +45,6 @@ from headlens.tasks.task import Task
 from headlens.tasks.task_heads import check_head
 
 
-@dataclass(frozen=True)
-class _Split:
-    """The corpus that is learned from and the one that is measured on, with their summaries."""
-
-    train: Corpus
-    held_out: Corpus
-    summary: CorpusSummary
-    held_out_summary: CorpusSummary
-    pairs: bool
-
-
 def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = None) -> SweepRun:
     """Reads the corpus, runs the model over it, learns and measures every method, and writes the run folder.
 
@@ -65,29 +57,30 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
             raise OptionError("sparsefinder runs in one process.", "Start it without torchrun.")
         loaded = run.load(request.model, request.model_options)
         notes = _switched(request, loaded)
-        split = _split(request, run)
+        corpus, held_out, summary = _split(request, run)
+        held_out_summary = summarise(held_out)
         # Errors of the task are raised before anything is learned.
-        check_shown(request.shown, loaded, next(iter(split.held_out)))
-        opened, examples = _opened(request, loaded, split)
-        hashes = {"the corpus": split.summary.sha256, "what is held out": split.held_out_summary.sha256, **examples}
+        check_shown(request.shown, loaded, next(iter(held_out)))
+        hashes = {"the corpus": summary.sha256, "what is held out": held_out_summary.sha256}
+        pairs, offline = next(iter(corpus)).target is not None, request.model_options.offline
+        opened = opened_task(request.metric, loaded, held_out, pairs=pairs, offline=offline)
+        if opened is not None:
+            check_head(loaded, opened[0])
+            examples = Examples.of(*opened, loaded)
+            examples.ask_shortest(loaded.model)
+            hashes["the data of the task"] = examples.summary.sha256
         run.depend_on(loaded, hashes)
-        sweep = SparsitySweep(
-            _collected(request, run, loaded, split.train, "train", split.summary.sentences),
-            _collected(request, run, loaded, split.held_out, "held", split.held_out_summary.sentences),
-            run.kept("sites"),
-            request.grid,
-            request.fit,
-        )
-        with run.reporter.progress("projections, clusters and graphs (layers)", len(sweep.train.sites())) as advance:
-            swept = sweep.run(advance)
+        train = _collected(request, run, loaded, corpus, "train", summary.sentences)
+        held = _collected(request, run, loaded, held_out, "held", held_out_summary.sentences)
+        with run.reporter.progress("projections, clusters and graphs (layers)", len(train.sites())) as advance:
+            swept = SparsitySweep(train, held, run.kept("sites"), request.grid, request.fit).run(advance)
         points = of_stacks(swept.heads)
         restricted = _restricted(request, run, loaded, opened, points, swept.fitted)
-        contents = all_contents(sweep.held_out, swept.fitted, request.counted_clusters)
-        about = (loaded, split.held_out, request.grid, request.counted_clusters)
-        tables = Findings(*about, swept, points, restricted, contents, request.shown).tables()
-        left_out = [*sweep.train.notes, *(f"Held out: {note}" for note in sweep.held_out.notes)]
-        dev = split.held_out.name if request.dev else None
-        notes += [*restricted.notes, *_notes(tables, sweep.held_out.sentences, dev), *left_out, *run.warnings]
+        contents = all_contents(held, swept.fitted, request.counted_clusters)
+        tables = Findings(request, loaded, held_out, swept, points, restricted, contents).tables()
+        left_out = [*train.notes, *(f"Held out: {note}" for note in held.notes)]
+        dev = held_out.name if request.dev else None
+        notes += [*restricted.notes, *_notes(tables, held.sentences, dev), *left_out, *run.warnings]
         assert run.folder is not None
         with run.file("projections.safetensors") as path:
             save_fitted(path, swept.fitted)
@@ -98,9 +91,9 @@ def run_sparsefinder(request: SparsefinderRequest, reporter: Reporter | None = N
                 run.folder.figure(name, figure)
         facts = {
             "models": [model_record(loaded, loaded.short_name)],
-            "corpus": asdict(split.summary),
-            "held_out": sweep.held_out.sentences,
-            "store_bytes": {"train": sweep.train.size, "held": sweep.held_out.size},
+            "corpus": asdict(summary),
+            "held_out": held.sentences,
+            "store_bytes": {"train": train.size, "held": held.size},
             "losses": {site: learned.losses for site, learned in swept.fitted.items()},
             "restricted": list(restricted.stacks),
         }
@@ -135,8 +128,8 @@ def _switched(request: SparsefinderRequest, loaded: LoadedModel) -> list[str]:
     ]
 
 
-def _split(request: SparsefinderRequest, run: Run) -> _Split:
-    """Reads the corpus and holds a part of it out, or reads what `--dev` names.
+def _split(request: SparsefinderRequest, run: Run) -> tuple[Corpus, Corpus, CorpusSummary]:
+    """Reads the corpus and holds a part of it out, or reads what `--dev` names; the summary is that of the whole.
 
     Raises:
         CorpusError: if nothing is left to hold out.
@@ -152,7 +145,7 @@ def _split(request: SparsefinderRequest, run: Run) -> _Split:
     if held_out is None:
         message = f"of {counted(summary.sentences, 'sentence')} none can be held out."
         raise CorpusError(message, "Name some with --dev.", path=corpus.name)
-    return _Split(train, held_out, summary, summarise(held_out), next(iter(corpus)).target is not None)
+    return train, held_out, summary
 
 
 def _collected(
@@ -166,21 +159,6 @@ def _collected(
             corpus_pass, tokens = CorpusPass(advance, run.warn), request.batch_tokens
             collect(loaded, corpus, folder, tokens, request.long_sentences, corpus_pass)
     return QueryKeyStore(folder)
-
-
-def _opened(
-    request: SparsefinderRequest, loaded: LoadedModel, split: _Split
-) -> tuple[tuple[Task, MemoryExamples] | None, dict[str, str]]:
-    """Opens the task and its examples, asks the model the shortest one, and returns them and the hash of the data."""
-    offline = request.model_options.offline
-    opened = opened_task(request.metric, loaded, split.held_out, pairs=split.pairs, offline=offline)
-    if opened is None:
-        return None, {}
-    task, source = opened
-    check_head(loaded, task)
-    examples = Examples.of(task, source, loaded)
-    examples.ask_shortest(loaded.model)
-    return opened, {"the data of the task": examples.summary.sha256}
 
 
 def _restricted(

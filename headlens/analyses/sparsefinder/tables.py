@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pandas as pd
+import torch
+from scipy.stats import entropy
 
-from headlens.analyses.attend.analysis import shown_example
-from headlens.analyses.sparsefinder.cluster_pos import information
-from headlens.analyses.sparsefinder.head_examples import example_heads
+from headlens.analyses.attend.analysis import batch_of_one, shown_example
+from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.measures import MEASURES
-from headlens.analyses.sparsefinder.options import ParameterGrid, ShownOptions
+from headlens.analyses.sparsefinder.options import ShownOptions, SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS, areas, with_curves
-from headlens.analyses.sparsefinder.pareto_points import GOLD, POINT, predictor_of
-from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN
+from headlens.analyses.sparsefinder.pareto_points import GOLD, POINT, SparsitySweepResult, predictor_of
+from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit
+from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors, clusters_of
+from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, QueryKeyStore
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult
-from headlens.analyses.sparsefinder.sweep import SparsitySweepResult
+from headlens.attention.capture import Capture
+from headlens.attention.contract import AttentionCall, Edit, Observer
+from headlens.attention.session import AttentionSession
+from headlens.attention.sites import check_heads, find_sites
+from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.sentence import Corpus, Example
+from headlens.errors import OptionError
 from headlens.heads import KEY_COLUMNS, Head, parse_heads
-from headlens.models.loading import LoadedModel
+from headlens.models.loading import LoadedModel, tokenizer_of
 from headlens.runs.corpus_reader import CorpusReader
 
 _ESTIMATE = ["task", "metric", "value", "ci_low", "ci_high", "task_sparsity"]
 PARETO_COLUMNS = ["model", *KEY_COLUMNS, *POINT, *MEASURES, "on_curve", *_ESTIMATE]
 METRICS_COLUMNS = ["stack", *POINT, *MEASURES, "task", "task_sparsity", "metric", "value", "ci_low", "ci_high"]
+EXAMPLE_COLUMNS = [*KEY_COLUMNS, "query", "key", "query_token", "key_token", "weight", "predicted", "restricted"]
+CONTENT_COLUMNS = ["head", "cluster", "side", "tag", "count", "share"]
 # The point where no pair is predicted, so that queries look at their own places.
 NOTHING = {"method": "window", "parameter": "window", "value_of_parameter": 0.0, "window": 0, "global_tokens": 0}
 _EXAMPLES = 3  # heads that are drawn
@@ -90,26 +102,22 @@ class Findings:
     """Everything that was measured of a model.
 
     Args:
+        request: says the parameters, and which heads are drawn on which sentence.
         loaded: the model.
         held_out: the sentences that were measured on.
-        grid: the parameters.
-        clusters: in which parts of speech are counted.
         swept: points of all heads, what was learned, and samples.
         points: points of stacks, see `of_stacks`.
         restricted: a task at some of these.
         contents: what clusters hold, see `all_contents`.
-        shown: heads that are drawn on a sentence.
     """
 
+    request: SparsefinderRequest
     loaded: LoadedModel
     held_out: Corpus
-    grid: ParameterGrid
-    clusters: int
     swept: SparsitySweepResult
     points: pd.DataFrame
     restricted: RestrictedTaskResult
     contents: pd.DataFrame
-    shown: ShownOptions = field(default_factory=ShownOptions)
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """Makes the tables by the names of their files.
@@ -121,10 +129,10 @@ class Findings:
         if self.restricted.results:
             tables["metrics"] = self._metrics()
         if not set(self.contents["tag"]) <= {SPECIAL, UNKNOWN}:
-            tables["clusters"] = self.contents.assign(clusters=self.clusters)
-        example = self.shown.example or shown_example(self.held_out, self.loaded)
+            tables["clusters"] = self.contents.assign(clusters=self.request.counted_clusters)
+        example = self.request.shown.example or shown_example(self.held_out, self.loaded)
         if example is not None:
-            drawn = parse_heads(self.shown.heads) or self._best(heads, example)
+            drawn = parse_heads(self.request.shown.heads) or self._best(heads, example)
             tables["examples"] = pd.concat([self._example(example, head) for head in drawn], ignore_index=True)
         for table in tables.values():
             table.insert(0, "model", self.loaded.short_name)
@@ -196,7 +204,163 @@ class Findings:
         point = points.sort_values("recall", ascending=False, kind="stable").iloc[0].to_dict()
         method, value, window, tokens = key_of(point)
         site = f"{head.stack}.{head.layer}"
-        predictor = predictor_of(method, value, window, tokens, self.grid, self.swept.fitted[site])
+        predictor = predictor_of(method, value, window, tokens, self.request.grid, self.swept.fitted[site])
         about = {"method": method, "value_of_parameter": value, "window": window, "global_tokens": tokens}
         table = example_heads(self.loaded, example, {site: predictor}, [head])
         return table.assign(**about, recall=point["recall"], sparsity=point["sparsity"])
+
+
+def check_shown(options: ShownOptions, loaded: LoadedModel, fallback: Example) -> None:
+    """Refuses heads and sentences that cannot be drawn, before there is anything to draw.
+
+    Args:
+        options: which heads, and on what sentence.
+        loaded: the model.
+        fallback: any sentence of the corpus, for want of a text.
+
+    Raises:
+        OptionError: if the model has no such head, or that reads translations and there is none.
+        CorpusError: if it cannot read the sentence.
+    """
+    reader, heads = CorpusReader.of(loaded, options.example or fallback), parse_heads(options.heads)
+    if options.example is not None:
+        batch_of_one(reader, options.example)
+    check_heads(heads, find_sites(loaded.model))
+    stacks = {site.stack for site in reader.sites}
+    for head in heads:
+        if head.stack not in stacks:
+            raise OptionError(f"{head} reads a translation.", "Give that of --text with --target-text.")
+
+
+class _Vectors(Observer):
+    """Keeps queries and keys of one sentence, by site."""
+
+    def __init__(self) -> None:
+        self.vectors: dict[str, QueryKeyVectors] = {}
+
+    def observe(self, call: AttentionCall) -> None:
+        """Keeps the queries and keys of one call, in float32 on the processor."""
+        assert call.queries is not None
+        assert call.keys is not None
+        vectors = call.query.float().cpu(), call.key_of_heads.float().cpu()
+        real = call.queries.real.bool().cpu(), call.keys.real.bool().cpu()
+        self.vectors[str(call.site)] = QueryKeyVectors(*vectors, *real, causal=call.site.stack == "decoder")
+
+
+def example_heads(
+    loaded: LoadedModel, example: Example, predictors: Mapping[str, Predictor], heads: Sequence[Head]
+) -> pd.DataFrame:
+    """Weights of some heads on a sentence, as they are and over predicted graphs.
+
+    Args:
+        loaded: the model.
+        example: the sentence, with its translation for cross-attention and decoders.
+        predictors: by site; each restricts its own site alone, so that what comes before stays as it is.
+        heads: those that are drawn.
+
+    Returns:
+        Columns `EXAMPLE_COLUMNS`, a row for each pair of a head; `predicted` is 0 or 1, `restricted` the weight over
+        the predicted graph.
+    """
+    reader = CorpusReader.of(loaded, example)
+    batch = next(reader.batches([example]))
+    tokens = Annotator(()).annotate(batch, AnnotationCounts(), decoder_only=reader.decoder_only)
+
+    def run(*edits: Edit) -> tuple[dict[str, torch.Tensor], dict[str, QueryKeyVectors]]:
+        """Weights `(heads, query, key)` and vectors by site."""
+        capture, vectors = Capture(), _Vectors()
+        session = AttentionSession(reader.model, observers=[capture, vectors], edits=edits)
+        with torch.inference_mode(), session, session.batch(tokens):
+            reader.model(**batch.inputs, **reader.arguments)
+        return {str(site): weights[0] for site, weights in capture.weights.items()}, vectors.vectors
+
+    intact, vectors = run()
+    sides = [batch.source, batch.source if batch.target is None else batch.target]
+    words = [tokenizer_of(loaded).convert_ids_to_tokens(side.ids[0].tolist()) for side in sides if side.ids is not None]
+    rows = []
+    for head in heads:
+        site = f"{head.stack}.{head.layer}"
+        restricted, _ = run(PredictedGraphEdit({site: predictors[site]}))
+        weights = intact[site][head.head]
+        # (query, key); a decoder's later keys are not predicted either
+        graph = predictors[site].graph(vectors[site]).expand(-1, len(intact[site]), -1, -1)[0, head.head].float()
+        graph = graph.tril() if head.stack == "decoder" else graph
+        maps = torch.stack([weights, graph, restricted[site][head.head]], dim=-1).tolist()
+        queries, keys = words[head.stack != "encoder"], words[head.stack == "decoder"]
+        for (i, query), (j, key) in product(enumerate(queries), enumerate(keys)):
+            rows.append((*head, i, j, query, key, *maps[i][j]))
+    return pd.DataFrame(rows, columns=EXAMPLE_COLUMNS)
+
+
+def all_contents(store: QueryKeyStore, fitted: Mapping[str, FittedSite], clusters: int) -> pd.DataFrame:
+    """Counts the tags in the clusters of all heads, see `cluster_contents`.
+
+    Args:
+        store: sentences with tags; without them there are no rows.
+        fitted: by site.
+        clusters: which of their numbers of clusters.
+
+    Returns:
+        Columns stack, layer and `CONTENT_COLUMNS`.
+    """
+    tables = []
+    for site, learned in fitted.items():
+        stack, _, layer = site.partition(".")
+        tables.append(cluster_contents(store, site, learned, clusters).assign(stack=stack, layer=int(layer)))
+    return pd.concat(tables, ignore_index=True)[["stack", "layer", *CONTENT_COLUMNS]]
+
+
+def cluster_contents(store: QueryKeyStore, site: str, fitted: FittedSite, clusters: int) -> pd.DataFrame:
+    """Counts the queries and keys of every tag that are nearest to each centroid.
+
+    Args:
+        store: collected sentences, with tags.
+        site: such as `encoder.0`.
+        fitted: its projections and centroids.
+        clusters: which of its numbers of clusters.
+
+    Returns:
+        Columns `CONTENT_COLUMNS`: `side` is `query` or `key`, `share` that of the tag in its cluster and side. Empty
+        where the store has no tags.
+    """
+    counts: Counter[tuple[int, int, str, str]] = Counter()
+    tags = store.tags(site)
+    for batch in store.batches(site):
+        projected = fitted.projections(batch.queries, batch.keys)
+        # The cluster of every token, of queries and of keys: (batch, heads, tokens) each.
+        nearest = [clusters_of(vectors, fitted.centroids[clusters]).squeeze(-1) for vectors in projected]
+        sides = list(zip(("query", "key"), nearest, (batch.real_queries, batch.real_keys), strict=True))
+        # Without tags there are none of the first sentence either.
+        for row, tags_of_sides in zip(range(len(batch.queries)), tags, strict=False):
+            for (side, groups, real), side_tags in zip(sides, tags_of_sides, strict=True):
+                for head, own in enumerate(groups[row][:, real[row]].tolist()):
+                    counts.update((head, group, side, tag) for group, tag in zip(own, side_tags, strict=True))
+    rows = [(*key, count) for key, count in sorted(counts.items())]
+    table = pd.DataFrame(rows, columns=CONTENT_COLUMNS[:-1])
+    return table.assign(share=table["count"] / table.groupby(["head", "cluster", "side"])["count"].transform("sum"))
+
+
+def information(contents: pd.DataFrame) -> pd.Series[float]:
+    """Share of a token's tag that its cluster tells: I(tag; cluster) / H(tag) of every head, from 0 to 1.
+
+    Queries and keys count together, without special tokens and those of which nobody says what they are. The mutual
+    information is corrected for what chance gives in so few tokens, (tags - 1)(clusters - 1) / 2 n nats (Miller 1955),
+    and not below 0.
+
+    Args:
+        contents: see `cluster_contents`.
+
+    Returns:
+        By head; NaN where all tokens have one tag, or none has any.
+    """
+    known = contents[~contents["tag"].isin([SPECIAL, UNKNOWN])]
+    shares = dict.fromkeys(sorted(contents["head"].unique()), np.nan)
+    for head, rows in known.groupby("head"):
+        table = rows.pivot_table(index="tag", columns="cluster", values="count", aggfunc="sum", fill_value=0)
+        joint = table.to_numpy(np.float64)  # tokens, (tags, clusters)
+        if len(joint) > 1:
+            of_tags = entropy(joint.sum(axis=1))
+            mutual = of_tags + entropy(joint.sum(axis=0)) - entropy(joint, axis=None)
+            chance = (joint.shape[0] - 1) * (joint.shape[1] - 1) / (2 * joint.sum())
+            shares[head] = max(mutual - chance, 0.0) / of_tags
+    return pd.Series(shares, dtype=np.float64)

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headlens.analyses.sparsefinder.block_masks import Blocked, block_attention, block_means, by_cluster, by_query
-from headlens.analyses.sparsefinder.predictors import QueryKeyVectors
-from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
+from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, QueryKeyVectors
 
 SIZES = st.tuples(st.integers(1, 9), st.integers(1, 9), st.integers(1, 4), st.integers(1, 3), st.integers(1, 3))
 

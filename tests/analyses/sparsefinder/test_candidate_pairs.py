@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headlens.analyses.sparsefinder.candidate_pairs import (
+from headlens.analyses.sparsefinder.measures import GraphCounts, allowed_pairs
+from headlens.analyses.sparsefinder.predictors import (
     buckets_of,
     clusters_of,
     hashes_of,
@@ -19,7 +20,6 @@ from headlens.analyses.sparsefinder.candidate_pairs import (
     random_rotations,
     within,
 )
-from headlens.analyses.sparsefinder.measures import GraphCounts, allowed_pairs
 
 SHAPE = (2, 3, 9, 7, 4)  # batch, heads, queries, keys, dimensions
 seeds = st.integers(0, 10_000)

@@ -9,7 +9,7 @@ import torch
 from made_tasks import text
 from transformers import PreTrainedTokenizerBase
 
-from headlens.analyses.sparsefinder.collection import collect
+from headlens.analyses.sparsefinder.query_key_store import collect
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.corpora.corpus_options import CorpusOptions

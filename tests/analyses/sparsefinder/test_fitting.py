@@ -9,7 +9,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from headlens.analyses.sparsefinder.candidate_pairs import in_one_cluster, within
 from headlens.analyses.sparsefinder.fitting import (
     FittedSite,
     fit_centroids,
@@ -20,7 +19,7 @@ from headlens.analyses.sparsefinder.fitting import (
 )
 from headlens.analyses.sparsefinder.measures import GraphCounts, allowed_pairs
 from headlens.analyses.sparsefinder.options import FitOptions
-from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
+from headlens.analyses.sparsefinder.predictors import QueryKeyProjections, in_one_cluster, within
 from headlens.analyses.sparsefinder.query_key_store import StoredBatch
 from headlens.errors import OptionError, OutputError
 

@@ -12,8 +12,8 @@ from saved import Memory, sentence
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.attend.analysis import shown_example
-from headlens.analyses.sparsefinder.head_examples import EXAMPLE_COLUMNS, example_heads
 from headlens.analyses.sparsefinder.predictors import EmptyPredictor, FixedGraph
+from headlens.analyses.sparsefinder.tables import EXAMPLE_COLUMNS, example_heads
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.corpora.sentence import Example

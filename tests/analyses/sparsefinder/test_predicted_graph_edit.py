@@ -23,11 +23,11 @@ from headlens.analyses.sparsefinder.predictors import (
     FixedGraph,
     HashPredictor,
     Predictor,
+    QueryKeyProjections,
     QueryKeyVectors,
     RandomPredictor,
     directions,
 )
-from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
 from headlens.attention.attach_edit import attach_edit
 from headlens.attention.contract import BatchTokens, Tokens
 from headlens.attention.model_normalizer import switch

@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headlens.analyses.sparsefinder.fitting import drawn, margin_losses
 from headlens.analyses.sparsefinder.measures import allowed_pairs
-from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections, drawn, margin_losses
+from headlens.analyses.sparsefinder.predictors import QueryKeyProjections
 
 seeds = st.integers(0, 10_000)
 

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.options import ParameterGrid
 from headlens.analyses.sparsefinder.pareto_points import GOLD
-from headlens.analyses.sparsefinder.query_key_projection import QueryKeyProjections
+from headlens.analyses.sparsefinder.predictors import QueryKeyProjections
 from headlens.analyses.sparsefinder.restricted_task import RestrictedTask
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax

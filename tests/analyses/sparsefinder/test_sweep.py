@@ -10,12 +10,11 @@ import pandas as pd
 import pytest
 import torch
 
-from headlens.analyses.sparsefinder import sweep as module
+from headlens.analyses.sparsefinder import pareto_points as module
 from headlens.analyses.sparsefinder.options import FitOptions, ParameterGrid
-from headlens.analyses.sparsefinder.pareto_curves import EVERY, areas, of_model, of_stacks
-from headlens.analyses.sparsefinder.pareto_points import PARETO_COLUMNS, pareto
+from headlens.analyses.sparsefinder.pareto_curves import areas, of_model, of_stacks
+from headlens.analyses.sparsefinder.pareto_points import EVERY, PARETO_COLUMNS, SparsitySweep, pareto
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore
-from headlens.analyses.sparsefinder.sweep import SparsitySweep
 
 GRID = ParameterGrid(windows=(0, 3), thresholds=(0.5, 2.0), groups=(2, 4))
 
