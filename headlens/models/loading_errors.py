@@ -106,8 +106,7 @@ def _file_error(name: str, request: LoadRequest, kinds: set[type[BaseException]]
         has_map = (Path(name).expanduser() / HEAD_MAP).is_file()
         files = f"config.json and {HEAD_MAP} say" if has_map else "config.json says"
         return ModelError(
-            f"{name}: weights of the checkpoint have other shapes than its {files}.",
-            "Give the folder both come from.",
+            f"{name}: weights of the checkpoint have other shapes than its {files}.", "Give the folder both come from."
         )
     if "safetensors" in text and not request.allow_pickle:
         return _without_safe_weights(name)

@@ -26,10 +26,7 @@ class DepthMask:
     """
 
     def __init__(
-        self,
-        heads: Sequence[Sequence[int]],
-        features: Sequence[Sequence[int]],
-        scales: Sequence[Sequence[float]] = (),
+        self, heads: Sequence[Sequence[int]], features: Sequence[Sequence[int]], scales: Sequence[Sequence[float]] = ()
     ) -> None:
         self.heads = tuple(tuple(numbers) for numbers in heads)
         self.features = [list(silent) for silent in features]

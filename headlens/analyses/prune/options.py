@@ -46,12 +46,7 @@ class PenaltySweepOptions:
     """
 
     lambdas: tuple[float, ...] | None = option(
-        None,
-        "Strengths λ of the penalty, a run each.",
-        _GATES,
-        metavar="NUMBERS",
-        parse=numbers,
-        shown="0.03,0.1,0.3",
+        None, "Strengths λ of the penalty, a run each.", _GATES, metavar="NUMBERS", parse=numbers, shown="0.03,0.1,0.3"
     )
     target_heads: int | None = option(
         None,
@@ -108,11 +103,7 @@ class GateOptions:
     )
     gate_start: float = option(START, "log α at first; from 2.4 on a gate is 1.", _GATES, metavar="NUMBER")
     gate_learning_rate: float | None = option(
-        None,
-        "Highest learning rate of log α.",
-        _GATES,
-        metavar="NUMBER",
-        shown="24 / updates, at most 0.5",
+        None, "Highest learning rate of log α.", _GATES, metavar="NUMBER", shown="24 / updates, at most 0.5"
     )
     save: Literal["compacted", "folded"] = option(
         "compacted", "Cut heads out, or leave zeros so that plain from_pretrained reads the models.", OUTPUT

@@ -135,10 +135,7 @@ REPORT = CommandReport(
     figures=_draw,
     captions=CAPTIONS,
     sources={
-        "quality": (
-            "sweep",
-            "gates",
-        ),
+        "quality": ("sweep", "gates"),
         "kept": ("gates",),
         "functions": ("roles",),
         "gates": ("gates",),

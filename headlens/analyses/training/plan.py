@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from headlens.analyses.planning.data_sizes import DataSize
 from headlens.analyses.planning.plan import Plan, Planner, Work
-from headlens.analyses.planning.training_steps import (
-    TrainingSteps,
-    plan_attention,
-    plan_evaluations,
-)
+from headlens.analyses.planning.training_steps import TrainingSteps, plan_attention, plan_evaluations
 from headlens.analyses.training.options import TEXT, FineTuneRequest, TrainingSetOptions, TrainRequest
 from headlens.runs.progress import Reporter
 
@@ -18,10 +14,7 @@ def train_plan(request: TrainRequest, reporter: Reporter) -> Plan:
     planner = Planner("train", reporter, request.training.precision)
     plan_attention(planner, request.attention)
     planner.model(
-        request.model,
-        request.model_options,
-        vocabulary=request.text.vocabulary,
-        longest=max(request.text.longest, 512),
+        request.model, request.model_options, vocabulary=request.text.vocabulary, longest=max(request.text.longest, 512)
     )
     corpus = planner.corpus(request.corpus, request.corpus_options)
     if request.dev is None:

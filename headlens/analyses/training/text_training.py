@@ -22,14 +22,7 @@ from headlens.training.batch_sampler import epoch_batches
 from headlens.training.loop import Evaluate, TrainingData
 from headlens.training.masked_text import MaskedText, read_blocks
 from headlens.training.next_sentence import TextHalves, order_of, read_halves
-from headlens.training.objectives import (
-    NEXT,
-    MaskedTokenLoss,
-    MaskedTokensAndNext,
-    Objective,
-    SmoothedTokens,
-    moved,
-)
+from headlens.training.objectives import NEXT, MaskedTokenLoss, MaskedTokensAndNext, Objective, SmoothedTokens, moved
 from headlens.training.parallel_text import ParallelText, read_pairs
 from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
 
