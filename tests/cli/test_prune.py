@@ -21,7 +21,7 @@ from tiers import rest_slow
 from transformers import AutoModelForSequenceClassification
 
 import headlens as package
-from headlens.analyses.prune.tables import GATE_COLUMNS, ROLE_COLUMNS, SWEEP_COLUMNS
+from headlens.analyses.prune.outcome import GATE_COLUMNS, ROLE_COLUMNS, SWEEP_COLUMNS
 from headlens.analyses.training.checkpointing import CheckpointFolder
 from headlens.errors import Interrupted
 from headlens.heads import Head

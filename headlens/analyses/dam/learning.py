@@ -13,8 +13,7 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.dam.tables import LearnedMask
 from headlens.analyses.training.task_training import freeze_unused
-from headlens.analyses.training.training_callbacks import TrainingCallbacks
-from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
 from headlens.attention.attach_edit import attach_edit
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask_edit import MaskEdit
@@ -33,8 +32,8 @@ from headlens.tasks.task import Task
 from headlens.training.frozen_parts import freeze
 from headlens.training.hyperparameters import TrainingOptions, check_strength
 from headlens.training.loop import Trainer
-from headlens.training.mask_objective import MASK, MaskSparsityObjective, mask_log_columns
 from headlens.training.objectives import moved
+from headlens.training.penalty_objective import MASK, PenalizedObjective, mask_log_columns
 
 # From its start near 0, α has to come to about ±4 until draws are nearly always the same.
 WAY = 24.0
@@ -155,7 +154,7 @@ def learn_mask(
     torch.manual_seed(training.seed)
     mask = made_mask(network, options, scope, updates * training.accumulate)
     masked = MaskedModel(network, mask)
-    objective = MaskSparsityObjective(lesson.objective, mask, strength, options.penalty)
+    objective = PenalizedObjective(lesson.objective, mask, strength, options.penalty)
     with masked.eval().opened():
         freeze_unused(masked, objective, moved(lesson.data.batch((0,), 0), loaded.device))
         trainer = Trainer(

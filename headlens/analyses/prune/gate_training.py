@@ -12,8 +12,7 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.prune.options import GateOptions
 from headlens.analyses.training.task_training import freeze_unused
-from headlens.analyses.training.training_callbacks import TrainingCallbacks
-from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
 from headlens.attention.model_normalizer import restore_attention
 from headlens.heads import Head
 from headlens.interventions.compacting import check_folds, heads_of_model, with_folded_gates
@@ -22,9 +21,9 @@ from headlens.interventions.stochastic_gates import GatedModel, StochasticGates,
 from headlens.models.loading import LoadedModel
 from headlens.training.frozen_parts import freeze, weights_of
 from headlens.training.hyperparameters import TrainingOptions, check_strength
-from headlens.training.l0_objective import GATES, L0Objective, gate_log_columns, logged
 from headlens.training.loop import Trainer
 from headlens.training.objectives import moved
+from headlens.training.penalty_objective import GATES, PenalizedObjective, gate_log_columns, logged
 from headlens.training.state import TrainingState
 
 
@@ -110,7 +109,7 @@ def _fit(
     training: TrainingOptions,
     callbacks: TrainingCallbacks,
 ) -> TrainingState:
-    objective = L0Objective(lesson.objective, gated.gates, strength, options.penalty)
+    objective = PenalizedObjective(lesson.objective, gated.gates, strength, options.penalty)
     rate = options.rate(callbacks.updates(lesson.data, training))
     with gated.eval().opened():
         freeze_unused(gated, objective, moved(lesson.data.batch((0,), 0), gated.module.device))

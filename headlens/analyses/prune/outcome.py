@@ -1,14 +1,18 @@
-"""What is remembered of the runs of a sweep over gates."""
+"""What is remembered of the runs of a sweep over gates, and the tables that are made of it."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from headlens.analyses.training.sweep import Record
-from headlens.heads import Head
+import pandas as pd
 
-UNPRUNED = "unpruned"
+from headlens.analyses.prune.sweep_runs import UNPRUNED
+from headlens.analyses.training.sweep import Record
+from headlens.attention.sites import Site
+from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
+from headlens.pages.formatting import DIFFERENCE
 
 
 @dataclass(frozen=True)
@@ -60,3 +64,102 @@ class PenaltyOutcome:
     def with_scratch(self, metrics: list[Record], checkpoint: str | None, notes: Sequence[str] = ()) -> PenaltyOutcome:
         """The same with a model that was trained from random weights."""
         return replace(self, scratch=metrics, scratch_checkpoint=checkpoint, scratch_notes=list(notes))
+
+
+GATE_COLUMNS = ["run", "penalty", "step", *KEY_COLUMNS, "log_alpha", "p_open", "gate", "model"]
+SWEEP_COLUMNS = [
+    *("run", "penalty", "init", "heads_encoder", "heads_decoder", "heads_cross"),
+    *("metric", "value", "ci_low", "ci_high", "model", "task", "n", "n_heads"),
+    *("total_encoder", "total_decoder", "total_cross", "between", "removed", "penalty_kind", "checkpoint"),
+    *DIFFERENCE,
+]
+ROLE_COLUMNS = ["run", "penalty", "model", *KEY_COLUMNS, "role", "roles", "kept", "role_pruned"]
+
+
+@dataclass(frozen=True)
+class GateTables:
+    """Makes the tables.
+
+    Args:
+        model: what tables call it.
+        task: its name.
+        kind: "mean" or "sum", what λ multiplies.
+        sites: all layers of the model as it was.
+        gated: the stacks that have gates.
+        outcomes: of all runs, the model as it was first.
+    """
+
+    model: str
+    task: str
+    kind: str
+    sites: Sequence[Site]
+    gated: Sequence[Stack]
+    outcomes: Sequence[PenaltyOutcome]
+
+    def frames(self) -> dict[str, pd.DataFrame]:
+        """`gates`, `sweep`, `log`, and `roles` where they were asked for."""
+        tables = {"gates": self.gates(), "sweep": self.sweep(), "log": self.log()}
+        return tables | ({"roles": self.roles()} if any(o.roles for o in self.outcomes) else {})
+
+    def gates(self) -> pd.DataFrame:
+        """A row per run, logged update and gated head, update 0 being before training."""
+        named = {"model": self.model}
+        rows = [{"run": o.run, "penalty": o.penalty, **row, **named} for o in self.outcomes for row in o.gates]
+        return pd.DataFrame(rows, columns=GATE_COLUMNS)
+
+    def log(self) -> pd.DataFrame:
+        """The log of every training; `loss` has the penalty in it."""
+        return pd.DataFrame([{"run": o.run, "penalty": o.penalty, **row} for o in self.outcomes for row in o.log])
+
+    def sweep(self) -> pd.DataFrame:
+        """Returns `sweep.csv`: a row for every run, kind of initial weights and metric."""
+        rows = [row for o in self.outcomes for row in self._measured(o)]
+        counts = {f"heads_{s}": "Int64" for s in STACKS}
+        return pd.DataFrame(rows, columns=SWEEP_COLUMNS).astype(counts)
+
+    def roles(self) -> pd.DataFrame:
+        """A row per run and head of the model as it was, with its role there and what it is where others are gone."""
+        unpruned = next(o for o in self.outcomes if o.run == UNPRUNED).roles
+        runs = [o for o in self.outcomes if o.run != UNPRUNED]
+        heads = [h for h in self._heads() if str(h) in unpruned]
+        return pd.DataFrame([self._role(o, h, unpruned[str(h)]) for o in runs for h in heads], columns=ROLE_COLUMNS)
+
+    def _measured(self, outcome: PenaltyOutcome) -> Iterator[Record]:
+        heads = self._heads()
+        total = Counter(h.stack for h in heads)
+        left = Counter(h.stack for h in heads if str(h) not in outcome.removed)
+        common: Record = {
+            "run": outcome.run,
+            "penalty": outcome.penalty,
+            **{f"heads_{s}": left[s] if total[s] else None for s in STACKS},
+            "n_heads": sum(n for s, n in total.items() if s in self.gated),
+            **{f"total_{s}": total[s] for s in STACKS},
+            "between": outcome.between,
+            "removed": " ".join(outcome.removed),
+            "penalty_kind": self.kind,
+            "model": self.model,
+            "task": self.task,
+        }
+        trained = ("trained", outcome.metrics, outcome.checkpoint)
+        scratch = ("scratch", outcome.scratch, outcome.scratch_checkpoint)
+        for init, metrics, checkpoint in (trained, scratch):
+            for row in metrics:
+                record = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n")}
+                record |= {k: row[k] for k in DIFFERENCE if k in row}
+                yield common | record | {"init": init, "checkpoint": checkpoint}
+
+    def _role(self, outcome: PenaltyOutcome, head: Head, before: list[str]) -> Record:
+        kept, after = str(head) not in outcome.removed, outcome.roles.get(str(head))
+        return {
+            "run": outcome.run,
+            "penalty": outcome.penalty,
+            "model": self.model,
+            **dict(zip(KEY_COLUMNS, head, strict=True)),
+            "role": before[0],
+            "roles": before[1],
+            "kept": kept,
+            "role_pruned": after[0] if kept and after is not None else None,
+        }
+
+    def _heads(self) -> list[Head]:
+        return [h for s in self.sites for h in s.heads]

@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from headlens.analyses.prune.counts_figure import kept_by_layer
-from headlens.analyses.prune.gate_animation import gate_films
-from headlens.analyses.prune.head_cards import gate_findings, gate_heads
-from headlens.analyses.prune.map_figure import gate_maps
-from headlens.analyses.prune.overviews import lasting_roles, remaining_heads, results_overview
-from headlens.analyses.prune.quality_figure import gate_quality
-from headlens.analyses.prune.results_table import results_markdown, results_table
-from headlens.analyses.prune.roles_figure import roles_kept
-from headlens.analyses.prune.sweep_summary import SCRATCH, TRAINED
+from headlens.analyses.prune.gate_figures import gate_films, gate_maps, kept_by_layer
+from headlens.analyses.prune.results_table import (
+    gate_findings,
+    gate_heads,
+    lasting_roles,
+    remaining_heads,
+    results_markdown,
+    results_overview,
+    results_table,
+)
+from headlens.analyses.prune.sweep_figures import gate_quality, roles_kept
+from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Drawings
 from headlens.pages.page_tables import PageTable

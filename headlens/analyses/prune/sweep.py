@@ -14,7 +14,8 @@ from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.analyses.prune.gate_training import from_scratch, gated_heads, train_gates
 from headlens.analyses.prune.options import GateOptions, PenaltySweepOptions
-from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
+from headlens.analyses.prune.outcome import PenaltyOutcome
+from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.analyses.training.sweep import MODELS, Baseline, Trainings, run_name
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.sites import find_sites

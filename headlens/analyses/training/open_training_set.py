@@ -1,11 +1,11 @@
-"""The training set that options name, read for a model."""
+"""The training set that options name, read for a model, and whether what is held out stands in it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from headlens.analyses.notes import embedded_notes, left_out_notes
-from headlens.analyses.training.contamination import seen_notes
 from headlens.analyses.training.options import TEXT, TextOptions, TrainingSetOptions
 from headlens.analyses.training.task_training import TaskRows, hold_out
 from headlens.analyses.training.text_training import loaded_model
@@ -16,7 +16,8 @@ from headlens.corpora.sources import open_corpus, split_corpus
 from headlens.errors import CorpusError
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
-from headlens.tasks.example_sources import SourceCounts, fingerprint, gather
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
+from headlens.tasks.examples import texts_of
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task_heads import with_task_head
 
@@ -109,3 +110,42 @@ def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int,
     with run.reporter.status("tokenizing"):
         lesson = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
     return OpenedTraining(loaded, lesson, notes, summary.sha256)
+
+
+# So many examples are looked for, of at least so many words; fewer words stand everywhere.
+_MOST, _FEWEST_WORDS = 200, 4
+_WORTH_TELLING = 0.1
+
+
+def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list[str]:
+    """Tell of examples that are measured on and stand, word for word, in those that are learned from.
+
+    SST-2's phrases are parts of one another, for example: held out of them, a tenth is no new text. Case and spaces do
+    not count; every text of an example has to be there.
+
+    Args:
+        learned: what is trained on.
+        held_out: what is measured on.
+
+    Returns:
+        A note if they are a tenth or more of those looked for, else nothing.
+    """
+    long = [
+        e for e in (held_out.examples if held_out else ()) if sum(len(t.split()) for t in texts_of(e)) >= _FEWEST_WORDS
+    ]
+    if not long:
+        return []
+    chosen = long[:: -(-len(long) // _MOST)]
+    learned_from = _plain([text for example in learned.examples for text in texts_of(example)])
+    there = sum(all(_plain([text]) in learned_from for text in texts_of(example)) for example in chosen)
+    if there < _WORTH_TELLING * len(chosen):
+        return []
+    return [
+        f"Of {len(chosen)} examples that are measured on, {there} stand word for word in those that were learned from: "
+        "the figures are too good. Name others with --dev-data."
+    ]
+
+
+def _plain(texts: Sequence[str]) -> str:
+    """Texts on lines of their own, with a space around every word."""
+    return "\n".join(f" {' '.join(text.casefold().split())} " for text in texts)

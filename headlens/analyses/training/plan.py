@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from headlens.analyses.planning.data_sizes import DataSize
-from headlens.analyses.planning.plan import Plan, Planner, Work
-from headlens.analyses.planning.training_steps import TrainingSteps, plan_attention, plan_evaluations
+from headlens.analyses.planning.plan import Plan, Planner, TrainingSteps, Work, plan_attention, plan_evaluations
 from headlens.analyses.training.options import TEXT, FineTuneRequest, TrainingSetOptions, TrainRequest
 from headlens.runs.progress import Reporter
 

@@ -17,9 +17,8 @@ from transformers import PreTrainedModel
 from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.notes import left_out_notes
 from headlens.analyses.training.checkpointing import CheckpointFolder
-from headlens.analyses.training.training_callbacks import TrainingCallbacks
 from headlens.analyses.training.training_run import measure, save_checkpoint
-from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
 from headlens.errors import ResumeError
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel, tokenizer_of

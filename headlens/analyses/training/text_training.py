@@ -14,10 +14,13 @@ from headlens.analyses.training.options import TextOptions
 from headlens.corpora.batches import IGNORED
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, OptionError
+from headlens.files import output_errors
 from headlens.models.language_outputs import next_logits, token_logits
-from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.models.loading import LoadedModel, choose_device, tokenizer_of
+from headlens.models.model_options import Device
+from headlens.runs.run import Run
 from headlens.tasks.task_heads import with_masked_head
-from headlens.training.architectures import masked_model, translation_model
+from headlens.training.architectures import PREFIX, masked_model, translation_model
 from headlens.training.batch_sampler import epoch_batches
 from headlens.training.loop import Evaluate, TrainingData
 from headlens.training.masked_text import MaskedText, read_blocks
@@ -158,3 +161,31 @@ def _pairs(corpus: Corpus) -> Iterator[tuple[str, str]]:
 def _both_sides(corpus: Corpus) -> Iterator[str]:
     for pair in _pairs(corpus):
         yield from pair
+
+
+def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, device: Device) -> Trainable:
+    """The model, on its device, and a vocabulary learned from the corpus.
+
+    Args:
+        run: under way; processes learn the vocabulary one each.
+        name: such as `new:bert-small`.
+        corpus: pairs for translation.
+        text: task and size of the vocabulary.
+        seed: of the weights.
+        device: where it is to be.
+
+    Raises:
+        OptionError: if there is no such model, or no such vocabulary can be made.
+    """
+    # Hidden: nothing that a run which fails here could go on from.
+    folder = run.kept(".vocabulary")
+    with run.reporter.status("learning a vocabulary"), output_errors(folder):
+        if run.processes.first:
+            folder.mkdir(parents=True, exist_ok=True)
+        run.processes.gather(None)
+        process_folder = folder / str(run.processes.rank)
+        process_folder.mkdir(exist_ok=True)
+        trainable = new_model(name.removeprefix(PREFIX), corpus, text, seed, process_folder)
+    moved: nn.Module = trainable.model
+    moved.to(choose_device(device))
+    return trainable

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,7 +12,6 @@ from transformers import PreTrainedModel
 from headlens.analyses.training.options import TextOptions
 from headlens.analyses.training.task_training import TaskForward, TaskLoss, TaskRows, freeze_unused, hold_out
 from headlens.analyses.training.text_training import Trainable, objective_of, read_data
-from headlens.analyses.training.training_callbacks import TrainingCallbacks
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError
@@ -24,9 +23,32 @@ from headlens.tasks.masked import MaskedLM
 from headlens.tasks.reader import Reader
 from headlens.tasks.task import PreparedExample, Task
 from headlens.tasks.translation import Translation
+from headlens.training.batch_sampler import BatchSampler
 from headlens.training.hyperparameters import TrainingOptions
-from headlens.training.loop import Trainer, TrainingData
+from headlens.training.loop import Trainer, TrainingCheckpoint, TrainingData, total_updates
 from headlens.training.objectives import Objective, moved
+
+
+@dataclass(frozen=True)
+class TrainingCallbacks:
+    """How a training is followed.
+
+    Args:
+        keeper: where its state is kept; None keeps nothing.
+        progress: called with the number of updates done.
+        processes: how many train together.
+    """
+
+    keeper: TrainingCheckpoint | None = None
+    progress: Callable[[int], None] = lambda _: None
+    processes: int = 1
+
+    def updates(self, data: TrainingData, training: TrainingOptions) -> int:
+        """Returns the number of updates that a training on this data will take, see `total_updates`."""
+        order = BatchSampler(
+            tuple(data.lengths), training.batch_tokens, training.accumulate, training.seed, 0, self.processes
+        )
+        return total_updates(training, order)
 
 
 @dataclass(frozen=True)

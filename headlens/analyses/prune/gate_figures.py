@@ -1,4 +1,4 @@
-"""Which heads close when: gates as heatmaps, at some updates of every run."""
+"""Which heads close when: gates as heatmaps at some updates of every run, as counts by layer, and as a film."""
 
 from __future__ import annotations
 
@@ -13,17 +13,31 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Colormap, ListedColormap
 from matplotlib.figure import Figure
 
-from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads, snapshots
+from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads, penalty_text, snapshots
 from headlens.heads import STACKS
-from headlens.plots.axis_labels import FAMILY
-from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar, edges
-from headlens.plots.head_grid import LINE, TOP, Panel, float_column, has_numbers, number_axes, panel
+from headlens.plots.axis_labels import FAMILY, drawable_text
+from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar, add_bars, edges, paint
+from headlens.plots.export import Animation
+from headlens.plots.head_grid import (
+    LINE,
+    TOP,
+    Grid,
+    Panel,
+    each,
+    float_column,
+    flow,
+    has_numbers,
+    head_grid_figure,
+    number_axes,
+    panel,
+)
 from headlens.plots.style import (
     COLUMN_WIDTH,
     FULL_WIDTH,
     INK,
     MISSING,
     PALE,
+    SMALLEST_SIZE,
     TICK_SIZE,
     dress,
     fold,
@@ -187,3 +201,140 @@ def _snapshot(figure: Figure, rows: pd.DataFrame, plan: _Plan, place: tuple[int,
     words = f"step {int(rows['step'].iloc[0]):,}\n{open_heads(rows)} of {len(rows)} open"
     axes.set_title(words, fontsize=TICK_SIZE, color=INK, loc="left", pad=2, linespacing=1.0)
     return axes
+
+
+_ALL = "all"
+_ABREAST = 36  # columns of a line
+_DIGIT = 0.64  # width of a digit in font sizes
+_FOOT = 0.06  # inches, below names that stand upright
+
+
+def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
+    """The number of open heads of every layer after training, a column per run from weak to strong penalties.
+
+    One panel per model and stack; the first column is the whole model. Layers without a head left are white, those with
+    a gate that has no number grey.
+
+    Args:
+        gates: rows of `gates.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when there are no numbers.
+    """
+    if not has_numbers(gates, "gate"):
+        return None
+    panels = list(_count_panels(gated_runs(gates)))
+    plan = flow([(model, item) for model, item, _ in panels], _ABREAST)
+    sheet = head_grid_figure(plan, "Heads left per layer, by λ", side=BAR_SLOT + 0.15, foot=_FOOT)
+    most = max(float(np.nanmax(item.values)) for _, item, _ in panels)
+    scale = GateScale("heads left (white: none)", 1e-12, most, PALE, "min")
+    for (axes, item), (*_, names) in zip(each(sheet, plan), panels, strict=True):
+        paint(axes, item, scale)
+        _write_counts(axes, item.values, scale, sheet.cell)
+        _name_columns(axes, names, sheet.cell[0])
+    add_bars(sheet, scale)
+    return sheet.figure
+
+
+def _count_panels(runs: Sequence[GatedRun]) -> Iterator[tuple[str, Panel, list[str]]]:
+    for model in dict.fromkeys(run.model for run in runs):
+        for stack in STACKS:
+            stack_runs = [run for run in runs if run.model == model and stack in run.stacks]
+            if not stack_runs:
+                continue
+            last = [run.last[run.last["stack"] == stack] for run in stack_runs]
+            layers = 1 + max(int(rows["layer"].max()) for rows in last)
+            columns = [_counts(last[0].assign(gate=1.0), layers), *(_counts(rows, layers) for rows in last)]
+            title = f"{model}, {stack}" if model else stack
+            yield (
+                model,
+                Panel(title, np.column_stack(columns), np.ones((layers, len(columns)), bool)),
+                _names(stack_runs),
+            )
+
+
+def _counts(rows: pd.DataFrame, layers: int) -> Grid:
+    """How many heads of every layer are open; NaN for layers with a gate that is not known."""
+    gates = float_column(rows, "gate")
+    opened = pd.Series(np.where(np.isnan(gates), np.nan, gates > 0), index=rows["layer"].to_numpy(int))
+    counts = opened.groupby(level=0).sum(min_count=1).where(opened.notna().groupby(level=0).all())
+    return np.asarray(counts.reindex(range(layers)), np.float64)
+
+
+def _names(runs: Sequence[GatedRun]) -> list[str]:
+    return [_ALL, *(penalty_text(run.run, run.penalty) for run in runs)]
+
+
+def _write_counts(axes: Axes, counts: Grid, scale: GateScale, cell: tuple[float, float]) -> None:
+    letters = len(str(int(np.nanmax(counts, initial=0.0))))
+    size = min(TICK_SIZE, 72 * min(0.9 * cell[0] / (_DIGIT * letters), 0.75 * cell[1]))
+    for (layer, run), count in np.ndenumerate(counts):
+        if not np.isnan(count) and size >= SMALLEST_SIZE:
+            axes.text(run, layer, f"{count:.0f}", ha="center", va="center", fontsize=size, color=_ink(scale, count))
+
+
+def _ink(scale: GateScale, count: float) -> str:
+    return scale.ink(count) if count else INK
+
+
+def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
+    """Write λ below the columns, upwards where cells are too narrow."""
+    fits = _DIGIT * TICK_SIZE / 72 * max(map(len, names)) <= 0.9 * width
+    axes.set_xlabel("λ")
+    axes.set_xticks(range(len(names)), [drawable_text(name) for name in names], rotation=0 if fits else 90)
+    for label in axes.get_xticklabels():
+        label.set(fontsize=TICK_SIZE if fits else TICK_SIZE - 1, fontfamily=FAMILY, color=INK)
+
+
+MOST_FRAMES = 20
+
+
+def gate_films(gates: pd.DataFrame) -> Iterator[tuple[str, Animation | None]]:
+    """The gates of every run from the first update to the last, its stacks side by side.
+
+    Args:
+        gates: rows of `gates.csv`, of one model or several.
+
+    Yields:
+        `closing` (`closing_1` and so on where there are several runs, from weak to strong penalties), and the film;
+        None for a run that has no numbers.
+    """
+    runs = gated_runs(gates)
+    for number, run in enumerate(runs, 1):
+        name = "closing" if len(runs) == 1 else f"closing_{number}"
+        yield name, _film(run) if has_numbers(run.rows, "gate") else None
+
+
+def _film(run: GatedRun) -> Animation:
+    steps = _frames(run)
+    rows = flow([(run.model, item) for item in _frame_panels(run, steps[0])])
+    title = f"Gates of {run.model}, {run.label}" if run.model else f"Gates, {run.label}"
+    sheet = head_grid_figure(rows, f"{title}\n{_state(run, steps[0])}", side=BAR_SLOT + 0.15, tallest_cell=0.24)
+    add_bars(sheet, GATES)
+    words = sheet.figure.texts[0]
+    first_lines = words.get_text().rpartition("\n")[0]
+
+    def draw(frame: int) -> None:
+        words.set_text(f"{first_lines}\n{_state(run, steps[frame])}")
+        for (axes, _), item in zip(each(sheet, rows), _frame_panels(run, steps[frame]), strict=True):
+            for old in list(axes.collections):
+                old.remove()
+            paint_gates(axes, item)
+
+    return Animation(sheet.figure, len(steps), draw)
+
+
+def _frames(run: GatedRun) -> list[int]:
+    """The updates that are shown: all, or some evenly among them with the first and the last."""
+    places = np.linspace(0, len(run.steps) - 1, min(MOST_FRAMES, len(run.steps)))
+    return [int(step) for step in run.steps[places.round().astype(int)]]
+
+
+def _frame_panels(run: GatedRun, step: int) -> list[Panel]:
+    rows = run.at(step)
+    return [panel_of(rows[rows["stack"] == stack], stack) for stack in run.stacks]
+
+
+def _state(run: GatedRun, step: int) -> str:
+    rows = run.at(step)
+    return f"step {step:,}: {open_heads(rows)} of {len(rows)} heads open"
