@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 
 from headlens.attention.supported_models import FAMILIES
 from headlens.errors import HeadlensError, ModelError
-from headlens.weights.head_map_file import FILE as HEAD_MAP
+from headlens.weights.head_map import FILE as HEAD_MAP
 
 _DEMO_WORKS = "`headlens classify demo` works without a network."
 _PICKLES = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl")

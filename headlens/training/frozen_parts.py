@@ -70,14 +70,10 @@ def _head(model: PreTrainedModel) -> Iterator[nn.Parameter]:
     return (p for p in model.parameters() if id(p) not in inside)
 
 
-def _all(model: PreTrainedModel) -> Iterator[nn.Parameter]:
-    return model.parameters()
-
-
 PARTS: dict[str, Callable[[PreTrainedModel], Iterator[nn.Parameter]]] = {
     "encoder": _layers(("encoder",)),
     "decoder": _layers(("decoder", "cross")),
     "embeddings": _embeddings,
     "head": _head,
-    "all": _all,
+    "all": PreTrainedModel.parameters,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -84,7 +85,7 @@ def read_blocks(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length
         OptionError: if no token of text fits into a block.
         CorpusError: if there is no text.
     """
-    before, after = _frame(tokenizer)
+    before, after = special_frame(tokenizer)
     room = length - len(before) - len(after)
     if room < 1:
         raise OptionError(f"--longest {length} leaves no room for text.", "128 suits small models.")
@@ -97,42 +98,24 @@ def read_parts(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, room: i
     Raises:
         CorpusError: if there is no text.
     """
-    if not (parts := list(_parts(_ids(texts, tokenizer), room))):
+    ids = _ids(texts, tokenizer)
+    if not (parts := list(iter(lambda: list(islice(ids, room)), []))):
         raise CorpusError("the corpus has no text.", "Give one with at least one sentence.")
     return parts
 
 
-def _frame(tokenizer: PreTrainedTokenizerBase) -> tuple[list[int], list[int]]:
-    """The special tokens before and after a text."""
-    ids = list(tokenizer("a")["input_ids"])
+def special_frame(tokenizer: PreTrainedTokenizerBase, texts: int = 1) -> list[Ids]:
+    """The special tokens before a text or two, between them, and after, as they stand around short ones."""
+    ids = list(tokenizer(*["a"] * texts)["input_ids"])
     text = list(tokenizer("a", add_special_tokens=False)["input_ids"])
-    start = next(i for i in range(len(ids)) if ids[i : i + len(text)] == text)
-    return ids[:start], ids[start + len(text) :]
+    starts = [i for i in range(len(ids)) if ids[i : i + len(text)] == text]
+    places = [starts[0], starts[-1]][:texts]
+    ends = [0, *(place + len(text) for place in places)]
+    return [np.array(ids[end:place], dtype=np.int64) for end, place in zip(ends, [*places, None], strict=True)]
 
 
 def _ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
-    special: list[str] = []
-    for text in texts:
-        special.append(text)
-        if len(special) == 1024:
-            yield from _flat(special, tokenizer)
-            special = []
-    if special:
-        yield from _flat(special, tokenizer)
-
-
-def _flat(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[int]:
     options = {"add_special_tokens": False, "return_attention_mask": False, "return_token_type_ids": False}
-    for ids in tokenizer(texts, verbose=False, **options)["input_ids"]:
-        yield from ids
-
-
-def _parts(ids: Iterator[int], room: int) -> Iterator[list[int]]:
-    part: list[int] = []
-    for token in ids:
-        part.append(token)
-        if len(part) == room:
-            yield part
-            part = []
-    if part:
-        yield part
+    rest = iter(texts)
+    while block := list(islice(rest, 1024)):
+        yield from chain.from_iterable(tokenizer(block, verbose=False, **options)["input_ids"])

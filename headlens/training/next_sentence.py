@@ -14,7 +14,7 @@ from headlens.corpora.batches import IGNORED, Ids, attention_mask, padded
 from headlens.errors import CorpusError, OptionError
 from headlens.statistics.seeding import generator_of
 from headlens.training.batch_sampler import Indices
-from headlens.training.masked_text import MaskedText, read_parts
+from headlens.training.masked_text import MaskedText, read_parts, special_frame
 from headlens.training.objectives import NEXT
 
 # What stands in the second place if it is not what follows: a piece of text from elsewhere, or the two are swapped.
@@ -62,7 +62,8 @@ class TextHalves:
     def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
         """What `MaskedText.batch` gives, and per row whether the second half does not follow (1) or does (0)."""
         drawn = [self._drawn(index, epoch) for index in indices]
-        framed = [self._framed(first, second) for first, second, _ in drawn]
+        before, between, after = self.frame
+        framed = [np.concatenate([before, first, between, second, after]) for first, second, _ in drawn]
         masked = [self.masking.masked(ids, index, epoch) for ids, index in zip(framed, indices, strict=True)]
         rows = [ids for ids, _ in masked]
         batch = {
@@ -87,10 +88,6 @@ class TextHalves:
         other = (index + 1 + int(generator.integers(len(self.blocks) - 1))) % len(self.blocks)
         return first, _halves(self.blocks[other])[1][: len(second)], True
 
-    def _framed(self, first: Ids, second: Ids) -> Ids:
-        before, between, after = self.frame
-        return np.concatenate([before, first, between, second, after])
-
     def _segments(self, first: Ids, second: Ids) -> Ids:
         before, between, after = self.frame
         sizes = (len(before) + len(first) + len(between), len(second) + len(after))
@@ -106,7 +103,8 @@ def read_halves(
         OptionError: if no two tokens of text fit into a block.
         CorpusError: if there is too little text.
     """
-    frame = _frame(tokenizer)
+    before, between, after = special_frame(tokenizer, texts=2)
+    frame = before, between, after
     room = length - sum(map(len, frame))
     if room < 2:
         raise OptionError(f"--longest {length} leaves no room for two halves.", "128 suits small models.")
@@ -118,15 +116,3 @@ def read_halves(
 def _halves(block: Ids) -> tuple[Ids, Ids]:
     middle = len(block) // 2
     return block[:middle], block[middle:]
-
-
-def _frame(tokenizer: PreTrainedTokenizerBase) -> tuple[Ids, Ids, Ids]:
-    """The special tokens before, between and after two texts."""
-    ids = list(tokenizer("a", "a")["input_ids"])
-    text = list(tokenizer("a", add_special_tokens=False)["input_ids"])
-    size = len(text)
-    starts = [i for i in range(len(ids)) if ids[i : i + size] == text]
-    first, last = starts[0], starts[-1]
-    parts = (ids[:first], ids[first + size : last], ids[last + size :])
-    before, between, after = (np.array(part, dtype=np.int64) for part in parts)
-    return before, between, after

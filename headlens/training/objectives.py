@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -31,32 +32,21 @@ class Objective(Protocol):
 
 
 @dataclass(frozen=True)
-class ModelLoss:
-    """The loss that the model itself computes from its labels, whatever its task.
-
-    Units are the labels that count: one per example for classifiers, one per token for language models.
-    """
+class TokenLoss(ABC):
+    """A loss that adds up over tokens: those whose labels are not -100."""
 
     def units(self, inputs: Inputs) -> int:
-        """Labels other than -100; rows where labels are no token ids."""
-        labels = inputs.get("labels")
-        if labels is None:  # question answering
-            return len(inputs["start_positions"])
-        return int((labels != IGNORED).sum()) if labels.dim() > 1 and not labels.is_floating_point() else len(labels)
+        """Returns the number of tokens that count in a batch."""
+        return int((inputs["labels"] != IGNORED).sum())
 
+    @abstractmethod
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
-        """The model's mean loss times the units it is a mean of."""
-        mean: Tensor = model(**inputs).loss
-        return mean * self.units(inputs)
+        """The sum of the loss over these tokens, in nats."""
 
 
 @dataclass(frozen=True)
-class MaskedTokenLoss:
+class MaskedTokenLoss(TokenLoss):
     """Cross-entropy of masked tokens. Only their logits are computed: a third of the work of small models is logits."""
-
-    def units(self, inputs: Inputs) -> int:
-        """Returns the number of tokens to be guessed, those whose labels are not -100, in a batch."""
-        return int((inputs["labels"] != IGNORED).sum())
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Sum over the tokens to be guessed, in nats."""
@@ -72,7 +62,7 @@ class MaskedTokenLoss:
             return (args[0][counted][None], *args[1:])
 
         with _head(model).register_forward_pre_hook(chosen):
-            outputs = model(**plain_inputs(inputs))
+            outputs = model(**{k: v for k, v in inputs.items() if k not in ("labels", NEXT)})
         logits = token_logits(outputs)[0].float()
         return nn.functional.cross_entropy(logits, labels[counted], reduction="sum"), outputs
 
@@ -95,11 +85,6 @@ class MaskedTokensAndNext(MaskedTokenLoss):
         return guessed + follows * self.units(inputs)
 
 
-def plain_inputs(inputs: Inputs) -> dict[str, Any]:
-    """What of a batch a model reads, without labels."""
-    return {k: v for k, v in inputs.items() if k not in ("labels", NEXT)}
-
-
 def _head(model: nn.Module) -> nn.Module:
     """The part of a language model, perhaps wrapped for gates and processes, that makes logits of hidden states."""
     plain: Any = model
@@ -111,7 +96,7 @@ def _head(model: nn.Module) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class SmoothedTokens:
+class SmoothedTokens(TokenLoss):
     """Cross-entropy of target tokens with label smoothing (Szegedy et al. 2016), as translation models are trained.
 
     Args:
@@ -119,10 +104,6 @@ class SmoothedTokens:
     """
 
     smoothing: float = 0.1
-
-    def units(self, inputs: Inputs) -> int:
-        """Returns the number of target tokens, those whose labels are not -100, in a batch."""
-        return int((inputs["labels"] != IGNORED).sum())
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Sum over target tokens, in nats."""

@@ -58,12 +58,11 @@ def read_pairs(pairs: Iterable[Pair], tokenizer: PreTrainedTokenizerBase, longes
     sources: list[Ids] = []
     targets: list[Ids] = []
     read = 0
-    for block in _blocks(pairs):
-        read += len(block)
-        for source, target in zip(*_ids(block, tokenizer), strict=True):
-            if 1 < len(source) <= longest and 1 < len(target) <= longest:
-                sources.append(np.array(source, dtype=np.int64))
-                targets.append(np.array(target, dtype=np.int64))
+    for source, target in _ids(pairs, tokenizer):
+        read += 1
+        if 1 < len(source) <= longest and 1 < len(target) <= longest:
+            sources.append(np.array(source, dtype=np.int64))
+            targets.append(np.array(target, dtype=np.int64))
     if not sources:
         raise CorpusError(
             f"none of {read} pairs can be used: a side is empty or longer than {longest} tokens.",
@@ -72,14 +71,10 @@ def read_pairs(pairs: Iterable[Pair], tokenizer: PreTrainedTokenizerBase, longes
     return ParallelText(sources, targets, int(tokenizer.pad_token_id or 0), read - len(sources))
 
 
-def _blocks(pairs: Iterable[Pair]) -> Iterator[list[Pair]]:
+def _ids(pairs: Iterable[Pair], tokenizer: PreTrainedTokenizerBase) -> Iterator[tuple[list[int], list[int]]]:
+    options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
     rest = iter(pairs)
     while block := list(islice(rest, 1024)):
-        yield block
-
-
-def _ids(block: Sequence[Pair], tokenizer: PreTrainedTokenizerBase) -> tuple[list[list[int]], list[list[int]]]:
-    options = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
-    sources = tokenizer([s for s, _ in block], **options)["input_ids"]
-    targets = tokenizer(text_target=[t for _, t in block], **options)["input_ids"]
-    return sources, targets
+        sources = tokenizer([s for s, _ in block], **options)["input_ids"]
+        targets = tokenizer(text_target=[t for _, t in block], **options)["input_ids"]
+        yield from zip(sources, targets, strict=True)

@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.errors import SelfCheckError
-from headlens.weights.head_slicing import features_of, numbers_of
-from headlens.weights.projections import projections
+from headlens.weights.head_slicing import features_of, numbers_of, projections
 
 _ATTRIBUTE = "headlens_depth_mask"
 

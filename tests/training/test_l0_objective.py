@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from made_training import Folder, Sentences, assert_equal, weights
+from made_training import Folder, ModelLoss, Sentences, assert_equal, weights
 from saved import build
 from tiers import rest_slow
 from torch import nn
@@ -26,9 +26,8 @@ from headlens.interventions.stochastic_gates import GatedModel, StochasticGates,
 from headlens.training.batch_sampler import Indices
 from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import Trainer
-from headlens.training.objectives import ModelLoss
 from headlens.training.penalty_objective import GATES, PenalizedObjective, gate_log_columns, logged
-from headlens.weights.projections import projections
+from headlens.weights.head_slicing import projections
 
 SITE = "bert.encoder.layer.0.attention.self"
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
-from headlens.analyses.planning.counted import DATA
 from headlens.analyses.planning.model_sizes import PlannedModel
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.corpus_summary import summarise
-from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus
 from headlens.errors import CorpusError
 from headlens.runs.progress import Reporter, SilentReporter
@@ -25,6 +22,40 @@ HUB = "hub:"
 _SAMPLE = 200  # texts that say how many tokens a word has
 _PIECES = 1.3  # tokens of a word of English, for BERT's vocabulary, where no tokenizer can be asked
 _SPECIAL = 2.0  # tokens of an example besides its words
+
+
+@dataclass(frozen=True)
+class KnownSplit:
+    """A part of a data set: its examples, and the words of one, all its texts together."""
+
+    examples: int
+    words: float
+
+
+def _glue(words: float, train: int, validation: int) -> dict[str, KnownSplit]:
+    return {"train": KnownSplit(train, words), "validation": KnownSplit(validation, words)}
+
+
+_SST2 = {"train": KnownSplit(67_349, 9.4), "validation": KnownSplit(872, 19.5)}
+_MNLI = {"train": KnownSplit(392_702, 30.0)} | {
+    f"validation_{kind}": KnownSplit(count, 30.0) for kind, count in (("matched", 9_815), ("mismatched", 9_832))
+}
+_WIKITEXT = {"validation": KnownSplit(3_760, 57.9), "test": KnownSplit(4_358, 56.4)}
+
+# Of well-known data sets, for machines that cannot ask the hub: counts of their pages, rounded means of words.
+DATA: dict[str, dict[str, KnownSplit]] = {
+    "nyu-mll/glue:cola": _glue(7.7, 8_551, 1_043),
+    "nyu-mll/glue:sst2": _SST2,
+    "nyu-mll/glue:mrpc": _glue(44.0, 3_668, 408),
+    "nyu-mll/glue:stsb": _glue(22.0, 5_749, 1_500),
+    "nyu-mll/glue:qqp": _glue(22.0, 363_846, 40_430),
+    "nyu-mll/glue:mnli": _MNLI,
+    "nyu-mll/glue:qnli": _glue(37.0, 104_743, 5_463),
+    "nyu-mll/glue:rte": _glue(53.0, 2_490, 277),
+    "wmt/wmt19:ru-en": {"validation": KnownSplit(3_000, 21.0)},
+    "Salesforce/wikitext:wikitext-2-raw-v1": _WIKITEXT | {"train": KnownSplit(36_718, 56.9)},
+    "Salesforce/wikitext:wikitext-103-raw-v1": _WIKITEXT | {"train": KnownSplit(1_801_350, 57.3)},
+}
 
 
 @dataclass(frozen=True)
@@ -58,7 +89,7 @@ class DataSize:
     def part(self, share: float) -> DataSize:
         """Returns the size of a share of the examples, at least one of them."""
         left = None if self.examples is None else max(1, round(self.examples * share))
-        return DataSize(self.name, left, self.words, self.pieces, self.source)
+        return replace(self, examples=left)
 
     def split(self, share: float) -> tuple[DataSize, DataSize]:
         """What is learned from, and the share that is held out of it."""
@@ -84,7 +115,9 @@ def corpus_size(
         return _of_hub(spec.removeprefix(HUB), options.split, options.limit)
     with (reporter or SilentReporter()).progress(f"reading {corpus.name}", None) as advance:
         summary = summarise(corpus, advance)
-    words = summary.words / summary.sentences / (2 if _paired(corpus) else 1)
+    first = next(iter(corpus), None)
+    two_sided = first is not None and first.target is not None
+    words = summary.words / summary.sentences / (2 if two_sided else 1)
     sample = ((example.source.text, len(example.source.words)) for example in corpus)
     return DataSize(corpus.name, summary.sentences, words, _pieces(model, sample), "counted")
 
@@ -121,11 +154,6 @@ def _of_hub(name: str, split: str, limit: int | None) -> DataSize:
     return DataSize(f"{name}:{split}", examples, known.words, _PIECES, "its size as headlens knows it")
 
 
-def _paired(corpus: Corpus) -> bool:
-    first = next(iter(corpus), None)
-    return first is not None and first.target is not None
-
-
 def _pieces(model: PlannedModel | None, sample: Iterable[tuple[str, int]]) -> float:
     """Tokens of a word, in the first of some texts and their numbers of words."""
     if model is None or model.tokenizer is None:
@@ -134,14 +162,3 @@ def _pieces(model: PlannedModel | None, sample: Iterable[tuple[str, int]]) -> fl
     words = sum(count for _, count in first)
     tokens = sum(len(model.tokenizer.encode(text, add_special_tokens=False)) for text, _ in first)
     return tokens / words if words else _PIECES
-
-
-def updates(tokens: float, epochs: float, batch: int) -> int:
-    """Updates of a training by epochs.
-
-    Args:
-        tokens: of an epoch.
-        epochs: passes over the data.
-        batch: tokens of an update.
-    """
-    return max(1, math.ceil(tokens * epochs / batch))

@@ -9,23 +9,37 @@ from typing import Any
 
 import torch
 from transformers import (
+    AlbertConfig,
     AutoConfig,
     AutoModel,
     AutoModelForSeq2SeqLM,
+    BertConfig,
+    DistilBertConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    RobertaConfig,
 )
 
-from headlens.analyses.planning.counted import MODELS
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError
-from headlens.models.loading import LoadedModel, choose_device, load, load_tokenizer, local_or_hub, quiet
+from headlens.models.loading import choose_device, load, load_tokenizer, local_or_hub, quiet
 from headlens.models.loading_errors import LoadRequest, explained
 from headlens.models.model_options import ModelOptions
 from headlens.network import hub_answers
 from headlens.options import DEMO
 from headlens.training.architectures import PREFIX, shape_of
+
+# Shapes of well-known models as published, for machines that cannot ask the hub.
+# By the last part of the hub's name.
+MODELS: dict[str, PreTrainedConfig] = {
+    "bert-base-uncased": BertConfig(),
+    "albert-base-v2": AlbertConfig(
+        vocab_size=30000, hidden_size=768, num_attention_heads=12, intermediate_size=3072, num_hidden_layers=12
+    ),
+    "roberta-base": RobertaConfig(vocab_size=50265, max_position_embeddings=514),
+    "distilbert-base-uncased": DistilBertConfig(),
+}
 
 
 @dataclass(frozen=True)
@@ -92,7 +106,8 @@ def planned_model(
         shape = shape_of(name.removeprefix(PREFIX), vocabulary, longest)
         return PlannedModel(name, _random(shape, options), None, "a new model")
     if name == DEMO or isinstance(local_or_hub(name), Path):
-        return _own(load(name, options))
+        loaded = load(name, options)
+        return PlannedModel(loaded.name, loaded.model, loaded.tokenizer, "the model itself")
     try:
         config, tokenizer = _from_hub(name, options)
         return PlannedModel(name, _random(config, options), tokenizer, "its configuration; weights not fetched")
@@ -101,10 +116,6 @@ def planned_model(
         if known is None:
             raise
         return PlannedModel(name, _random(known, options), None, "its shape as headlens knows it; the hub is silent")
-
-
-def _own(loaded: LoadedModel) -> PlannedModel:
-    return PlannedModel(loaded.name, loaded.model, loaded.tokenizer, "the model itself")
 
 
 def _from_hub(name: str, options: ModelOptions) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field, replace
 from importlib import import_module
@@ -9,7 +10,7 @@ from typing import Any
 
 import torch
 
-from headlens.analyses.planning.data_sizes import DataSize, corpus_size, task_size, updates
+from headlens.analyses.planning.data_sizes import DataSize, corpus_size, task_size
 from headlens.analyses.planning.model_sizes import PlannedModel, planned_model
 from headlens.analyses.planning.speed import Kind, Speed, measure_speed
 from headlens.attention.model_normalizer import SOFTMAX
@@ -181,7 +182,8 @@ class Planner:
                     precision=self.precision,
                     attention=self.attention,
                 )
-        if self.models and _busy():
+        # More programs run than there are cores to run them.
+        if self.models and hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.3 * (os.cpu_count() or 1):
             self.notes.append("Other programs keep this machine busy: everything is quicker when it is not.")
         device = _device(self.models[0].model.device) if self.models else "cpu"
         return Plan(
@@ -193,11 +195,6 @@ class Planner:
             tuple(speeds[key] for key in keys),
             tuple(self.notes),
         )
-
-
-def _busy() -> bool:
-    """Whether more programs run than there are cores to run them."""
-    return hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.3 * (os.cpu_count() or 1)
 
 
 def _device(device: torch.device) -> str:
@@ -239,7 +236,7 @@ class TrainingSteps:
         batch = options.batch_tokens * options.accumulate
         steps: float | None = options.steps
         if steps is None and data.tokens is not None:
-            steps = updates(data.tokens, options.epochs, batch)
+            steps = max(1, math.ceil(data.tokens * options.epochs / batch))
         return cls(steps, batch, length or data.length, options)
 
     def work(self, text: str, *, model: int = 0, each: float = 1.0, times: int = 1) -> Work:

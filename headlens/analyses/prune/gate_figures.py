@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -129,10 +130,8 @@ def gate_maps(gates: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
         steps = snapshots(stack_runs, SNAPSHOTS)
         plan = _plan([panel_of(run.last).values.shape for run in stack_runs], steps, _title(runs, stack))
         for page, first in enumerate(range(0, len(stack_runs), plan.rows), 1):
-            yield (
-                f"gates_{stack}" + (f"_{page}" if page > 1 else ""),
-                _page(stack_runs[first : first + plan.rows], plan),
-            )
+            name = f"gates_{stack}" + (f"_{page}" if page > 1 else "")
+            yield name, _page(stack_runs[first : first + plan.rows], plan)
 
 
 def panel_of(rows: pd.DataFrame, title: str = "") -> Panel:
@@ -174,7 +173,7 @@ def _page(runs: Sequence[GatedRun], plan: _Plan) -> Figure:
     for line, run in enumerate(runs):
         top = height - plan.top - line * plan.slot[1]
         words = fold(run.name, _LABEL - 0.1, TICK_SIZE)
-        place = 0.08 / plan.width, (top - _WORDS - _height(run, plan) / 2) / height
+        place = 0.08 / plan.width, (top - _WORDS - plan.cell[1] * (1 + run.rows["layer"].max()) / 2) / height
         figure.text(*place, words, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK, va="center")
         for column, step in enumerate(plan.steps):
             axes = _snapshot(figure, run.at(step), plan, (column, top))
@@ -183,10 +182,6 @@ def _page(runs: Sequence[GatedRun], plan: _Plan) -> Figure:
             axes.tick_params(labelleft=not column, labelbottom=is_lowest)
     add_bar(figure, GATES, BAR_SLOT + 0.05, plan.top + _WORDS)
     return figure
-
-
-def _height(run: GatedRun, plan: _Plan) -> float:
-    return float(plan.cell[1] * (1 + run.rows["layer"].max()))
 
 
 def _snapshot(figure: Figure, rows: pd.DataFrame, plan: _Plan, place: tuple[int, float]) -> Axes:
@@ -203,7 +198,6 @@ def _snapshot(figure: Figure, rows: pd.DataFrame, plan: _Plan, place: tuple[int,
     return axes
 
 
-_ALL = "all"
 _ABREAST = 36  # columns of a line
 _DIGIT = 0.64  # width of a digit in font sizes
 _FOOT = 0.06  # inches, below names that stand upright
@@ -237,20 +231,16 @@ def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
 
 
 def _count_panels(runs: Sequence[GatedRun]) -> Iterator[tuple[str, Panel, list[str]]]:
-    for model in dict.fromkeys(run.model for run in runs):
-        for stack in STACKS:
-            stack_runs = [run for run in runs if run.model == model and stack in run.stacks]
-            if not stack_runs:
-                continue
-            last = [run.last[run.last["stack"] == stack] for run in stack_runs]
-            layers = 1 + max(int(rows["layer"].max()) for rows in last)
-            columns = [_counts(last[0].assign(gate=1.0), layers), *(_counts(rows, layers) for rows in last)]
-            title = f"{model}, {stack}" if model else stack
-            yield (
-                model,
-                Panel(title, np.column_stack(columns), np.ones((layers, len(columns)), bool)),
-                _names(stack_runs),
-            )
+    for model, stack in product(dict.fromkeys(run.model for run in runs), STACKS):
+        stack_runs = [run for run in runs if run.model == model and stack in run.stacks]
+        if not stack_runs:
+            continue
+        last = [run.last[run.last["stack"] == stack] for run in stack_runs]
+        layers = 1 + max(int(rows["layer"].max()) for rows in last)
+        columns = np.column_stack([_counts(rows, layers) for rows in (last[0].assign(gate=1.0), *last)])
+        title = f"{model}, {stack}" if model else stack
+        names = ["all", *(penalty_text(run.run, run.penalty) for run in stack_runs)]
+        yield model, Panel(title, columns, np.ones(columns.shape, bool)), names
 
 
 def _counts(rows: pd.DataFrame, layers: int) -> Grid:
@@ -261,20 +251,13 @@ def _counts(rows: pd.DataFrame, layers: int) -> Grid:
     return np.asarray(counts.reindex(range(layers)), np.float64)
 
 
-def _names(runs: Sequence[GatedRun]) -> list[str]:
-    return [_ALL, *(penalty_text(run.run, run.penalty) for run in runs)]
-
-
 def _write_counts(axes: Axes, counts: Grid, scale: GateScale, cell: tuple[float, float]) -> None:
     letters = len(str(int(np.nanmax(counts, initial=0.0))))
     size = min(TICK_SIZE, 72 * min(0.9 * cell[0] / (_DIGIT * letters), 0.75 * cell[1]))
     for (layer, run), count in np.ndenumerate(counts):
         if not np.isnan(count) and size >= SMALLEST_SIZE:
-            axes.text(run, layer, f"{count:.0f}", ha="center", va="center", fontsize=size, color=_ink(scale, count))
-
-
-def _ink(scale: GateScale, count: float) -> str:
-    return scale.ink(count) if count else INK
+            ink = scale.ink(count) if count else INK
+            axes.text(run, layer, f"{count:.0f}", ha="center", va="center", fontsize=size, color=ink)
 
 
 def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import pandas as pd
 
@@ -61,11 +61,9 @@ class PenaltyOutcome:
         """Gates that are neither closed nor 1."""
         return sum(0.0 < value < 1.0 for value in self.values.values())
 
-    def with_scratch(self, metrics: list[Record], checkpoint: str | None, notes: Sequence[str] = ()) -> PenaltyOutcome:
-        """The same with a model that was trained from random weights."""
-        return replace(self, scratch=metrics, scratch_checkpoint=checkpoint, scratch_notes=list(notes))
 
-
+# What an outcome has of the model from random weights, which runs with the same heads share.
+OF_SCRATCH = ("scratch", "scratch_checkpoint", "scratch_notes")
 GATE_COLUMNS = ["run", "penalty", "step", *KEY_COLUMNS, "log_alpha", "p_open", "gate", "model"]
 SWEEP_COLUMNS = [
     *("run", "penalty", "init", "heads_encoder", "heads_decoder", "heads_cross"),
@@ -103,8 +101,9 @@ class GateTables:
 
     def gates(self) -> pd.DataFrame:
         """A row per run, logged update and gated head, update 0 being before training."""
-        named = {"model": self.model}
-        rows = [{"run": o.run, "penalty": o.penalty, **row, **named} for o in self.outcomes for row in o.gates]
+        rows = [
+            {"run": o.run, "penalty": o.penalty, **row, "model": self.model} for o in self.outcomes for row in o.gates
+        ]
         return pd.DataFrame(rows, columns=GATE_COLUMNS)
 
     def log(self) -> pd.DataFrame:
@@ -114,15 +113,30 @@ class GateTables:
     def sweep(self) -> pd.DataFrame:
         """Returns `sweep.csv`: a row for every run, kind of initial weights and metric."""
         rows = [row for o in self.outcomes for row in self._measured(o)]
-        counts = {f"heads_{s}": "Int64" for s in STACKS}
-        return pd.DataFrame(rows, columns=SWEEP_COLUMNS).astype(counts)
+        return pd.DataFrame(rows, columns=SWEEP_COLUMNS).astype({f"heads_{s}": "Int64" for s in STACKS})
 
     def roles(self) -> pd.DataFrame:
         """A row per run and head of the model as it was, with its role there and what it is where others are gone."""
-        unpruned = next(o for o in self.outcomes if o.run == UNPRUNED).roles
-        runs = [o for o in self.outcomes if o.run != UNPRUNED]
-        heads = [h for h in self._heads() if str(h) in unpruned]
-        return pd.DataFrame([self._role(o, h, unpruned[str(h)]) for o in runs for h in heads], columns=ROLE_COLUMNS)
+        before = next(o for o in self.outcomes if o.run == UNPRUNED).roles
+        rows: list[Record] = []
+        for outcome in self.outcomes:
+            for head in self._heads() if outcome.run != UNPRUNED else ():
+                if (name := str(head)) not in before:
+                    continue
+                kept = name not in outcome.removed
+                rows.append(
+                    {
+                        "run": outcome.run,
+                        "penalty": outcome.penalty,
+                        "model": self.model,
+                        **head._asdict(),
+                        "role": before[name][0],
+                        "roles": before[name][1],
+                        "kept": kept,
+                        "role_pruned": outcome.roles[name][0] if kept and name in outcome.roles else None,
+                    }
+                )
+        return pd.DataFrame(rows, columns=ROLE_COLUMNS)
 
     def _measured(self, outcome: PenaltyOutcome) -> Iterator[Record]:
         heads = self._heads()
@@ -147,19 +161,6 @@ class GateTables:
                 record = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n")}
                 record |= {k: row[k] for k in DIFFERENCE if k in row}
                 yield common | record | {"init": init, "checkpoint": checkpoint}
-
-    def _role(self, outcome: PenaltyOutcome, head: Head, before: list[str]) -> Record:
-        kept, after = str(head) not in outcome.removed, outcome.roles.get(str(head))
-        return {
-            "run": outcome.run,
-            "penalty": outcome.penalty,
-            "model": self.model,
-            **dict(zip(KEY_COLUMNS, head, strict=True)),
-            "role": before[0],
-            "roles": before[1],
-            "kept": kept,
-            "role_pruned": after[0] if kept and after is not None else None,
-        }
 
     def _heads(self) -> list[Head]:
         return [h for s in self.sites for h in s.heads]

@@ -42,9 +42,8 @@ def open_roles(request: PruneRequest) -> RoleCorpus | None:
         raise OptionError("Thresholds of roles are for --roles-corpus, which is not given.", "Give both.")
     if options.roles_corpus is None:
         return None
-    corpus = open_corpus(
-        options.roles_corpus, CorpusOptions(options.roles_target, offline=request.model_options.offline)
-    )
+    offline = request.model_options.offline
+    corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, offline=offline))
     source = None if options.frequency == "none" else make_frequency(options.frequency, corpus)
     return RoleCorpus(corpus, Frequencies(source), thresholds)
 
@@ -86,8 +85,7 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
 
 def _warn_of_short_way(request: PruneRequest, run: Run, lesson: TrainingSet) -> None:
     """Say before a long training that gates cannot close in it: Adam moves log α by a learning rate a step at most."""
-    options, gates = request.training.of_loop(), request.resolved_gates
-    updates = TrainingCallbacks(processes=run.processes.count).updates(lesson.data, options)
+    options, gates, updates = request.training.of_loop(), request.resolved_gates, _updates(run, lesson, request)
     share = sum(learning_rate(options, step, updates) for step in range(updates)) / options.learning_rate
     way, needed = gates.rate(updates) * share, gates.gate_start - HardConcrete().closed_below
     if way < needed:
@@ -95,6 +93,11 @@ def _warn_of_short_way(request: PruneRequest, run: Run, lesson: TrainingSet) -> 
             f"No gate can close: in {counted(updates, 'update')} log α moves by about {way:.2g} at most, and "
             f"{needed:.2g} are needed. Give more updates, a higher --gate-learning-rate or a lower --gate-start."
         )
+
+
+def _updates(run: Run, lesson: TrainingSet, request: PruneRequest, *, scratch: bool = False) -> int:
+    training = request.training.scratch() if scratch else request.training.of_loop()
+    return TrainingCallbacks(processes=run.processes.count).updates(lesson.data, training)
 
 
 def _tables(request: PruneRequest, opened: OpenedTraining, outcomes: list[PenaltyOutcome]) -> dict[str, pd.DataFrame]:
@@ -113,12 +116,15 @@ def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[Penalty
     ]
     if gates.freeze:
         notes.append(f"Frozen: {', '.join(gates.freeze)}.")
-    updates = TrainingCallbacks(processes=run.processes.count).updates(lesson.data, request.training.of_loop())
+    updates = _updates(run, lesson, request)
     notes.append(f"Each run has {updates} updates; gates learn at {gates.rate(updates):.3g}.")
     if request.sweep.from_scratch:
-        steps = TrainingCallbacks(processes=run.processes.count).updates(lesson.data, request.training.scratch())
+        steps = _updates(run, lesson, request, scratch=True)
         notes.append(f"Models from scratch had {steps} updates; --scratch-steps gives as many as the original had.")
-    notes += _measured_notes(outcomes)
+    # What holds of the unpruned model, too, is told of that alone.
+    known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
+    notes_of_runs = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
+    notes += told_once(known, itertools.chain.from_iterable(notes_of_runs))
     notes += _gate_notes(outcomes, opened)
     target = request.sweep.target_heads
     if target is not None:
@@ -149,13 +155,6 @@ def _gate_notes(outcomes: list[PenaltyOutcome], opened: OpenedTraining) -> list[
     return notes
 
 
-def _measured_notes(outcomes: list[PenaltyOutcome]) -> list[str]:
-    """What to know about the metrics of all models; what holds of the unpruned one, too, is told of that alone."""
-    known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
-    notes_of_runs = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
-    return told_once(known, itertools.chain.from_iterable(notes_of_runs))
-
-
 def _heads_left(outcome: PenaltyOutcome) -> int:
     """Heads with gates that are not closed."""
     return len(outcome.values) - len(outcome.removed)
@@ -170,7 +169,7 @@ def _reached(target: int, outcomes: list[PenaltyOutcome]) -> str:
 
 def _facts(request: PruneRequest, run: Run, opened: OpenedTraining) -> dict[str, Any]:
     """Returns what run.json records of the sweep: model, task, training set and options of the gates."""
-    updates = TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, request.training.of_loop())
+    updates = _updates(run, opened.lesson, request)
     gates = request.resolved_gates
     return {
         "models": [model_record(opened.loaded, opened.loaded.short_name)],

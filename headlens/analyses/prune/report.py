@@ -65,10 +65,6 @@ def write_gates(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
         run.figure(name, figure)
 
 
-def _draw(run: RecordedRun) -> Drawings:
-    return gate_figures(run.tables)
-
-
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     return [table for table in (results_overview(runs), remaining_heads(runs), lasting_roles(runs)) if table.rows]
 
@@ -135,7 +131,7 @@ REPORT = CommandReport(
         ),
     },
     needed=("gates", "sweep"),
-    figures=_draw,
+    figures=lambda run: gate_figures(run.tables),
     captions=CAPTIONS,
     sources={
         "quality": ("sweep", "gates"),

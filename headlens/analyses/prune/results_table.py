@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.prune.sweep_figures import Bar, RoleSet, role_sets
+from headlens.analyses.prune.sweep_figures import RoleSet, role_sets
 from headlens.analyses.prune.sweep_runs import (
     SCRATCH,
     TRAINED,
@@ -77,14 +78,13 @@ def _record(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
     first = rows.sort_values("init", key=lambda init: init != TRAINED, kind="stable").iloc[0]
     record: dict[str, Any] = {"run": str(first["run"]), "penalty": _number(first.get("penalty"))}
     record |= {f"heads_{stack}": _number(first.get(f"heads_{stack}")) for stack in stacks}
-    record["heads"] = "/".join(_count(record[f"heads_{stack}"]) for stack in stacks)
+    record["heads"] = "/".join(NOTHING if np.isnan(n) else f"{n:.0f}" for n in (record[f"heads_{s}"] for s in stacks))
     for init in (TRAINED, SCRATCH):
         chosen = rows[rows["init"] == init]
-        for name, column in ((init, "value"), (f"{init}_low", "ci_low"), (f"{init}_high", "ci_high")):
-            record[name] = float(float_column(chosen, column)[0]) if len(chosen) else np.nan
-        for column in DIFFERENCE:
+        columns = {"": "value", "_low": "ci_low", "_high": "ci_high"} | {f"_{name}": name for name in DIFFERENCE}
+        for end, column in columns.items():
             known = len(chosen) and column in chosen
-            record[f"{init}_{column}"] = float(float_column(chosen, column)[0]) if known else np.nan
+            record[init + end] = float(float_column(chosen, column)[0]) if known else np.nan
     return record | {"n": first.get("n", np.nan)}
 
 
@@ -107,16 +107,14 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
     compared = {init: bool(rows[f"{init}_delta"].notna().any()) for init in (TRAINED, SCRATCH)}
     for init in (TRAINED, SCRATCH):
         headings += [f"{metric} from {init} [95 % interval]", *["minus unpruned [paired]"] * compared[init]]
-    lines = [_line(row, compared, digits) for row in rows.to_dict("records")]
+    lines = []
+    for row in rows.to_dict("records"):
+        cells = [row["heads"], NOTHING if np.isnan(row["penalty"]) else f"{row['penalty']:g}"]
+        for init in (TRAINED, SCRATCH):
+            cells += [interval_text(row, init, digits), *[minus_unpruned(row, init, digits)] * compared[init]]
+        lines.append(cells)
     grid = "\n".join(markdown_lines([headings, ["---:"] * len(headings), *lines]))
     return f"\n## {metric} of {model} on {task}\n\n{grid}"
-
-
-def _line(row: Mapping[Any, Any], compared: Mapping[str, bool], digits: int) -> tuple[str, ...]:
-    cells = [row["heads"], _penalty(row)]
-    for init in (TRAINED, SCRATCH):
-        cells += [interval_text(row, init, digits), *[minus_unpruned(row, init, digits)] * compared[init]]
-    return tuple(cells)
 
 
 def result_digits(rows: pd.DataFrame) -> int:
@@ -135,14 +133,6 @@ def minus_unpruned(row: Mapping[Any, Any], init: str, digits: int) -> str:
     """What a model has more than the unpruned one."""
     value, low, high, p_value = (float(row[f"{init}_{name}"]) for name in DIFFERENCE)
     return difference_text(value, low, high, p_value, digits=digits)
-
-
-def _penalty(row: Mapping[Any, Any]) -> str:
-    return NOTHING if np.isnan(row["penalty"]) else f"{row['penalty']:g}"
-
-
-def _count(number: float) -> str:
-    return NOTHING if np.isnan(number) else f"{number:.0f}"
 
 
 def _number(value: Any) -> float:
@@ -228,7 +218,7 @@ def _remaining(run: GatedRun, stack: str) -> dict[str, Any]:
     empty = sorted(set(rows["layer"]) - set(left["layer"]))
     return {
         "model": run.model,
-        "λ": _penalty_cell(run),
+        "λ": Cell(penalty_text(run.run, run.penalty), repr(run.penalty) if np.isfinite(run.penalty) else "-1"),
         "stack": stack,
         "left": open_heads(rows),
         "of": len(rows),
@@ -237,45 +227,28 @@ def _remaining(run: GatedRun, stack: str) -> dict[str, Any]:
     }
 
 
-def _penalty_cell(run: GatedRun) -> Cell:
-    return Cell(penalty_text(run.run, run.penalty), repr(run.penalty) if np.isfinite(run.penalty) else "-1")
-
-
 def _lasting(roles: RoleSet) -> list[dict[str, Any]]:
     unpruned, *bars = roles.bars
     if not bars:
         return []
-    lasting = [_Lasting.of(name, unpruned, bars) for name in unpruned.counts]
     share = float(np.mean([bar.left / unpruned.left for bar in bars]))
-    return [
-        {
+    lasting = []
+    for name, count in unpruned.counts.items():
+        role_share = float(np.mean([bar.counts.get(name, 0) / count for bar in bars]))
+        # The run with the fewest heads that still has the role.
+        last = min((bar for bar in bars if bar.counts.get(name)), key=lambda bar: bar.left, default=None)
+        record = {
             "model": roles.model,
             "stack": roles.stack,
-            "role": "no role" if role.name == NONE else role.name,
-            "heads with it": unpruned.counts[role.name],
-            "fewest heads left with it": Cell(str(role.left), str(role.left)) if role.run else Cell("never"),
-            "λ then": role.run,
-            "mean share left": role.share,
+            "role": "no role" if name == NONE else name,
+            "heads with it": count,
+            "fewest heads left with it": Cell(str(last.left), str(last.left)) if last else Cell("never"),
+            "λ then": last.name if last else "",
+            "mean share left": role_share,
             "of all heads": share,
         }
-        for role in sorted(lasting, key=lambda role: (role.left, -role.share))
-    ]
-
-
-class _Lasting(NamedTuple):
-    """How long a role lasts: the fewest heads with which it is there, the run then, the mean share of its heads."""
-
-    name: str
-    left: float
-    run: str
-    share: float
-
-    @classmethod
-    def of(cls, name: str, unpruned: Bar, bars: Sequence[Bar]) -> _Lasting:
-        """Returns how long a role lasts: the run with the fewest heads that still has it, and its mean share."""
-        last = min((bar for bar in bars if bar.counts.get(name)), key=lambda bar: bar.left, default=None)
-        share = float(np.mean([bar.counts.get(name, 0) / unpruned.counts[name] for bar in bars]))
-        return cls(name, last.left if last else np.inf, last.name if last else "", share)
+        lasting.append(((last.left if last else np.inf, -role_share), record))
+    return [record for _, record in sorted(lasting, key=itemgetter(0))]
 
 
 def _cell(value: float, form: str) -> Cell:
@@ -288,14 +261,8 @@ def gate_heads(run: RecordedRun) -> HeadFacts:
         return HeadFacts()
     about = "The head's gate after training with this penalty: 1 is open, 0 closed, which removes the head."
     series = [
-        HeadSeries(
-            f"gate {run_rows.label}",
-            f"gate, {run_rows.label}",
-            about,
-            run_rows.last.assign(model=run_rows.model),
-            "gate",
-        )
-        for run_rows in gated_runs(run.tables["gates"])
+        HeadSeries(f"gate {r.label}", f"gate, {r.label}", about, r.last.assign(model=r.model), "gate")
+        for r in gated_runs(run.tables["gates"])
     ]
     if "roles" not in run.tables:
         return HeadFacts(series)

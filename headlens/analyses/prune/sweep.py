@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from transformers import PreTrainedModel
@@ -14,7 +15,7 @@ from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.analyses.prune.gate_training import from_scratch, gated_heads, train_gates
 from headlens.analyses.prune.options import GateOptions, PenaltySweepOptions
-from headlens.analyses.prune.outcome import PenaltyOutcome
+from headlens.analyses.prune.outcome import OF_SCRATCH, PenaltyOutcome
 from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.analyses.training.sweep import MODELS, Baseline, Trainings, run_name
 from headlens.analyses.training.training_set import TrainingSet
@@ -22,6 +23,7 @@ from headlens.attention.sites import find_sites
 from headlens.corpora.sentence import Corpus
 from headlens.errors import NoHeadsError, OptionError, counted
 from headlens.files import output_errors
+from headlens.heads import KEY_COLUMNS, Head
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
 from headlens.training.hyperparameters import TrainingOptions
@@ -87,20 +89,20 @@ class GateSweep:
         baseline = Baseline(unpruned.records, unpruned.keys)
 
         def of(strength: float) -> PenaltyOutcome:
-            return self._of(strength, baseline)
+            make = partial(self._pruned, strength, baseline)
+            return self.trainings.remembered(run_name(strength), make, PenaltyOutcome)
+
+        def left(outcome: PenaltyOutcome) -> int:
+            return gated - len(outcome.removed)
 
         if target is None:
-            outcomes = [of(strength) for strength in self.options.strengths]
-            reported = outcomes
+            reported = outcomes = [of(strength) for strength in self.options.strengths]
         else:
-            outcomes = search(of, lambda o: gated - len(o.removed), target, self.options.most_runs)
-            reported = [nearest(outcomes, lambda o: gated - len(o.removed), target)]
+            outcomes = search(of, left, target, self.options.most_runs)
+            reported = [nearest(outcomes, left, target)]
         if not self.options.from_scratch:
             return [unpruned, *outcomes]
         return self._with_scratch([unpruned, *outcomes], [unpruned, *reported], baseline)
-
-    def _of(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
-        return self.trainings.remembered(run_name(strength), lambda: self._pruned(strength, baseline), PenaltyOutcome)
 
     def _unpruned(self) -> PenaltyOutcome:
         model = self.loaded.model
@@ -136,14 +138,11 @@ class GateSweep:
         trained: dict[frozenset[str], PenaltyOutcome] = {}
         completed = []
         for outcome in outcomes:
-            shape = frozenset(outcome.removed)
+            shape, of_scratch = frozenset(outcome.removed), {}
             if outcome in reported and len(shape) < heads:
                 scratch = trained[shape] = trained.get(shape) or self._scratch(outcome, baseline)
-                completed.append(
-                    outcome.with_scratch(scratch.scratch, scratch.scratch_checkpoint, scratch.scratch_notes)
-                )
-            else:
-                completed.append(outcome)
+                of_scratch = {name: getattr(scratch, name) for name in OF_SCRATCH}
+            completed.append(replace(outcome, **of_scratch))
         return completed
 
     def _scratch(self, outcome: PenaltyOutcome, baseline: Baseline) -> PenaltyOutcome:
@@ -154,8 +153,11 @@ class GateSweep:
             with self.trainings.followed(name, text, self.lesson.data, self.scratch) as callbacks:
                 model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, callbacks)
             measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
-            return outcome.with_scratch(
-                measured.metrics, self.trainings.saved(self.loaded, model, name), measured.notes
+            return replace(
+                outcome,
+                scratch=measured.metrics,
+                scratch_checkpoint=self.trainings.saved(self.loaded, model, name),
+                scratch_notes=measured.notes,
             )
 
         return self.trainings.remembered(name, make, PenaltyOutcome)
@@ -172,9 +174,8 @@ class GateSweep:
             except NoHeadsError:  # a strong penalty
                 return {}
         rows = classification.tables["heads"].rows
-        names = (f"{s}.{layer}.{h}" for s, layer, h in zip(rows["stack"], rows["layer"], rows["head"], strict=True))
-        pairs = zip(rows["role"], rows["roles"], strict=True)
-        return {name: [str(role), str(roles)] for name, (role, roles) in zip(names, pairs, strict=True)}
+        columns = (rows[name] for name in (*KEY_COLUMNS, "role", "roles"))
+        return {str(Head(*key)): [str(role), str(roles)] for *key, role, roles in zip(*columns, strict=True)}
 
 
 def forget_models(folder: Path) -> None:

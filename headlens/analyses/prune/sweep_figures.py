@@ -124,24 +124,47 @@ def _quality_legend_lines(panels: int) -> int:
 def _quality_panels(sets: Sequence[_Set], title: str) -> tuple[Figure, list[Axes]]:
     """Axes side by side in lines of two, under their headings."""
     titles = [own.title for own in sets]
-    abreast = _quality_abreast()
+    abreast = min(_quality_abreast(), len(titles))
     width = min(page_width(), FULL_WIDTH * (_SINGLE if len(titles) == 1 else 1))
-    slot = (width - 0.05) / min(abreast, len(titles))
+    slot = (width - 0.05) / abreast
     inches = slot - _LEFT - _RIGHT
     # names of runs stand upright above the axes
     names = _DIGIT * max(len(name) for own in sets for name in _names(own.runs))
     room = names + 0.14 + LINE * (1 + max(fold(text, inches, HEADING_SIZE).count("\n") for text in titles))
-    step = room + _HEIGHT + _BOTTOM
-    top = TOP + further_lines(title, width)
-    height = top + step * -(-len(titles) // abreast) + _LEGEND * _quality_legend_lines(len(titles))
+    legend = _LEGEND * _quality_legend_lines(len(titles))
+    margins = _LEFT, _RIGHT, room, _BOTTOM
+    return _panels(title, titles, (width, slot, abreast), margins, legend)
+
+
+def _panels(
+    title: str,
+    titles: Sequence[str],
+    page: tuple[float, float, int],
+    margins: tuple[float, float, float, float],
+    legend: float,
+    shift: float | None = None,
+) -> tuple[Figure, list[Axes]]:
+    """Axes in lines under their headings, above room for a legend; all in inches.
+
+    Args:
+        title: of the figure.
+        titles: of the panels.
+        page: width of the figure and of a slot, and panels in a line.
+        margins: on the left, on the right, above and below the axes of a slot.
+        legend: height of the legend.
+        shift: how far headings begin before the axes and may go on behind them; None for headings as wide as the axes.
+    """
+    (width, slot, abreast), (left, right, above, below) = page, margins
+    step, top = above + _HEIGHT + below, TOP + further_lines(title, width)
+    height, inches = top + step * -(-len(titles) // abreast) + legend, slot - left - right
     figure = new_figure(width, height)
     headline(figure, title)
     panels = []
     for number, text in enumerate(titles):
         line, column = divmod(number, abreast)
-        left, low = column * slot + _LEFT, height - top - line * step - room - _HEIGHT
-        axes = figure.add_axes((left / width, low / height, inches / width, _HEIGHT / height))
-        heading(axes, text, inches)
+        low = height - top - line * step - above - _HEIGHT
+        axes = figure.add_axes(((column * slot + left) / width, low / height, inches / width, _HEIGHT / height))
+        heading(axes, text, inches if shift is None else slot - 0.1, shift=shift or 0.0)
         panels.append(axes)
     return figure, panels
 
@@ -204,7 +227,7 @@ def _names(rows: pd.DataFrame) -> list[str]:
 
 ALL = "all"
 # inches
-_ROLES_LEFT, _ROLES_RIGHT, _ROLES_HEIGHT, _ROLES_LEGEND, _WIDEST, _NARROWEST = 0.48, 0.06, 2.2, 0.17, 4.0, 3.3
+_ROLES_LEFT, _ROLES_RIGHT, _ROLES_LEGEND, _WIDEST, _NARROWEST = 0.48, 0.06, 0.17, 4.0, 3.3
 _ROLES_ABREAST = 3  # panels
 
 
@@ -294,22 +317,12 @@ def _role_panels(sets: Sequence[RoleSet], title: str) -> tuple[Figure, list[Axes
     abreast = min(_roles_abreast(), len(sets))
     slot = min(_WIDEST, (page_width() - 0.05) / abreast)
     width = max(_NARROWEST, abreast * slot + 0.05)
-    inches = slot - _ROLES_LEFT - _ROLES_RIGHT
     titles = [f"{own.model}, {own.stack}" if own.model else own.stack for own in sets]
     room = 0.06 + LINE * (1 + max(fold(text, slot - 0.1, HEADING_SIZE).count("\n") for text in titles))
     foot = 0.3 + 0.64 * TICK_SIZE / 72 * max(len(bar.name) for own in sets for bar in own.bars)
-    step, top = room + _ROLES_HEIGHT + foot, TOP + further_lines(title, width)
-    height = top + step * -(-len(sets) // abreast) + _ROLES_LEGEND * _legend_lines(width)
-    figure = new_figure(width, height)
-    headline(figure, title)
-    panels = []
-    for number, text in enumerate(titles):
-        line, column = divmod(number, abreast)
-        left, low = column * slot + _ROLES_LEFT, height - top - line * step - room - _ROLES_HEIGHT
-        axes = figure.add_axes((left / width, low / height, inches / width, _ROLES_HEIGHT / height))
-        heading(axes, text, slot - 0.1, shift=_ROLES_LEFT - 0.08)
-        panels.append(axes)
-    return figure, panels
+    legend = _ROLES_LEGEND * _legend_lines(width)
+    margins = _ROLES_LEFT, _ROLES_RIGHT, room, foot
+    return _panels(title, titles, (width, slot, abreast), margins, legend, _ROLES_LEFT - 0.08)
 
 
 def _draw_roles(axes: Axes, role_set: RoleSet) -> None:
@@ -336,7 +349,7 @@ def _write(axes: Axes, counts: Grid, bottom: Grid, name: str, most: float) -> No
     """Write counts into the pieces of bars that are high enough for them."""
     figure = axes.get_figure(root=True)
     size = TICK_SIZE - 1.5
-    high = size / 72 * 1.15 * 1.1 * most / _ROLES_HEIGHT
+    high = size / 72 * 1.15 * 1.1 * most / _HEIGHT
     slot = axes.get_position().width * (figure.get_figwidth() if figure is not None else 1.0) / len(counts)
     if slot * 0.8 < 0.64 * size / 72 * len(str(int(counts.max()))):
         return

@@ -67,22 +67,15 @@ def gated_runs(gates: pd.DataFrame) -> list[GatedRun]:
     """Split `gates.csv` by run: models in order of appearance, runs of each by λ from weak to strong."""
     rows = gates.assign(model=_words(gates, "model"), run=_words(gates, "run"), step=float_column(gates, "step"))
     runs = [
-        (str(model), str(run), _penalty(run_rows), run_rows)
+        GatedRun(str(model), str(run), _penalty(run_rows), "", run_rows)
         for (model, run), run_rows in rows[rows["step"].notna()].groupby(["model", "run"], sort=False)
     ]
-    models = list(dict.fromkeys(model for model, *_ in runs))
-    runs.sort(key=lambda run_rows: (models.index(run_rows[0]), np.isnan(run_rows[2]), run_rows[2]))
-    several = len(models) > 1
+    models = list(dict.fromkeys(run.model for run in runs))
+    runs.sort(key=lambda run: (models.index(run.model), np.isnan(run.penalty), run.penalty))
+    penalties = {model: [run.penalty for run in runs if run.model == model] for model in models}
     return [
-        GatedRun(
-            model,
-            run,
-            penalty,
-            penalty_label(run, penalty, [p for m, _, p, _ in runs if m == model]),
-            run_rows,
-            several,
-        )
-        for model, run, penalty, run_rows in runs
+        run._replace(label=penalty_label(run.run, run.penalty, penalties[run.model]), several=len(models) > 1)
+        for run in runs
     ]
 
 
@@ -139,8 +132,7 @@ def _words(frame: pd.DataFrame, column: str) -> pd.Series:
 
 def _penalty(rows: pd.DataFrame) -> float:
     known = float_column(rows, "penalty")
-    known = known[np.isfinite(known)]
-    return float(known[0]) if known.size else float("nan")
+    return float(next(iter(known[np.isfinite(known)]), np.nan))
 
 
 UNPRUNED = "unpruned"
@@ -191,19 +183,14 @@ def gated_stacks(sweep: pd.DataFrame, gates: pd.DataFrame | None) -> list[Key]:
     in any run of the model.
     """
     runs = [] if gates is None else gated_runs(gates)
-    known = {(stacks_of_run.model, stacks_of_run.run): tuple(stacks_of_run.stacks) for stacks_of_run in runs}
+    known: dict[Key, Key] = {(run.model, run.run): tuple(run.stacks) for run in runs}
     keys, names = architectures(sweep), list(zip(sweep["model"].astype(str), sweep["run"].astype(str), strict=True))
     twins = {key: known[name] for key, name in zip(keys, names, strict=True) if name in known}
     lost = {str(model): _lost(rows) for model, rows in sweep.groupby("model", sort=False)}
-    candidates = [_first(known.get(name), twins.get(key), lost[name[0]]) for key, name in zip(keys, names, strict=True)]
     return [
-        () if unpruned else stacks_of_run
-        for unpruned, stacks_of_run in zip(is_unpruned(sweep), candidates, strict=True)
+        () if unpruned else known.get(name) or twins.get(key) or lost[name[0]]
+        for unpruned, key, name in zip(is_unpruned(sweep), keys, names, strict=True)
     ]
-
-
-def _first(*candidates: Key | None) -> Key:
-    return next((candidate for candidate in candidates if candidate), ())
 
 
 def _lost(rows: pd.DataFrame) -> Key:

@@ -10,7 +10,8 @@ from headlens.analyses.training.options import TEXT, TextOptions, TrainingSetOpt
 from headlens.analyses.training.task_training import TaskRows, hold_out
 from headlens.analyses.training.text_training import loaded_model
 from headlens.analyses.training.training_set import TrainingSet
-from headlens.corpora.corpus_summary import summarise
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus, split_corpus
 from headlens.errors import CorpusError
@@ -19,7 +20,9 @@ from headlens.runs.run import Run
 from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
 from headlens.tasks.examples import texts_of
 from headlens.tasks.open_task import open_examples
+from headlens.tasks.task import Task
 from headlens.tasks.task_heads import with_task_head
+from headlens.tasks.task_options import TaskData
 
 
 @dataclass(frozen=True)
@@ -65,18 +68,59 @@ def open_training_set(
     return opened
 
 
+def read_examples(
+    learned: TaskData,
+    measured: TaskData | None,
+    share: float,
+    counts: tuple[SourceCounts, SourceCounts],
+    *,
+    offline: bool,
+) -> tuple[Task, MemoryExamples, MemoryExamples | None]:
+    """The task, the examples that are learned, and those that are measured on; None where too few are left for that.
+
+    Args:
+        learned: names what is learned.
+        measured: names what is measured on; None holds a share of the former out.
+        share: how much of it.
+        counts: filled with what is left out of either.
+        offline: never ask the hub.
+    """
+    task, source = open_examples(learned, offline=offline)
+    given = gather(source, counts[0])
+    if measured is None:
+        return task, *hold_out(given, share)
+    return task, given, gather(open_examples(measured, offline=offline)[1], counts[1])
+
+
+def read_text(
+    run: Run, source: str, options: CorpusOptions, share: float, dev: tuple[str | None, str | None]
+) -> tuple[Corpus, Corpus | None, CorpusSummary]:
+    """What of a corpus is learned, what is measured on, and a summary of the whole.
+
+    Args:
+        run: under way; shows progress.
+        source: names the corpus.
+        options: how it is read.
+        share: of it that is held out where nothing else is named for that.
+        dev: what is measured on, with its translations.
+    """
+    corpus = open_corpus(source, options)
+    with run.reporter.progress(f"reading {corpus.name}", None) as advance:
+        summary = summarise(corpus, advance)
+    if dev[0] is None:
+        return *split_corpus(corpus, share, summary.sentences), summary
+    return corpus, open_corpus(dev[0], options.held_out(dev[1])), summary
+
+
 def _examples(
     options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool
 ) -> OpenedTraining:
     with run.reporter.status("reading data"):
-        task, source = open_examples(options.training_data, offline=offline)
         counts = SourceCounts()
-        given = gather(source, counts)
-        if options.dev_data is None:
-            train, held_out = hold_out(given, options.share)
-        else:
-            other = options.data.held_out(options.dev_data)
-            train, held_out = given, gather(open_examples(other, offline=offline)[1])
+        other = None if options.dev_data is None else options.data.held_out(options.dev_data)
+        task, train, held_out = read_examples(
+            options.training_data, other, options.share, (counts, SourceCounts()), offline=offline
+        )
         headed = with_task_head(loaded, task, seed)
         loaded = replace(loaded, model=headed.model)
         lesson = TrainingSet.of_task(loaded, task, train, held_out, options.longest, counts)
@@ -95,17 +139,9 @@ def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int,
         label_smoothing=options.label_smoothing,
         next_sentence=options.next_sentence,
     )
-    trainable = loaded_model(loaded, text, seed)
-    loaded = replace(loaded, model=trainable.model)
-    corpus_options = options.corpus_options(offline=offline)
-    corpus = open_corpus(options.corpus, corpus_options)
-    with run.reporter.progress(f"reading {corpus.name}", None) as advance:
-        summary = summarise(corpus, advance)
-    held_out: Corpus | None = None
-    if options.dev is None:
-        corpus, held_out = split_corpus(corpus, options.share, summary.sentences)
-    else:
-        held_out = open_corpus(options.dev, corpus_options.held_out(options.dev_target))
+    loaded = loaded_model(loaded, text, seed)
+    corpus_options, dev = options.corpus_options(offline=offline), (options.dev, options.dev_target)
+    corpus, held_out, summary = read_text(run, options.corpus, corpus_options, options.share, dev)
     notes = embedded_notes(options.corpus, summary.sentences)
     with run.reporter.status("tokenizing"):
         lesson = TrainingSet.of_text(loaded, corpus, held_out, text, seed)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 from headlens.analyses.notes import embedded_notes, left_out_notes
-from headlens.analyses.training.open_training_set import seen_notes
+from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.analyses.training.task_training import (
     TaskForward,
     TaskLoss,
     TaskRows,
     freeze_unused,
-    hold_out,
     task_evaluation,
 )
 from headlens.analyses.training.text_training import (
-    Trainable,
     evaluation,
     loaded_model,
     made_new,
@@ -28,32 +27,28 @@ from headlens.analyses.training.text_training import (
 )
 from headlens.analyses.training.training_run import (
     TaskResult,
-    TrainingRecipe,
     TrainRun,
     fit,
     measure,
     save_checkpoint,
-    trained_model_record,
     write_training,
 )
-from headlens.attention.model_normalizer import attention_notes, switch_as_asked
+from headlens.attention.model_normalizer import attention_name, attention_notes, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
-from headlens.corpora.corpus_summary import CorpusSummary, summarise
+from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.sentence import Corpus
-from headlens.corpora.sources import open_corpus, refuse_unused, split_corpus
+from headlens.corpora.sources import refuse_unused
 from headlens.errors import OptionError
-from headlens.models.loading import LoadedModel, choose_device
-from headlens.runs.model_mask import under_mask
+from headlens.models.loading import LoadedModel, choose_device, tokenizer_of
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.tasks.evaluation import EvaluationOptions
-from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
-from headlens.tasks.examples import TaskExample, TextExample, texts_of
-from headlens.tasks.open_task import open_examples
-from headlens.tasks.task import Task
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint
+from headlens.tasks.examples import TextExample, texts_of
 from headlens.tasks.task_heads import ModelWithHead, with_task_head
 from headlens.tasks.translation import Translation
 from headlens.training.architectures import PREFIX, is_new, masked_model
+from headlens.training.loop import Trainer
 from headlens.training.parallel_text import ParallelText
 from headlens.training.state import TrainingState
 from headlens.training.vocabularies import wordpiece_tokenizer
@@ -61,13 +56,13 @@ from headlens.training.vocabularies import wordpiece_tokenizer
 _LONGEST = 512  # tokens that a model with random weights reads
 
 
-@dataclass(frozen=True)
-class _Parts:
-    """Examples to train on, examples held out for evaluation (or None), and the counts from reading both."""
+def run_training(request: TrainRequest | FineTuneRequest, reporter: Reporter | None = None) -> TrainRun:
+    """Trains the model on text or on the examples of a task, and writes the run folder.
 
-    train: MemoryExamples
-    dev: MemoryExamples | None
-    counts: tuple[SourceCounts, SourceCounts]
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    return run_train(request, reporter) if isinstance(request, TrainRequest) else run_fine_tune(request, reporter)
 
 
 def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) -> TrainRun:
@@ -76,70 +71,51 @@ def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) ->
     Raises:
         InputError: whatever is wrong with what was asked for.
     """
+    training, counts, dev_counts = request.training, SourceCounts(), SourceCounts()
     with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
         with run.reporter.status("reading data"):
-            task, parts = _read(request)
-        loaded = _load(request, run, parts.train)
-        held_out = {} if parts.dev is None else {"what is held out": fingerprint(parts.dev.examples)}
-        run.depend_on(loaded, {"the data": fingerprint(parts.train.examples), **held_out})
-        headed = with_task_head(loaded, task, request.training.seed)
+            other = None if request.dev_data is None else request.data.held_out(request.dev_data)
+            task, train, dev = read_examples(
+                request.data.for_training(),
+                other,
+                request.dev_share,
+                (counts, dev_counts),
+                offline=request.model_options.offline,
+            )
+        loaded = _load(request, run, train)
+        held_out = {} if dev is None else {"what is held out": fingerprint(dev.examples)}
+        run.depend_on(loaded, {"the data": fingerprint(train.examples), **held_out})
+        headed = with_task_head(loaded, task, training.seed)
         loaded = replace(loaded, model=headed.model)
         switch_as_asked(loaded.model, request.attention)
         asker = TaskForward.of(task, loaded, request.longest)
         with run.reporter.status("tokenizing"):
-            rows = TaskRows.of(asker, parts.train, parts.counts[0])
-            held_out_rows = None if parts.dev is None else TaskRows.of(asker, parts.dev, parts.counts[1])
+            rows = TaskRows.of(asker, train, counts)
+            dev_rows = None if dev is None else TaskRows.of(asker, dev, dev_counts)
         with run.masked(loaded, request.mask):
-            state, notes = fit(run, _recipe(request, loaded, rows, held_out_rows), request.training)
-            notes = [*_notes(headed, rows, held_out_rows), *seen_notes(parts.train, parts.dev), *notes]
+            network, objective = task.network(loaded.model), TaskLoss(asker)
+            freeze_unused(network, objective, rows.batch((0,), 0))
+            evaluate = None if dev_rows is None else task_evaluation(dev_rows, training.batch_tokens)
+            trainer = Trainer(training, objective, evaluate)
+            state, notes = fit(run, trainer, network, rows, task.metrics[0], higher_is_better=task.higher_is_better)
+            notes = [*_notes(headed, rows, dev_rows), *seen_notes(train, dev), *notes]
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
-            measured = TaskResult() if held_out_rows is None else _measured(request, run, loaded, held_out_rows)
-        notes += [*measured.notes, *attention_notes(loaded.model)]
-        _write(request, run, loaded, state, measured)
-        facts = _facts(request, loaded, state, rows, held_out_rows)
-        run.folder.finish({**facts, "notes": notes + run.warnings})
-        return TrainRun(run.path, run.files, state, notes, measured.metrics)
-
-
-def _read(request: FineTuneRequest) -> tuple[Task, _Parts]:
-    offline, counts, dev_counts = request.model_options.offline, SourceCounts(), SourceCounts()
-    task, source = open_examples(request.data.for_training(), offline=offline)
-    train = gather(source, counts)
-    if request.dev_data is None:
-        train, dev = hold_out(train, request.dev_share)
-    else:
-        dev = gather(open_examples(request.data.held_out(request.dev_data), offline=offline)[1], dev_counts)
-    return task, _Parts(train, dev, (counts, dev_counts))
+            # The final model on what was held out, as if it was loaded again.
+            options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
+            measured = TaskResult() if dev_rows is None else measure(run, loaded, task, dev_rows.examples, options)
+        return _write(request, run, loaded, state, measured, notes, _facts(rows, dev_rows))
 
 
 def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> LoadedModel:
-    if not request.model.startswith(PREFIX):
+    if not is_new(request.model):
         return run.load(request.model, request.model_options)
     with run.reporter.status("learning a vocabulary"):
-        tokenizer = wordpiece_tokenizer(_texts(examples.examples), request.vocabulary, _LONGEST)
+        texts = (text for example in examples.examples for text in texts_of(example))
+        tokenizer = wordpiece_tokenizer(texts, request.vocabulary, _LONGEST)
         name = request.model.removeprefix(PREFIX)
         model: Any = masked_model(name, tokenizer, _LONGEST, request.training.seed)
     return LoadedModel(request.model, model.eval().to(choose_device(request.model_options.device)), tokenizer, None)
-
-
-def _texts(examples: Sequence[TaskExample]) -> Iterator[str]:
-    for example in examples:
-        yield from texts_of(example)
-
-
-def _recipe(request: FineTuneRequest, loaded: LoadedModel, rows: TaskRows, held_out: TaskRows | None) -> TrainingRecipe:
-    task, objective = rows.asker.task, TaskLoss(rows.asker)
-    network = task.network(loaded.model)
-    freeze_unused(network, objective, rows.batch((0,), 0))
-    return TrainingRecipe(
-        network,
-        rows,
-        objective,
-        None if held_out is None else task_evaluation(held_out, request.training.batch_tokens),
-        task.metrics[0],
-        task.higher_is_better,
-    )
 
 
 def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> list[str]:
@@ -154,34 +130,43 @@ def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> 
     return notes
 
 
-def _measured(request: FineTuneRequest, run: Run, loaded: LoadedModel, held_out: TaskRows) -> TaskResult:
-    """The final model on what was held out, as if it was loaded again."""
-    training = request.training
-    options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
-    return measure(run, loaded, held_out.asker.task, held_out.examples, options)
-
-
-def _write(request: FineTuneRequest, run: Run, loaded: LoadedModel, state: TrainingState, measured: TaskResult) -> None:
-    assert run.folder is not None
-    assert loaded.tokenizer is not None
-    write_training(run, state, measured, figures=request.figures)
-    save_checkpoint(run, loaded.model, loaded.tokenizer)
-
-
-def _facts(
-    request: FineTuneRequest, loaded: LoadedModel, state: TrainingState, rows: TaskRows, held_out: TaskRows | None
-) -> dict[str, Any]:
-    """Returns what run.json records of a fine-tuning: the model, the task, the data and the class labels."""
+def _facts(rows: TaskRows, held_out: TaskRows | None) -> dict[str, Any]:
+    """Returns what run.json records of a fine-tuning besides the model: the task, the data and the class labels."""
     task = rows.asker.task
     order = rows.asker.reader.classes or range(len(task.labels))
     names = dict(zip(order, task.labels, strict=True)) if task.head == "sequence-classification" else {}
     return {
-        "models": [trained_model_record(request.model, loaded.model, state)],
-        "task": vars(rows.asker.task),
+        "task": vars(task),
         "data": asdict(rows.summary),
         "dev_data": None if held_out is None else asdict(held_out.summary),
         "labels": [names[number] for number in sorted(names)],
     }
+
+
+def _write(
+    request: TrainRequest | FineTuneRequest,
+    run: Run,
+    loaded: LoadedModel,
+    state: TrainingState,
+    measured: TaskResult,
+    notes: list[str],
+    facts: Mapping[str, Any],
+) -> TrainRun:
+    """Tables, figure, checkpoint and run.json of either kind of training; for the process that writes."""
+    assert run.folder is not None
+    notes = [*notes, *measured.notes, *attention_notes(loaded.model)]
+    write_training(run, state, measured, figures=request.figures)
+    save_checkpoint(run, loaded.model, tokenizer_of(loaded))
+    record = {
+        "model": Path(request.model).name,
+        "name": request.model,
+        "parameters": loaded.n_parameters,
+        "device": str(loaded.device),
+        "steps": state.step,
+        "attention": attention_name(loaded.model),
+    }
+    run.folder.finish({"models": [record], **facts, "notes": notes + run.warnings})
+    return TrainRun(run.path, run.files, state, notes, measured.metrics)
 
 
 def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainRun:
@@ -197,77 +182,39 @@ def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainR
         raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
     if request.bleu and request.text.task != "translation":
         raise OptionError(f"--bleu is not for --task {request.text.task}.", "It scores translations.")
+    training, text, options = request.training, request.text, request.model_options
     with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
-        corpus = open_corpus(request.corpus, request.corpus_options)
-        with run.reporter.progress(f"reading {corpus.name}", None) as advance:
-            summary = summarise(corpus, advance)
-        corpus, dev = _held_out(request, corpus, summary)
+        corpus, dev, summary = read_text(
+            run, request.corpus, request.corpus_options, text.dev_share, (request.dev, request.dev_target)
+        )
         hashes = {} if dev is None else {"what is held out": summarise(dev).sha256}
-        trainable = _trainable(request, run, corpus, {"the corpus": summary.sha256, **hashes})
-        switch_as_asked(trainable.model, request.attention)
-        with under_mask(trainable.model, request.mask, run.tell):
-            state, notes = _train(request, run, trainable, corpus, dev)
+        given = None if is_new(request.model) else run.load(request.model, options)
+        run.depend_on(given, {"the corpus": summary.sha256, **hashes})
+        if given is None:
+            loaded = made_new(run, request.model, corpus, text, training.seed, options.device)
+        else:
+            loaded = loaded_model(given, text, training.seed)
+        switch_as_asked(loaded.model, request.attention)
+        with run.masked(loaded, request.mask):
+            with run.reporter.status("tokenizing"):
+                data = read_data(loaded, corpus, text, training.seed)
+                held_out = None if dev is None else read_data(loaded, dev, text, training.seed)
+            evaluate = None if held_out is None else evaluation(held_out, training.batch_tokens)
+            state, notes = fit(run, Trainer(training, objective_of(text), evaluate), loaded.model, data)
+            if isinstance(data, ParallelText) and data.left_out:
+                left = f"{data.left_out} pairs were left out: a side is empty or longer than {text.longest} tokens."
+                notes = [left, *notes]
             if run.folder is None:
                 return TrainRun(run.path, run.files, state, notes)
-            measured = _translated(request, run, trainable, dev) if request.bleu and dev is not None else TaskResult()
+            measured = TaskResult() if dev is None or not request.bleu else _translated(request, run, loaded, dev)
         notes = embedded_notes(request.corpus, summary.sentences) + notes
-        notes += [*measured.notes, *attention_notes(trainable.model)]
-        write_training(run, state, measured, figures=request.figures)
-        save_checkpoint(run, trainable.model, trainable.tokenizer)
-        facts = [trained_model_record(request.model, trainable.model, state)]
         task = {"task": vars(Translation())} if request.bleu else {}
-        run.folder.finish({"models": facts, "corpus": asdict(summary), **task, "notes": notes + run.warnings})
-        return TrainRun(run.path, run.files, state, notes, measured.metrics)
+        return _write(request, run, loaded, state, measured, notes, {"corpus": asdict(summary), **task})
 
 
-def _held_out(request: TrainRequest, corpus: Corpus, summary: CorpusSummary) -> tuple[Corpus, Corpus | None]:
-    if request.dev is None:
-        return split_corpus(corpus, request.text.dev_share, summary.sentences)
-    return corpus, open_corpus(request.dev, request.corpus_options.held_out(request.dev_target))
-
-
-def _trainable(request: TrainRequest, run: Run, corpus: Corpus, hashes: Mapping[str, str]) -> Trainable:
-    seed = request.training.seed
-    loaded = None if is_new(request.model) else run.load(request.model, request.model_options)
-    run.depend_on(loaded, hashes)
-    if loaded is None:
-        return made_new(run, request.model, corpus, request.text, seed, request.model_options.device)
-    return loaded_model(loaded, request.text, seed)
-
-
-def _train(
-    request: TrainRequest, run: Run, trainable: Trainable, corpus: Corpus, dev: Corpus | None
-) -> tuple[TrainingState, list[str]]:
-    seed, text = request.training.seed, request.text
-    with run.reporter.status("tokenizing"):
-        data = read_data(trainable, corpus, text, seed)
-        held_out = None if dev is None else read_data(trainable, dev, text, seed)
-    recipe = TrainingRecipe(
-        trainable.model,
-        data,
-        objective_of(text),
-        None if held_out is None else evaluation(held_out, request.training.batch_tokens),
-    )
-    state, notes = fit(run, recipe, request.training)
-    if isinstance(data, ParallelText) and data.left_out:
-        left = f"{data.left_out} pairs were left out: a side is empty or longer than {text.longest} tokens."
-        notes = [left, *notes]
-    return state, notes
-
-
-def _translated(request: TrainRequest, run: Run, trainable: Trainable, dev: Corpus) -> TaskResult:
+def _translated(request: TrainRequest, run: Run, loaded: LoadedModel, dev: Corpus) -> TaskResult:
     """What the model's own translations of held-out sentences are worth."""
     pairs = ((e.source.text, e.target.text) for e in islice(dev, request.bleu) if e.target is not None)
     examples = tuple(TextExample(str(number), pair) for number, pair in enumerate(pairs, 1))
-    loaded = LoadedModel(request.model, trainable.model, trainable.tokenizer, None)
     options = EvaluationOptions(request.training.batch_tokens, seed=request.training.seed)
     return measure(run, loaded, Translation(), MemoryExamples(examples, dev.name), options)
-
-
-def run_training(request: TrainRequest | FineTuneRequest, reporter: Reporter | None = None) -> TrainRun:
-    """Trains the model on text or on the examples of a task, and writes the run folder.
-
-    Raises:
-        InputError: whatever is wrong with what was asked for.
-    """
-    return run_train(request, reporter) if isinstance(request, TrainRequest) else run_fine_tune(request, reporter)

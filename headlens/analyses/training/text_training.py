@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.training.options import TextOptions
 from headlens.corpora.batches import IGNORED
@@ -30,38 +29,7 @@ from headlens.training.parallel_text import ParallelText, read_pairs
 from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
 
 
-@dataclass(frozen=True)
-class Trainable:
-    """A model with its tokenizer, ready to be trained."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-
-
-def new_model(name: str, corpus: Corpus, options: TextOptions, seed: int, folder: Path) -> Trainable:
-    """A model with random weights and a vocabulary learned from the corpus.
-
-    Args:
-        name: such as `bert-small` or `marian-small`.
-        corpus: pairs for translation.
-        options: task and size of the vocabulary.
-        seed: of the weights.
-        folder: where files of the vocabulary may lie; it is there.
-
-    Raises:
-        OptionError: if there is no such model, or no such vocabulary can be made.
-    """
-    # Positions are counted from 0 and cost little: a model reads at least 512 tokens.
-    longest = max(options.longest, 512)
-    if options.task == "translation":
-        tokenizer = marian_tokenizer(_both_sides(corpus), options.vocabulary, folder, longest)
-        return Trainable(translation_model(name, tokenizer, longest, seed), tokenizer)
-    tokenizer = wordpiece_tokenizer(_texts(corpus), options.vocabulary, longest)
-    model = masked_model(name, tokenizer, longest, seed, next_sentence=options.next_sentence)
-    return Trainable(model, tokenizer)
-
-
-def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> Trainable:
+def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> LoadedModel:
     """A checkpoint to train on; a masked-LM head is added where there is none.
 
     Raises:
@@ -74,21 +42,21 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> Traina
         fitting = "a translation model" if options.task == "translation" else "a model with an encoder alone"
         raise OptionError(f"--task {options.task} needs {fitting}; {loaded.name} is none.", "Give another model.")
     if options.task == "translation":
-        return Trainable(loaded.model, tokenizer)
+        return loaded
     if tokenizer.mask_token_id is None:
         raise OptionError(f"The tokenizer of {loaded.name} has no mask token.", "Give a masked language model.")
-    return Trainable(with_masked_head(loaded, seed, next_sentence=options.next_sentence).model, tokenizer)
+    return replace(loaded, model=with_masked_head(loaded, seed, next_sentence=options.next_sentence).model)
 
 
 def read_data(
-    trainable: Trainable, corpus: Corpus, options: TextOptions, seed: int
+    loaded: LoadedModel, corpus: Corpus, options: TextOptions, seed: int
 ) -> MaskedText | TextHalves | ParallelText:
     """A corpus as the model reads it.
 
     Raises:
         CorpusError: if nothing of it can be used.
     """
-    tokenizer = trainable.tokenizer
+    tokenizer = tokenizer_of(loaded)
     if options.task == "translation":
         return read_pairs(_pairs(corpus), tokenizer, options.longest)
     masking = MaskedText(
@@ -101,7 +69,7 @@ def read_data(
         pad_id=int(tokenizer.pad_token_id or 0),
     )
     if options.next_sentence:
-        return read_halves(_texts(corpus), tokenizer, options.longest, masking, order_of(trainable.model))
+        return read_halves(_texts(corpus), tokenizer, options.longest, masking, order_of(loaded.model))
     return replace(masking, blocks=read_blocks(_texts(corpus), tokenizer, options.longest))
 
 
@@ -158,17 +126,12 @@ def _pairs(corpus: Corpus) -> Iterator[tuple[str, str]]:
         yield example.source.text, example.target.text
 
 
-def _both_sides(corpus: Corpus) -> Iterator[str]:
-    for pair in _pairs(corpus):
-        yield from pair
-
-
-def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, device: Device) -> Trainable:
-    """The model, on its device, and a vocabulary learned from the corpus.
+def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, device: Device) -> LoadedModel:
+    """A model with random weights, on its device, and a vocabulary learned from the corpus.
 
     Args:
         run: under way; processes learn the vocabulary one each.
-        name: such as `new:bert-small`.
+        name: such as `new:bert-small` or `new:marian-small`.
         corpus: pairs for translation.
         text: task and size of the vocabulary.
         seed: of the weights.
@@ -179,13 +142,20 @@ def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, 
     """
     # Hidden: nothing that a run which fails here could go on from.
     folder = run.kept(".vocabulary")
+    # Positions are counted from 0 and cost little: a model reads at least 512 tokens.
+    kind, longest = name.removeprefix(PREFIX), max(text.longest, 512)
     with run.reporter.status("learning a vocabulary"), output_errors(folder):
         if run.processes.first:
             folder.mkdir(parents=True, exist_ok=True)
         run.processes.gather(None)
         process_folder = folder / str(run.processes.rank)
         process_folder.mkdir(exist_ok=True)
-        trainable = new_model(name.removeprefix(PREFIX), corpus, text, seed, process_folder)
-    moved: nn.Module = trainable.model
-    moved.to(choose_device(device))
-    return trainable
+        if text.task == "translation":
+            both_sides = (side for pair in _pairs(corpus) for side in pair)
+            tokenizer = marian_tokenizer(both_sides, text.vocabulary, process_folder, longest)
+            model = translation_model(kind, tokenizer, longest, seed)
+        else:
+            tokenizer = wordpiece_tokenizer(_texts(corpus), text.vocabulary, longest)
+            model = masked_model(kind, tokenizer, longest, seed, next_sentence=text.next_sentence)
+    placed: Any = model
+    return LoadedModel(name, placed.to(choose_device(device)), tokenizer, None)

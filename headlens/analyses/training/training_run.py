@@ -6,6 +6,7 @@ import math
 import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from headlens.analyses.ablate.example_records import record_table
 from headlens.analyses.notes import record_notes
 from headlens.analyses.training.checkpointing import CheckpointFolder
 from headlens.analyses.training.report import training_curve
-from headlens.attention.model_normalizer import attention_name
 from headlens.files import output_errors
 from headlens.interventions.compacting import save_compacted
 from headlens.models.loading import LoadedModel, quiet
@@ -27,39 +27,11 @@ from headlens.runs.signals import DeferredSignals
 from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.task import Task
-from headlens.training.hyperparameters import TrainingOptions
-from headlens.training.loop import Evaluate, Trainer, TrainingData
-from headlens.training.objectives import Objective
+from headlens.training.loop import Trainer, TrainingData
 from headlens.training.state import TrainingState
 
 MODEL = "model"  # the folder of the checkpoint
 _BEST = "model.safetensors"
-
-
-@dataclass(frozen=True)
-class TrainingRecipe:
-    """What is trained, on what, and how it is judged.
-
-    Args:
-        network: what is trained, in place; the model or a part of it.
-        data: examples.
-        objective: what is made smaller.
-        evaluate: measures the network; None without examples for that.
-        main: the metric by which one evaluation is better than another.
-        higher_is_better: whether it should be large.
-    """
-
-    network: nn.Module
-    data: TrainingData
-    objective: Objective
-    evaluate: Evaluate | None = None
-    main: str = "loss"
-    higher_is_better: bool = False
-
-    def better(self, found: Mapping[str, float]) -> float:
-        """A number that is the larger the better an evaluation is; a metric without a value is worse than any."""
-        value = found[self.main] if self.higher_is_better else -found[self.main]
-        return -math.inf if math.isnan(value) else value
 
 
 @dataclass(frozen=True)
@@ -93,26 +65,48 @@ class TrainRun:
         }
 
 
-def fit(run: Run, recipe: TrainingRecipe, options: TrainingOptions) -> tuple[TrainingState, list[str]]:
-    """Train, or go on with it; afterwards the network has the weights of the best evaluation, if there was any."""
+def fit(
+    run: Run,
+    trainer: Trainer,
+    network: nn.Module,
+    data: TrainingData,
+    main: str = "loss",
+    *,
+    higher_is_better: bool = False,
+) -> tuple[TrainingState, list[str]]:
+    """Train, or go on with it; afterwards the network has the weights of the best evaluation, if there was any.
+
+    Args:
+        run: under way.
+        trainer: with options, objective and evaluation; what keeps and shows the training is added.
+        network: what is trained, in place; the model or a part of it.
+        data: examples.
+        main: the metric by which one evaluation is better than another.
+        higher_is_better: whether it should be large.
+    """
     best = run.kept("best")
+
+    better = partial(score, main=main, higher_is_better=higher_is_better)
     with DeferredSignals() as signals, run.reporter.progress("training (updates)", None) as advance:
-        trainer = Trainer(
-            options,
-            recipe.objective,
-            evaluate=recipe.evaluate,
-            better=recipe.better,
+        state = replace(
+            trainer,
+            better=better,
             on_best=lambda model: _keep_best(run, model, best),
             keeper=CheckpointFolder(run.kept("training"), signals, run.processes),
             progress=advance,
             logged=lambda state: write_log(run, state),
-        )
-        state = trainer.fit(recipe.network, recipe.data)
+        ).fit(network, data)
     if not state.evaluations:
         return state, []
-    load_model(recipe.network, best / _BEST)
-    best_evaluation = max(state.evaluations, key=recipe.better)
-    return state, [f"The checkpoint is that of update {int(best_evaluation['step'])}, the best on what was held out."]
+    load_model(network, best / _BEST)
+    step = int(max(state.evaluations, key=better)["step"])
+    return state, [f"The checkpoint is that of update {step}, the best on what was held out."]
+
+
+def score(found: Mapping[str, float], main: str = "loss", *, higher_is_better: bool = False) -> float:
+    """A number that is the larger the better an evaluation is; a metric without a value is worse than any."""
+    value = found[main] if higher_is_better else -found[main]
+    return -math.inf if math.isnan(value) else value
 
 
 def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
@@ -194,15 +188,3 @@ def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedToken
         if place.exists():
             shutil.rmtree(place)
         fresh.rename(place)
-
-
-def trained_model_record(name: str, model: PreTrainedModel, state: TrainingState) -> dict[str, Any]:
-    """What run.json says of a trained model."""
-    return {
-        "model": Path(name).name,
-        "name": name,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "device": str(model.device),
-        "steps": state.step,
-        "attention": attention_name(model),
-    }

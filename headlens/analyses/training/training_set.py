@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.training.options import TextOptions
 from headlens.analyses.training.task_training import TaskForward, TaskLoss, TaskRows, freeze_unused, hold_out
-from headlens.analyses.training.text_training import Trainable, objective_of, read_data
+from headlens.analyses.training.text_training import objective_of, read_data
 from headlens.corpora.encoding import SentenceEncoder
 from headlens.corpora.sentence import Corpus, Example
 from headlens.errors import CorpusError
@@ -123,7 +123,7 @@ class TrainingSet:
         Raises:
             CorpusError: if nothing of a corpus can be used.
         """
-        data = read_data(Trainable(loaded.model, tokenizer_of(loaded)), corpus, options, seed)
+        data = read_data(loaded, corpus, options, seed)
         two_sided = options.task == "translation"
         task: Task = Translation() if two_sided else MaskedLM()
         if held is None:

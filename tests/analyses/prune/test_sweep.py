@@ -189,7 +189,9 @@ def tables() -> GateTables:
         [metric("bleu", 29.0), metric("chrf", 49.0)],
         "models/penalty-0.1",
         roles | {"cross.0.1": ["none", ""]},
-    ).with_scratch([metric("bleu", 20.0), metric("chrf", 40.0)], "models/penalty-0.1-scratch")
+        [metric("bleu", 20.0), metric("chrf", 40.0)],
+        "models/penalty-0.1-scratch",
+    )
     return GateTables("tiny", "translation", "mean", sites, ("encoder", "cross"), [whole, pruned])
 
 
