@@ -21,7 +21,7 @@ from transformers.utils.hub import cached_file
 
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError, counted
-from headlens.models.loading_errors import LoadRequest, explained, first_line
+from headlens.models.loading_errors import explained, first_line
 from headlens.models.model_options import Device, DType, ModelOptions
 from headlens.models.names import short_model_name
 from headlens.network import hub_answers
@@ -127,7 +127,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         return loaded
     options = options or ModelOptions()
     device = choose_device(options.device)
-    with explained(name, LoadRequest(options.revision, options.offline, options.allow_pickle)), quiet():
+    with explained(name, options), quiet():
         place = str(demo_folder() if name == DEMO else local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
         shared: dict[str, str | bool] = {

@@ -30,8 +30,7 @@ from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMas
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.interventions.mask_distributions import GumbelDegrees, MaskDistribution
 from headlens.models.loading import load
-from headlens.training.objectives import MaskedTokenLoss, parameter_groups
-from headlens.training.penalty_objective import PenalizedObjective
+from headlens.training.objectives import MaskedTokenLoss, PenalizedObjective, parameter_groups
 
 Inputs = dict[str, Tensor]
 Step = Callable[[], None]

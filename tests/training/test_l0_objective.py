@@ -26,7 +26,7 @@ from headlens.interventions.stochastic_gates import GatedModel, StochasticGates,
 from headlens.training.batch_sampler import Indices
 from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import Trainer
-from headlens.training.penalty_objective import GATES, PenalizedObjective, gate_log_columns, logged
+from headlens.training.objectives import GATES, PenalizedObjective, gate_log_columns, logged
 from headlens.weights.head_slicing import projections
 
 SITE = "bert.encoder.layer.0.attention.self"

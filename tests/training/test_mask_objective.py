@@ -19,8 +19,7 @@ from headlens.interventions.mask_distributions import GumbelDegrees, GumbelSigmo
 from headlens.training.batch_sampler import Indices
 from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import Trainer
-from headlens.training.objectives import MaskedTokenLoss
-from headlens.training.penalty_objective import MASK, PenalizedObjective, mask_log_columns, mask_sparsity
+from headlens.training.objectives import MASK, MaskedTokenLoss, PenalizedObjective, mask_log_columns, mask_sparsity
 
 N = 12
 OPTIONS = TrainingOptions(steps=200, batch_tokens=64 * N, learning_rate=5e-3, log_every=50, weight_decay=0.0)

@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from headlens.analyses.planning.data_sizes import DataSize, corpus_size, task_size
-from headlens.analyses.planning.model_sizes import PlannedModel, planned_model
+from headlens.analyses.planning.planned_sizes import DataSize, PlannedModel, corpus_size, planned_model, task_size
 from headlens.analyses.planning.speed import Kind, Speed, measure_speed
 from headlens.attention.model_normalizer import SOFTMAX
 from headlens.attention.normalizers import Entmax, parse_normalizer

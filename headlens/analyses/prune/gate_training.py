@@ -11,19 +11,17 @@ import torch
 from transformers import PreTrainedModel
 
 from headlens.analyses.prune.options import GateOptions
-from headlens.analyses.training.task_training import freeze_unused
-from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
+from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet, freeze_unused
 from headlens.attention.model_normalizer import restore_attention
 from headlens.heads import Head
 from headlens.interventions.compacting import check_folds, heads_of_model, with_folded_gates
 from headlens.interventions.hard_concrete import HardConcrete
 from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
+from headlens.models.freezing import freeze, weights_of
 from headlens.models.loading import LoadedModel
-from headlens.training.frozen_parts import freeze, weights_of
 from headlens.training.hyperparameters import TrainingOptions, check_strength
 from headlens.training.loop import Trainer
-from headlens.training.objectives import moved
-from headlens.training.penalty_objective import GATES, PenalizedObjective, gate_log_columns, logged
+from headlens.training.objectives import GATES, PenalizedObjective, gate_log_columns, logged, moved
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,9 +11,8 @@ import pandas as pd
 from headlens.analyses.classify.analysis import Frequencies
 from headlens.analyses.classify.options import Thresholds
 from headlens.analyses.prune.options import PruneRequest
-from headlens.analyses.prune.outcome import GateTables, PenaltyOutcome
 from headlens.analyses.prune.report import write_gates
-from headlens.analyses.prune.sweep import GateSweep, RoleCorpus, forget_models, nearest
+from headlens.analyses.prune.sweep import GateSweep, GateTables, PenaltyOutcome, RoleCorpus, forget_models, nearest
 from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.sweep import SweepRun, told_once

@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 
 from headlens.analyses.notes import embedded_notes, left_out_notes
 from headlens.analyses.training.options import TEXT, TextOptions, TrainingSetOptions
-from headlens.analyses.training.task_training import TaskRows, hold_out
 from headlens.analyses.training.text_training import loaded_model
-from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_set import TaskRows, TrainingSet, hold_out
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.sentence import Corpus

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from headlens.analyses.planning.data_sizes import DataSize
 from headlens.analyses.planning.plan import Plan, Planner, TrainingSteps, Work, plan_attention, plan_evaluations
+from headlens.analyses.planning.planned_sizes import DataSize
 from headlens.analyses.training.options import TEXT, FineTuneRequest, TrainingSetOptions, TrainRequest
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.runs.progress import Reporter

@@ -11,13 +11,6 @@ from typing import Any
 from headlens.analyses.notes import embedded_notes, left_out_notes
 from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
-from headlens.analyses.training.task_training import (
-    TaskForward,
-    TaskLoss,
-    TaskRows,
-    freeze_unused,
-    task_evaluation,
-)
 from headlens.analyses.training.text_training import (
     evaluation,
     loaded_model,
@@ -32,6 +25,13 @@ from headlens.analyses.training.training_run import (
     measure,
     save_checkpoint,
     write_training,
+)
+from headlens.analyses.training.training_set import (
+    TaskForward,
+    TaskLoss,
+    TaskRows,
+    freeze_unused,
+    task_evaluation,
 )
 from headlens.attention.model_normalizer import attention_name, attention_notes, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
@@ -49,8 +49,8 @@ from headlens.tasks.task_heads import ModelWithHead, with_task_head
 from headlens.tasks.translation import Translation
 from headlens.training.architectures import PREFIX, is_new, masked_model
 from headlens.training.loop import Trainer
-from headlens.training.parallel_text import ParallelText
 from headlens.training.state import TrainingState
+from headlens.training.training_text import ParallelText
 from headlens.training.vocabularies import wordpiece_tokenizer
 
 _LONGEST = 512  # tokens that a model with random weights reads

@@ -16,8 +16,7 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.notes import left_out_notes
-from headlens.analyses.training.checkpointing import CheckpointFolder
-from headlens.analyses.training.training_run import measure, save_checkpoint
+from headlens.analyses.training.training_run import CheckpointFolder, measure, save_checkpoint
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
 from headlens.errors import ResumeError
 from headlens.files import atomic_path

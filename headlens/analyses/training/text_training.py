@@ -22,10 +22,16 @@ from headlens.tasks.task_heads import with_masked_head
 from headlens.training.architectures import PREFIX, masked_model, translation_model
 from headlens.training.batch_sampler import epoch_batches
 from headlens.training.loop import Evaluate, TrainingData
-from headlens.training.masked_text import MaskedText, read_blocks
-from headlens.training.next_sentence import TextHalves, order_of, read_halves
 from headlens.training.objectives import NEXT, MaskedTokenLoss, MaskedTokensAndNext, Objective, SmoothedTokens, moved
-from headlens.training.parallel_text import ParallelText, read_pairs
+from headlens.training.training_text import (
+    MaskedText,
+    ParallelText,
+    TextHalves,
+    order_of,
+    read_blocks,
+    read_halves,
+    read_pairs,
+)
 from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
 
 

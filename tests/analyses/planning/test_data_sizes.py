@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 from made_tasks import sentiment_table
 
-from headlens.analyses.planning.data_sizes import DataSize, corpus_size, task_size
-from headlens.analyses.planning.model_sizes import planned_model
 from headlens.analyses.planning.plan import TrainingSteps
+from headlens.analyses.planning.planned_sizes import DataSize, corpus_size, planned_model, task_size
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError
@@ -65,7 +64,7 @@ def test_what_is_not_there_is_told() -> None:
 
 
 def test_known_data_belongs_to_tasks() -> None:
-    from headlens.analyses.planning.data_sizes import DATA
+    from headlens.analyses.planning.planned_sizes import DATA
 
     sets = {entry.dataset: entry.split for entry in CATALOGUE.values() if entry.dataset}
     glue = {name for name in sets if name.startswith("nyu-mll/glue")}

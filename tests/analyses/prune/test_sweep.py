@@ -12,8 +12,17 @@ from hypothesis import strategies as st
 from saved import build
 
 from headlens.analyses.prune.options import LAMBDAS, PenaltySweepOptions, RoleOptions, SweepTraining
-from headlens.analyses.prune.outcome import ROLE_COLUMNS, SWEEP_COLUMNS, UNPRUNED, GateTables, PenaltyOutcome
-from headlens.analyses.prune.sweep import LEAST, MOST, nearest, search
+from headlens.analyses.prune.sweep import (
+    LEAST,
+    MOST,
+    ROLE_COLUMNS,
+    SWEEP_COLUMNS,
+    UNPRUNED,
+    GateTables,
+    PenaltyOutcome,
+    nearest,
+    search,
+)
 from headlens.analyses.training.options import TrainingSetOptions
 from headlens.analyses.training.sweep import Trainings, run_name
 from headlens.attention.sites import Site, find_sites

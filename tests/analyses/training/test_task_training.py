@@ -19,7 +19,8 @@ from saved import build
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.training.options import FineTuneRequest
-from headlens.analyses.training.task_training import (
+from headlens.analyses.training.training_run import score
+from headlens.analyses.training.training_set import (
     TaskForward,
     TaskLoss,
     TaskRows,
@@ -27,7 +28,6 @@ from headlens.analyses.training.task_training import (
     hold_out,
     task_evaluation,
 )
-from headlens.analyses.training.training_run import score
 from headlens.errors import CorpusError, OptionError
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
