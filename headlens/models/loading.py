@@ -22,7 +22,7 @@ from transformers.utils.hub import cached_file
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError, counted
 from headlens.models.loading_errors import explained, first_line
-from headlens.models.model_options import Device, DType, ModelOptions
+from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
 from headlens.network import hub_answers
 from headlens.options import DEMO, Given
@@ -139,7 +139,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         model, report = model_class(place, _class_of(config)).from_pretrained(
             place,
             config=config,
-            dtype=_dtype(options.dtype),
+            dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
             use_safetensors=None if options.allow_pickle else True,
             output_loading_info=True,
             **shared,
@@ -196,10 +196,6 @@ def choose_device(name: Device) -> torch.device:
             f"Use --device cpu, or install a torch build with {name} support.",
         )
     return torch.device(name)
-
-
-def _dtype(name: DType) -> torch.dtype:
-    return torch.float32 if name == "auto" else getattr(torch, name)
 
 
 def local_or_hub(name: str) -> str | Path:

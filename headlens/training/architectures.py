@@ -137,9 +137,9 @@ def shape_of(name: str, vocabulary: int, longest: int) -> PreTrainedConfig:
 
 
 def _masked_config(name: str, vocabulary: int, longest: int, **ids: int | None) -> PreTrainedConfig:
-    kept = {"vocab_size": vocabulary, "max_position_embeddings": longest, **_NO_DROPOUT}
+    sizes = {"vocab_size": vocabulary, "max_position_embeddings": longest, **_NO_DROPOUT, **_sizes_of(name, _MASKED)}
     config = _CLASSES[name.split("-", maxsplit=1)[0]][0]
-    configured: PreTrainedConfig = config(**kept, **_sizes_of(name, _MASKED), **ids)
+    configured: PreTrainedConfig = config(**sizes, **ids)
     return configured
 
 

@@ -136,15 +136,12 @@ class _Run:
             self.accelerator.num_processes,
         )
         torch.manual_seed(options.seed + self.accelerator.process_index)
-        self._restore(optimiser)
+        folder = None if trainer.keeper is None else trainer.keeper.found
+        if folder is not None:
+            self.state.restore(folder, model, optimiser, self.accelerator.scaler)
+            restore_random(folder, self.accelerator.process_index)
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.total = total_updates(options, self.updates)
-
-    def _restore(self, optimiser: torch.optim.Optimizer) -> None:
-        folder = None if self.trainer.keeper is None else self.trainer.keeper.found
-        if folder is not None:
-            self.state.restore(folder, self.plain, optimiser, self.accelerator.scaler)
-            restore_random(folder, self.accelerator.process_index)
 
     def to_the_end(self) -> TrainingState:
         state = self.state
@@ -174,7 +171,7 @@ class _Run:
         device = self.accelerator.device
         inputs = [moved(self.data.batch(indices, self.state.epoch), device) for indices in batches]
         units = self._sum(sum(map(self.trainer.objective.units, inputs)))
-        loss = 0.0
+        loss = 0.0  # not sum(), which from Python 3.12 on rounds otherwise
         for number, batch in enumerate(inputs):
             loss += self._backward(batch, int(units), last=number == len(inputs) - 1)
         rate = learning_rate(self.options, self.state.step, self.total)
@@ -213,8 +210,7 @@ class _Run:
         Raises:
             SelfCheckError: if the loss is not finite.
         """
-        waits = nullcontext() if last else self.accelerator.no_sync(self.model)
-        with waits:
+        with nullcontext() if last else self.accelerator.no_sync(self.model):
             with self.accelerator.autocast():
                 loss = self.trainer.objective.loss(self.model, batch)
             # Processes average their gradients.
@@ -248,10 +244,9 @@ class _Run:
         return self.state.epoch + self.state.update / self.updates.per_epoch(self.state.epoch)
 
     def _evaluates(self, *, ended: bool, last: bool) -> bool:
-        if self.trainer.evaluate is None:
-            return False
         every = self.options.evaluate_every
-        return last or (self.state.step % every == 0 if every else ended)
+        due = last or (self.state.step % every == 0 if every else ended)
+        return due and self.trainer.evaluate is not None
 
     def _evaluate(self) -> None:
         assert self.trainer.evaluate is not None

@@ -100,11 +100,5 @@ def restore_random(folder: Path, rank: int) -> None:
 
 
 def _distinct(model: nn.Module) -> dict[str, Tensor]:
-    """Parameters and buffers, tied ones once."""
-    parameters: dict[str, Tensor] = {}
-    seen: set[int] = set()
-    for name, tensor in [*model.named_parameters(), *model.named_buffers()]:
-        if id(tensor) not in seen:
-            seen.add(id(tensor))
-            parameters[name] = tensor
-    return parameters
+    """Parameters and buffers, tied ones once: torch names each of them by the first place where it stands."""
+    return dict([*model.named_parameters(), *model.named_buffers()])

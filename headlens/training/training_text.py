@@ -53,12 +53,7 @@ class MaskedText:
     def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
         """`input_ids`, `attention_mask`, and `labels` that are -100 where nothing is to be guessed."""
         pairs = [self.masked(self.blocks[index], index, epoch) for index in indices]
-        rows = [ids for ids, _ in pairs]
-        return {
-            "input_ids": padded(rows, self.pad_id),
-            "attention_mask": attention_mask(rows),
-            "labels": padded([labels for _, labels in pairs], IGNORED),
-        }
+        return _labelled([ids for ids, _ in pairs], [labels for _, labels in pairs], self.pad_id)
 
     def masked(self, block: Ids, index: int, epoch: int) -> tuple[Ids, Ids]:
         """A block with tokens to be guessed, and what they were; which ones depends on its number and the epoch."""
@@ -78,6 +73,15 @@ class MaskedText:
     def _drawable(self) -> Ids:
         """Ids that a random token is drawn from: listed once, which takes longer than masking a block."""
         return np.setdiff1d(np.arange(self.vocabulary), list(self.special))
+
+
+def _labelled(rows: Sequence[Ids], labels: Sequence[Ids], pad_id: int) -> dict[str, Any]:
+    """A batch of all kinds of text: what is read, where it is, and what is to be guessed, each (rows, length)."""
+    return {
+        "input_ids": padded(rows, pad_id),
+        "attention_mask": attention_mask(rows),
+        "labels": padded(labels, IGNORED),
+    }
 
 
 def read_blocks(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, length: int) -> list[Ids]:
@@ -171,13 +175,8 @@ class TextHalves:
         before, between, after = self.frame
         framed = [np.concatenate([before, first, between, second, after]) for first, second, _ in drawn]
         masked = [self.masking.masked(ids, index, epoch) for ids, index in zip(framed, indices, strict=True)]
-        rows = [ids for ids, _ in masked]
-        batch = {
-            "input_ids": padded(rows, self.masking.pad_id),
-            "attention_mask": attention_mask(rows),
-            "labels": padded([labels for _, labels in masked], IGNORED),
-            NEXT: torch.tensor([int(other) for *_, other in drawn]),
-        }
+        batch = _labelled([ids for ids, _ in masked], [labels for _, labels in masked], self.masking.pad_id)
+        batch[NEXT] = torch.tensor([int(other) for *_, other in drawn])
         if self.segments:
             batch["token_type_ids"] = padded([self._segments(a, b) for a, b, _ in drawn], 0)
         return batch
@@ -251,12 +250,7 @@ class ParallelText:
     def batch(self, indices: Indices, epoch: int) -> dict[str, Any]:
         """`input_ids`, `attention_mask`, and `labels`, from which the model makes the decoder's input."""
         del epoch
-        sources, targets = [self.sources[i] for i in indices], [self.targets[i] for i in indices]
-        return {
-            "input_ids": padded(sources, self.pad_id),
-            "attention_mask": attention_mask(sources),
-            "labels": padded(targets, IGNORED),
-        }
+        return _labelled([self.sources[i] for i in indices], [self.targets[i] for i in indices], self.pad_id)
 
 
 def read_pairs(pairs: Iterable[Pair], tokenizer: PreTrainedTokenizerBase, longest: int) -> ParallelText:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -75,7 +75,7 @@ def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int
     _check(size)
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=_filled(texts),
+            sentence_iterator=(text for text in texts if text.strip()),
             model_prefix=str(folder / "source"),
             model_type="bpe",
             vocab_size=size - 1,
@@ -84,8 +84,10 @@ def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int
             minloglevel=2,
         )
     except RuntimeError as error:
+        message = str(error).strip()
+        reason = message.splitlines()[-1].rstrip(".")[:200] if message else type(error).__name__
         raise OptionError(
-            f"No vocabulary of {size} pieces can be made of this text: {_last_line(error)}.",
+            f"No vocabulary of {size} pieces can be made of this text: {reason}.",
             "Give another --vocabulary, or more text.",
         ) from error
     (folder / "source.vocab").unlink()
@@ -114,11 +116,3 @@ def _words(texts: Iterable[str]) -> Counter[str]:
 def _check(size: int) -> None:
     if size < 32:
         raise OptionError(f"--vocabulary {size} is too small.", "8000 suits a small corpus, 32000 a large one.")
-
-
-def _filled(texts: Iterable[str]) -> Iterator[str]:
-    return (text for text in texts if text.strip())
-
-
-def _last_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[-1].rstrip(".")[:200] if str(error).strip() else type(error).__name__

@@ -80,7 +80,8 @@ def projections(model: nn.Module, name: str) -> HeadProjections:
         if sizes and len(present) == len(layers):
             query, key, value, output = present
             parts = HeadProjections(query, key, value, output, sizes[0])
-            if _fits(parts):
+            widths = {layer.out_features for layer in parts.inward} | {parts.output.in_features}
+            if len(widths) == 1 and query.out_features % parts.head_size == 0:
                 return parts
     raise UnsupportedModelError(
         f"The heads of {name} ({type(module).__name__}) cannot be cut out: headlens finds no separate linear layers of "
@@ -99,11 +100,6 @@ def _linear(model: nn.Module, name: str, path: str) -> nn.Linear | None:
         return None
     # A subclass (quantised, with adapters) may keep its weights in another way.
     return module if type(module) is nn.Linear else None
-
-
-def _fits(parts: HeadProjections) -> bool:
-    widths = {layer.out_features for layer in parts.inward} | {parts.output.in_features}
-    return len(widths) == 1 and parts.query.out_features % parts.head_size == 0
 
 
 # Left on an attention module that lost heads: the numbers its remaining heads had in the original model.
@@ -256,14 +252,10 @@ def guard_cache(model: PreTrainedModel, name: str) -> None:
         setattr(module, _GUARD, True)
         module.register_forward_pre_hook(_refuse_cache, with_kwargs=True)
     if is_empty or is_guarded:
-        _set_use_cache(model, use_cache=not is_empty)
-
-
-def _set_use_cache(model: PreTrainedModel, *, use_cache: bool) -> None:
-    owners = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
-    for config in [c for o in owners for c in (o.config, getattr(o, "generation_config", None))]:
-        if config is not None and hasattr(config, "use_cache"):
-            config.use_cache = use_cache
+        owners = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
+        for config in [c for o in owners for c in (o.config, getattr(o, "generation_config", None))]:
+            if config is not None and hasattr(config, "use_cache"):
+                config.use_cache = not is_empty
 
 
 def _refuse_cache(module: nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

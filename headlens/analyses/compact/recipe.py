@@ -153,21 +153,18 @@ def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Pa
     try:
         with run.reporter.status("saving"), output_errors(run.path), quiet():
             shutil.rmtree(folder, ignore_errors=True)
-            _save(small, loaded, folder, run.path)
+            try:
+                save_compacted(small, folder)
+            except SafetensorError as error:  # what it makes of a full disk
+                raise OutputError(
+                    f"Cannot write {run.path}: {error}.",
+                    "Free some space, or name a folder on another disk with --out.",
+                ) from error
+            if loaded.tokenizer is not None:
+                loaded.tokenizer.save_pretrained(folder)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _save(small: PreTrainedModel, loaded: LoadedModel, folder: Path, shown: Path) -> None:
-    try:
-        save_compacted(small, folder)
-    except SafetensorError as error:  # what it makes of a full disk
-        raise OutputError(
-            f"Cannot write {shown}: {error}.", "Free some space, or name a folder on another disk with --out."
-        ) from error
-    if loaded.tokenizer is not None:
-        loaded.tokenizer.save_pretrained(folder)
 
 
 def _move(run: Run, folder: Path) -> None:
@@ -230,15 +227,11 @@ def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
     elif where:
         raise OptionError(f"--where: {path} has no column {REMOVED!r}.", "Leave --where out for a plain list.")
     else:
-        heads = _of_list(path, lines)
+        named = ((number, re.split(r"[\s,;]+", line.partition("#")[0])) for number, line in enumerate(lines, 1))
+        heads = [_head(path, number, name) for number, names in named for name in names if name]
     if not heads:
         raise OptionError(f"--from: {path} names no head.", "Write one on each line, such as encoder.3.1.")
     return list(dict.fromkeys(heads))
-
-
-def _of_list(path: Path, lines: Sequence[str]) -> list[Head]:
-    named = ((number, re.split(r"[\s,;]+", line.partition("#")[0])) for number, line in enumerate(lines, 1))
-    return [_head(path, number, name) for number, names in named for name in names if name]
 
 
 def _of_table(path: Path, rows: Sequence[Row], where: Sequence[str]) -> list[Head]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -69,41 +69,26 @@ class GateScale(Scale):
 GATES = GateScale("gate (white: closed)", _JUST_OPEN, 1.0, PALE, "min")
 
 
-@dataclass(frozen=True)
-class _Plan:
+class _Plan(NamedTuple):
     """A page of panels that all are as large as the largest, in inches.
 
     Args:
         title: of the page.
         steps: the updates that are shown, one column for each.
-        box: width and height of a panel.
         cell: width and height of a cell.
+        slot: width and height of a panel with what stands around it.
+        width: of the page: labels, a map for every update, and the colour bar.
+        top: height of the title above the maps, with the further lines of a long one.
+        rows: number of runs whose maps fit below each other on a page.
     """
 
     title: str
     steps: Sequence[int]
-    box: tuple[float, float]
     cell: tuple[float, float]
-
-    @property
-    def slot(self) -> tuple[float, float]:
-        """Width and height of a panel with what stands around it."""
-        return max(_NARROWEST, self.box[0]) + _GAP, self.box[1] + _WORDS
-
-    @property
-    def width(self) -> float:
-        """Width of the page in inches: labels, a map for every update, and the colour bar."""
-        return max(COLUMN_WIDTH, _LABEL + _TICKS + len(self.steps) * self.slot[0] + BAR_SLOT + 0.15)
-
-    @property
-    def top(self) -> float:
-        """Height of the title above the maps in inches, with the further lines of a long one."""
-        return TOP + further_lines(self.title, self.width)
-
-    @property
-    def rows(self) -> int:
-        """Number of runs whose maps fit below each other on a page."""
-        return max(1, int((_TALLEST - self.top - _BOTTOM) / self.slot[1]))
+    slot: tuple[float, float]
+    width: float
+    top: float
+    rows: int
 
 
 def gate_maps(gates: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
@@ -123,12 +108,16 @@ def gate_maps(gates: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
         yield "gates", None
         return
     runs = gated_runs(gates)
+    models = {run.model for run in runs}
+    of_model = f" of {runs[0].model}" if len(models) == 1 and runs[0].model else ""
     for stack in STACKS:
         stack_runs = [run._replace(rows=run.rows[run.rows["stack"] == stack]) for run in runs if stack in run.stacks]
         if not stack_runs:
             continue
         steps = snapshots(stack_runs, SNAPSHOTS)
-        plan = _plan([panel_of(run.last).values.shape for run in stack_runs], steps, _title(runs, stack))
+        plan = _plan(
+            [panel_of(run.last).values.shape for run in stack_runs], steps, f"Gates during training: {stack}{of_model}"
+        )
         for page, first in enumerate(range(0, len(stack_runs), plan.rows), 1):
             name = f"gates_{stack}" + (f"_{page}" if page > 1 else "")
             yield name, _page(stack_runs[first : first + plan.rows], plan)
@@ -151,11 +140,6 @@ def paint_gates(axes: Axes, item: Panel) -> None:
         axes.pcolor(*edges(missing.shape), values, cmap=GATES.map, vmin=GATES.low, vmax=GATES.high, **lines)
 
 
-def _title(runs: Sequence[GatedRun], stack: str) -> str:
-    models = list(dict.fromkeys(run.model for run in runs))
-    return f"Gates during training: {stack}" + (f" of {models[0]}" if len(models) == 1 and models[0] else "")
-
-
 def _plan(shapes: Sequence[tuple[int, ...]], steps: Sequence[int], title: str) -> _Plan:
     layers, heads = (max(shape[axis] for shape in shapes) for axis in (0, 1))
     room = FULL_WIDTH - _LABEL - _TICKS - BAR_SLOT - 0.15 - len(steps) * _GAP
@@ -163,7 +147,11 @@ def _plan(shapes: Sequence[tuple[int, ...]], steps: Sequence[int], title: str) -
     # low cells in many layers are better than a second page
     fitting = ((_TALLEST - TOP - LINE - _BOTTOM) / len(shapes) - _WORDS) / layers
     height = max(_SMALLEST, min(width, fitting), _LOWEST / layers)
-    return _Plan(title, steps, (width * heads, height * layers), (width, height))
+    slot = max(_NARROWEST, width * heads) + _GAP, height * layers + _WORDS
+    page = max(COLUMN_WIDTH, _LABEL + _TICKS + len(steps) * slot[0] + BAR_SLOT + 0.15)
+    top = TOP + further_lines(title, page)
+    rows = max(1, int((_TALLEST - top - _BOTTOM) / slot[1]))
+    return _Plan(title, steps, (width, height), slot, page, top, rows)
 
 
 def _page(runs: Sequence[GatedRun], plan: _Plan) -> Figure:

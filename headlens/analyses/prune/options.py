@@ -113,10 +113,9 @@ class GateOptions:
         if unknown := [s for s in self.gates if s not in get_args(StackName)]:
             known = ", ".join(get_args(StackName))
             raise OptionError(f"--gates {unknown[0]}: there is no such stack.", f"Stacks: {known}.")
-        if self.save not in ("compacted", "folded"):
-            raise OptionError(f"--save {self.save} is none.", "Choose compacted or folded.")
-        if self.penalty not in ("mean", "sum"):
-            raise OptionError(f"--penalty {self.penalty} is none.", "Choose mean or sum.")
+        for name, choices in (("save", ("compacted", "folded")), ("penalty", ("mean", "sum"))):
+            if (value := getattr(self, name)) not in choices:
+                raise OptionError(f"--{name} {value} is none.", f"Choose {' or '.join(choices)}.")
         rate = self.gate_learning_rate
         if rate is not None and not 0 < rate < float("inf"):
             raise OptionError(f"--gate-learning-rate {rate} is not a positive number.", "Try 0.1.")

@@ -12,7 +12,7 @@ from headlens.analyses.classify.analysis import Frequencies
 from headlens.analyses.classify.options import Thresholds
 from headlens.analyses.prune.options import PruneRequest
 from headlens.analyses.prune.report import write_gates
-from headlens.analyses.prune.sweep import GateSweep, GateTables, PenaltyOutcome, RoleCorpus, forget_models, nearest
+from headlens.analyses.prune.sweep import GateSweep, PenaltyOutcome, RoleCorpus, forget_models, gate_tables, nearest
 from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.sweep import SweepRun, told_once
@@ -103,7 +103,7 @@ def _tables(request: PruneRequest, opened: OpenedTraining, outcomes: list[Penalt
     sites = [s for s in find_sites(opened.loaded.model) if s.n_heads]
     gated = request.gates.gates or tuple(s for s in STACKS if any(h.startswith(s) for o in outcomes for h in o.values))
     name = opened.loaded.short_name
-    return GateTables(name, opened.lesson.task.name, request.gates.penalty, sites, gated, outcomes).frames()
+    return gate_tables(name, opened.lesson.task.name, request.gates.penalty, sites, gated, outcomes)
 
 
 def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[PenaltyOutcome], run: Run) -> list[str]:

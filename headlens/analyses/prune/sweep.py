@@ -17,7 +17,7 @@ from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.analyses.prune.gate_training import from_scratch, gated_heads, train_gates
 from headlens.analyses.prune.options import GateOptions, PenaltySweepOptions
-from headlens.analyses.prune.sweep_runs import UNPRUNED
+from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
 from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.attention.sites import Site, find_sites
@@ -90,9 +90,15 @@ SWEEP_COLUMNS = [
 ROLE_COLUMNS = ["run", "penalty", "model", *KEY_COLUMNS, "role", "roles", "kept", "role_pruned"]
 
 
-@dataclass(frozen=True)
-class GateTables:
-    """Makes the tables.
+def gate_tables(
+    model: str,
+    task: str,
+    kind: str,
+    sites: Sequence[Site],
+    gated: Sequence[Stack],
+    outcomes: Sequence[PenaltyOutcome],
+) -> dict[str, pd.DataFrame]:
+    """The tables of a sweep: `gates`, `sweep`, `log`, and `roles` where they were asked for.
 
     Args:
         model: what tables call it.
@@ -102,84 +108,51 @@ class GateTables:
         gated: the stacks that have gates.
         outcomes: of all runs, the model as it was first.
     """
+    heads = [h for s in sites for h in s.heads]
+    about: list[tuple[Record, PenaltyOutcome]] = [({"run": o.run, "penalty": o.penalty}, o) for o in outcomes]
+    named = {"model": model, "task": task, "penalty_kind": kind}
+    sweep = [record | named | row for record, o in about for row in _measured(o, heads, gated)]
+    tables = {
+        # Update 0 is before training.
+        "gates": pd.DataFrame([r | row | named for r, o in about for row in o.gates], columns=GATE_COLUMNS),
+        "sweep": pd.DataFrame(sweep, columns=SWEEP_COLUMNS).astype({f"heads_{s}": "Int64" for s in STACKS}),
+        # Its loss has the penalty in it.
+        "log": pd.DataFrame([record | row for record, o in about for row in o.log]),
+    }
+    if any(o.roles for o in outcomes):
+        before = next(o for o in outcomes if o.run == UNPRUNED).roles
+        pruned = [(record, o) for record, o in about if o.run != UNPRUNED]
+        known = [h for h in heads if str(h) in before]
+        roles = [record | named | _role(o, h, before[str(h)]) for record, o in pruned for h in known]
+        tables["roles"] = pd.DataFrame(roles, columns=ROLE_COLUMNS)
+    return tables
 
-    model: str
-    task: str
-    kind: str
-    sites: Sequence[Site]
-    gated: Sequence[Stack]
-    outcomes: Sequence[PenaltyOutcome]
 
-    def frames(self) -> dict[str, pd.DataFrame]:
-        """`gates`, `sweep`, `log`, and `roles` where they were asked for."""
-        tables = {"gates": self.gates(), "sweep": self.sweep(), "log": self.log()}
-        return tables | ({"roles": self.roles()} if any(o.roles for o in self.outcomes) else {})
+def _measured(outcome: PenaltyOutcome, heads: Sequence[Head], gated: Sequence[Stack]) -> Iterator[Record]:
+    """A record for each kind of initial weights and metric."""
+    total = Counter(h.stack for h in heads)
+    left = Counter(h.stack for h in heads if str(h) not in outcome.removed)
+    counts: Record = {
+        **{f"heads_{s}": left[s] if total[s] else None for s in STACKS},
+        "n_heads": sum(n for s, n in total.items() if s in gated),
+        **{f"total_{s}": total[s] for s in STACKS},
+        "between": outcome.between,
+        "removed": " ".join(outcome.removed),
+    }
+    for init, metrics, checkpoint in (
+        (TRAINED, outcome.metrics, outcome.checkpoint),
+        (SCRATCH, outcome.scratch, outcome.scratch_checkpoint),
+    ):
+        for row in metrics:
+            kept = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", *DIFFERENCE) if k in row}
+            yield counts | kept | {"init": init, "checkpoint": checkpoint}
 
-    def gates(self) -> pd.DataFrame:
-        """A row per run, logged update and gated head, update 0 being before training."""
-        rows = [
-            {"run": o.run, "penalty": o.penalty, **row, "model": self.model} for o in self.outcomes for row in o.gates
-        ]
-        return pd.DataFrame(rows, columns=GATE_COLUMNS)
 
-    def log(self) -> pd.DataFrame:
-        """The log of every training; `loss` has the penalty in it."""
-        return pd.DataFrame([{"run": o.run, "penalty": o.penalty, **row} for o in self.outcomes for row in o.log])
-
-    def sweep(self) -> pd.DataFrame:
-        """Returns `sweep.csv`: a row for every run, kind of initial weights and metric."""
-        rows = [row for o in self.outcomes for row in self._measured(o)]
-        return pd.DataFrame(rows, columns=SWEEP_COLUMNS).astype({f"heads_{s}": "Int64" for s in STACKS})
-
-    def roles(self) -> pd.DataFrame:
-        """A row per run and head of the model as it was, with its role there and what it is where others are gone."""
-        before = next(o for o in self.outcomes if o.run == UNPRUNED).roles
-        rows: list[Record] = []
-        for outcome in self.outcomes:
-            for head in self._heads() if outcome.run != UNPRUNED else ():
-                if (name := str(head)) not in before:
-                    continue
-                kept = name not in outcome.removed
-                rows.append(
-                    {
-                        "run": outcome.run,
-                        "penalty": outcome.penalty,
-                        "model": self.model,
-                        **head._asdict(),
-                        "role": before[name][0],
-                        "roles": before[name][1],
-                        "kept": kept,
-                        "role_pruned": outcome.roles[name][0] if kept and name in outcome.roles else None,
-                    }
-                )
-        return pd.DataFrame(rows, columns=ROLE_COLUMNS)
-
-    def _measured(self, outcome: PenaltyOutcome) -> Iterator[Record]:
-        heads = self._heads()
-        total = Counter(h.stack for h in heads)
-        left = Counter(h.stack for h in heads if str(h) not in outcome.removed)
-        common: Record = {
-            "run": outcome.run,
-            "penalty": outcome.penalty,
-            **{f"heads_{s}": left[s] if total[s] else None for s in STACKS},
-            "n_heads": sum(n for s, n in total.items() if s in self.gated),
-            **{f"total_{s}": total[s] for s in STACKS},
-            "between": outcome.between,
-            "removed": " ".join(outcome.removed),
-            "penalty_kind": self.kind,
-            "model": self.model,
-            "task": self.task,
-        }
-        trained = ("trained", outcome.metrics, outcome.checkpoint)
-        scratch = ("scratch", outcome.scratch, outcome.scratch_checkpoint)
-        for init, metrics, checkpoint in (trained, scratch):
-            for row in metrics:
-                record = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n")}
-                record |= {k: row[k] for k in DIFFERENCE if k in row}
-                yield common | record | {"init": init, "checkpoint": checkpoint}
-
-    def _heads(self) -> list[Head]:
-        return [h for s in self.sites for h in s.heads]
+def _role(outcome: PenaltyOutcome, head: Head, before: list[str]) -> Record:
+    """The role of a head in the model as it was, and what it is where others are gone."""
+    kept, after = str(head) not in outcome.removed, outcome.roles.get(str(head))
+    role_pruned = after[0] if kept and after is not None else None
+    return head._asdict() | {"role": before[0], "roles": before[1], "kept": kept, "role_pruned": role_pruned}
 
 
 # λ between which --target-heads searches.

@@ -90,7 +90,7 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
         dress(
             axes,
             f"heads left in {_listed(panel.gated)}",
-            fold(metric, _HEIGHT, LABEL_SIZE) if number % _quality_abreast() == 0 else "",
+            fold(metric, _HEIGHT, LABEL_SIZE) if number % _abreast(_ABREAST) == 0 else "",
         )
         _draw_quality(axes, panel, _limits(rows[rows["metric"] == metric]))
     legend_below(figure, drawn, _quality_legend_lines(len(sets)))
@@ -112,8 +112,9 @@ def _listed(stacks: Sequence[str]) -> str:
     return " and ".join([", ".join(stacks[:-1]), stacks[-1]] if len(stacks) > 1 else stacks) or "all stacks"
 
 
-def _quality_abreast() -> int:
-    return 1 if in_column() else _ABREAST
+def _abreast(most: int) -> int:
+    """Panels in a line: one in a column of a paper."""
+    return 1 if in_column() else most
 
 
 def _quality_legend_lines(panels: int) -> int:
@@ -124,7 +125,7 @@ def _quality_legend_lines(panels: int) -> int:
 def _quality_panels(sets: Sequence[_Set], title: str) -> tuple[Figure, list[Axes]]:
     """Axes side by side in lines of two, under their headings."""
     titles = [own.title for own in sets]
-    abreast = min(_quality_abreast(), len(titles))
+    abreast = min(_abreast(_ABREAST), len(titles))
     width = min(page_width(), FULL_WIDTH * (_SINGLE if len(titles) == 1 else 1))
     slot = (width - 0.05) / abreast
     inches = slot - _LEFT - _RIGHT
@@ -270,7 +271,7 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
     words = "in the unpruned model" if column == "role" else "in the pruned models"
     figure, drawn = _role_panels(sets, f"Functions of the heads left, {words}")
     for number, (axes, role_set) in enumerate(zip(drawn, sets, strict=True)):
-        dress(axes, "λ", "heads" if number % _roles_abreast() == 0 else "")
+        dress(axes, "λ", "heads" if number % _abreast(_ROLES_ABREAST) == 0 else "")
         _draw_roles(axes, role_set)
     _legend(figure, {name for role_set in sets for bar in role_set.bars for name in bar.counts})
     return figure
@@ -283,7 +284,9 @@ def role_sets(roles: pd.DataFrame, column: str = "role") -> list[RoleSet]:
         model_roles = roles[roles["model"].fillna("").astype(str) == part.model]
         unpruned = part.rows.drop_duplicates(["layer", "head"])
         bars = [Bar(ALL, _counts(unpruned["role"]))]
-        for run in _by_heads(model_roles):
+        # Runs from most heads to fewest.
+        heads_left = kept_rows(model_roles).groupby(model_roles["run"], sort=False).sum()
+        for run in heads_left.sort_values(ascending=False, kind="stable").index:
             left = part.rows[(part.rows["run"] == run) & kept_rows(part.rows)]
             if (part.rows["run"] == run).any():
                 penalty = float_column(model_roles[model_roles["run"] == run], "penalty")[0]
@@ -297,24 +300,14 @@ def kept_rows(roles: pd.DataFrame) -> pd.Series[bool]:
     return roles["kept"].astype(str).str.lower() == "true"
 
 
-def _by_heads(roles: pd.DataFrame) -> list[object]:
-    """Names of runs, from most heads to fewest."""
-    left = kept_rows(roles).groupby(roles["run"], sort=False).sum()
-    return list(left.sort_values(ascending=False, kind="stable").index)
-
-
 def _counts(roles: pd.Series) -> dict[str, int]:
     names = families(roles)
     return {name: names.count(name) for name in FAMILIES if name in names}
 
 
-def _roles_abreast() -> int:
-    return 1 if in_column() else _ROLES_ABREAST
-
-
 def _role_panels(sets: Sequence[RoleSet], title: str) -> tuple[Figure, list[Axes]]:
     """Axes side by side, as many as there may be stacks, under their headings."""
-    abreast = min(_roles_abreast(), len(sets))
+    abreast = min(_abreast(_ROLES_ABREAST), len(sets))
     slot = min(_WIDEST, (page_width() - 0.05) / abreast)
     width = max(_NARROWEST, abreast * slot + 0.05)
     titles = [f"{own.model}, {own.stack}" if own.model else own.stack for own in sets]
@@ -347,10 +340,9 @@ def _draw_roles(axes: Axes, role_set: RoleSet) -> None:
 
 def _write(axes: Axes, counts: Grid, bottom: Grid, name: str, most: float) -> None:
     """Write counts into the pieces of bars that are high enough for them."""
-    figure = axes.get_figure(root=True)
     size = TICK_SIZE - 1.5
     high = size / 72 * 1.15 * 1.1 * most / _HEIGHT
-    slot = axes.get_position().width * (figure.get_figwidth() if figure is not None else 1.0) / len(counts)
+    slot = _inches(axes) / len(counts)
     if slot * 0.8 < 0.64 * size / 72 * len(str(int(counts.max()))):
         return
     for place, (count, low) in enumerate(zip(counts, bottom, strict=True)):
