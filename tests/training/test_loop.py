@@ -17,9 +17,8 @@ from torch import nn
 from headlens.errors import ResumeError, SelfCheckError
 from headlens.training.batch_sampler import BatchSampler
 from headlens.training.hyperparameters import TrainingOptions, learning_rate
-from headlens.training.loop import Trainer
+from headlens.training.loop import Trainer, TrainingState
 from headlens.training.objectives import parameter_groups
-from headlens.training.state import TrainingState
 
 OPTIONS = TrainingOptions(steps=23, batch_tokens=40, learning_rate=1e-2, log_every=4, warmup=3)
 

@@ -17,9 +17,9 @@ from headlens.analyses.training.text_training import evaluation
 from headlens.corpora.batches import IGNORED
 from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError, OptionError
+from headlens.training.new_models import wordpiece_tokenizer
 from headlens.training.objectives import NEXT, MaskedTokenLoss, MaskedTokensAndNext
 from headlens.training.training_text import MaskedText, TextHalves, order_of, read_halves
-from headlens.training.vocabularies import wordpiece_tokenizer
 
 TEXTS = [example.source.text for example in demo_corpus()]
 MASK, CLS, SEP = 1, 2, 3

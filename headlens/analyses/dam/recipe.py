@@ -25,7 +25,7 @@ from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.tasks.reader import Reader
-from headlens.training.architectures import PREFIX, is_new
+from headlens.training.new_models import PREFIX, is_new
 
 _UNDECIDED = 0.1  # share of the numbers from which on a note is due
 

@@ -43,7 +43,7 @@ from headlens.tasks.example_sources import SourceCounts
 from headlens.tasks.examples import texts_of, words_of
 from headlens.tasks.open_task import open_examples
 from headlens.tasks.task_options import TaskData
-from headlens.training.architectures import PREFIX, shape_of
+from headlens.training.new_models import PREFIX, shape_of
 
 # Shapes of well-known models as published, for machines that cannot ask the hub.
 # By the last part of the hub's name.

@@ -127,7 +127,10 @@ def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[Penalty
     notes += _gate_notes(outcomes, opened)
     target = request.sweep.target_heads
     if target is not None:
-        notes.append(_reached(target, outcomes))
+        best = nearest([o for o in outcomes if o.values], _heads_left, target)
+        left = _heads_left(best)
+        end = "." if left == target else ": the nearest; more --most-runs may come nearer."
+        notes.append(f"{counted(left, 'head')} with gates left by {best.run}, of {target} that were asked for{end}")
     if request.roles.roles_corpus is None:
         notes.append("What do the heads that remain do? --roles-corpus FILE.conllu tells.")
     elif not any(role for outcome in outcomes for role, _ in outcome.roles.values()):
@@ -157,13 +160,6 @@ def _gate_notes(outcomes: list[PenaltyOutcome], opened: OpenedTraining) -> list[
 def _heads_left(outcome: PenaltyOutcome) -> int:
     """Heads with gates that are not closed."""
     return len(outcome.values) - len(outcome.removed)
-
-
-def _reached(target: int, outcomes: list[PenaltyOutcome]) -> str:
-    best = nearest([o for o in outcomes if o.values], _heads_left, target)
-    left = _heads_left(best)
-    nearest_run = f"{counted(left, 'head')} with gates left by {best.run}, of {target} that were asked for"
-    return f"{nearest_run}." if left == target else f"{nearest_run}: the nearest; more --most-runs may come nearer."
 
 
 def _facts(request: PruneRequest, run: Run, opened: OpenedTraining) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -148,7 +148,7 @@ def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
     records = [
         run_label(run, runs) | record
         for run, sweep in tables_of(runs, "sweep")
-        for _, rows in results_table(sweep).groupby(["model", "task", "metric"], sort=False)
+        for _, rows in results_table(sweep).groupby(_BLOCK, sort=False)
         for record in _results(rows)
     ]
     about = (
@@ -188,27 +188,22 @@ def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
     return page_table("Which roles die last", records, about)
 
 
-def _results(rows: pd.DataFrame) -> list[dict[str, Any]]:
+def _results(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     every = np.concatenate([float_column(rows, f"{init}{end}") for init in _WORDS for end in ("", "_low", "_high")])
     known = every[np.isfinite(every)]
     low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
     ends = low, high if high > low else low + 1.0
-    unpruned = float_column(rows[rows["run"] == UNPRUNED], TRAINED)
-    level = float(unpruned[0]) if unpruned.size else float("nan")
-    return [_result(row, level, ends, result_digits(rows)) for row in rows.to_dict("records")]
-
-
-def _result(row: Mapping[Any, Any], level: float, ends: tuple[float, float], digits: int) -> dict[str, Any]:
-    record = {name: row[name] for name in ("model", "task", "metric")}
-    record |= {"λ": _cell(float(row["penalty"]), "g") if row["run"] != UNPRUNED else Cell(UNPRUNED, "-1")}
-    record |= {"heads": row["heads"]}
-    for init, words in _WORDS.items():
-        value, low, high = (float(row[init + end]) for end in ("", "_low", "_high"))
-        record |= {
-            words: _cell(value, f".{digits}f"),
-            f"95 % CI {words}": interval_cell((low, value, high, level), ends),
-        }
-    return record | {"n": row["n"]}
+    level = float(next(iter(float_column(rows[rows["run"] == UNPRUNED], TRAINED)), np.nan))
+    form = f".{result_digits(rows)}f"
+    for row in rows.to_dict("records"):
+        record = {name: row[name] for name in _BLOCK}
+        record["λ"] = _cell(float(row["penalty"]), "g") if row["run"] != UNPRUNED else Cell(UNPRUNED, "-1")
+        record["heads"] = row["heads"]
+        for init, words in _WORDS.items():
+            value, low, high = (float(row[init + end]) for end in ("", "_low", "_high"))
+            record[words] = _cell(value, form)
+            record[f"95 % CI {words}"] = interval_cell((low, value, high, level), ends)
+        yield record | {"n": row["n"]}
 
 
 def _remaining(run: GatedRun, stack: str) -> dict[str, Any]:

@@ -295,9 +295,8 @@ class GateSweep:
         with self.run.reporter.status("roles of the heads"):
             options = ClassifyOptions(similarity="off", seed=self.training.seed, thresholds=self.roles.thresholds)
             try:
-                classification = classify_heads(
-                    replace(self.loaded, model=model), self.roles.corpus, options, self.roles.frequencies
-                )
+                model_of_run = replace(self.loaded, model=model)
+                classification = classify_heads(model_of_run, self.roles.corpus, options, self.roles.frequencies)
             except NoHeadsError:  # a strong penalty
                 return {}
         rows = classification.tables["heads"].rows

@@ -47,11 +47,9 @@ from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerp
 from headlens.tasks.examples import TextExample, texts_of
 from headlens.tasks.task_heads import ModelWithHead, with_task_head
 from headlens.tasks.translation import Translation
-from headlens.training.architectures import PREFIX, is_new, masked_model
-from headlens.training.loop import Trainer
-from headlens.training.state import TrainingState
+from headlens.training.loop import Trainer, TrainingState
+from headlens.training.new_models import PREFIX, is_new, masked_model, wordpiece_tokenizer
 from headlens.training.training_text import ParallelText
-from headlens.training.vocabularies import wordpiece_tokenizer
 
 _LONGEST = 512  # tokens that a model with random weights reads
 

@@ -19,9 +19,9 @@ from headlens.models.loading import LoadedModel, choose_device, tokenizer_of
 from headlens.models.model_options import Device
 from headlens.runs.run import Run
 from headlens.tasks.task_heads import with_masked_head
-from headlens.training.architectures import PREFIX, masked_model, translation_model
 from headlens.training.batch_sampler import epoch_batches
 from headlens.training.loop import Evaluate, TrainingData
+from headlens.training.new_models import PREFIX, marian_tokenizer, masked_model, translation_model, wordpiece_tokenizer
 from headlens.training.objectives import NEXT, MaskedTokenLoss, MaskedTokensAndNext, Objective, SmoothedTokens, moved
 from headlens.training.training_text import (
     MaskedText,
@@ -32,7 +32,6 @@ from headlens.training.training_text import (
     read_halves,
     read_pairs,
 )
-from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
 
 
 def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> LoadedModel:

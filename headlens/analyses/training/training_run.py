@@ -32,8 +32,7 @@ from headlens.runs.signals import DeferredSignals
 from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.task import Task
-from headlens.training.loop import Trainer, TrainingData
-from headlens.training.state import TrainingState
+from headlens.training.loop import Trainer, TrainingData, TrainingState
 
 EVERY = 60.0  # seconds; more where saving takes more than a twentieth of that
 
