@@ -21,7 +21,7 @@ def show_plan(request: Any, screen: Screen, resumed: Path | None = None) -> None
         screen: where.
         resumed: the folder of the run that would be gone on with.
     """
-    from headlens.analyses.planning.plans import plan_of
+    from headlens.analyses.planning.plan import plan_of
     from headlens.pages.page_tables import summary_table
     from headlens.runs.folder import check_resumable
 

@@ -71,7 +71,7 @@ def _list(screen: Screen) -> None:
 def _plan(recipe: PaperRecipe, screen: Screen) -> None:
     """What every step would do, asked of its plan."""
     from headlens.analyses.commands import commands
-    from headlens.analyses.planning.plans import plan_of
+    from headlens.analyses.planning.plan import plan_of
     from headlens.pages.page_tables import summary_table
 
     from .plan import duration, size_text

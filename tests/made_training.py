@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from headlens.corpora.batches import IGNORED
 from headlens.training.batch_sampler import Indices
+from headlens.training.objectives import Inputs
 
 
 @dataclass(frozen=True)
@@ -75,3 +77,23 @@ def assert_equal(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor
     assert one.keys() == two.keys()
     for name, tensor in one.items():
         assert torch.equal(tensor, two[name]), name
+
+
+@dataclass(frozen=True)
+class ModelLoss:
+    """The loss that the model itself computes from its labels, whatever its task.
+
+    Units are the labels that count: one per example for classifiers, one per token for language models.
+    """
+
+    def units(self, inputs: Inputs) -> int:
+        """Labels other than -100; rows where labels are no token ids."""
+        labels = inputs.get("labels")
+        if labels is None:  # question answering
+            return len(inputs["start_positions"])
+        return int((labels != IGNORED).sum()) if labels.dim() > 1 and not labels.is_floating_point() else len(labels)
+
+    def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
+        """The model's mean loss times the units it is a mean of."""
+        mean: Tensor = model(**inputs).loss
+        return mean * self.units(inputs)

@@ -21,10 +21,8 @@ from headlens.attention.persistent_edit import set_aside
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, UnsupportedModelError, counted
 from headlens.heads import Head
-from headlens.weights.head_map import HeadMap, SiteHeads
-from headlens.weights.head_map_file import FILE, as_json
-from headlens.weights.head_slicing import guard_cache, heads_before, heads_left, numbers_of, refill
-from headlens.weights.projections import projections
+from headlens.weights.head_map import FILE, HeadMap, SiteHeads, as_json
+from headlens.weights.head_slicing import guard_cache, heads_before, heads_left, numbers_of, projections, refill
 from headlens.weights.shared_layer_masks import depth_mask, head_scales, silent_heads
 
 
@@ -198,7 +196,7 @@ def check_folds(model: PreTrainedModel) -> None:
     """Refuses a model whose output projections cannot take gates in; called before anything is trained.
 
     Raises:
-        UnsupportedModelError: see `headlens.weights.projections.projections`.
+        UnsupportedModelError: see `headlens.weights.head_slicing.projections`.
     """
     for site in find_sites(model):
         projections(model, site.module)

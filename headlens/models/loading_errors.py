@@ -15,28 +15,15 @@ from safetensors import SafetensorError
 
 from headlens.attention.supported_models import FAMILIES
 from headlens.errors import HeadlensError, ModelError
-from headlens.weights.head_map_file import FILE as HEAD_MAP
+from headlens.models.model_options import ModelOptions
+from headlens.weights.head_map import FILE as HEAD_MAP
 
 _DEMO_WORKS = "`headlens classify demo` works without a network."
 _PICKLES = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt", "*.pkl")
 
 
-@dataclass(frozen=True)
-class LoadRequest:
-    """The options of loading that decide which advice an error gives."""
-
-    revision: str | None = None
-    offline: bool = False
-    allow_pickle: bool = False
-
-    @property
-    def is_offline(self) -> bool:
-        """Whether `offline` or the environment variable HF_HUB_OFFLINE forbade requests to the hub."""
-        return self.offline or os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
-
-
 @contextmanager
-def explained(name: str, request: LoadRequest) -> Iterator[None]:
+def explained(name: str, options: ModelOptions) -> Iterator[None]:
     """Turns exceptions of the block into an error that says what to do.
 
     Raises:
@@ -48,14 +35,14 @@ def explained(name: str, request: LoadRequest) -> Iterator[None]:
         raise
     except Exception as error:
         # What a broken config.json raises is whatever the first line of code does that stumbles over it.
-        raise explain(name, request, error) from error
+        raise explain(name, options, error) from error
 
 
-def explain(name: str, request: LoadRequest, error: Exception) -> ModelError:
+def explain(name: str, options: ModelOptions, error: Exception) -> ModelError:
     """The error for a model that could not be loaded, by the exception that was raised."""
     kinds = {type(e) for e in _chain(error)}
     text = _Text(str(error), name)
-    return _hub_error(name, request, kinds, text) or _file_error(name, request, kinds, text) or _unknown(name, error)
+    return _hub_error(name, options, kinds, text) or _file_error(name, options, kinds, text) or _unknown(name, error)
 
 
 @dataclass(frozen=True)
@@ -70,11 +57,11 @@ class _Text:
         return phrase in (self.full.replace(path, "") if phrase in path else self.full)
 
 
-def _hub_error(name: str, request: LoadRequest, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
+def _hub_error(name: str, options: ModelOptions, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
     if _any(kinds, hub_errors.GatedRepoError):
         return ModelError(f"{name} is a gated model.", "Ask for access on its page and log in with: hf auth login.")
     if _any(kinds, hub_errors.RevisionNotFoundError):
-        return ModelError(f"{name} has no revision {request.revision!r}.", "Look at the branches and tags on its page.")
+        return ModelError(f"{name} has no revision {options.revision!r}.", "Look at the branches and tags on its page.")
     if _any(kinds, hub_errors.RepositoryNotFoundError):
         return ModelError(
             f"The hub has no model {name!r} (or it is private).", "Check the spelling; log in if private."
@@ -88,8 +75,9 @@ def _hub_error(name: str, request: LoadRequest, kinds: set[type[BaseException]],
         )
     unreachable = (hub_errors.LocalEntryNotFoundError, hub_errors.OfflineModeIsEnabled, ConnectionError)
     if not Path(name).expanduser().is_dir() and (_any(kinds, *unreachable) or "connect" in text or "offline" in text):
-        reason = "offline mode is on" if request.is_offline else "the hub cannot be reached"
-        advice = "Leave out --offline, unset HF_HUB_OFFLINE," if request.is_offline else "Check the network,"
+        is_offline = options.offline or os.environ.get("HF_HUB_OFFLINE", "") not in ("", "0")
+        reason = "offline mode is on" if is_offline else "the hub cannot be reached"
+        advice = "Leave out --offline, unset HF_HUB_OFFLINE," if is_offline else "Check the network,"
         return ModelError(
             f"{name} is not a local folder and not in the local cache, and {reason}.",
             f"{advice} or give a folder; {_DEMO_WORKS}",
@@ -97,7 +85,7 @@ def _hub_error(name: str, request: LoadRequest, kinds: set[type[BaseException]],
     return None
 
 
-def _file_error(name: str, request: LoadRequest, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
+def _file_error(name: str, options: ModelOptions, kinds: set[type[BaseException]], text: _Text) -> ModelError | None:
     if _any(kinds, SafetensorError):
         return ModelError(f"{name}: the weights cannot be read: {text.full}.", "The file is damaged; fetch it again.")
     if "trust_remote_code" in text:
@@ -106,10 +94,9 @@ def _file_error(name: str, request: LoadRequest, kinds: set[type[BaseException]]
         has_map = (Path(name).expanduser() / HEAD_MAP).is_file()
         files = f"config.json and {HEAD_MAP} say" if has_map else "config.json says"
         return ModelError(
-            f"{name}: weights of the checkpoint have other shapes than its {files}.",
-            "Give the folder both come from.",
+            f"{name}: weights of the checkpoint have other shapes than its {files}.", "Give the folder both come from."
         )
-    if "safetensors" in text and not request.allow_pickle:
+    if "safetensors" in text and not options.allow_pickle:
         return _without_safe_weights(name)
     if "no file named" in text:
         return ModelError(f"{name} has no weights.", "Save the model there with save_pretrained.")

@@ -25,8 +25,7 @@ from headlens.attention.model_normalizer import restore_attention
 from headlens.attention.sites import find_sites
 from headlens.errors import ModelError, OptionError
 from headlens.interventions.compacting import heads_of_model
-from headlens.models.loading import LoadedModel, tokenizer_of
-from headlens.models.weights import is_optional
+from headlens.models.loading import LoadedModel, is_optional, tokenizer_of
 from headlens.tasks.reader import class_order
 from headlens.tasks.task import HeadKind, Task
 from headlens.weights.head_slicing import heads_left

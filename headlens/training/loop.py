@@ -1,7 +1,8 @@
-"""The one training loop: updates, log, evaluation, and going on where it stopped."""
+"""The one training loop: updates, log, evaluation, and the folder from which an interrupted run goes on."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -11,13 +12,104 @@ from typing import Any, Protocol
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from headlens.errors import SelfCheckError
+from headlens.errors import ResumeError, SelfCheckError
 from headlens.training.batch_sampler import BatchSampler, Indices
 from headlens.training.hyperparameters import TrainingOptions, learning_rate
 from headlens.training.objectives import SCALE, Objective, moved, parameter_groups
-from headlens.training.state import TrainingState, restore_random, save_random
+
+_RECORD, _WEIGHTS, _OPTIMISER, _RANDOM = "state.json", "weights.safetensors", "optimiser.pt", "random-{}.pt"
+Row = dict[str, float]
+
+
+@dataclass
+class TrainingState:
+    """Where training stands.
+
+    Args:
+        step: updates done.
+        epoch: passes over the data that are complete.
+        update: updates done of the present epoch.
+        loss, units: sums since the last row of the log.
+        log: rows by update.
+        evaluations: rows by update.
+        best: the best evaluation so far; None before the first.
+        waited: evaluations since then.
+        stopped: whether training has come to its end.
+    """
+
+    step: int = 0
+    epoch: int = 0
+    update: int = 0
+    loss: float = 0.0
+    units: int = 0
+    log: list[Row] = field(default_factory=list)
+    evaluations: list[Row] = field(default_factory=list)
+    best: float | None = None
+    waited: int = 0
+    stopped: bool = False
+
+    def save(self, folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any = None) -> None:
+        """Write everything but the random numbers of other processes."""
+        weights = {name: tensor.contiguous() for name, tensor in _distinct(model).items()}
+        save_file(weights, folder / _WEIGHTS)
+        torch.save(
+            {"optimiser": optimiser.state_dict(), "scaler": None if scaler is None else scaler.state_dict()},
+            folder / _OPTIMISER,
+        )
+        (folder / _RECORD).write_text(json.dumps(vars(self)), encoding="utf-8")
+
+    def restore(self, folder: Path, model: nn.Module, optimiser: torch.optim.Optimizer, scaler: Any = None) -> None:
+        """Read what `save` wrote.
+
+        Raises:
+            ResumeError: if it cannot be read, or is of another model.
+        """
+        try:
+            record = json.loads((folder / _RECORD).read_text(encoding="utf-8"))
+            weights = load_file(folder / _WEIGHTS)
+            kept = torch.load(folder / _OPTIMISER, weights_only=True)
+            parameters = _distinct(model)
+            if weights.keys() != parameters.keys():
+                raise ValueError("its weights are those of another model")
+            with torch.no_grad():
+                for name, tensor in parameters.items():
+                    tensor.copy_(weights[name])
+            optimiser.load_state_dict(kept["optimiser"])
+            if scaler is not None and kept["scaler"] is not None:
+                scaler.load_state_dict(kept["scaler"])
+        except (OSError, ValueError, KeyError, RuntimeError) as error:
+            raise ResumeError(f"{folder} cannot be gone on with: {error}.", "Start again with --overwrite.") from error
+        vars(self).update(record)
+
+
+def save_random(folder: Path, rank: int) -> None:
+    """Write the state of this process's random numbers."""
+    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
+    torch.save({"cpu": torch.get_rng_state(), "cuda": cuda}, folder / _RANDOM.format(rank))
+
+
+def restore_random(folder: Path, rank: int) -> None:
+    """Go on with the random numbers that `save_random` wrote.
+
+    Raises:
+        ResumeError: if there are none of this process.
+    """
+    path = folder / _RANDOM.format(rank)
+    if not path.exists():
+        raise ResumeError(f"{folder} has no state of process {rank}.", "Resume with as many processes as began.")
+    states = torch.load(path, weights_only=True)
+    torch.set_rng_state(states["cpu"])
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"])
+
+
+def _distinct(model: nn.Module) -> dict[str, Tensor]:
+    """Parameters and buffers, tied ones once: torch names each of them by the first place where it stands."""
+    return dict([*model.named_parameters(), *model.named_buffers()])
+
 
 Evaluate = Callable[[nn.Module], Mapping[str, float]]
 
@@ -136,15 +228,12 @@ class _Run:
             self.accelerator.num_processes,
         )
         torch.manual_seed(options.seed + self.accelerator.process_index)
-        self._restore(optimiser)
+        folder = None if trainer.keeper is None else trainer.keeper.found
+        if folder is not None:
+            self.state.restore(folder, model, optimiser, self.accelerator.scaler)
+            restore_random(folder, self.accelerator.process_index)
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.total = total_updates(options, self.updates)
-
-    def _restore(self, optimiser: torch.optim.Optimizer) -> None:
-        folder = None if self.trainer.keeper is None else self.trainer.keeper.found
-        if folder is not None:
-            self.state.restore(folder, self.plain, optimiser, self.accelerator.scaler)
-            restore_random(folder, self.accelerator.process_index)
 
     def to_the_end(self) -> TrainingState:
         state = self.state
@@ -174,7 +263,7 @@ class _Run:
         device = self.accelerator.device
         inputs = [moved(self.data.batch(indices, self.state.epoch), device) for indices in batches]
         units = self._sum(sum(map(self.trainer.objective.units, inputs)))
-        loss = 0.0
+        loss = 0.0  # not sum(), which from Python 3.12 on rounds otherwise
         for number, batch in enumerate(inputs):
             loss += self._backward(batch, int(units), last=number == len(inputs) - 1)
         rate = learning_rate(self.options, self.state.step, self.total)
@@ -213,8 +302,7 @@ class _Run:
         Raises:
             SelfCheckError: if the loss is not finite.
         """
-        waits = nullcontext() if last else self.accelerator.no_sync(self.model)
-        with waits:
+        with nullcontext() if last else self.accelerator.no_sync(self.model):
             with self.accelerator.autocast():
                 loss = self.trainer.objective.loss(self.model, batch)
             # Processes average their gradients.
@@ -248,10 +336,9 @@ class _Run:
         return self.state.epoch + self.state.update / self.updates.per_epoch(self.state.epoch)
 
     def _evaluates(self, *, ended: bool, last: bool) -> bool:
-        if self.trainer.evaluate is None:
-            return False
         every = self.options.evaluate_every
-        return last or (self.state.step % every == 0 if every else ended)
+        due = last or (self.state.step % every == 0 if every else ended)
+        return due and self.trainer.evaluate is not None
 
     def _evaluate(self) -> None:
         assert self.trainer.evaluate is not None

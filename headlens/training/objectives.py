@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -11,6 +12,10 @@ from torch import Tensor, nn
 
 from headlens.corpora.batches import IGNORED
 from headlens.errors import OptionError
+from headlens.heads import Head
+from headlens.interventions.learned_mask import LearnedAttentionMask
+from headlens.interventions.learned_mask_model import MaskedModel
+from headlens.interventions.stochastic_gates import GatedModel, PenaltyKind, StochasticGates
 from headlens.models.language_outputs import next_logits, token_logits
 
 # In a group of an optimiser: the factor on the learning rate.
@@ -31,32 +36,21 @@ class Objective(Protocol):
 
 
 @dataclass(frozen=True)
-class ModelLoss:
-    """The loss that the model itself computes from its labels, whatever its task.
-
-    Units are the labels that count: one per example for classifiers, one per token for language models.
-    """
+class TokenLoss(ABC):
+    """A loss that adds up over tokens: those whose labels are not -100."""
 
     def units(self, inputs: Inputs) -> int:
-        """Labels other than -100; rows where labels are no token ids."""
-        labels = inputs.get("labels")
-        if labels is None:  # question answering
-            return len(inputs["start_positions"])
-        return int((labels != IGNORED).sum()) if labels.dim() > 1 and not labels.is_floating_point() else len(labels)
+        """Returns the number of tokens that count in a batch."""
+        return int((inputs["labels"] != IGNORED).sum())
 
+    @abstractmethod
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
-        """The model's mean loss times the units it is a mean of."""
-        mean: Tensor = model(**inputs).loss
-        return mean * self.units(inputs)
+        """The sum of the loss over these tokens, in nats."""
 
 
 @dataclass(frozen=True)
-class MaskedTokenLoss:
+class MaskedTokenLoss(TokenLoss):
     """Cross-entropy of masked tokens. Only their logits are computed: a third of the work of small models is logits."""
-
-    def units(self, inputs: Inputs) -> int:
-        """Returns the number of tokens to be guessed, those whose labels are not -100, in a batch."""
-        return int((inputs["labels"] != IGNORED).sum())
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Sum over the tokens to be guessed, in nats."""
@@ -72,7 +66,7 @@ class MaskedTokenLoss:
             return (args[0][counted][None], *args[1:])
 
         with _head(model).register_forward_pre_hook(chosen):
-            outputs = model(**plain_inputs(inputs))
+            outputs = model(**{k: v for k, v in inputs.items() if k not in ("labels", NEXT)})
         logits = token_logits(outputs)[0].float()
         return nn.functional.cross_entropy(logits, labels[counted], reduction="sum"), outputs
 
@@ -95,11 +89,6 @@ class MaskedTokensAndNext(MaskedTokenLoss):
         return guessed + follows * self.units(inputs)
 
 
-def plain_inputs(inputs: Inputs) -> dict[str, Any]:
-    """What of a batch a model reads, without labels."""
-    return {k: v for k, v in inputs.items() if k not in ("labels", NEXT)}
-
-
 def _head(model: nn.Module) -> nn.Module:
     """The part of a language model, perhaps wrapped for gates and processes, that makes logits of hidden states."""
     plain: Any = model
@@ -111,7 +100,7 @@ def _head(model: nn.Module) -> nn.Module:
 
 
 @dataclass(frozen=True)
-class SmoothedTokens:
+class SmoothedTokens(TokenLoss):
     """Cross-entropy of target tokens with label smoothing (Szegedy et al. 2016), as translation models are trained.
 
     Args:
@@ -119,10 +108,6 @@ class SmoothedTokens:
     """
 
     smoothing: float = 0.1
-
-    def units(self, inputs: Inputs) -> int:
-        """Returns the number of target tokens, those whose labels are not -100, in a batch."""
-        return int((inputs["labels"] != IGNORED).sum())
 
     def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
         """Sum over target tokens, in nats."""
@@ -166,3 +151,78 @@ def parameter_groups(
 def moved(inputs: Inputs, device: torch.device) -> dict[str, Any]:
     """Tensors on a device; everything else as it is."""
     return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in inputs.items()}
+
+
+# How the names of gates begin in a `GatedModel`.
+GATES = "gates."
+# How the names of the mask's parameters begin in a `MaskedModel`.
+MASK = "mask."
+
+
+@dataclass(frozen=True)
+class PenalizedObjective:
+    """L = L_task + λ · the penalty of what is trained beside the model: its gates, or its attention mask.
+
+    Of gates that is the expected number of open ones (Voita et al. 2019, equation 7); of a mask ‖M‖₁ of the M that the
+    forward pass drew, see `SoftMask.penalty` (Shi et al. 2021, section 4).
+
+    Args:
+        objective: of the task.
+        penalized: gates or mask of the model that is trained.
+        strength: λ.
+        kind: "mean" over layers (of a mask over all positions), or "sum".
+    """
+
+    objective: Objective
+    penalized: StochasticGates | LearnedAttentionMask
+    strength: float
+    kind: PenaltyKind
+
+    def units(self, inputs: Inputs) -> int:
+        """Returns the number of units of a batch, as the objective of the task counts them."""
+        return self.objective.units(inputs)
+
+    def loss(self, model: nn.Module, inputs: Inputs) -> Tensor:
+        """Computes the task's loss, summed over the units of a batch, plus the penalty, a scalar.
+
+        The penalty is one number, whatever the batch: it is added as often as there are units, by which the update
+        divides. What differs between batches is so weighted by their units.
+        """
+        # First the forward pass: it draws the M whose size the penalty of a mask is.
+        loss = self.objective.loss(model, inputs)
+        return loss + self.penalized.penalty(self.kind) * (self.strength * self.units(inputs))
+
+
+def gate_log_columns(model: nn.Module) -> dict[str, float]:
+    """The log α of every head of a gated model, by the head's name: columns of a training's log."""
+    assert isinstance(model, GatedModel)
+    return {str(head): value for head, value in model.gates.log_alphas().items()}
+
+
+def logged(row: dict[str, float]) -> dict[Head, float]:
+    """Returns the log α of every gated head in a row of a training log, as a mapping from head to number.
+
+    Columns of heads are those with a dot in their name; all other columns are left out.
+    """
+    return {Head.parse(name): value for name, value in row.items() if "." in name}
+
+
+def mask_log_columns(model: nn.Module) -> dict[str, float]:
+    """What a training's log says of the mask: its sparsity, how sure it is, and the temperature of its noise.
+
+    `mask_sparsity` is the share of all n x n positions of all heads that are masked in the end, in the layers that are;
+    `undecided` the share of numbers with a P between 0.1 and 0.9, of which draws still go both ways.
+    """
+    assert isinstance(model, MaskedModel)
+    mask = model.mask
+    with torch.no_grad():
+        open_share = mask.law.probabilities(mask.alpha)
+        undecided = ((open_share > 0.1) & (open_share < 0.9)).float().mean()
+        kept = mask.kept() if mask.layers is None else mask.kept()[list(mask.layers)]
+    values = (mask_sparsity(kept), float(undecided), float(mask.temperature))
+    return dict(zip(("sparsity", "undecided", "temperature"), values, strict=True))
+
+
+def mask_sparsity(kept: Tensor) -> float:
+    """Share of masked positions of masks (..., n, n), first and last row and column included as the paper counts."""
+    return 1.0 - float(kept.double().mean())

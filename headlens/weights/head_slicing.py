@@ -1,4 +1,4 @@
-"""Cutting heads out of the weights of an attention module, and putting zeros in their place again.
+"""Where the weights of heads are in an attention module, cutting heads out, and putting zeros in their place again.
 
 Decoders whose first layer has no heads left cannot use transformers' cache, which counts its length there
 (`guard_cache`).
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -15,7 +16,91 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from headlens.errors import UnsupportedModelError
-from headlens.weights.projections import HeadProjections, projections
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a modeling file calls the projections, seen from its attention module.
+
+    Args:
+        families: the models whose files use these names.
+        query, key, value: names of the projections into the heads.
+        output: name of the projection out of them; `../` stands for the module around the attention module.
+    """
+
+    families: str
+    query: str
+    key: str
+    value: str
+    output: str
+
+
+LAYOUTS = (
+    Layout("BERT, RoBERTa, ELECTRA", "query", "key", "value", "../output.dense"),
+    Layout("ALBERT", "query", "key", "value", "dense"),
+    Layout("DistilBERT", "q_lin", "k_lin", "v_lin", "out_lin"),
+    Layout("BART, Marian, M2M100, OPT", "q_proj", "k_proj", "v_proj", "out_proj"),
+)
+_HEAD_SIZES = ("attention_head_size", "head_dim")
+
+
+@dataclass(frozen=True)
+class HeadProjections:
+    """The projections of one attention module, and the features of one head in each of them."""
+
+    query: nn.Linear
+    key: nn.Linear
+    value: nn.Linear
+    output: nn.Linear
+    head_size: int
+
+    @property
+    def inward(self) -> tuple[nn.Linear, nn.Linear, nn.Linear]:
+        """The projections into the heads, whose output features belong to heads: query, key and value."""
+        return self.query, self.key, self.value
+
+    @property
+    def n_heads(self) -> int:
+        """Number of heads that have weights in these projections."""
+        return self.query.out_features // self.head_size
+
+
+def projections(model: nn.Module, name: str) -> HeadProjections:
+    """The projections of the attention module of this name.
+
+    Raises:
+        UnsupportedModelError: if they are not laid out in a known way: one matrix for queries, keys and values
+            (ModernBERT, GPT-2), keys that several heads share (Llama), or layers that are not plain (quantised).
+    """
+    module = model.get_submodule(name)
+    for layout in LAYOUTS:
+        layers = [_linear(model, name, path) for path in (layout.query, layout.key, layout.value, layout.output)]
+        present = [layer for layer in layers if layer is not None]
+        sizes = [int(getattr(module, attribute)) for attribute in _HEAD_SIZES if hasattr(module, attribute)]
+        if sizes and len(present) == len(layers):
+            query, key, value, output = present
+            parts = HeadProjections(query, key, value, output, sizes[0])
+            widths = {layer.out_features for layer in parts.inward} | {parts.output.in_features}
+            if len(widths) == 1 and query.out_features % parts.head_size == 0:
+                return parts
+    raise UnsupportedModelError(
+        f"The heads of {name} ({type(module).__name__}) cannot be cut out: headlens finds no separate linear layers of "
+        "queries, keys, values and output there, with as many features for each head.",
+        f"It can for {', '.join(layout.families for layout in LAYOUTS)}.",
+    )
+
+
+def _linear(model: nn.Module, name: str, path: str) -> nn.Linear | None:
+    place = f"{name}.{path}"
+    if path.startswith("../"):  # seen from the module around the attention module
+        place = ".".join([*name.split(".")[:-1], path[3:]])
+    try:
+        module = model.get_submodule(place)
+    except AttributeError:
+        return None
+    # A subclass (quantised, with adapters) may keep its weights in another way.
+    return module if type(module) is nn.Linear else None
+
 
 # Left on an attention module that lost heads: the numbers its remaining heads had in the original model.
 LEFT = "headlens_heads_left"
@@ -167,14 +252,10 @@ def guard_cache(model: PreTrainedModel, name: str) -> None:
         setattr(module, _GUARD, True)
         module.register_forward_pre_hook(_refuse_cache, with_kwargs=True)
     if is_empty or is_guarded:
-        _set_use_cache(model, use_cache=not is_empty)
-
-
-def _set_use_cache(model: PreTrainedModel, *, use_cache: bool) -> None:
-    owners = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
-    for config in [c for o in owners for c in (o.config, getattr(o, "generation_config", None))]:
-        if config is not None and hasattr(config, "use_cache"):
-            config.use_cache = use_cache
+        owners = [m for m in model.modules() if isinstance(m, PreTrainedModel)]
+        for config in [c for o in owners for c in (o.config, getattr(o, "generation_config", None))]:
+            if config is not None and hasattr(config, "use_cache"):
+                config.use_cache = not is_empty
 
 
 def _refuse_cache(module: nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

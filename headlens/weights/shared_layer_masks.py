@@ -8,8 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.errors import SelfCheckError
-from headlens.weights.head_slicing import features_of, numbers_of
-from headlens.weights.projections import projections
+from headlens.weights.head_slicing import features_of, numbers_of, projections
 
 _ATTRIBUTE = "headlens_depth_mask"
 
@@ -26,10 +25,7 @@ class DepthMask:
     """
 
     def __init__(
-        self,
-        heads: Sequence[Sequence[int]],
-        features: Sequence[Sequence[int]],
-        scales: Sequence[Sequence[float]] = (),
+        self, heads: Sequence[Sequence[int]], features: Sequence[Sequence[int]], scales: Sequence[Sequence[float]] = ()
     ) -> None:
         self.heads = tuple(tuple(numbers) for numbers in heads)
         self.features = [list(silent) for silent in features]

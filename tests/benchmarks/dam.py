@@ -30,8 +30,7 @@ from headlens.interventions.learned_mask import LearnedAttentionMask, LearnedMas
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.interventions.mask_distributions import GumbelDegrees, MaskDistribution
 from headlens.models.loading import load
-from headlens.training.mask_objective import MaskSparsityObjective
-from headlens.training.objectives import MaskedTokenLoss, parameter_groups
+from headlens.training.objectives import MaskedTokenLoss, PenalizedObjective, parameter_groups
 
 Inputs = dict[str, Tensor]
 Step = Callable[[], None]
@@ -74,7 +73,7 @@ def dam(
     own = copy.deepcopy(model)
     masked = MaskedModel(own, LearnedAttentionMask(masked_sites(own), options, law)).train()
     undo.enter_context(masked.opened())
-    objective = MaskSparsityObjective(MaskedTokenLoss(), masked.mask, 1e-4)
+    objective = PenalizedObjective(MaskedTokenLoss(), masked.mask, 1e-4, "sum")
     return stepper(masked, lambda: objective.loss(masked, inputs), {"mask.": 1.0})
 
 

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.masks.cases import MaskCase
 from headlens.analyses.masks.study import MASKS_COLUMNS, fine_tuned
-from headlens.analyses.training.checkpointing import CheckpointFolder
+from headlens.analyses.training.training_run import CheckpointFolder
 from headlens.analyses.training.training_set import TrainingSet
 from headlens.corpora.conllu import read_conllu, write_conllu
 from headlens.corpora.parsers import SpacyParser

@@ -21,8 +21,8 @@ from tiers import rest_slow
 from transformers import AutoModelForSequenceClassification
 
 import headlens as package
-from headlens.analyses.prune.tables import GATE_COLUMNS, ROLE_COLUMNS, SWEEP_COLUMNS
-from headlens.analyses.training.checkpointing import CheckpointFolder
+from headlens.analyses.prune.sweep import GATE_COLUMNS, ROLE_COLUMNS, SWEEP_COLUMNS
+from headlens.analyses.training.training_run import CheckpointFolder
 from headlens.errors import Interrupted
 from headlens.heads import Head
 from headlens.interventions.compacting import heads_of_model

@@ -19,7 +19,7 @@ from tiers import rest_slow
 
 import headlens as package
 from headlens.analyses.dam.sweep import SWEEP_COLUMNS
-from headlens.analyses.training.checkpointing import CheckpointFolder
+from headlens.analyses.training.training_run import CheckpointFolder
 from headlens.errors import Interrupted
 from headlens.interventions.attention_mask import AttentionMask
 

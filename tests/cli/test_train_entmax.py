@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from tiers import rest_slow
 
 import headlens as package
-from headlens.analyses.training.checkpointing import CheckpointFolder
+from headlens.analyses.training.training_run import CheckpointFolder
 from headlens.attention.model_normalizer import attention_name
 from headlens.errors import Interrupted
 

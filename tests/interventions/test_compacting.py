@@ -34,7 +34,7 @@ from headlens.interventions.compacting import (
 from headlens.interventions.gates import HeadGates
 from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
 from headlens.models.loading import LoadedModel, load
-from headlens.weights.head_map_file import FILE
+from headlens.weights.head_map import FILE
 
 FAMILIES = ["bert-classifier", "bert-cross-decoder", "roberta", "distilbert", "electra", "bart", "marian", "m2m100"]
 ALBERTS = ["albert", "albert-groups", "albert-inner", "albert-unshared", "albert-mlm"]

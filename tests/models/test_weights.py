@@ -14,7 +14,7 @@ from zoo import REPRESENTATIVES, ZOO, Entry, padded
 from headlens.attention.capture import Capture
 from headlens.attention.session import AttentionSession
 from headlens.errors import ModelError
-from headlens.models.weights import beyond_last_layer, check_weights, is_optional
+from headlens.models.loading import beyond_last_layer, check_weights, is_optional
 
 
 def attention(model: PreTrainedModel, entry: Entry) -> list[Tensor]:

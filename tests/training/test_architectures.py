@@ -4,8 +4,7 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 
 from headlens.errors import OptionError
-from headlens.training.architectures import masked_model, shape_of, translation_model
-from headlens.training.vocabularies import wordpiece_tokenizer
+from headlens.training.new_models import masked_model, shape_of, translation_model, wordpiece_tokenizer
 
 
 @pytest.fixture(scope="module")

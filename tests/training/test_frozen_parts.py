@@ -7,7 +7,7 @@ import zoo
 from saved import build
 
 from headlens.errors import OptionError
-from headlens.training.frozen_parts import freeze
+from headlens.models.freezing import freeze
 
 
 def trained(name: str, *parts: str) -> set[str]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from made_training import Folder, Sentences, assert_equal, weights
+from made_training import Folder, ModelLoss, Sentences, assert_equal, weights
 from saved import build
 from tiers import rest_slow
 from torch import nn
@@ -25,10 +25,9 @@ from headlens.interventions.hard_concrete import HardConcrete
 from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
 from headlens.training.batch_sampler import Indices
 from headlens.training.hyperparameters import TrainingOptions
-from headlens.training.l0_objective import GATES, L0Objective, gate_log_columns, logged
 from headlens.training.loop import Trainer
-from headlens.training.objectives import ModelLoss
-from headlens.weights.projections import projections
+from headlens.training.objectives import GATES, PenalizedObjective, gate_log_columns, logged
+from headlens.weights.head_slicing import projections
 
 SITE = "bert.encoder.layer.0.attention.self"
 
@@ -79,7 +78,10 @@ def fitted(model: nn.Module, strength: float, steps: int = 200, **options: Any) 
     scales = {GATES: 0.1 / training.learning_rate}
     with gated.opened():
         trainer = Trainer(
-            training, L0Objective(ModelLoss(), gated.gates, strength), scales=scales, record=gate_log_columns
+            training,
+            PenalizedObjective(ModelLoss(), gated.gates, strength, "mean"),
+            scales=scales,
+            record=gate_log_columns,
         )
         state = trainer.fit(gated, Occurs())
     return gated, state
@@ -161,7 +163,7 @@ def test_the_loss_and_the_step_by_hand(learned: nn.Module) -> None:
 @pytest.mark.parametrize(("kind", "share"), [("mean", 1 / 2), ("sum", 1.0)])
 def test_the_penalty_does_not_depend_on_the_batches(kind: Any, share: float) -> None:
     gates = StochasticGates(gated_sites(build("BertForSequenceClassification")), start=0.0)
-    objective = L0Objective(ModelLoss(), gates, 2.0, kind)
+    objective = PenalizedObjective(ModelLoss(), gates, 2.0, kind)
     model = build("BertForSequenceClassification").eval()
     batches = [Occurs().batch(i, 0) for i in ((0, 1), (2, 3, 4))]
     added = sum(float((objective.loss(model, b) - ModelLoss().loss(model, b)).detach()) for b in batches)
@@ -174,7 +176,7 @@ def test_interrupted_and_gone_on_with(tmp_path: Path) -> None:
     def run(keeper: Folder | None) -> tuple[GatedModel, Any]:
         own: Any = build("BertForSequenceClassification", num_labels=3)
         gated = GatedModel(own, StochasticGates(gated_sites(own)))
-        objective = L0Objective(ModelLoss(), gated.gates, 0.3)
+        objective = PenalizedObjective(ModelLoss(), gated.gates, 0.3, "mean")
         with gated.opened():
             trainer = Trainer(options, objective, keeper=keeper, scales={GATES: 5.0}, record=gate_log_columns)
             return gated, trainer.fit(gated, Sentences())

@@ -10,16 +10,15 @@ from pathlib import Path
 
 import pytest
 import torch
-from made_training import Folder, Sentences, assert_equal, weights
+from made_training import Folder, ModelLoss, Sentences, assert_equal, weights
 from saved import build
 from torch import nn
 
 from headlens.errors import ResumeError, SelfCheckError
 from headlens.training.batch_sampler import BatchSampler
 from headlens.training.hyperparameters import TrainingOptions, learning_rate
-from headlens.training.loop import Trainer
-from headlens.training.objectives import ModelLoss, parameter_groups
-from headlens.training.state import TrainingState
+from headlens.training.loop import Trainer, TrainingState
+from headlens.training.objectives import parameter_groups
 
 OPTIONS = TrainingOptions(steps=23, batch_tokens=40, learning_rate=1e-2, log_every=4, warmup=3)
 
@@ -109,7 +108,7 @@ import torch
 from torch import distributed
 from test_loop import Sentences, model
 from headlens.training.loop import Trainer
-from headlens.training.objectives import ModelLoss
+
 from headlens.training.hyperparameters import TrainingOptions
 distributed.init_process_group("gloo")
 trained = model(0.0).double()

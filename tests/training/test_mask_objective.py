@@ -19,8 +19,7 @@ from headlens.interventions.mask_distributions import GumbelDegrees, GumbelSigmo
 from headlens.training.batch_sampler import Indices
 from headlens.training.hyperparameters import TrainingOptions
 from headlens.training.loop import Trainer
-from headlens.training.mask_objective import MASK, MaskSparsityObjective, mask_log_columns, mask_sparsity
-from headlens.training.objectives import MaskedTokenLoss
+from headlens.training.objectives import MASK, MaskedTokenLoss, PenalizedObjective, mask_log_columns, mask_sparsity
 
 N = 12
 OPTIONS = TrainingOptions(steps=200, batch_tokens=64 * N, learning_rate=5e-3, log_every=50, weight_decay=0.0)
@@ -60,7 +59,7 @@ def trainer(
     kind: PenaltyKind = "sum",
     **more: Any,
 ) -> Trainer:
-    objective = MaskSparsityObjective(MaskedTokenLoss(), masked.mask, strength, kind)
+    objective = PenalizedObjective(MaskedTokenLoss(), masked.mask, strength, kind)
     return Trainer(options, objective, scales={MASK: 10.0}, record=mask_log_columns, clip_apart=True, **more)
 
 
@@ -101,7 +100,7 @@ def test_the_penalty_is_that_of_the_pass() -> None:
     """λ times the sum of what the forward pass drew, in every unit of the loss."""
     masked, data = made(LearnedMaskOptions(N, structured=True)), PreviousToken()
     inputs = data.batch((0, 1, 2), 0)
-    objective = MaskSparsityObjective(MaskedTokenLoss(), masked.mask, 0.01)
+    objective = PenalizedObjective(MaskedTokenLoss(), masked.mask, 0.01, "sum")
     with masked.train().opened():
         torch.manual_seed(4)
         whole = objective.loss(masked, inputs).detach()

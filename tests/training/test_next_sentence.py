@@ -17,10 +17,9 @@ from headlens.analyses.training.text_training import evaluation
 from headlens.corpora.batches import IGNORED
 from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError, OptionError
-from headlens.training.masked_text import MaskedText
-from headlens.training.next_sentence import TextHalves, order_of, read_halves
+from headlens.training.new_models import wordpiece_tokenizer
 from headlens.training.objectives import NEXT, MaskedTokenLoss, MaskedTokensAndNext
-from headlens.training.vocabularies import wordpiece_tokenizer
+from headlens.training.training_text import MaskedText, TextHalves, order_of, read_halves
 
 TEXTS = [example.source.text for example in demo_corpus()]
 MASK, CLS, SEP = 1, 2, 3

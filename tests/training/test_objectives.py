@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from made_training import ModelLoss
 from saved import build
 from torch import nn
 
-from headlens.training.objectives import IGNORED, MaskedTokenLoss, ModelLoss, SmoothedTokens, parameter_groups
+from headlens.training.objectives import IGNORED, MaskedTokenLoss, SmoothedTokens, parameter_groups
 
 IDS = torch.tensor([[5, 6, 7, 8], [9, 10, 1, 1]])
 MASK = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])

@@ -10,11 +10,9 @@ from transformers import PreTrainedTokenizerBase
 
 from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError, OptionError
-from headlens.training.architectures import masked_model, translation_model
-from headlens.training.masked_text import MaskedText, read_blocks
+from headlens.training.new_models import marian_tokenizer, masked_model, translation_model, wordpiece_tokenizer
 from headlens.training.objectives import IGNORED
-from headlens.training.parallel_text import read_pairs
-from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
+from headlens.training.training_text import MaskedText, read_blocks, read_pairs
 
 TEXTS = [example.source.text for example in demo_corpus()]
 

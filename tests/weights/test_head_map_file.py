@@ -23,7 +23,7 @@ from headlens.heads import Head
 from headlens.interventions.compacting import compact_model, heads_of_model, refilled, save_compacted
 from headlens.models.loading import load
 from headlens.models.model_options import ModelOptions
-from headlens.weights.head_map_file import FILE, as_json, read_head_map
+from headlens.weights.head_map import FILE, as_json, read_head_map
 
 NAMES = ["bert", "bert-classifier", "roberta", "distilbert", "electra", "bart", "marian", "albert", "albert-mlm"]
 Change = Callable[[dict[str, Any]], object]

@@ -9,8 +9,15 @@ from torch import Tensor
 
 from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError
-from headlens.weights.head_slicing import check_shrinks, heads_before, heads_left, numbers_of, refill, shrink
-from headlens.weights.projections import projections
+from headlens.weights.head_slicing import (
+    check_shrinks,
+    heads_before,
+    heads_left,
+    numbers_of,
+    projections,
+    refill,
+    shrink,
+)
 
 
 def of_heads(tensor: Tensor, heads: list[int], axis: int = 0) -> Tensor:

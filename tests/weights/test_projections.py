@@ -7,7 +7,7 @@ from torch import nn
 
 from headlens.attention.sites import find_sites
 from headlens.errors import UnsupportedModelError
-from headlens.weights.projections import LAYOUTS, projections
+from headlens.weights.head_slicing import LAYOUTS, projections
 
 FAMILIES = ["bert", "albert", "roberta", "distilbert", "electra", "bart", "marian", "m2m100", "bert-cross-decoder"]
 REFUSED = ["gpt2", "modernbert", "llama", "qwen2", "t5", "gpt-oss"]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -13,6 +13,7 @@ import pandas as pd
 import torch
 from transformers import PreTrainedModel
 
+from headlens.analyses.planning.speed import seconds_of
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.corpora.encoded_corpus import EncodingCounts
@@ -107,14 +108,14 @@ def difference_to_masked(
     """
     masked, part = _body(model), _body(small)
     gates = HeadGates({h: 0.0 for s in find_sites(masked) for h in s.heads if h in removed})
-    differences, outputs = [0.0], [0.0]
+    sizes = [(0.0, 0.0)]
     with AttentionSession(masked, edits=[gates]), torch.inference_mode():
         for batch in inputs:
             expected, computed = masked(**batch)[0].double(), part(**batch)[0].double()
-            differences.append(float((expected - computed).abs().max()))
-            outputs.append(float(expected.abs().max()))
+            sizes.append((float((expected - computed).abs().max()), float(expected.abs().max())))
     # numpy's, since NaN is the largest of all there.
-    return Difference(float(np.max(differences)), float(np.max(outputs)), TOLERANCE[model.dtype])
+    difference, output = np.max(sizes, axis=0)
+    return Difference(float(difference), float(output), TOLERANCE[model.dtype])
 
 
 def _body(model: PreTrainedModel) -> PreTrainedModel:
@@ -138,26 +139,11 @@ def seconds_per_forward(
             for turn, batch in enumerate(inputs):
                 for offset in range(len(models)):
                     which = (turn + number + offset) % len(models)
-                    spent[number, which] += _timed(_body(models[which]), batch)
+                    body = _body(models[which])
+                    spent[number, which] += seconds_of(partial(body, **batch), body.device)
             advance(1)
     seconds: Array = spent[1:] / len(inputs)
     return seconds
-
-
-def _timed(model: PreTrainedModel, inputs: Inputs) -> float:
-    _finish(model.device)
-    began = time.perf_counter()
-    model(**inputs)
-    _finish(model.device)
-    return time.perf_counter() - began
-
-
-def _finish(device: torch.device) -> None:
-    """Wait for what a device has been told to do."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    elif device.type == "mps":
-        torch.mps.synchronize()
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import csv
+import re
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,21 +25,19 @@ from headlens.analyses.compact.analysis import (
     model_inputs,
     seconds_per_forward,
 )
-from headlens.analyses.compact.head_lists import read_heads
 from headlens.analyses.compact.options import CompactRequest
-from headlens.corpora.corpus_summary import CorpusSummary, summarise
+from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.sources import open_corpus, refuse_unused
 from headlens.errors import OptionError, OutputError, counted
 from headlens.files import output_errors
-from headlens.heads import Head, parse_heads
+from headlens.heads import KEY_COLUMNS, Head, parse_heads
 from headlens.interventions.compacting import Compaction, compact_model, refilled, save_compacted
 from headlens.models.loading import LoadedModel, load, quiet
-from headlens.models.model_options import ModelOptions
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
-from headlens.weights.head_map_file import FILE
+from headlens.weights.head_map import FILE
 
 _CONFIG = "config.json"
 
@@ -96,28 +96,25 @@ def run_compact(request: CompactRequest, reporter: Reporter | None = None) -> Co
     _refuse_models_folder(request)
     with open_run("compact", request.model, request, reporter) as run:
         loaded = run.load(request.model, request.model_options)
-        small, done = _cut(request, run, loaded, heads)
-        read = _read(request, run, loaded)
+        with run.reporter.status("cutting heads out"):
+            small = copy.deepcopy(loaded.model)
+            done = compact_model(small, heads)
+            small = refilled(small) if request.stock else small
+        corpus, counts = open_corpus(request.corpus, request.corpus_options), EncodingCounts()
+        with run.reporter.progress(f"reading {corpus.name}", None) as advance:
+            summary = summarise(corpus, advance)
+        inputs = model_inputs(loaded, corpus, request.measure.batch_tokens, counts)
         with _saved(run, loaded, small) as folder:
-            difference, table = _compared(request, run, loaded, folder, read.inputs, done)
+            difference, table = _compared(request, run, loaded, folder, inputs, done)
             if run.folder is not None:
                 _move(run, folder)
-        notes = _notes(request, loaded, done, read.counts) + run.warnings
+        notes = _notes(request, loaded, done, counts) + run.warnings
         if run.folder is not None:
             run.folder.table("compact", table)
-            facts = model_record(loaded, loaded.short_name) | {"encoding": asdict(read.counts)}
+            facts = model_record(loaded, loaded.short_name) | {"encoding": asdict(counts)}
             removed = {"removed": [str(h) for h in done.heads.removed], "self_check": asdict(difference)}
-            run.folder.finish({"models": [facts], "corpus": asdict(read.summary), **removed, "notes": notes})
+            run.folder.finish({"models": [facts], "corpus": asdict(summary), **removed, "notes": notes})
         return CompactRun(run.path, run.files, table, done, difference, notes)
-
-
-@dataclass(frozen=True)
-class _Read:
-    """What outputs and times are compared on."""
-
-    inputs: list[Inputs]
-    counts: EncodingCounts
-    summary: CorpusSummary
 
 
 def _refuse_models_folder(request: CompactRequest) -> None:
@@ -131,28 +128,13 @@ def _refuse_models_folder(request: CompactRequest) -> None:
         raise OutputError(f"{out} holds a model already.", "Name another folder with --out.")
 
 
-def _cut(
-    request: CompactRequest, run: Run, loaded: LoadedModel, heads: Sequence[Head]
-) -> tuple[PreTrainedModel, Compaction]:
-    with run.reporter.status("cutting heads out"):
-        small = copy.deepcopy(loaded.model)
-        done = compact_model(small, heads)
-        return refilled(small) if request.stock else small, done
-
-
-def _read(request: CompactRequest, run: Run, loaded: LoadedModel) -> _Read:
-    corpus = open_corpus(request.corpus, request.corpus_options)
-    with run.reporter.progress(f"reading {corpus.name}", None) as advance:
-        summary = summarise(corpus, advance)
-    counts = EncodingCounts()
-    return _Read(model_inputs(loaded, corpus, request.measure.batch_tokens, counts), counts, summary)
-
-
 def _compared(
     request: CompactRequest, run: Run, loaded: LoadedModel, folder: Path, inputs: Sequence[Inputs], done: Compaction
 ) -> tuple[Difference, pd.DataFrame]:
     """What was saved, read again, beside the masked model and the original."""
-    small = load(str(folder), _same(request, loaded))
+    # What was saved is loaded as the original was.
+    kind: Any = str(loaded.model.dtype).removeprefix("torch.")
+    small = load(str(folder), replace(request.model_options, dtype=kind, revision=None, offline=True))
     with run.reporter.status("comparing with the masked model"):
         difference = difference_to_masked(loaded.model, small.model, done.heads.removed, inputs)
     difference.check()
@@ -171,27 +153,18 @@ def _saved(run: Run, loaded: LoadedModel, small: PreTrainedModel) -> Iterator[Pa
     try:
         with run.reporter.status("saving"), output_errors(run.path), quiet():
             shutil.rmtree(folder, ignore_errors=True)
-            _save(small, loaded, folder, run.path)
+            try:
+                save_compacted(small, folder)
+            except SafetensorError as error:  # what it makes of a full disk
+                raise OutputError(
+                    f"Cannot write {run.path}: {error}.",
+                    "Free some space, or name a folder on another disk with --out.",
+                ) from error
+            if loaded.tokenizer is not None:
+                loaded.tokenizer.save_pretrained(folder)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _save(small: PreTrainedModel, loaded: LoadedModel, folder: Path, shown: Path) -> None:
-    try:
-        save_compacted(small, folder)
-    except SafetensorError as error:  # what it makes of a full disk
-        raise OutputError(
-            f"Cannot write {shown}: {error}.", "Free some space, or name a folder on another disk with --out."
-        ) from error
-    if loaded.tokenizer is not None:
-        loaded.tokenizer.save_pretrained(folder)
-
-
-def _same(request: CompactRequest, loaded: LoadedModel) -> ModelOptions:
-    """Load what was saved as the original was."""
-    kind: Any = str(loaded.model.dtype).removeprefix("torch.")
-    return replace(request.model_options, dtype=kind, revision=None, offline=True)
 
 
 def _move(run: Run, folder: Path) -> None:
@@ -225,3 +198,91 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
     if counts.too_long:
         notes.append(f"{counted(counts.too_long, 'sentence')} too long for the model left out of the comparison.")
     return notes
+
+
+REMOVED = "removed"
+_YES, _NO = ("true", "1", "yes"), ("false", "0", "no", "")
+Row = dict[str, str]
+
+
+def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:
+    """The heads that a file says are removed.
+
+    Args:
+        path: a table with a column `removed` that lists heads (`pruning.csv`) or says yes or no of the head that the
+            columns stack, layer and head name; or a plain list of heads, with `#` before remarks.
+        where: of a table, which rows count: `COLUMN=VALUE`, all of them.
+
+    Raises:
+        OptionError: if it cannot be read, names no head, or has rows that name different heads.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = "is not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
+        raise OptionError(f"--from: {path} {reason}.", "Give a pruning.csv, or a list of heads.") from error
+    columns = next(csv.reader(lines[:1]), [])
+    if REMOVED in columns:
+        heads = _of_table(path, list(csv.DictReader(lines)), where)
+    elif where:
+        raise OptionError(f"--where: {path} has no column {REMOVED!r}.", "Leave --where out for a plain list.")
+    else:
+        named = ((number, re.split(r"[\s,;]+", line.partition("#")[0])) for number, line in enumerate(lines, 1))
+        heads = [_head(path, number, name) for number, names in named for name in names if name]
+    if not heads:
+        raise OptionError(f"--from: {path} names no head.", "Write one on each line, such as encoder.3.1.")
+    return list(dict.fromkeys(heads))
+
+
+def _of_table(path: Path, rows: Sequence[Row], where: Sequence[str]) -> list[Head]:
+    numbered = [(number, row) for number, row in enumerate(rows, 2) if all(_holds(path, row, w) for w in where)]
+    if not numbered:
+        raise OptionError(f"--from: {path} has no row{' with ' + ', '.join(where) if where else 's'}.", "Look at it.")
+    if set(KEY_COLUMNS) <= set(rows[0]):
+        return [
+            _head(path, number, ".".join(row[k] or "" for k in KEY_COLUMNS))
+            for number, row in numbered
+            if _is_removed(path, number, row)
+        ]
+    lists = [[_head(path, number, name) for name in (row[REMOVED] or "").split()] for number, row in numbered]
+    if len({frozenset(heads) for heads in lists}) > 1:
+        raise _ambiguous(path, [row for _, row in numbered])
+    return lists[0]
+
+
+def _holds(path: Path, row: Row, condition: str) -> bool:
+    column, equals, value = (part.strip() for part in condition.partition("="))
+    if not equals or column not in row:
+        raise OptionError(
+            f"--where {condition}: {path} has no column {column!r}."
+            if equals
+            else f"--where {condition!r} is no choice.",
+            f"Write COLUMN=VALUE; columns: {', '.join(row)}.",
+        )
+    try:
+        return float(row[column]) == float(value)
+    except (TypeError, ValueError):
+        return row[column] == value
+
+
+def _is_removed(path: Path, number: int, row: Row) -> bool:
+    answer = (row[REMOVED] or "").strip().lower()
+    if answer not in (*_YES, *_NO):
+        raise OptionError(f"--from: {path}:{number}: removed is {answer!r}.", "Write True or False.")
+    return answer in _YES
+
+
+def _head(path: Path, number: int, name: str) -> Head:
+    try:
+        return Head.parse(name)
+    except OptionError as error:
+        raise OptionError(f"--from: {path}:{number}: {error.message}", error.advice) from error
+
+
+def _ambiguous(path: Path, rows: Sequence[Row]) -> OptionError:
+    telling = ("model", "task", "strategy", "seed", "n_pruned")
+    several = [c for c in telling if c in rows[0] and len({r[c] for r in rows}) > 1]
+    example = ",".join(f"{c}={rows[-1][c]}" for c in several) or "COLUMN=VALUE"
+    return OptionError(
+        f"--from: {path} has {len(rows)} rows that name different heads.", f"Choose one, such as --where {example}."
+    )

@@ -12,9 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from headlens.analyses.dam.tables import LearnedMask
-from headlens.analyses.training.task_training import freeze_unused
-from headlens.analyses.training.training_callbacks import TrainingCallbacks
-from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet, freeze_unused
 from headlens.attention.attach_edit import attach_edit
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask_edit import MaskEdit
@@ -27,14 +25,13 @@ from headlens.interventions.learned_mask import (
 )
 from headlens.interventions.learned_mask_model import MaskedModel
 from headlens.interventions.mask_distributions import GumbelSigmoid, MaskDistribution
+from headlens.models.freezing import freeze
 from headlens.models.loading import LoadedModel
 from headlens.runs.mask_options import read_layers
 from headlens.tasks.task import Task
-from headlens.training.frozen_parts import freeze
 from headlens.training.hyperparameters import TrainingOptions, check_strength
 from headlens.training.loop import Trainer
-from headlens.training.mask_objective import MASK, MaskSparsityObjective, mask_log_columns
-from headlens.training.objectives import moved
+from headlens.training.objectives import MASK, PenalizedObjective, mask_log_columns, moved
 
 # From its start near 0, α has to come to about ±4 until draws are nearly always the same.
 WAY = 24.0
@@ -52,7 +49,7 @@ class MaskLearningOptions:
             `mean`.
         mask_learning_rate: of α, the highest; it follows the schedule of the training. None for 24 / updates, at most
             0.5.
-        freeze: parts of the model that stay as they are, see `headlens.training.frozen_parts.freeze`; None for none.
+        freeze: parts of the model that stay as they are, see `headlens.models.freezing.freeze`; None for none.
         layers: in which layers the mask holds, such as `6-11` or `last:3`; None for all.
 
     Raises:
@@ -152,7 +149,7 @@ def learn_mask(
     torch.manual_seed(training.seed)
     mask = made_mask(network, options, scope, updates * training.accumulate)
     masked = MaskedModel(network, mask)
-    objective = MaskSparsityObjective(lesson.objective, mask, strength, options.penalty)
+    objective = PenalizedObjective(lesson.objective, mask, strength, options.penalty)
     with masked.eval().opened():
         freeze_unused(masked, objective, moved(lesson.data.batch((0,), 0), loaded.device))
         trainer = Trainer(

@@ -113,7 +113,7 @@ class DamRequest:
     place: OutputOptions = field(default_factory=OutputOptions)
 
     def __post_init__(self) -> None:
-        from headlens.training.architectures import is_new
+        from headlens.training.new_models import is_new
 
         self.dam.learning()
         if not self.lambdas:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from headlens.analyses.dam.options import DamRequest
-from headlens.analyses.planning.plan import Plan, Planner, Work
-from headlens.analyses.planning.training_steps import TrainingSteps
+from headlens.analyses.planning.plan import Plan, Planner, TrainingSteps, Work
 from headlens.analyses.training.options import TEXT
 from headlens.analyses.training.plan import training_set_sizes
 from headlens.runs.progress import Reporter

@@ -11,11 +11,11 @@ from headlens.analyses.dam.learning import made_mask
 from headlens.analyses.dam.options import DamRequest
 from headlens.analyses.dam.report import write_dam
 from headlens.analyses.dam.sweep import DamSweep, MaskOutcome, forget_masks
-from headlens.analyses.training.new_models import made_new
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.options import TextOptions
 from headlens.analyses.training.sweep import SweepRun, told_once
-from headlens.analyses.training.training_callbacks import TrainingCallbacks
+from headlens.analyses.training.text_training import made_new
+from headlens.analyses.training.training_set import TrainingCallbacks
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import open_corpus
 from headlens.errors import OptionError
@@ -24,7 +24,7 @@ from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
 from headlens.tasks.reader import Reader
-from headlens.training.architectures import PREFIX, is_new
+from headlens.training.new_models import PREFIX, is_new
 
 _UNDECIDED = 0.1  # share of the numbers from which on a note is due
 

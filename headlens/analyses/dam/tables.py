@@ -13,7 +13,7 @@ from torch import Tensor
 from headlens.analyses.dam.results_table import CLASSES
 from headlens.interventions.attention_mask import AttentionMask
 from headlens.interventions.learned_mask import LearnedAttentionMask
-from headlens.training.mask_objective import mask_sparsity
+from headlens.training.objectives import mask_sparsity
 
 SPARSITY_COLUMNS = ["mask", "layer", "head", "diagonal", "n", "sparsity"]
 POSITION_COLUMNS = ["mask", "layer", "head", "class", "offset", "positions", "p", "kept"]

@@ -23,8 +23,7 @@ from headlens.analyses.masks.options import DegreeOptions
 from headlens.analyses.masks.text_graphs import Books, StudyTexts, study_texts
 from headlens.analyses.training.open_training_set import OpenedTraining
 from headlens.analyses.training.sweep import Baseline, Record, Trainings, told_of_trainings
-from headlens.analyses.training.training_callbacks import TrainingCallbacks
-from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
 from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.parsers import Parser
 from headlens.errors import OptionError, counted

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from typing import Any
 
 import torch
 
-from headlens.analyses.planning.data_sizes import DataSize, corpus_size, task_size
-from headlens.analyses.planning.model_sizes import PlannedModel, planned_model
+from headlens.analyses.planning.planned_sizes import DataSize, PlannedModel, corpus_size, planned_model, task_size
 from headlens.analyses.planning.speed import Kind, Speed, measure_speed
-from headlens.attention.normalizers import Entmax
+from headlens.attention.model_normalizer import SOFTMAX
+from headlens.attention.normalizers import Entmax, parse_normalizer
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.models.model_options import ModelOptions
 from headlens.runs.progress import Reporter, SilentReporter
 from headlens.tasks.task_options import TaskData
-from headlens.training.hyperparameters import Precision
+from headlens.training.hyperparameters import LoopOptions, Precision
 
 # Seconds in which programs are read, and tables and figures written.
 START = 12.0
@@ -179,7 +181,8 @@ class Planner:
                     precision=self.precision,
                     attention=self.attention,
                 )
-        if self.models and _busy():
+        # More programs run than there are cores to run them.
+        if self.models and hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.3 * (os.cpu_count() or 1):
             self.notes.append("Other programs keep this machine busy: everything is quicker when it is not.")
         device = _device(self.models[0].model.device) if self.models else "cpu"
         return Plan(
@@ -193,12 +196,71 @@ class Planner:
         )
 
 
-def _busy() -> bool:
-    """Whether more programs run than there are cores to run them."""
-    return hasattr(os, "getloadavg") and os.getloadavg()[0] > 1.3 * (os.cpu_count() or 1)
-
-
 def _device(device: torch.device) -> str:
     if device.type == "cuda":
         return f"cuda ({torch.cuda.get_device_name(device)})"
     return f"cpu ({torch.get_num_threads()} threads of {os.cpu_count()} cores)" if device.type == "cpu" else str(device)
+
+
+def plan_of(request: Any, reporter: Reporter | None = None) -> Plan:
+    """What would be done for a request, how large that is, and about how long it takes. Nothing is written.
+
+    The plan of a request stands in `plan.py` beside its options.
+
+    Args:
+        request: of any command that runs a model.
+        reporter: shows progress.
+
+    Raises:
+        InputError: whatever is wrong with models, files and options that can be seen before the work begins.
+    """
+    kind = type(request)
+    plans = import_module(f"{kind.__module__.rpartition('.')[0]}.plan").PLANS
+    plan: Plan = plans[kind](request, reporter or SilentReporter())
+    return plan
+
+
+@dataclass(frozen=True)
+class TrainingSteps:
+    """Updates of a training and the tokens of each; None where the size of the data is not known."""
+
+    steps: float | None
+    batch: int
+    length: int
+    options: LoopOptions
+
+    @classmethod
+    def of(cls, options: LoopOptions, data: DataSize, length: int | None = None) -> TrainingSteps:
+        """Returns the updates of a training on data whose texts have `length` tokens, by default those of the data."""
+        batch = options.batch_tokens * options.accumulate
+        steps: float | None = options.steps
+        if steps is None and data.tokens is not None:
+            steps = max(1, math.ceil(data.tokens * options.epochs / batch))
+        return cls(steps, batch, length or data.length, options)
+
+    def work(self, text: str, *, model: int = 0, each: float = 1.0, times: int = 1) -> Work:
+        """Returns the work of all updates of a training that is run `times` times."""
+        steps = None if self.steps is None else self.steps * times
+        size_text = "updates not known" if steps is None else f"{steps:,.0f} updates of {self.batch:,} tokens"
+        tokens = None if steps is None else steps * self.batch
+        size = self.options.batch_tokens
+        return Work(f"{text}: {size_text}", model, "backward", tokens, each, steps or 0.0, size, self.length)
+
+
+def plan_attention(planner: Planner, attention: str | None) -> None:
+    """Plans for a model that `--attention` switches to another normaliser."""
+    if attention is not None and attention != SOFTMAX:
+        planner.attention = parse_normalizer(attention)
+
+
+def plan_evaluations(planner: Planner, every: int, loop: TrainingSteps, held_out: DataSize) -> None:
+    """Plans the evaluations on held-out data, every so many updates; 0 for every epoch."""
+    times = 1.0
+    if every and loop.steps is not None:
+        times = max(1.0, loop.steps // every)
+    elif loop.options.steps is None:
+        times = max(1.0, loop.options.epochs)
+    text = f"evaluate {times:.0f} times"
+    planner.add(
+        Work(text, tokens=held_out.tokens, each=times, batch_tokens=loop.options.batch_tokens, length=loop.length)
+    )

@@ -129,7 +129,7 @@ def _timed(
     run(_inputs(model, rows, length))  # what is slow only once
 
     def seconds() -> float:
-        return _seconds(partial(run, _inputs(model, rows, length)), model.device)
+        return seconds_of(partial(run, _inputs(model, rows, length)), model.device)
 
     elapsed = seconds()
     while elapsed < _ENOUGH and rows * length * 2 <= batch_tokens:
@@ -139,7 +139,8 @@ def _timed(
     return min(elapsed, *(seconds() for _ in range(_AGAIN))) / (rows * length), rows
 
 
-def _seconds(run: Callable[[], None], device: torch.device) -> float:
+def seconds_of(run: Callable[[], object], device: torch.device) -> float:
+    """Wall time of a call, until the device has done all that it was told to do."""
     _wait(device)
     start = time.perf_counter()
     run()
@@ -165,7 +166,7 @@ def _inputs(model: PreTrainedModel, rows: int, length: int) -> dict[str, Tensor]
 def _update(model: PreTrainedModel) -> float:
     """Seconds of a step of AdamW that changes nothing."""
     optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, fused=model.device.type != "mps")
-    return min(_seconds(optimiser.step, model.device) for _ in range(2))
+    return min(seconds_of(optimiser.step, model.device) for _ in range(2))
 
 
 def _written(model: PreTrainedModel, length: int) -> float:
@@ -178,7 +179,7 @@ def _written(model: PreTrainedModel, length: int) -> float:
             generate(**inputs, num_beams=4, do_sample=False, min_new_tokens=_WRITTEN, max_new_tokens=_WRITTEN)
 
     run()
-    return _seconds(run, model.device) / (rows * _WRITTEN)
+    return seconds_of(run, model.device) / (rows * _WRITTEN)
 
 
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]

@@ -11,21 +11,17 @@ import torch
 from transformers import PreTrainedModel
 
 from headlens.analyses.prune.options import GateOptions
-from headlens.analyses.training.task_training import freeze_unused
-from headlens.analyses.training.training_callbacks import TrainingCallbacks
-from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet, freeze_unused
 from headlens.attention.model_normalizer import restore_attention
 from headlens.heads import Head
 from headlens.interventions.compacting import check_folds, heads_of_model, with_folded_gates
 from headlens.interventions.hard_concrete import HardConcrete
 from headlens.interventions.stochastic_gates import GatedModel, StochasticGates, gated_sites
+from headlens.models.freezing import freeze, weights_of
 from headlens.models.loading import LoadedModel
-from headlens.training.frozen_parts import freeze, weights_of
 from headlens.training.hyperparameters import TrainingOptions, check_strength
-from headlens.training.l0_objective import GATES, L0Objective, gate_log_columns, logged
 from headlens.training.loop import Trainer
-from headlens.training.objectives import moved
-from headlens.training.state import TrainingState
+from headlens.training.objectives import GATES, PenalizedObjective, gate_log_columns, logged, moved
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,11 +76,8 @@ def train_gates(
         OptionError: if λ is negative, or the model lacks the stacks or parts that are named.
         UnsupportedModelError: if gates cannot become part of its weights.
     """
-    options, training, callbacks = (
-        options or GateOptions(),
-        training or TrainingOptions(),
-        callbacks or TrainingCallbacks(),
-    )
+    options, training = options or GateOptions(), training or TrainingOptions()
+    callbacks = callbacks or TrainingCallbacks()
     check_strength(strength)
     gated_heads(loaded, lesson, options)
     model = copy.deepcopy(loaded.model)
@@ -92,7 +85,19 @@ def train_gates(
     network = lesson.task.network(model)
     gates = StochasticGates(gated_sites(network, options.gates or None), options.gate_start)
     start = gates.log_alphas()
-    state = _fit(GatedModel(network, gates), lesson, strength, options, training, callbacks)
+    gated = GatedModel(network, gates)
+    objective = PenalizedObjective(lesson.objective, gates, strength, options.penalty)
+    rate = options.rate(callbacks.updates(lesson.data, training))
+    with gated.eval().opened():
+        freeze_unused(gated, objective, moved(lesson.data.batch((0,), 0), network.device))
+        state = Trainer(
+            training,
+            objective,
+            keeper=callbacks.keeper,
+            progress=callbacks.progress,
+            scales={GATES: rate / training.learning_rate},
+            record=gate_log_columns,
+        ).fit(gated, lesson.data)
     for parameter, before in zip(model.parameters(), loaded.model.parameters(), strict=True):
         parameter.requires_grad_(before.requires_grad)
     rows = {0: start} | {int(row["step"]): logged(row) for row in state.log}
@@ -100,29 +105,6 @@ def train_gates(
     values = gates.values()
     pruned = with_folded_gates(model.eval(), values, keep_shape=options.save == "folded")
     return Pruned(pruned, values, gate_table(rows), log)
-
-
-def _fit(
-    gated: GatedModel,
-    lesson: TrainingSet,
-    strength: float,
-    options: GateOptions,
-    training: TrainingOptions,
-    callbacks: TrainingCallbacks,
-) -> TrainingState:
-    objective = L0Objective(lesson.objective, gated.gates, strength, options.penalty)
-    rate = options.rate(callbacks.updates(lesson.data, training))
-    with gated.eval().opened():
-        freeze_unused(gated, objective, moved(lesson.data.batch((0,), 0), gated.module.device))
-        trainer = Trainer(
-            training,
-            objective,
-            keeper=callbacks.keeper,
-            progress=callbacks.progress,
-            scales={GATES: rate / training.learning_rate},
-            record=gate_log_columns,
-        )
-        return trainer.fit(gated, lesson.data)
 
 
 def gated_heads(loaded: LoadedModel, lesson: TrainingSet, options: GateOptions) -> list[Head]:
@@ -147,13 +129,9 @@ def gate_table(rows: Mapping[int, Mapping[Head, float]]) -> pd.DataFrame:
     law, gate_rows = HardConcrete(), []
     for step, heads in rows.items():
         log_alpha = torch.tensor(list(heads.values()))
-        numbers = zip(heads, *(t.tolist() for t in _seen(law, log_alpha)), strict=True)
-        gate_rows += [(step, *head, *columns) for head, *columns in numbers]
+        numbers = (log_alpha, law.open_probability(log_alpha), law.gate(log_alpha))
+        gate_rows += [(step, *head, *row) for head, row in zip(heads, torch.stack(numbers, 1).tolist(), strict=True)]
     return pd.DataFrame(gate_rows, columns=["step", "stack", "layer", "head", "log_alpha", "p_open", "gate"])
-
-
-def _seen(law: HardConcrete, log_alpha: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    return log_alpha, law.open_probability(log_alpha), law.gate(log_alpha)
 
 
 def from_scratch(

@@ -46,12 +46,7 @@ class PenaltySweepOptions:
     """
 
     lambdas: tuple[float, ...] | None = option(
-        None,
-        "Strengths λ of the penalty, a run each.",
-        _GATES,
-        metavar="NUMBERS",
-        parse=numbers,
-        shown="0.03,0.1,0.3",
+        None, "Strengths λ of the penalty, a run each.", _GATES, metavar="NUMBERS", parse=numbers, shown="0.03,0.1,0.3"
     )
     target_heads: int | None = option(
         None,
@@ -108,11 +103,7 @@ class GateOptions:
     )
     gate_start: float = option(START, "log α at first; from 2.4 on a gate is 1.", _GATES, metavar="NUMBER")
     gate_learning_rate: float | None = option(
-        None,
-        "Highest learning rate of log α.",
-        _GATES,
-        metavar="NUMBER",
-        shown="24 / updates, at most 0.5",
+        None, "Highest learning rate of log α.", _GATES, metavar="NUMBER", shown="24 / updates, at most 0.5"
     )
     save: Literal["compacted", "folded"] = option(
         "compacted", "Cut heads out, or leave zeros so that plain from_pretrained reads the models.", OUTPUT
@@ -122,10 +113,9 @@ class GateOptions:
         if unknown := [s for s in self.gates if s not in get_args(StackName)]:
             known = ", ".join(get_args(StackName))
             raise OptionError(f"--gates {unknown[0]}: there is no such stack.", f"Stacks: {known}.")
-        if self.save not in ("compacted", "folded"):
-            raise OptionError(f"--save {self.save} is none.", "Choose compacted or folded.")
-        if self.penalty not in ("mean", "sum"):
-            raise OptionError(f"--penalty {self.penalty} is none.", "Choose mean or sum.")
+        for name, choices in (("save", ("compacted", "folded")), ("penalty", ("mean", "sum"))):
+            if (value := getattr(self, name)) not in choices:
+                raise OptionError(f"--{name} {value} is none.", f"Choose {' or '.join(choices)}.")
         rate = self.gate_learning_rate
         if rate is not None and not 0 < rate < float("inf"):
             raise OptionError(f"--gate-learning-rate {rate} is not a positive number.", "Try 0.1.")

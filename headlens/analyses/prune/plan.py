@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from headlens.analyses.planning.plan import Plan, Planner, Work
+from headlens.analyses.planning.plan import Plan, Planner, TrainingSteps, Work
 from headlens.analyses.planning.speed import Kind
-from headlens.analyses.planning.training_steps import TrainingSteps
 from headlens.analyses.prune.options import PruneRequest
 from headlens.analyses.training.plan import training_set_sizes
 from headlens.corpora.corpus_options import CorpusOptions

@@ -11,14 +11,12 @@ import pandas as pd
 from headlens.analyses.classify.analysis import Frequencies
 from headlens.analyses.classify.options import Thresholds
 from headlens.analyses.prune.options import PruneRequest
-from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
 from headlens.analyses.prune.report import write_gates
-from headlens.analyses.prune.sweep import GateSweep, RoleCorpus, forget_models, nearest
-from headlens.analyses.prune.tables import GateTables
+from headlens.analyses.prune.sweep import GateSweep, PenaltyOutcome, RoleCorpus, forget_models, gate_tables, nearest
+from headlens.analyses.prune.sweep_runs import UNPRUNED
 from headlens.analyses.training.open_training_set import OpenedTraining, open_training_set
 from headlens.analyses.training.sweep import SweepRun, told_once
-from headlens.analyses.training.training_callbacks import TrainingCallbacks
-from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
 from headlens.attention.sites import find_sites
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.frequency import make_frequency
@@ -43,9 +41,8 @@ def open_roles(request: PruneRequest) -> RoleCorpus | None:
         raise OptionError("Thresholds of roles are for --roles-corpus, which is not given.", "Give both.")
     if options.roles_corpus is None:
         return None
-    corpus = open_corpus(
-        options.roles_corpus, CorpusOptions(options.roles_target, offline=request.model_options.offline)
-    )
+    offline = request.model_options.offline
+    corpus = open_corpus(options.roles_corpus, CorpusOptions(options.roles_target, offline=offline))
     source = None if options.frequency == "none" else make_frequency(options.frequency, corpus)
     return RoleCorpus(corpus, Frequencies(source), thresholds)
 
@@ -87,8 +84,7 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
 
 def _warn_of_short_way(request: PruneRequest, run: Run, lesson: TrainingSet) -> None:
     """Say before a long training that gates cannot close in it: Adam moves log α by a learning rate a step at most."""
-    options, gates = request.training.of_loop(), request.resolved_gates
-    updates = TrainingCallbacks(processes=run.processes.count).updates(lesson.data, options)
+    options, gates, updates = request.training.of_loop(), request.resolved_gates, _updates(run, lesson, request)
     share = sum(learning_rate(options, step, updates) for step in range(updates)) / options.learning_rate
     way, needed = gates.rate(updates) * share, gates.gate_start - HardConcrete().closed_below
     if way < needed:
@@ -98,11 +94,16 @@ def _warn_of_short_way(request: PruneRequest, run: Run, lesson: TrainingSet) -> 
         )
 
 
+def _updates(run: Run, lesson: TrainingSet, request: PruneRequest, *, scratch: bool = False) -> int:
+    training = request.training.scratch() if scratch else request.training.of_loop()
+    return TrainingCallbacks(processes=run.processes.count).updates(lesson.data, training)
+
+
 def _tables(request: PruneRequest, opened: OpenedTraining, outcomes: list[PenaltyOutcome]) -> dict[str, pd.DataFrame]:
     sites = [s for s in find_sites(opened.loaded.model) if s.n_heads]
     gated = request.gates.gates or tuple(s for s in STACKS if any(h.startswith(s) for o in outcomes for h in o.values))
     name = opened.loaded.short_name
-    return GateTables(name, opened.lesson.task.name, request.gates.penalty, sites, gated, outcomes).frames()
+    return gate_tables(name, opened.lesson.task.name, request.gates.penalty, sites, gated, outcomes)
 
 
 def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[PenaltyOutcome], run: Run) -> list[str]:
@@ -114,16 +115,22 @@ def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[Penalty
     ]
     if gates.freeze:
         notes.append(f"Frozen: {', '.join(gates.freeze)}.")
-    updates = TrainingCallbacks(processes=run.processes.count).updates(lesson.data, request.training.of_loop())
+    updates = _updates(run, lesson, request)
     notes.append(f"Each run has {updates} updates; gates learn at {gates.rate(updates):.3g}.")
     if request.sweep.from_scratch:
-        steps = TrainingCallbacks(processes=run.processes.count).updates(lesson.data, request.training.scratch())
+        steps = _updates(run, lesson, request, scratch=True)
         notes.append(f"Models from scratch had {steps} updates; --scratch-steps gives as many as the original had.")
-    notes += _measured_notes(outcomes)
+    # What holds of the unpruned model, too, is told of that alone.
+    known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
+    notes_of_runs = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
+    notes += told_once(known, itertools.chain.from_iterable(notes_of_runs))
     notes += _gate_notes(outcomes, opened)
     target = request.sweep.target_heads
     if target is not None:
-        notes.append(_reached(target, outcomes))
+        best = nearest([o for o in outcomes if o.values], _heads_left, target)
+        left = _heads_left(best)
+        end = "." if left == target else ": the nearest; more --most-runs may come nearer."
+        notes.append(f"{counted(left, 'head')} with gates left by {best.run}, of {target} that were asked for{end}")
     if request.roles.roles_corpus is None:
         notes.append("What do the heads that remain do? --roles-corpus FILE.conllu tells.")
     elif not any(role for outcome in outcomes for role, _ in outcome.roles.values()):
@@ -150,28 +157,14 @@ def _gate_notes(outcomes: list[PenaltyOutcome], opened: OpenedTraining) -> list[
     return notes
 
 
-def _measured_notes(outcomes: list[PenaltyOutcome]) -> list[str]:
-    """What to know about the metrics of all models; what holds of the unpruned one, too, is told of that alone."""
-    known = [note for outcome in outcomes if outcome.run == UNPRUNED for note in outcome.notes]
-    notes_of_runs = [((o.run, o.notes), (f"{o.run} from random weights", o.scratch_notes)) for o in outcomes]
-    return told_once(known, itertools.chain.from_iterable(notes_of_runs))
-
-
 def _heads_left(outcome: PenaltyOutcome) -> int:
     """Heads with gates that are not closed."""
     return len(outcome.values) - len(outcome.removed)
 
 
-def _reached(target: int, outcomes: list[PenaltyOutcome]) -> str:
-    best = nearest([o for o in outcomes if o.values], _heads_left, target)
-    left = _heads_left(best)
-    nearest_run = f"{counted(left, 'head')} with gates left by {best.run}, of {target} that were asked for"
-    return f"{nearest_run}." if left == target else f"{nearest_run}: the nearest; more --most-runs may come nearer."
-
-
 def _facts(request: PruneRequest, run: Run, opened: OpenedTraining) -> dict[str, Any]:
     """Returns what run.json records of the sweep: model, task, training set and options of the gates."""
-    updates = TrainingCallbacks(processes=run.processes.count).updates(opened.lesson.data, request.training.of_loop())
+    updates = _updates(run, opened.lesson, request)
     gates = request.resolved_gates
     return {
         "models": [model_record(opened.loaded, opened.loaded.short_name)],

@@ -6,15 +6,18 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from headlens.analyses.prune.counts_figure import kept_by_layer
-from headlens.analyses.prune.gate_animation import gate_films
-from headlens.analyses.prune.head_cards import gate_findings, gate_heads
-from headlens.analyses.prune.map_figure import gate_maps
-from headlens.analyses.prune.overviews import lasting_roles, remaining_heads, results_overview
-from headlens.analyses.prune.quality_figure import gate_quality
-from headlens.analyses.prune.results_table import results_markdown, results_table
-from headlens.analyses.prune.roles_figure import roles_kept
-from headlens.analyses.prune.sweep_summary import SCRATCH, TRAINED
+from headlens.analyses.prune.gate_figures import gate_films, gate_maps, kept_by_layer
+from headlens.analyses.prune.results_table import (
+    gate_findings,
+    gate_heads,
+    lasting_roles,
+    remaining_heads,
+    results_markdown,
+    results_overview,
+    results_table,
+)
+from headlens.analyses.prune.sweep_figures import gate_quality, roles_kept
+from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Drawings
 from headlens.pages.page_tables import PageTable
@@ -60,10 +63,6 @@ def write_gates(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: 
         path.write_text(results_markdown(tables["sweep"]), encoding="utf-8", newline="\n")
     for name, figure in gate_figures(tables) if figures else ():
         run.figure(name, figure)
-
-
-def _draw(run: RecordedRun) -> Drawings:
-    return gate_figures(run.tables)
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -132,13 +131,10 @@ REPORT = CommandReport(
         ),
     },
     needed=("gates", "sweep"),
-    figures=_draw,
+    figures=lambda run: gate_figures(run.tables),
     captions=CAPTIONS,
     sources={
-        "quality": (
-            "sweep",
-            "gates",
-        ),
+        "quality": ("sweep", "gates"),
         "kept": ("gates",),
         "functions": ("roles",),
         "gates": ("gates",),

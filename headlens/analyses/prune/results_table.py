@@ -1,23 +1,37 @@
-"""What a sweep gave, as the table of Voita et al. (2019): the task by heads left, from trained and from scratch."""
+"""What a sweep gave, as tables and sentences: the task by heads left, which heads remained, which roles die last."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.prune.sweep_summary import (
+from headlens.analyses.prune.sweep_figures import RoleSet, role_sets
+from headlens.analyses.prune.sweep_runs import (
     SCRATCH,
     TRAINED,
+    UNPRUNED,
+    GatedRun,
     architectures,
     count_heads_left,
+    gated_runs,
     is_unpruned,
+    main_rows,
+    open_heads,
+    penalty_text,
     sweep_stacks,
 )
+from headlens.errors import counted
+from headlens.heads import KEY_COLUMNS
 from headlens.pages.formatting import DIFFERENCE, NOTHING, difference_text, escaped, markdown_lines, value_text
+from headlens.pages.head_cards import HeadFacts, HeadSeries, HeadWords
+from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
 from headlens.plots.head_grid import float_column
+from headlens.plots.role_colours import NONE
+from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 _BLOCK = ["model", "task", "metric"]
 _SHORT = {"encoder": "e", "decoder": "d", "cross": "d-e"}
@@ -64,14 +78,13 @@ def _record(rows: pd.DataFrame, stacks: Sequence[str]) -> dict[str, Any]:
     first = rows.sort_values("init", key=lambda init: init != TRAINED, kind="stable").iloc[0]
     record: dict[str, Any] = {"run": str(first["run"]), "penalty": _number(first.get("penalty"))}
     record |= {f"heads_{stack}": _number(first.get(f"heads_{stack}")) for stack in stacks}
-    record["heads"] = "/".join(_count(record[f"heads_{stack}"]) for stack in stacks)
+    record["heads"] = "/".join(NOTHING if np.isnan(n) else f"{n:.0f}" for n in (record[f"heads_{s}"] for s in stacks))
     for init in (TRAINED, SCRATCH):
         chosen = rows[rows["init"] == init]
-        for name, column in ((init, "value"), (f"{init}_low", "ci_low"), (f"{init}_high", "ci_high")):
-            record[name] = float(float_column(chosen, column)[0]) if len(chosen) else np.nan
-        for column in DIFFERENCE:
+        columns = {"": "value", "_low": "ci_low", "_high": "ci_high"} | {f"_{name}": name for name in DIFFERENCE}
+        for end, column in columns.items():
             known = len(chosen) and column in chosen
-            record[f"{init}_{column}"] = float(float_column(chosen, column)[0]) if known else np.nan
+            record[init + end] = float(float_column(chosen, column)[0]) if known else np.nan
     return record | {"n": first.get("n", np.nan)}
 
 
@@ -94,16 +107,14 @@ def _block(rows: pd.DataFrame, stacks: Sequence[str]) -> str:
     compared = {init: bool(rows[f"{init}_delta"].notna().any()) for init in (TRAINED, SCRATCH)}
     for init in (TRAINED, SCRATCH):
         headings += [f"{metric} from {init} [95 % interval]", *["minus unpruned [paired]"] * compared[init]]
-    lines = [_line(row, compared, digits) for row in rows.to_dict("records")]
+    lines = []
+    for row in rows.to_dict("records"):
+        cells = [row["heads"], NOTHING if np.isnan(row["penalty"]) else f"{row['penalty']:g}"]
+        for init in (TRAINED, SCRATCH):
+            cells += [interval_text(row, init, digits), *[minus_unpruned(row, init, digits)] * compared[init]]
+        lines.append(cells)
     grid = "\n".join(markdown_lines([headings, ["---:"] * len(headings), *lines]))
     return f"\n## {metric} of {model} on {task}\n\n{grid}"
-
-
-def _line(row: Mapping[Any, Any], compared: Mapping[str, bool], digits: int) -> tuple[str, ...]:
-    cells = [row["heads"], _penalty(row)]
-    for init in (TRAINED, SCRATCH):
-        cells += [interval_text(row, init, digits), *[minus_unpruned(row, init, digits)] * compared[init]]
-    return tuple(cells)
 
 
 def result_digits(rows: pd.DataFrame) -> int:
@@ -124,13 +135,157 @@ def minus_unpruned(row: Mapping[Any, Any], init: str, digits: int) -> str:
     return difference_text(value, low, high, p_value, digits=digits)
 
 
-def _penalty(row: Mapping[Any, Any]) -> str:
-    return NOTHING if np.isnan(row["penalty"]) else f"{row['penalty']:g}"
-
-
-def _count(number: float) -> str:
-    return NOTHING if np.isnan(number) else f"{number:.0f}"
-
-
 def _number(value: Any) -> float:
     return float("nan") if value is None or pd.isna(value) else float(value)
+
+
+_NAMED = 24  # heads of a stack; more are not listed
+_WORDS = {TRAINED: "from trained", SCRATCH: "from scratch"}
+
+
+def results_overview(runs: Sequence[RecordedRun]) -> PageTable:
+    """Heads left and the task's metrics, from a trained model and from scratch."""
+    records = [
+        run_label(run, runs) | record
+        for run, sweep in tables_of(runs, "sweep")
+        for _, rows in results_table(sweep).groupby(_BLOCK, sort=False)
+        for record in _results(rows)
+    ]
+    about = (
+        "From most heads to fewest (encoder/decoder/cross): the task with a trained model whose heads were pruned, and "
+        "with the same architecture trained from scratch, with 95 % intervals (dot, line; tick: the unpruned model)."
+    )
+    return page_table("Heads left and what they achieve", records, about)
+
+
+def remaining_heads(runs: Sequence[RecordedRun]) -> PageTable:
+    """How many heads each run left in which stack, and which where they are few."""
+    records = [
+        run_label(run, runs) | _remaining(run_rows, stack)
+        for run, gates in tables_of(runs, "gates")
+        for run_rows in gated_runs(gates)
+        for stack in run_rows.stacks
+    ]
+    about = (
+        "What is left at the last update, by the penalty λ: heads whose gate is not 0, named by layer and head where "
+        f"they are at most {_NAMED}. A layer without heads passes on what it gets."
+    )
+    return page_table("What remained", records, about)
+
+
+def lasting_roles(runs: Sequence[RecordedRun]) -> PageTable:
+    """For every role of a stack with how few heads it still occurs, those that last longest first."""
+    records = [
+        run_label(run, runs) | record
+        for run, roles in tables_of(runs, "roles")
+        for roles_of_stack in role_sets(roles)
+        for record in _lasting(roles_of_stack)
+    ]
+    about = (
+        "Roles are those that heads had before any were removed. The fewer heads are left when a role still occurs, "
+        "the later it dies; beside it the share of its heads that a run leaves on average, and the same of all heads."
+    )
+    return page_table("Which roles die last", records, about)
+
+
+def _results(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
+    every = np.concatenate([float_column(rows, f"{init}{end}") for init in _WORDS for end in ("", "_low", "_high")])
+    known = every[np.isfinite(every)]
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    ends = low, high if high > low else low + 1.0
+    level = float(next(iter(float_column(rows[rows["run"] == UNPRUNED], TRAINED)), np.nan))
+    form = f".{result_digits(rows)}f"
+    for row in rows.to_dict("records"):
+        record = {name: row[name] for name in _BLOCK}
+        record["λ"] = _cell(float(row["penalty"]), "g") if row["run"] != UNPRUNED else Cell(UNPRUNED, "-1")
+        record["heads"] = row["heads"]
+        for init, words in _WORDS.items():
+            value, low, high = (float(row[init + end]) for end in ("", "_low", "_high"))
+            record[words] = _cell(value, form)
+            record[f"95 % CI {words}"] = interval_cell((low, value, high, level), ends)
+        yield record | {"n": row["n"]}
+
+
+def _remaining(run: GatedRun, stack: str) -> dict[str, Any]:
+    rows = run.last[run.last["stack"] == stack]
+    left = rows[float_column(rows, "gate") > 0].sort_values(["layer", "head"])
+    names = [f"{layer}.{head}" for layer, head in zip(left["layer"], left["head"], strict=True)]
+    empty = sorted(set(rows["layer"]) - set(left["layer"]))
+    return {
+        "model": run.model,
+        "λ": Cell(penalty_text(run.run, run.penalty), repr(run.penalty) if np.isfinite(run.penalty) else "-1"),
+        "stack": stack,
+        "left": open_heads(rows),
+        "of": len(rows),
+        "layers without heads": ", ".join(map(str, empty)),
+        "heads left": ", ".join(names) if len(names) <= _NAMED else "",
+    }
+
+
+def _lasting(roles: RoleSet) -> list[dict[str, Any]]:
+    unpruned, *bars = roles.bars
+    if not bars:
+        return []
+    share = float(np.mean([bar.left / unpruned.left for bar in bars]))
+    lasting = []
+    for name, count in unpruned.counts.items():
+        role_share = float(np.mean([bar.counts.get(name, 0) / count for bar in bars]))
+        # The run with the fewest heads that still has the role.
+        last = min((bar for bar in bars if bar.counts.get(name)), key=lambda bar: bar.left, default=None)
+        record = {
+            "model": roles.model,
+            "stack": roles.stack,
+            "role": "no role" if name == NONE else name,
+            "heads with it": count,
+            "fewest heads left with it": Cell(str(last.left), str(last.left)) if last else Cell("never"),
+            "λ then": last.name if last else "",
+            "mean share left": role_share,
+            "of all heads": share,
+        }
+        lasting.append(((last.left if last else np.inf, -role_share), record))
+    return [record for _, record in sorted(lasting, key=itemgetter(0))]
+
+
+def _cell(value: float, form: str) -> Cell:
+    return Cell(format(value, form), repr(value)) if np.isfinite(value) else Cell("")
+
+
+def gate_heads(run: RecordedRun) -> HeadFacts:
+    """The gates at the end of every run, and the roles that heads had."""
+    if "gates" not in run.tables:
+        return HeadFacts()
+    about = "The head's gate after training with this penalty: 1 is open, 0 closed, which removes the head."
+    series = [
+        HeadSeries(f"gate {r.label}", f"gate, {r.label}", about, r.last.assign(model=r.model), "gate")
+        for r in gated_runs(run.tables["gates"])
+    ]
+    if "roles" not in run.tables:
+        return HeadFacts(series)
+    roles = run.tables["roles"].drop_duplicates(["model", *KEY_COLUMNS])
+    before = roles.assign(text=roles["role"].fillna("").replace("", "none"))
+    return HeadFacts(series, [HeadWords("Role before pruning", before)])
+
+
+def gate_findings(run: RecordedRun) -> list[str]:
+    """What is left of the task with the fewest heads, and with most of them."""
+    if "sweep" not in run.tables:
+        return []
+    sentences = []
+    main = main_rows(run.tables["sweep"])
+    for model, rows in main.groupby("model", sort=False):
+        unpruned = rows[is_unpruned(rows)]
+        pruned = rows[~is_unpruned(rows) & (rows["init"] == TRAINED)]
+        if pruned.empty:
+            continue
+        left = count_heads_left(pruned)
+        for place in dict.fromkeys((int(np.argmax(left)), int(np.argmin(left)))):
+            row, count = pruned.iloc[place], int(left[place])
+            value, low, high = (number_text(float(row[name])) for name in ("value", "ci_low", "ci_high"))
+            text = (
+                f"{model}: with λ = {float(row['penalty']):g} {counted(count, 'head')} "
+                f"{'stays' if count == 1 else 'stay'}: {row['metric']} of {row['task']} {value} [{low}, {high}]"
+            )
+            if len(unpruned):
+                text += f", with all heads {number_text(float(unpruned['value'].iloc[0]))}"
+            sentences.append(text + ".")
+    return sentences

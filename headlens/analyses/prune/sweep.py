@@ -1,29 +1,159 @@
-"""A sweep over strengths of the penalty: one training each, measured, saved, and remembered."""
+"""A sweep over strengths of the penalty: one training each, measured, saved, remembered, and all of them as tables."""
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
+import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.analyses.classify.analysis import Frequencies, classify_heads
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.analyses.prune.gate_training import from_scratch, gated_heads, train_gates
 from headlens.analyses.prune.options import GateOptions, PenaltySweepOptions
-from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
-from headlens.analyses.training.sweep import MODELS, Baseline, Trainings, run_name
+from headlens.analyses.prune.sweep_runs import SCRATCH, TRAINED, UNPRUNED
+from headlens.analyses.training.sweep import MODELS, Baseline, Record, Trainings, run_name
 from headlens.analyses.training.training_set import TrainingSet
-from headlens.attention.sites import find_sites
+from headlens.attention.sites import Site, find_sites
 from headlens.corpora.sentence import Corpus
 from headlens.errors import NoHeadsError, OptionError, counted
 from headlens.files import output_errors
+from headlens.heads import KEY_COLUMNS, STACKS, Head, Stack
 from headlens.models.loading import LoadedModel
+from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
 from headlens.training.hyperparameters import TrainingOptions
+
+
+@dataclass(frozen=True)
+class PenaltyOutcome:
+    """What one run of a sweep gave; everything in it can be written as JSON.
+
+    Args:
+        run: its name, such as `penalty-0.1`; `unpruned` for the model as it was.
+        penalty: λ; None for the model as it was.
+        removed: heads whose gates are closed.
+        values: the gate of every gated head, by its name.
+        gates: rows of `gates.csv` without run and penalty.
+        log: rows of the training's log.
+        metrics: of the model on what was held out, a row each.
+        checkpoint: its folder, below that of the run; None for the model as it was.
+        roles: role and roles of every head, by its name; empty where roles were not asked for.
+        scratch: metrics of a model of the same shape that was trained from random weights; empty where there is none.
+        scratch_checkpoint: its folder.
+        notes, scratch_notes: what to know about the metrics of either.
+        records, keys: of the model as it was, which others are compared with, see `Baseline`; empty for others.
+    """
+
+    run: str
+    penalty: float | None = None
+    removed: list[str] = field(default_factory=list)
+    values: dict[str, float] = field(default_factory=dict)
+    gates: list[Record] = field(default_factory=list)
+    log: list[Record] = field(default_factory=list)
+    metrics: list[Record] = field(default_factory=list)
+    checkpoint: str | None = None
+    roles: dict[str, list[str]] = field(default_factory=dict)
+    scratch: list[Record] = field(default_factory=list)
+    scratch_checkpoint: str | None = None
+    notes: list[str] = field(default_factory=list)
+    scratch_notes: list[str] = field(default_factory=list)
+    records: list[list[float]] = field(default_factory=list)
+    keys: list[str] = field(default_factory=list)
+
+    @property
+    def heads(self) -> list[Head]:
+        """Heads whose gates closed and that the pruned model does not have."""
+        return [Head.parse(name) for name in self.removed]
+
+    @property
+    def between(self) -> int:
+        """Gates that are neither closed nor 1."""
+        return sum(0.0 < value < 1.0 for value in self.values.values())
+
+
+# What an outcome has of the model from random weights, which runs with the same heads share.
+OF_SCRATCH = ("scratch", "scratch_checkpoint", "scratch_notes")
+GATE_COLUMNS = ["run", "penalty", "step", *KEY_COLUMNS, "log_alpha", "p_open", "gate", "model"]
+SWEEP_COLUMNS = [
+    *("run", "penalty", "init", "heads_encoder", "heads_decoder", "heads_cross"),
+    *("metric", "value", "ci_low", "ci_high", "model", "task", "n", "n_heads"),
+    *("total_encoder", "total_decoder", "total_cross", "between", "removed", "penalty_kind", "checkpoint"),
+    *DIFFERENCE,
+]
+ROLE_COLUMNS = ["run", "penalty", "model", *KEY_COLUMNS, "role", "roles", "kept", "role_pruned"]
+
+
+def gate_tables(
+    model: str,
+    task: str,
+    kind: str,
+    sites: Sequence[Site],
+    gated: Sequence[Stack],
+    outcomes: Sequence[PenaltyOutcome],
+) -> dict[str, pd.DataFrame]:
+    """The tables of a sweep: `gates`, `sweep`, `log`, and `roles` where they were asked for.
+
+    Args:
+        model: what tables call it.
+        task: its name.
+        kind: "mean" or "sum", what λ multiplies.
+        sites: all layers of the model as it was.
+        gated: the stacks that have gates.
+        outcomes: of all runs, the model as it was first.
+    """
+    heads = [h for s in sites for h in s.heads]
+    about: list[tuple[Record, PenaltyOutcome]] = [({"run": o.run, "penalty": o.penalty}, o) for o in outcomes]
+    named = {"model": model, "task": task, "penalty_kind": kind}
+    sweep = [record | named | row for record, o in about for row in _measured(o, heads, gated)]
+    tables = {
+        # Update 0 is before training.
+        "gates": pd.DataFrame([r | row | named for r, o in about for row in o.gates], columns=GATE_COLUMNS),
+        "sweep": pd.DataFrame(sweep, columns=SWEEP_COLUMNS).astype({f"heads_{s}": "Int64" for s in STACKS}),
+        # Its loss has the penalty in it.
+        "log": pd.DataFrame([record | row for record, o in about for row in o.log]),
+    }
+    if any(o.roles for o in outcomes):
+        before = next(o for o in outcomes if o.run == UNPRUNED).roles
+        pruned = [(record, o) for record, o in about if o.run != UNPRUNED]
+        known = [h for h in heads if str(h) in before]
+        roles = [record | named | _role(o, h, before[str(h)]) for record, o in pruned for h in known]
+        tables["roles"] = pd.DataFrame(roles, columns=ROLE_COLUMNS)
+    return tables
+
+
+def _measured(outcome: PenaltyOutcome, heads: Sequence[Head], gated: Sequence[Stack]) -> Iterator[Record]:
+    """A record for each kind of initial weights and metric."""
+    total = Counter(h.stack for h in heads)
+    left = Counter(h.stack for h in heads if str(h) not in outcome.removed)
+    counts: Record = {
+        **{f"heads_{s}": left[s] if total[s] else None for s in STACKS},
+        "n_heads": sum(n for s, n in total.items() if s in gated),
+        **{f"total_{s}": total[s] for s in STACKS},
+        "between": outcome.between,
+        "removed": " ".join(outcome.removed),
+    }
+    for init, metrics, checkpoint in (
+        (TRAINED, outcome.metrics, outcome.checkpoint),
+        (SCRATCH, outcome.scratch, outcome.scratch_checkpoint),
+    ):
+        for row in metrics:
+            kept = {k: row[k] for k in ("metric", "value", "ci_low", "ci_high", "n", *DIFFERENCE) if k in row}
+            yield counts | kept | {"init": init, "checkpoint": checkpoint}
+
+
+def _role(outcome: PenaltyOutcome, head: Head, before: list[str]) -> Record:
+    """The role of a head in the model as it was, and what it is where others are gone."""
+    kept, after = str(head) not in outcome.removed, outcome.roles.get(str(head))
+    role_pruned = after[0] if kept and after is not None else None
+    return head._asdict() | {"role": before[0], "roles": before[1], "kept": kept, "role_pruned": role_pruned}
+
 
 # λ between which --target-heads searches.
 LEAST, MOST = 1e-4, 1e2
@@ -86,20 +216,20 @@ class GateSweep:
         baseline = Baseline(unpruned.records, unpruned.keys)
 
         def of(strength: float) -> PenaltyOutcome:
-            return self._of(strength, baseline)
+            make = partial(self._pruned, strength, baseline)
+            return self.trainings.remembered(run_name(strength), make, PenaltyOutcome)
+
+        def left(outcome: PenaltyOutcome) -> int:
+            return gated - len(outcome.removed)
 
         if target is None:
-            outcomes = [of(strength) for strength in self.options.strengths]
-            reported = outcomes
+            reported = outcomes = [of(strength) for strength in self.options.strengths]
         else:
-            outcomes = search(of, lambda o: gated - len(o.removed), target, self.options.most_runs)
-            reported = [nearest(outcomes, lambda o: gated - len(o.removed), target)]
+            outcomes = search(of, left, target, self.options.most_runs)
+            reported = [nearest(outcomes, left, target)]
         if not self.options.from_scratch:
             return [unpruned, *outcomes]
         return self._with_scratch([unpruned, *outcomes], [unpruned, *reported], baseline)
-
-    def _of(self, strength: float, baseline: Baseline) -> PenaltyOutcome:
-        return self.trainings.remembered(run_name(strength), lambda: self._pruned(strength, baseline), PenaltyOutcome)
 
     def _unpruned(self) -> PenaltyOutcome:
         model = self.loaded.model
@@ -135,14 +265,11 @@ class GateSweep:
         trained: dict[frozenset[str], PenaltyOutcome] = {}
         completed = []
         for outcome in outcomes:
-            shape = frozenset(outcome.removed)
+            shape, of_scratch = frozenset(outcome.removed), {}
             if outcome in reported and len(shape) < heads:
                 scratch = trained[shape] = trained.get(shape) or self._scratch(outcome, baseline)
-                completed.append(
-                    outcome.with_scratch(scratch.scratch, scratch.scratch_checkpoint, scratch.scratch_notes)
-                )
-            else:
-                completed.append(outcome)
+                of_scratch = {name: getattr(scratch, name) for name in OF_SCRATCH}
+            completed.append(replace(outcome, **of_scratch))
         return completed
 
     def _scratch(self, outcome: PenaltyOutcome, baseline: Baseline) -> PenaltyOutcome:
@@ -153,8 +280,11 @@ class GateSweep:
             with self.trainings.followed(name, text, self.lesson.data, self.scratch) as callbacks:
                 model = from_scratch(self.loaded, self.lesson, outcome.heads, self.scratch, callbacks)
             measured = self.trainings.compared(self.loaded, self.lesson, model, baseline)
-            return outcome.with_scratch(
-                measured.metrics, self.trainings.saved(self.loaded, model, name), measured.notes
+            return replace(
+                outcome,
+                scratch=measured.metrics,
+                scratch_checkpoint=self.trainings.saved(self.loaded, model, name),
+                scratch_notes=measured.notes,
             )
 
         return self.trainings.remembered(name, make, PenaltyOutcome)
@@ -165,15 +295,13 @@ class GateSweep:
         with self.run.reporter.status("roles of the heads"):
             options = ClassifyOptions(similarity="off", seed=self.training.seed, thresholds=self.roles.thresholds)
             try:
-                classification = classify_heads(
-                    replace(self.loaded, model=model), self.roles.corpus, options, self.roles.frequencies
-                )
+                model_of_run = replace(self.loaded, model=model)
+                classification = classify_heads(model_of_run, self.roles.corpus, options, self.roles.frequencies)
             except NoHeadsError:  # a strong penalty
                 return {}
         rows = classification.tables["heads"].rows
-        names = (f"{s}.{layer}.{h}" for s, layer, h in zip(rows["stack"], rows["layer"], rows["head"], strict=True))
-        pairs = zip(rows["role"], rows["roles"], strict=True)
-        return {name: [str(role), str(roles)] for name, (role, roles) in zip(names, pairs, strict=True)}
+        columns = (rows[name] for name in (*KEY_COLUMNS, "role", "roles"))
+        return {str(Head(*key)): [str(role), str(roles)] for *key, role, roles in zip(*columns, strict=True)}
 
 
 def forget_models(folder: Path) -> None:

@@ -1,8 +1,8 @@
-"""The runs of a sweep over λ: in order, with their names, and what their gates were when."""
+"""The runs of a sweep over λ: in order, with their names, what their gates were when, and how many heads they left."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -67,22 +67,15 @@ def gated_runs(gates: pd.DataFrame) -> list[GatedRun]:
     """Split `gates.csv` by run: models in order of appearance, runs of each by λ from weak to strong."""
     rows = gates.assign(model=_words(gates, "model"), run=_words(gates, "run"), step=float_column(gates, "step"))
     runs = [
-        (str(model), str(run), _penalty(run_rows), run_rows)
+        GatedRun(str(model), str(run), _penalty(run_rows), "", run_rows)
         for (model, run), run_rows in rows[rows["step"].notna()].groupby(["model", "run"], sort=False)
     ]
-    models = list(dict.fromkeys(model for model, *_ in runs))
-    runs.sort(key=lambda run_rows: (models.index(run_rows[0]), np.isnan(run_rows[2]), run_rows[2]))
-    several = len(models) > 1
+    models = list(dict.fromkeys(run.model for run in runs))
+    runs.sort(key=lambda run: (models.index(run.model), np.isnan(run.penalty), run.penalty))
+    penalties = {model: [run.penalty for run in runs if run.model == model] for model in models}
     return [
-        GatedRun(
-            model,
-            run,
-            penalty,
-            penalty_label(run, penalty, [p for m, _, p, _ in runs if m == model]),
-            run_rows,
-            several,
-        )
-        for model, run, penalty, run_rows in runs
+        run._replace(label=penalty_label(run.run, run.penalty, penalties[run.model]), several=len(models) > 1)
+        for run in runs
     ]
 
 
@@ -139,5 +132,69 @@ def _words(frame: pd.DataFrame, column: str) -> pd.Series:
 
 def _penalty(rows: pd.DataFrame) -> float:
     known = float_column(rows, "penalty")
-    known = known[np.isfinite(known)]
-    return float(known[0]) if known.size else float("nan")
+    return float(next(iter(known[np.isfinite(known)]), np.nan))
+
+
+UNPRUNED = "unpruned"
+TRAINED, SCRATCH = "trained", "scratch"
+Key = tuple[str, ...]
+
+
+def sweep_stacks(sweep: pd.DataFrame) -> list[str]:
+    """The stacks that the models of a sweep have."""
+    return [stack for stack in STACKS if np.isfinite(float_column(sweep, f"heads_{stack}")).any()]
+
+
+def count_heads_left(sweep: pd.DataFrame, stacks: Sequence[str] = STACKS) -> Grid:
+    """How many heads each row has left in some stacks together; those that a model lacks count as none."""
+    counts: Grid = np.nansum([float_column(sweep, f"heads_{stack}") for stack in stacks], axis=0)
+    return counts
+
+
+def is_unpruned(sweep: pd.DataFrame) -> pd.Series[bool]:
+    """Returns which rows of `sweep.csv` are those of the unpruned model."""
+    return sweep["run"].astype(str) == UNPRUNED
+
+
+def main_rows(sweep: pd.DataFrame) -> pd.DataFrame:
+    """The row of the main metric of every run: its first."""
+    return sweep.drop_duplicates(["model", "run", "init"])
+
+
+def architectures(sweep: pd.DataFrame) -> list[Key]:
+    """What the rows of a run and of the same architecture trained from scratch have in common, and no others.
+
+    Their names may differ: λ and the heads that are left tell which belong together; of several such runs the first
+    belongs to the first.
+    """
+    counts = [sweep[f"heads_{stack}"].astype(str) for stack in STACKS if f"heads_{stack}" in sweep]
+    removed = [sweep["removed"].fillna("").astype(str)] if "removed" in sweep else []
+    parts = [sweep["model"].astype(str), sweep["penalty"].astype(str), *counts, *removed]
+    table = pd.concat(parts, axis=1, ignore_index=True)
+    keyed = table.assign(init=sweep["init"], metric=sweep["metric"])
+    nth = keyed.groupby([*keyed.columns], dropna=False)
+    return [tuple(map(str, row)) for row in table.assign(nth=nth.cumcount()).itertuples(index=False)]
+
+
+def gated_stacks(sweep: pd.DataFrame, gates: pd.DataFrame | None) -> list[Key]:
+    """The stacks that had gates, for every row; for those of the unpruned model none.
+
+    Where `gates.csv` does not know the run, they are those of the run whose architecture it has, or all that lost heads
+    in any run of the model.
+    """
+    runs = [] if gates is None else gated_runs(gates)
+    known: dict[Key, Key] = {(run.model, run.run): tuple(run.stacks) for run in runs}
+    keys, names = architectures(sweep), list(zip(sweep["model"].astype(str), sweep["run"].astype(str), strict=True))
+    twins = {key: known[name] for key, name in zip(keys, names, strict=True) if name in known}
+    lost = {str(model): _lost(rows) for model, rows in sweep.groupby("model", sort=False)}
+    return [
+        () if unpruned else known.get(name) or twins.get(key) or lost[name[0]]
+        for unpruned, key, name in zip(is_unpruned(sweep), keys, names, strict=True)
+    ]
+
+
+def _lost(rows: pd.DataFrame) -> Key:
+    """The stacks in which some run has fewer heads than another; all stacks where there is none."""
+    counts: Mapping[str, Grid] = {stack: float_column(rows, f"heads_{stack}") for stack in sweep_stacks(rows)}
+    stacks = tuple(stack for stack, heads_left in counts.items() if np.nanmin(heads_left) < np.nanmax(heads_left))
+    return stacks or tuple(counts)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from headlens.analyses.planning.plan import Plan, Planner, Work
-from headlens.analyses.planning.training_steps import plan_attention
+from headlens.analyses.planning.plan import Plan, Planner, Work, plan_attention
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.options import DEMO
 from headlens.runs.progress import Reporter

@@ -1,24 +1,27 @@
-"""The training set that options name, read for a model."""
+"""The training set that options name, read for a model, and whether what is held out stands in it."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from headlens.analyses.notes import embedded_notes, left_out_notes
-from headlens.analyses.training.contamination import seen_notes
 from headlens.analyses.training.options import TEXT, TextOptions, TrainingSetOptions
-from headlens.analyses.training.task_training import TaskRows, hold_out
 from headlens.analyses.training.text_training import loaded_model
-from headlens.analyses.training.training_set import TrainingSet
-from headlens.corpora.corpus_summary import summarise
+from headlens.analyses.training.training_set import TaskRows, TrainingSet, hold_out
+from headlens.corpora.corpus_options import CorpusOptions
+from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import open_corpus, split_corpus
 from headlens.errors import CorpusError
 from headlens.models.loading import LoadedModel
 from headlens.runs.run import Run
-from headlens.tasks.example_sources import SourceCounts, fingerprint, gather
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint, gather
+from headlens.tasks.examples import texts_of
 from headlens.tasks.open_task import open_examples
+from headlens.tasks.task import Task
 from headlens.tasks.task_heads import with_task_head
+from headlens.tasks.task_options import TaskData
 
 
 @dataclass(frozen=True)
@@ -64,18 +67,59 @@ def open_training_set(
     return opened
 
 
+def read_examples(
+    learned: TaskData,
+    measured: TaskData | None,
+    share: float,
+    counts: tuple[SourceCounts, SourceCounts],
+    *,
+    offline: bool,
+) -> tuple[Task, MemoryExamples, MemoryExamples | None]:
+    """The task, the examples that are learned, and those that are measured on; None where too few are left for that.
+
+    Args:
+        learned: names what is learned.
+        measured: names what is measured on; None holds a share of the former out.
+        share: how much of it.
+        counts: filled with what is left out of either.
+        offline: never ask the hub.
+    """
+    task, source = open_examples(learned, offline=offline)
+    given = gather(source, counts[0])
+    if measured is None:
+        return task, *hold_out(given, share)
+    return task, given, gather(open_examples(measured, offline=offline)[1], counts[1])
+
+
+def read_text(
+    run: Run, source: str, options: CorpusOptions, share: float, dev: tuple[str | None, str | None]
+) -> tuple[Corpus, Corpus | None, CorpusSummary]:
+    """What of a corpus is learned, what is measured on, and a summary of the whole.
+
+    Args:
+        run: under way; shows progress.
+        source: names the corpus.
+        options: how it is read.
+        share: of it that is held out where nothing else is named for that.
+        dev: what is measured on, with its translations.
+    """
+    corpus = open_corpus(source, options)
+    with run.reporter.progress(f"reading {corpus.name}", None) as advance:
+        summary = summarise(corpus, advance)
+    if dev[0] is None:
+        return *split_corpus(corpus, share, summary.sentences), summary
+    return corpus, open_corpus(dev[0], options.held_out(dev[1])), summary
+
+
 def _examples(
     options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int, *, offline: bool
 ) -> OpenedTraining:
     with run.reporter.status("reading data"):
-        task, source = open_examples(options.training_data, offline=offline)
         counts = SourceCounts()
-        given = gather(source, counts)
-        if options.dev_data is None:
-            train, held_out = hold_out(given, options.share)
-        else:
-            other = options.data.held_out(options.dev_data)
-            train, held_out = given, gather(open_examples(other, offline=offline)[1])
+        other = None if options.dev_data is None else options.data.held_out(options.dev_data)
+        task, train, held_out = read_examples(
+            options.training_data, other, options.share, (counts, SourceCounts()), offline=offline
+        )
         headed = with_task_head(loaded, task, seed)
         loaded = replace(loaded, model=headed.model)
         lesson = TrainingSet.of_task(loaded, task, train, held_out, options.longest, counts)
@@ -94,18 +138,49 @@ def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int,
         label_smoothing=options.label_smoothing,
         next_sentence=options.next_sentence,
     )
-    trainable = loaded_model(loaded, text, seed)
-    loaded = replace(loaded, model=trainable.model)
-    corpus_options = options.corpus_options(offline=offline)
-    corpus = open_corpus(options.corpus, corpus_options)
-    with run.reporter.progress(f"reading {corpus.name}", None) as advance:
-        summary = summarise(corpus, advance)
-    held_out: Corpus | None = None
-    if options.dev is None:
-        corpus, held_out = split_corpus(corpus, options.share, summary.sentences)
-    else:
-        held_out = open_corpus(options.dev, corpus_options.held_out(options.dev_target))
+    loaded = loaded_model(loaded, text, seed)
+    corpus_options, dev = options.corpus_options(offline=offline), (options.dev, options.dev_target)
+    corpus, held_out, summary = read_text(run, options.corpus, corpus_options, options.share, dev)
     notes = embedded_notes(options.corpus, summary.sentences)
     with run.reporter.status("tokenizing"):
         lesson = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
     return OpenedTraining(loaded, lesson, notes, summary.sha256)
+
+
+# So many examples are looked for, of at least so many words; fewer words stand everywhere.
+_MOST, _FEWEST_WORDS = 200, 4
+_WORTH_TELLING = 0.1
+
+
+def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list[str]:
+    """Tell of examples that are measured on and stand, word for word, in those that are learned from.
+
+    SST-2's phrases are parts of one another, for example: held out of them, a tenth is no new text. Case and spaces do
+    not count; every text of an example has to be there.
+
+    Args:
+        learned: what is trained on.
+        held_out: what is measured on.
+
+    Returns:
+        A note if they are a tenth or more of those looked for, else nothing.
+    """
+    long = [
+        e for e in (held_out.examples if held_out else ()) if sum(len(t.split()) for t in texts_of(e)) >= _FEWEST_WORDS
+    ]
+    if not long:
+        return []
+    chosen = long[:: -(-len(long) // _MOST)]
+    learned_from = _plain([text for example in learned.examples for text in texts_of(example)])
+    there = sum(all(_plain([text]) in learned_from for text in texts_of(example)) for example in chosen)
+    if there < _WORTH_TELLING * len(chosen):
+        return []
+    return [
+        f"Of {len(chosen)} examples that are measured on, {there} stand word for word in those that were learned from: "
+        "the figures are too good. Name others with --dev-data."
+    ]
+
+
+def _plain(texts: Sequence[str]) -> str:
+    """Texts on lines of their own, with a space around every word."""
+    return "\n".join(f" {' '.join(text.casefold().split())} " for text in texts)

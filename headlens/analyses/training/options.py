@@ -198,10 +198,7 @@ class TrainingSetOptions:
     dev: str | None = option(None, HELD_OUT_TEXT)
     dev_target: str | None = option(None, HELD_OUT_TARGET)
     dev_share: float | None = option(
-        None,
-        "Share that is held out without --dev, --dev-data.",
-        TRAINING,
-        shown="0.1; half of the embedded task",
+        None, "Share that is held out without --dev, --dev-data.", TRAINING, shown="0.1; half of the embedded task"
     )
     longest: int | None = option(None, LONGEST)
     mask_share: float = option(0.15, MASKED_SHARE)

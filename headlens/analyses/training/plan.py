@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from headlens.analyses.planning.data_sizes import DataSize
-from headlens.analyses.planning.plan import Plan, Planner, Work
-from headlens.analyses.planning.training_steps import (
-    TrainingSteps,
-    plan_attention,
-    plan_evaluations,
-)
+from headlens.analyses.planning.plan import Plan, Planner, TrainingSteps, Work, plan_attention, plan_evaluations
+from headlens.analyses.planning.planned_sizes import DataSize
 from headlens.analyses.training.options import TEXT, FineTuneRequest, TrainingSetOptions, TrainRequest
+from headlens.corpora.corpus_options import CorpusOptions
 from headlens.runs.progress import Reporter
+from headlens.tasks.task_options import TaskData
 
 
 def train_plan(request: TrainRequest, reporter: Reporter) -> Plan:
@@ -18,16 +15,11 @@ def train_plan(request: TrainRequest, reporter: Reporter) -> Plan:
     planner = Planner("train", reporter, request.training.precision)
     plan_attention(planner, request.attention)
     planner.model(
-        request.model,
-        request.model_options,
-        vocabulary=request.text.vocabulary,
-        longest=max(request.text.longest, 512),
+        request.model, request.model_options, vocabulary=request.text.vocabulary, longest=max(request.text.longest, 512)
     )
-    corpus = planner.corpus(request.corpus, request.corpus_options)
-    if request.dev is None:
-        corpus, held_out = corpus.split(request.text.dev_share)
-    else:
-        held_out = planner.corpus(request.dev, request.corpus_options.held_out(request.dev_target))
+    corpus, held_out = _of_text(
+        planner, request.corpus, request.corpus_options, request.text.dev_share, (request.dev, request.dev_target)
+    )
     # Texts are put together in blocks for masked tokens; pairs are as long as they are.
     length = None if request.text.task == "translation" else request.text.longest
     loop = TrainingSteps.of(request.training, corpus, length)
@@ -46,11 +38,8 @@ def fine_tune_plan(request: FineTuneRequest, reporter: Reporter) -> Plan:
     longest = max(request.longest or 0, 512)
     planner.model(request.model, request.model_options, vocabulary=request.vocabulary, longest=longest)
     offline = request.model_options.offline
-    learned = planner.task(request.data.for_training(), offline=offline)
-    if request.dev_data is None:
-        learned, held_out = learned.split(request.dev_share)
-    else:
-        held_out = planner.task(request.data.held_out(request.dev_data), offline=offline)
+    other = None if request.dev_data is None else request.data.held_out(request.dev_data)
+    learned, held_out = _of_examples(planner, request.data.for_training(), other, request.dev_share, offline=offline)
     loop = TrainingSteps.of(request.training, learned)
     planner.add(loop.work(f"train on {learned.name}"))
     plan_evaluations(planner, request.training.evaluate_every, loop, held_out)
@@ -61,14 +50,25 @@ def training_set_sizes(planner: Planner, lesson: TrainingSetOptions, *, offline:
     """What is learned, and what is measured on."""
     if lesson.data.task in TEXT:
         options = lesson.corpus_options(offline=offline)
-        learned = planner.corpus(lesson.corpus, options)
-        if lesson.dev is None:
-            return learned.split(lesson.share)
-        return learned, planner.corpus(lesson.dev, options.held_out(lesson.dev_target))
-    learned = planner.task(lesson.training_data, offline=offline)
-    if lesson.dev_data is None:
-        return learned.split(lesson.share)
-    return learned, planner.task(lesson.data.held_out(lesson.dev_data), offline=offline)
+        return _of_text(planner, lesson.corpus, options, lesson.share, (lesson.dev, lesson.dev_target))
+    other = None if lesson.dev_data is None else lesson.data.held_out(lesson.dev_data)
+    return _of_examples(planner, lesson.training_data, other, lesson.share, offline=offline)
+
+
+def _of_text(
+    planner: Planner, corpus: str, options: CorpusOptions, share: float, dev: tuple[str | None, str | None]
+) -> tuple[DataSize, DataSize]:
+    """Of text, what is learned, and what is measured on: as named with its translations, or a share held out."""
+    learned = planner.corpus(corpus, options)
+    return learned.split(share) if dev[0] is None else (learned, planner.corpus(dev[0], options.held_out(dev[1])))
+
+
+def _of_examples(
+    planner: Planner, learned: TaskData, measured: TaskData | None, share: float, *, offline: bool
+) -> tuple[DataSize, DataSize]:
+    """The same of the examples of a task."""
+    size = planner.task(learned, offline=offline)
+    return size.split(share) if measured is None else (size, planner.task(measured, offline=offline))
 
 
 PLANS = {TrainRequest: train_plan, FineTuneRequest: fine_tune_plan}

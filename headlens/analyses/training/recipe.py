@@ -1,12 +1,57 @@
-"""`train`: a task from its examples, or language and translation models from text."""
+"""`train`: a task from its examples, or language and translation models from text; a folder with checkpoint and log."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from headlens.analyses.notes import embedded_notes, left_out_notes
+from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
-from headlens.analyses.training.task_recipe import run_fine_tune
-from headlens.analyses.training.text_recipe import run_train
-from headlens.analyses.training.training_run import TrainRun
+from headlens.analyses.training.text_training import (
+    evaluation,
+    loaded_model,
+    made_new,
+    objective_of,
+    read_data,
+)
+from headlens.analyses.training.training_run import (
+    TaskResult,
+    TrainRun,
+    fit,
+    measure,
+    save_checkpoint,
+    write_training,
+)
+from headlens.analyses.training.training_set import (
+    TaskForward,
+    TaskLoss,
+    TaskRows,
+    freeze_unused,
+    task_evaluation,
+)
+from headlens.attention.model_normalizer import attention_name, attention_notes, switch_as_asked
+from headlens.attention.normalizers import parse_normalizer
+from headlens.corpora.corpus_summary import summarise
+from headlens.corpora.sentence import Corpus
+from headlens.corpora.sources import refuse_unused
+from headlens.errors import OptionError
+from headlens.models.loading import LoadedModel, choose_device, tokenizer_of
 from headlens.runs.progress import Reporter
+from headlens.runs.run import Run, open_run
+from headlens.tasks.evaluation import EvaluationOptions
+from headlens.tasks.example_sources import MemoryExamples, SourceCounts, fingerprint
+from headlens.tasks.examples import TextExample, texts_of
+from headlens.tasks.task_heads import ModelWithHead, with_task_head
+from headlens.tasks.translation import Translation
+from headlens.training.loop import Trainer, TrainingState
+from headlens.training.new_models import PREFIX, is_new, masked_model, wordpiece_tokenizer
+from headlens.training.training_text import ParallelText
+
+_LONGEST = 512  # tokens that a model with random weights reads
 
 
 def run_training(request: TrainRequest | FineTuneRequest, reporter: Reporter | None = None) -> TrainRun:
@@ -16,3 +61,158 @@ def run_training(request: TrainRequest | FineTuneRequest, reporter: Reporter | N
         InputError: whatever is wrong with what was asked for.
     """
     return run_train(request, reporter) if isinstance(request, TrainRequest) else run_fine_tune(request, reporter)
+
+
+def run_fine_tune(request: FineTuneRequest, reporter: Reporter | None = None) -> TrainRun:
+    """Read the data, put the head on the model, train it, evaluate it, write the run folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    training, counts, dev_counts = request.training, SourceCounts(), SourceCounts()
+    with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
+        with run.reporter.status("reading data"):
+            other = None if request.dev_data is None else request.data.held_out(request.dev_data)
+            task, train, dev = read_examples(
+                request.data.for_training(),
+                other,
+                request.dev_share,
+                (counts, dev_counts),
+                offline=request.model_options.offline,
+            )
+        loaded = _load(request, run, train)
+        held_out = {} if dev is None else {"what is held out": fingerprint(dev.examples)}
+        run.depend_on(loaded, {"the data": fingerprint(train.examples), **held_out})
+        headed = with_task_head(loaded, task, training.seed)
+        loaded = replace(loaded, model=headed.model)
+        switch_as_asked(loaded.model, request.attention)
+        asker = TaskForward.of(task, loaded, request.longest)
+        with run.reporter.status("tokenizing"):
+            rows = TaskRows.of(asker, train, counts)
+            dev_rows = None if dev is None else TaskRows.of(asker, dev, dev_counts)
+        with run.masked(loaded, request.mask):
+            network, objective = task.network(loaded.model), TaskLoss(asker)
+            freeze_unused(network, objective, rows.batch((0,), 0))
+            evaluate = None if dev_rows is None else task_evaluation(dev_rows, training.batch_tokens)
+            trainer = Trainer(training, objective, evaluate)
+            state, notes = fit(run, trainer, network, rows, task.metrics[0], higher_is_better=task.higher_is_better)
+            notes = [*_notes(headed, rows, dev_rows), *seen_notes(train, dev), *notes]
+            if run.folder is None:
+                return TrainRun(run.path, run.files, state, notes)
+            # The final model on what was held out, as if it was loaded again.
+            options = EvaluationOptions(training.batch_tokens, request.longest, seed=training.seed)
+            measured = TaskResult() if dev_rows is None else measure(run, loaded, task, dev_rows.examples, options)
+        return _write(request, run, loaded, state, measured, notes, _facts(rows, dev_rows))
+
+
+def _load(request: FineTuneRequest, run: Run, examples: MemoryExamples) -> LoadedModel:
+    if not is_new(request.model):
+        return run.load(request.model, request.model_options)
+    with run.reporter.status("learning a vocabulary"):
+        texts = (text for example in examples.examples for text in texts_of(example))
+        tokenizer = wordpiece_tokenizer(texts, request.vocabulary, _LONGEST)
+        name = request.model.removeprefix(PREFIX)
+        model: Any = masked_model(name, tokenizer, _LONGEST, request.training.seed)
+    return LoadedModel(request.model, model.eval().to(choose_device(request.model_options.device)), tokenizer, None)
+
+
+def _notes(headed: ModelWithHead, rows: TaskRows, held_out: TaskRows | None) -> list[str]:
+    notes = []
+    if headed.fresh:
+        notes.append(f"New weights, random before training: {', '.join(headed.fresh)}.")
+    for part in (rows, held_out):
+        if part is not None:
+            notes += left_out_notes(part.summary.too_long, part.summary.name, part.asker.reader.limit)
+    if held_out is None:
+        notes.append("Nothing was held out, so nothing was measured: name examples with --dev-data.")
+    return notes
+
+
+def _facts(rows: TaskRows, held_out: TaskRows | None) -> dict[str, Any]:
+    """Returns what run.json records of a fine-tuning besides the model: the task, the data and the class labels."""
+    task = rows.asker.task
+    order = rows.asker.reader.classes or range(len(task.labels))
+    names = dict(zip(order, task.labels, strict=True)) if task.head == "sequence-classification" else {}
+    return {
+        "task": vars(task),
+        "data": asdict(rows.summary),
+        "dev_data": None if held_out is None else asdict(held_out.summary),
+        "labels": [names[number] for number in sorted(names)],
+    }
+
+
+def _write(
+    request: TrainRequest | FineTuneRequest,
+    run: Run,
+    loaded: LoadedModel,
+    state: TrainingState,
+    measured: TaskResult,
+    notes: list[str],
+    facts: Mapping[str, Any],
+) -> TrainRun:
+    """Tables, figure, checkpoint and run.json of either kind of training; for the process that writes."""
+    assert run.folder is not None
+    notes = [*notes, *measured.notes, *attention_notes(loaded.model)]
+    write_training(run, state, measured, figures=request.figures)
+    save_checkpoint(run, loaded.model, tokenizer_of(loaded))
+    record = {
+        "model": Path(request.model).name,
+        "name": request.model,
+        "parameters": loaded.n_parameters,
+        "device": str(loaded.device),
+        "steps": state.step,
+        "attention": attention_name(loaded.model),
+    }
+    run.folder.finish({"models": [record], **facts, "notes": notes + run.warnings})
+    return TrainRun(run.path, run.files, state, notes, measured.metrics)
+
+
+def run_train(request: TrainRequest, reporter: Reporter | None = None) -> TrainRun:
+    """Read the corpus, make or load the model, train it, write the run folder.
+
+    Raises:
+        InputError: whatever is wrong with what was asked for.
+    """
+    if request.attention is not None:
+        parse_normalizer(request.attention)
+    refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.dev)
+    if request.dev_target is not None and request.dev is None:
+        raise OptionError("--dev-target names translations of --dev, which is not given.", "Give both or neither.")
+    if request.bleu and request.text.task != "translation":
+        raise OptionError(f"--bleu is not for --task {request.text.task}.", "It scores translations.")
+    training, text, options = request.training, request.text, request.model_options
+    with open_run("train", request.model.removeprefix(PREFIX), request, reporter) as run:
+        corpus, dev, summary = read_text(
+            run, request.corpus, request.corpus_options, text.dev_share, (request.dev, request.dev_target)
+        )
+        hashes = {} if dev is None else {"what is held out": summarise(dev).sha256}
+        given = None if is_new(request.model) else run.load(request.model, options)
+        run.depend_on(given, {"the corpus": summary.sha256, **hashes})
+        if given is None:
+            loaded = made_new(run, request.model, corpus, text, training.seed, options.device)
+        else:
+            loaded = loaded_model(given, text, training.seed)
+        switch_as_asked(loaded.model, request.attention)
+        with run.masked(loaded, request.mask):
+            with run.reporter.status("tokenizing"):
+                data = read_data(loaded, corpus, text, training.seed)
+                held_out = None if dev is None else read_data(loaded, dev, text, training.seed)
+            evaluate = None if held_out is None else evaluation(held_out, training.batch_tokens)
+            state, notes = fit(run, Trainer(training, objective_of(text), evaluate), loaded.model, data)
+            if isinstance(data, ParallelText) and data.left_out:
+                left = f"{data.left_out} pairs were left out: a side is empty or longer than {text.longest} tokens."
+                notes = [left, *notes]
+            if run.folder is None:
+                return TrainRun(run.path, run.files, state, notes)
+            measured = TaskResult() if dev is None or not request.bleu else _translated(request, run, loaded, dev)
+        notes = embedded_notes(request.corpus, summary.sentences) + notes
+        task = {"task": vars(Translation())} if request.bleu else {}
+        return _write(request, run, loaded, state, measured, notes, {"corpus": asdict(summary), **task})
+
+
+def _translated(request: TrainRequest, run: Run, loaded: LoadedModel, dev: Corpus) -> TaskResult:
+    """What the model's own translations of held-out sentences are worth."""
+    pairs = ((e.source.text, e.target.text) for e in islice(dev, request.bleu) if e.target is not None)
+    examples = tuple(TextExample(str(number), pair) for number, pair in enumerate(pairs, 1))
+    options = EvaluationOptions(request.training.batch_tokens, seed=request.training.seed)
+    return measure(run, loaded, Translation(), MemoryExamples(examples, dev.name), options)

@@ -88,12 +88,7 @@ REPORT = CommandReport(
             "on what was held out.",
         )
     },
-    sources={
-        "training": (
-            "log",
-            "evaluations",
-        )
-    },
+    sources={"training": ("log", "evaluations")},
     overviews=_overviews,
     findings=_findings,
 )

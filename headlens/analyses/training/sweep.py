@@ -16,10 +16,8 @@ from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.single_heads import paired_comparison
 from headlens.analyses.notes import left_out_notes
-from headlens.analyses.training.checkpointing import CheckpointFolder
-from headlens.analyses.training.training_callbacks import TrainingCallbacks
-from headlens.analyses.training.training_run import measure, save_checkpoint
-from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_run import CheckpointFolder, measure, save_checkpoint
+from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
 from headlens.errors import ResumeError
 from headlens.files import atomic_path
 from headlens.models.loading import LoadedModel, tokenizer_of
@@ -94,7 +92,10 @@ class Trainings:
         """
         run, path = self.run, self.run.kept(f"{name}.json")
         if run.processes.share(path.is_file()):
-            outcome = _read(path, kind)
+            try:
+                outcome = kind(**json.loads(path.read_text(encoding="utf-8")))
+            except (OSError, ValueError, TypeError) as error:
+                raise ResumeError(f"{path} cannot be read: {error}.", "Start again with --overwrite.") from error
         else:
             outcome = run.processes.share(make())
             if run.writes:
@@ -122,23 +123,12 @@ class Trainings:
         with DeferredSignals() as signals, self.run.reporter.progress(f"{text} (updates)", total) as advance:
             yield TrainingCallbacks(CheckpointFolder(self._state(name), signals, processes), advance, processes.count)
 
-    def measured(
-        self, loaded: LoadedModel, lesson: TrainingSet, model: PreTrainedModel
-    ) -> tuple[list[Record], list[str]]:
-        """The metrics that are reported, and what to know about them; in the first process, which speaks for all.
-
-        Args:
-            loaded: gives the model's name and its tokenizer.
-            lesson: what it was trained on.
-            model: what is measured.
-        """
-        result = self.compared(loaded, lesson, model)
-        return result.metrics, result.notes
-
     def compared(
         self, loaded: LoadedModel, lesson: TrainingSet, model: PreTrainedModel, baseline: Baseline | None = None
     ) -> TrainedResult:
-        """The same, each metric also less that of a baseline on the same examples, with a paired interval and p-value.
+        """The metrics that are reported, and what to know about them; in the first process, which speaks for all.
+
+        Each metric also less that of a baseline on the same examples, with a paired interval and p-value.
 
         Args:
             loaded: gives the model's name and its tokenizer.
@@ -175,13 +165,6 @@ class Trainings:
 
     def _state(self, name: str) -> Path:
         return self.run.kept(f"training-{name}")
-
-
-def _read(path: Path, kind: type[Kept]) -> Kept:
-    try:
-        return kind(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise ResumeError(f"{path} cannot be read: {error}.", "Start again with --overwrite.") from error
 
 
 def run_name(strength: float) -> str:

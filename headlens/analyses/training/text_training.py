@@ -4,68 +4,37 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
+from typing import Any
 
 from torch import nn
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.training.options import TextOptions
 from headlens.corpora.batches import IGNORED
 from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, OptionError
+from headlens.files import output_errors
 from headlens.models.language_outputs import next_logits, token_logits
-from headlens.models.loading import LoadedModel, tokenizer_of
+from headlens.models.loading import LoadedModel, choose_device, tokenizer_of
+from headlens.models.model_options import Device
+from headlens.runs.run import Run
 from headlens.tasks.task_heads import with_masked_head
-from headlens.training.architectures import masked_model, translation_model
 from headlens.training.batch_sampler import epoch_batches
 from headlens.training.loop import Evaluate, TrainingData
-from headlens.training.masked_text import MaskedText, read_blocks
-from headlens.training.next_sentence import TextHalves, order_of, read_halves
-from headlens.training.objectives import (
-    NEXT,
-    MaskedTokenLoss,
-    MaskedTokensAndNext,
-    Objective,
-    SmoothedTokens,
-    moved,
+from headlens.training.new_models import PREFIX, marian_tokenizer, masked_model, translation_model, wordpiece_tokenizer
+from headlens.training.objectives import NEXT, MaskedTokenLoss, MaskedTokensAndNext, Objective, SmoothedTokens, moved
+from headlens.training.training_text import (
+    MaskedText,
+    ParallelText,
+    TextHalves,
+    order_of,
+    read_blocks,
+    read_halves,
+    read_pairs,
 )
-from headlens.training.parallel_text import ParallelText, read_pairs
-from headlens.training.vocabularies import marian_tokenizer, wordpiece_tokenizer
 
 
-@dataclass(frozen=True)
-class Trainable:
-    """A model with its tokenizer, ready to be trained."""
-
-    model: PreTrainedModel
-    tokenizer: PreTrainedTokenizerBase
-
-
-def new_model(name: str, corpus: Corpus, options: TextOptions, seed: int, folder: Path) -> Trainable:
-    """A model with random weights and a vocabulary learned from the corpus.
-
-    Args:
-        name: such as `bert-small` or `marian-small`.
-        corpus: pairs for translation.
-        options: task and size of the vocabulary.
-        seed: of the weights.
-        folder: where files of the vocabulary may lie; it is there.
-
-    Raises:
-        OptionError: if there is no such model, or no such vocabulary can be made.
-    """
-    # Positions are counted from 0 and cost little: a model reads at least 512 tokens.
-    longest = max(options.longest, 512)
-    if options.task == "translation":
-        tokenizer = marian_tokenizer(_both_sides(corpus), options.vocabulary, folder, longest)
-        return Trainable(translation_model(name, tokenizer, longest, seed), tokenizer)
-    tokenizer = wordpiece_tokenizer(_texts(corpus), options.vocabulary, longest)
-    model = masked_model(name, tokenizer, longest, seed, next_sentence=options.next_sentence)
-    return Trainable(model, tokenizer)
-
-
-def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> Trainable:
+def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> LoadedModel:
     """A checkpoint to train on; a masked-LM head is added where there is none.
 
     Raises:
@@ -78,21 +47,21 @@ def loaded_model(loaded: LoadedModel, options: TextOptions, seed: int) -> Traina
         fitting = "a translation model" if options.task == "translation" else "a model with an encoder alone"
         raise OptionError(f"--task {options.task} needs {fitting}; {loaded.name} is none.", "Give another model.")
     if options.task == "translation":
-        return Trainable(loaded.model, tokenizer)
+        return loaded
     if tokenizer.mask_token_id is None:
         raise OptionError(f"The tokenizer of {loaded.name} has no mask token.", "Give a masked language model.")
-    return Trainable(with_masked_head(loaded, seed, next_sentence=options.next_sentence).model, tokenizer)
+    return replace(loaded, model=with_masked_head(loaded, seed, next_sentence=options.next_sentence).model)
 
 
 def read_data(
-    trainable: Trainable, corpus: Corpus, options: TextOptions, seed: int
+    loaded: LoadedModel, corpus: Corpus, options: TextOptions, seed: int
 ) -> MaskedText | TextHalves | ParallelText:
     """A corpus as the model reads it.
 
     Raises:
         CorpusError: if nothing of it can be used.
     """
-    tokenizer = trainable.tokenizer
+    tokenizer = tokenizer_of(loaded)
     if options.task == "translation":
         return read_pairs(_pairs(corpus), tokenizer, options.longest)
     masking = MaskedText(
@@ -105,7 +74,7 @@ def read_data(
         pad_id=int(tokenizer.pad_token_id or 0),
     )
     if options.next_sentence:
-        return read_halves(_texts(corpus), tokenizer, options.longest, masking, order_of(trainable.model))
+        return read_halves(_texts(corpus), tokenizer, options.longest, masking, order_of(loaded.model))
     return replace(masking, blocks=read_blocks(_texts(corpus), tokenizer, options.longest))
 
 
@@ -162,6 +131,36 @@ def _pairs(corpus: Corpus) -> Iterator[tuple[str, str]]:
         yield example.source.text, example.target.text
 
 
-def _both_sides(corpus: Corpus) -> Iterator[str]:
-    for pair in _pairs(corpus):
-        yield from pair
+def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, device: Device) -> LoadedModel:
+    """A model with random weights, on its device, and a vocabulary learned from the corpus.
+
+    Args:
+        run: under way; processes learn the vocabulary one each.
+        name: such as `new:bert-small` or `new:marian-small`.
+        corpus: pairs for translation.
+        text: task and size of the vocabulary.
+        seed: of the weights.
+        device: where it is to be.
+
+    Raises:
+        OptionError: if there is no such model, or no such vocabulary can be made.
+    """
+    # Hidden: nothing that a run which fails here could go on from.
+    folder = run.kept(".vocabulary")
+    # Positions are counted from 0 and cost little: a model reads at least 512 tokens.
+    kind, longest = name.removeprefix(PREFIX), max(text.longest, 512)
+    with run.reporter.status("learning a vocabulary"), output_errors(folder):
+        if run.processes.first:
+            folder.mkdir(parents=True, exist_ok=True)
+        run.processes.gather(None)
+        process_folder = folder / str(run.processes.rank)
+        process_folder.mkdir(exist_ok=True)
+        if text.task == "translation":
+            both_sides = (side for pair in _pairs(corpus) for side in pair)
+            tokenizer = marian_tokenizer(both_sides, text.vocabulary, process_folder, longest)
+            model = translation_model(kind, tokenizer, longest, seed)
+        else:
+            tokenizer = wordpiece_tokenizer(_texts(corpus), text.vocabulary, longest)
+            model = masked_model(kind, tokenizer, longest, seed, next_sentence=text.next_sentence)
+    placed: Any = model
+    return LoadedModel(name, placed.to(choose_device(device)), tokenizer, None)

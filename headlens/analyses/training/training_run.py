@@ -1,11 +1,17 @@
-"""What all trainings do around the loop: state, best checkpoint, log, curve, the folder of the model."""
+"""What all trainings do around the loop: state, best checkpoint, log, curve, the folder of the model.
+
+The state is kept so that no kill costs more than the last minutes.
+"""
 
 from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,50 +22,81 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.example_records import record_table
 from headlens.analyses.notes import record_notes
-from headlens.analyses.training.checkpointing import CheckpointFolder
 from headlens.analyses.training.report import training_curve
-from headlens.attention.model_normalizer import attention_name
 from headlens.files import output_errors
 from headlens.interventions.compacting import save_compacted
 from headlens.models.loading import LoadedModel, quiet
+from headlens.runs.processes import ALONE, Processes
 from headlens.runs.run import Run
 from headlens.runs.signals import DeferredSignals
 from headlens.tasks.evaluation import Evaluation, EvaluationOptions, evaluate
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.task import Task
-from headlens.training.hyperparameters import TrainingOptions
-from headlens.training.loop import Evaluate, Trainer, TrainingData
-from headlens.training.objectives import Objective
-from headlens.training.state import TrainingState
+from headlens.training.loop import Trainer, TrainingData, TrainingState
+
+EVERY = 60.0  # seconds; more where saving takes more than a twentieth of that
+
+
+class CheckpointFolder:
+    """A folder per state: the newest that is whole counts, older ones go.
+
+    Args:
+        path: folder that holds the states.
+        signals: notes signals to stop.
+        processes: that train together; the first decides when to save.
+        every: seconds between states; None for `EVERY`.
+    """
+
+    def __init__(
+        self, path: Path, signals: DeferredSignals, processes: Processes = ALONE, *, every: float | None = None
+    ) -> None:
+        self.path, self.signals, self.processes = path, signals, processes
+        self._every = EVERY if every is None else every
+        self._next = time.monotonic() + self._every
+
+    @property
+    def found(self) -> Path | None:
+        """Path of the newest state that was written completely; None while there is none."""
+        return max(self.path.glob("state-*"), default=None)
+
+    def due(self) -> bool:
+        """Whether it is time to save, or a signal waits; the same in all processes."""
+        waiting = any(self.processes.gather(self.signals.noted is not None))
+        return self.processes.share(waiting or time.monotonic() >= self._next)
+
+    @contextmanager
+    def saving(self) -> Iterator[Path]:
+        """A folder that becomes the newest state when the block ends well.
+
+        Raises:
+            OutputError: if it cannot be written.
+        """
+        begun = time.monotonic()
+        last = self.found
+        number = 0 if last is None else int(last.name.removeprefix("state-")) + 1
+        fresh = self.path / ".fresh"
+        with output_errors(self.path):
+            if self.processes.first:
+                shutil.rmtree(fresh, ignore_errors=True)
+                fresh.mkdir(parents=True)
+            self.processes.gather(None)
+            yield fresh
+            self.processes.gather(None)
+            if self.processes.first:
+                fresh.rename(self.path / f"state-{number:09}")
+                if last is not None:
+                    shutil.rmtree(last)
+            self.processes.gather(None)
+        took = time.monotonic() - begun
+        self._next = time.monotonic() + max(self._every, 20 * took)
+
+    def obey(self) -> None:
+        """Act on a signal that waits, in all processes if one got it."""
+        self.signals.obey()
+
 
 MODEL = "model"  # the folder of the checkpoint
 _BEST = "model.safetensors"
-
-
-@dataclass(frozen=True)
-class TrainingRecipe:
-    """What is trained, on what, and how it is judged.
-
-    Args:
-        network: what is trained, in place; the model or a part of it.
-        data: examples.
-        objective: what is made smaller.
-        evaluate: measures the network; None without examples for that.
-        main: the metric by which one evaluation is better than another.
-        higher_is_better: whether it should be large.
-    """
-
-    network: nn.Module
-    data: TrainingData
-    objective: Objective
-    evaluate: Evaluate | None = None
-    main: str = "loss"
-    higher_is_better: bool = False
-
-    def better(self, found: Mapping[str, float]) -> float:
-        """A number that is the larger the better an evaluation is; a metric without a value is worse than any."""
-        value = found[self.main] if self.higher_is_better else -found[self.main]
-        return -math.inf if math.isnan(value) else value
 
 
 @dataclass(frozen=True)
@@ -93,26 +130,48 @@ class TrainRun:
         }
 
 
-def fit(run: Run, recipe: TrainingRecipe, options: TrainingOptions) -> tuple[TrainingState, list[str]]:
-    """Train, or go on with it; afterwards the network has the weights of the best evaluation, if there was any."""
+def fit(
+    run: Run,
+    trainer: Trainer,
+    network: nn.Module,
+    data: TrainingData,
+    main: str = "loss",
+    *,
+    higher_is_better: bool = False,
+) -> tuple[TrainingState, list[str]]:
+    """Train, or go on with it; afterwards the network has the weights of the best evaluation, if there was any.
+
+    Args:
+        run: under way.
+        trainer: with options, objective and evaluation; what keeps and shows the training is added.
+        network: what is trained, in place; the model or a part of it.
+        data: examples.
+        main: the metric by which one evaluation is better than another.
+        higher_is_better: whether it should be large.
+    """
     best = run.kept("best")
+
+    better = partial(score, main=main, higher_is_better=higher_is_better)
     with DeferredSignals() as signals, run.reporter.progress("training (updates)", None) as advance:
-        trainer = Trainer(
-            options,
-            recipe.objective,
-            evaluate=recipe.evaluate,
-            better=recipe.better,
+        state = replace(
+            trainer,
+            better=better,
             on_best=lambda model: _keep_best(run, model, best),
             keeper=CheckpointFolder(run.kept("training"), signals, run.processes),
             progress=advance,
             logged=lambda state: write_log(run, state),
-        )
-        state = trainer.fit(recipe.network, recipe.data)
+        ).fit(network, data)
     if not state.evaluations:
         return state, []
-    load_model(recipe.network, best / _BEST)
-    best_evaluation = max(state.evaluations, key=recipe.better)
-    return state, [f"The checkpoint is that of update {int(best_evaluation['step'])}, the best on what was held out."]
+    load_model(network, best / _BEST)
+    step = int(max(state.evaluations, key=better)["step"])
+    return state, [f"The checkpoint is that of update {step}, the best on what was held out."]
+
+
+def score(found: Mapping[str, float], main: str = "loss", *, higher_is_better: bool = False) -> float:
+    """A number that is the larger the better an evaluation is; a metric without a value is worse than any."""
+    value = found[main] if higher_is_better else -found[main]
+    return -math.inf if math.isnan(value) else value
 
 
 def _keep_best(run: Run, model: nn.Module, folder: Path) -> None:
@@ -194,15 +253,3 @@ def save_checkpoint(run: Run, model: PreTrainedModel, tokenizer: PreTrainedToken
         if place.exists():
             shutil.rmtree(place)
         fresh.rename(place)
-
-
-def trained_model_record(name: str, model: PreTrainedModel, state: TrainingState) -> dict[str, Any]:
-    """What run.json says of a trained model."""
-    return {
-        "model": Path(name).name,
-        "name": name,
-        "parameters": sum(p.numel() for p in model.parameters()),
-        "device": str(model.device),
-        "steps": state.step,
-        "attention": attention_name(model),
-    }

@@ -17,7 +17,6 @@ from headlens.analyses.ablate.scorers import (
     ImportanceScorer,
     per_layer,
 )
-from headlens.analyses.ablate.strategies import Score, in_order, scores_of
 from headlens.errors import SelfCheckError
 from headlens.heads import Head
 

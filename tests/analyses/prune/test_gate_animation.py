@@ -11,8 +11,7 @@ from matplotlib.colors import to_hex
 from PIL import Image
 from tiers import rest_slow
 
-from headlens.analyses.prune.gate_animation import MOST_FRAMES, gate_films
-from headlens.analyses.prune.map_figure import GATES
+from headlens.analyses.prune.gate_figures import GATES, MOST_FRAMES, gate_films
 from headlens.plots.export import Animation, write_animation
 
 SMALL = Made(shapes={"encoder": (2, 2)}, penalties=(0.01, 0.1), steps=(0, 5, 10, 15), least=0.2)

@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from tiers import rest_slow
 
-from headlens.analyses.prune.map_figure import GATES, gate_maps
+from headlens.analyses.prune.gate_figures import GATES, gate_maps
 from headlens.plots.style import MISSING
 
 SMALL = Made(shapes={"encoder": (2, 3)}, penalties=(0.01, 0.1), steps=(0, 5, 10), least=0.3)

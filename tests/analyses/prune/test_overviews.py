@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from made_gates import Made, gate_tables
 
-from headlens.analyses.prune.overviews import lasting_roles, remaining_heads, results_overview
+from headlens.analyses.prune.results_table import lasting_roles, remaining_heads, results_overview
 from headlens.pages.page_tables import PageTable
 from headlens.runs.reading import RecordedRun
 

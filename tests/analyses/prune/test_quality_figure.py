@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from tiers import rest_slow
 
-from headlens.analyses.prune.quality_figure import LOOKS, gate_quality
+from headlens.analyses.prune.sweep_figures import LOOKS, gate_quality
 
 MADE = Made(penalties=(0.005, 0.02, 0.1))
 

@@ -13,7 +13,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from tiers import rest_slow
 
-from headlens.analyses.prune.roles_figure import kept_rows, role_sets, roles_kept
+from headlens.analyses.prune.sweep_figures import kept_rows, role_sets, roles_kept
 from headlens.plots.role_colours import COLOURS, family
 
 COLUMNS = ["run", "penalty", "stack", "head", "role", "kept"]

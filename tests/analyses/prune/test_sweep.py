@@ -12,9 +12,17 @@ from hypothesis import strategies as st
 from saved import build
 
 from headlens.analyses.prune.options import LAMBDAS, PenaltySweepOptions, RoleOptions, SweepTraining
-from headlens.analyses.prune.outcome import UNPRUNED, PenaltyOutcome
-from headlens.analyses.prune.sweep import LEAST, MOST, nearest, search
-from headlens.analyses.prune.tables import ROLE_COLUMNS, SWEEP_COLUMNS, GateTables
+from headlens.analyses.prune.sweep import (
+    LEAST,
+    MOST,
+    ROLE_COLUMNS,
+    SWEEP_COLUMNS,
+    UNPRUNED,
+    PenaltyOutcome,
+    gate_tables,
+    nearest,
+    search,
+)
 from headlens.analyses.training.options import TrainingSetOptions
 from headlens.analyses.training.sweep import Trainings, run_name
 from headlens.attention.sites import Site, find_sites
@@ -176,9 +184,11 @@ def metric(name: str, value: float) -> dict[str, object]:
     }
 
 
-def tables() -> GateTables:
-    sites = [Site("encoder", 0, 2, "a"), Site("decoder", 0, 2, "b"), Site("cross", 0, 2, "c")]
-    roles = {str(h): ["positional(-1)", "positional(-1)"] for s in sites for h in s.heads}
+SITES = [Site("encoder", 0, 2, "a"), Site("decoder", 0, 2, "b"), Site("cross", 0, 2, "c")]
+
+
+def outcomes() -> list[PenaltyOutcome]:
+    roles = {str(h): ["positional(-1)", "positional(-1)"] for s in SITES for h in s.heads}
     whole = PenaltyOutcome(UNPRUNED, metrics=[metric("bleu", 30.0), metric("chrf", 50.0)], roles=roles)
     pruned = PenaltyOutcome(
         "penalty-0.1",
@@ -190,12 +200,18 @@ def tables() -> GateTables:
         [metric("bleu", 29.0), metric("chrf", 49.0)],
         "models/penalty-0.1",
         roles | {"cross.0.1": ["none", ""]},
-    ).with_scratch([metric("bleu", 20.0), metric("chrf", 40.0)], "models/penalty-0.1-scratch")
-    return GateTables("tiny", "translation", "mean", sites, ("encoder", "cross"), [whole, pruned])
+        [metric("bleu", 20.0), metric("chrf", 40.0)],
+        "models/penalty-0.1-scratch",
+    )
+    return [whole, pruned]
+
+
+def tables() -> dict[str, pd.DataFrame]:
+    return gate_tables("tiny", "translation", "mean", SITES, ("encoder", "cross"), outcomes())
 
 
 def test_a_row_per_run_start_and_metric() -> None:
-    found = tables().sweep()
+    found = tables()["sweep"]
     assert found.columns.tolist() == SWEEP_COLUMNS
     assert found[["run", "init", "metric", "value"]].to_numpy().tolist() == [
         ["unpruned", "trained", "bleu", 30.0],
@@ -226,14 +242,14 @@ def test_a_row_per_run_start_and_metric() -> None:
 
 
 def test_stacks_that_a_model_lacks_are_empty() -> None:
-    own = tables()
-    found = GateTables("tiny", "sst2", "sum", find_sites(build("BertModel")), ("encoder",), own.outcomes[:1]).sweep()
+    sites = find_sites(build("BertModel"))
+    found = gate_tables("tiny", "sst2", "sum", sites, ("encoder",), outcomes()[:1])["sweep"]
     assert found["heads_encoder"].tolist() == [4, 4]
     assert found[["heads_decoder", "heads_cross"]].isna().all().all()
 
 
 def test_gates_log_and_roles() -> None:
-    frames = tables().frames()
+    frames = tables()
     assert frames["gates"].iloc[0].tolist() == ["penalty-0.1", 0.1, 0, "encoder", 0, 0, 2.5, 0.96, 1.0, "tiny"]
     assert frames["log"].to_dict("records") == [{"run": "penalty-0.1", "penalty": 0.1, "step": 5, "loss": 1.0}]
     roles = frames["roles"]

@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 from made_gates import Made, gate_tables
 
-from headlens.analyses.prune.sweep_summary import (
+from headlens.analyses.prune.sweep_runs import (
     architectures,
     count_heads_left,
     gated_stacks,

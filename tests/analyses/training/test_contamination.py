@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headlens.analyses.training.contamination import seen_notes
+from headlens.analyses.training.open_training_set import seen_notes
 from headlens.tasks.example_sources import MemoryExamples
 from headlens.tasks.examples import Question, TaskExample, TextExample
 

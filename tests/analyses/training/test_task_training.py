@@ -7,6 +7,7 @@ import math
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,11 @@ import pytest
 import torch
 from made_tasks import example
 from saved import build
-from torch import Tensor, nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.training.options import FineTuneRequest
-from headlens.analyses.training.task_training import (
+from headlens.analyses.training.training_run import score
+from headlens.analyses.training.training_set import (
     TaskForward,
     TaskLoss,
     TaskRows,
@@ -27,7 +28,6 @@ from headlens.analyses.training.task_training import (
     hold_out,
     task_evaluation,
 )
-from headlens.analyses.training.training_run import TrainingRecipe
 from headlens.errors import CorpusError, OptionError
 from headlens.models.loading import LoadedModel
 from headlens.tasks.catalogue import CATALOGUE
@@ -174,19 +174,12 @@ def test_counts_of_what_was_left_out(wordpiece_tokenizer: PreTrainedTokenizerBas
         TaskRows.of(TaskForward.of(task, loaded, 2), source)
 
 
-class _Nothing(nn.Module):
-    def forward(self) -> Tensor:
-        return torch.zeros(())
-
-
 def test_better_by_the_main_metric() -> None:
-    rows: Any = None
-    up = TrainingRecipe(_Nothing(), rows, rows, None, "accuracy", higher_is_better=True)
-    down = TrainingRecipe(_Nothing(), rows, rows)
-    assert up.better({"loss": 1.0, "accuracy": 0.5}) > up.better({"loss": 0.1, "accuracy": 0.4})
-    assert down.better({"loss": 0.1, "accuracy": 0.4}) > down.better({"loss": 1.0, "accuracy": 0.5})
-    assert up.better({"accuracy": math.nan}) == -math.inf < up.better({"accuracy": -1.0})
-    assert np.isfinite(down.better({"loss": 3.0}))
+    up = partial(score, main="accuracy", higher_is_better=True)
+    assert up({"loss": 1.0, "accuracy": 0.5}) > up({"loss": 0.1, "accuracy": 0.4})
+    assert score({"loss": 0.1, "accuracy": 0.4}) > score({"loss": 1.0, "accuracy": 0.5})
+    assert up({"accuracy": math.nan}) == -math.inf < up({"accuracy": -1.0})
+    assert np.isfinite(score({"loss": 3.0}))
 
 
 @pytest.mark.parametrize("task", ["mlm", "translation", "translation-loss"])

@@ -1,0 +1,311 @@
+"""Which heads close when: gates as heatmaps at some updates of every run, as counts by layer, and as a film."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.colors import Colormap, ListedColormap
+from matplotlib.figure import Figure
+
+from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads, penalty_text, snapshots
+from headlens.heads import STACKS
+from headlens.plots.axis_labels import FAMILY, drawable_text
+from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar, add_bars, edges, paint
+from headlens.plots.export import Animation
+from headlens.plots.head_grid import (
+    LINE,
+    TOP,
+    Grid,
+    Panel,
+    each,
+    float_column,
+    flow,
+    has_numbers,
+    head_grid_figure,
+    number_axes,
+    panel,
+)
+from headlens.plots.style import (
+    COLUMN_WIDTH,
+    FULL_WIDTH,
+    INK,
+    MISSING,
+    PALE,
+    SMALLEST_SIZE,
+    TICK_SIZE,
+    dress,
+    fold,
+    further_lines,
+    headline,
+    new_figure,
+)
+
+SNAPSHOTS = 5
+_JUST_OPEN = 1e-12  # less is closed
+_LINES = "#D0D0D0"  # between cells: closed ones are as white as the page
+# inches
+_LABEL, _TICKS, _GAP, _WORDS, _BOTTOM = 0.72, 0.34, 0.10, 0.32, 0.34
+_LARGEST, _SMALLEST = 0.20, 0.035  # sides of cells
+_NARROWEST, _LOWEST, _SHORTEST, _TALLEST = 0.78, 0.30, 1.9, 9.2
+
+
+@dataclass(frozen=True)
+class GateScale(Scale):
+    """Colours for gates: white for those that are closed, however little open the others are."""
+
+    @property
+    def map(self) -> Colormap:
+        """Colours that all differ from white."""
+        return ListedColormap(colormaps[self.colours](np.linspace(0.15, 1.0, 256))).with_extremes(under="white")
+
+
+GATES = GateScale("gate (white: closed)", _JUST_OPEN, 1.0, PALE, "min")
+
+
+class _Plan(NamedTuple):
+    """A page of panels that all are as large as the largest, in inches.
+
+    Args:
+        title: of the page.
+        steps: the updates that are shown, one column for each.
+        cell: width and height of a cell.
+        slot: width and height of a panel with what stands around it.
+        width: of the page: labels, a map for every update, and the colour bar.
+        top: height of the title above the maps, with the further lines of a long one.
+        rows: number of runs whose maps fit below each other on a page.
+    """
+
+    title: str
+    steps: Sequence[int]
+    cell: tuple[float, float]
+    slot: tuple[float, float]
+    width: float
+    top: float
+    rows: int
+
+
+def gate_maps(gates: pd.DataFrame) -> Iterator[tuple[str, Figure | None]]:
+    """The gates of every run at some updates: a row per run from weak to strong penalties, the same updates below.
+
+    One figure per stack, on several pages where there are more runs than fit. A closed gate is white, one without a
+    number grey; all have one scale.
+
+    Args:
+        gates: rows of `gates.csv`, of one model or several.
+
+    Yields:
+        `gates_encoder` and so on, with `_2` and so on behind it for further pages, and the figure; None where there
+        are no numbers.
+    """
+    if not has_numbers(gates, "gate"):
+        yield "gates", None
+        return
+    runs = gated_runs(gates)
+    models = {run.model for run in runs}
+    of_model = f" of {runs[0].model}" if len(models) == 1 and runs[0].model else ""
+    for stack in STACKS:
+        stack_runs = [run._replace(rows=run.rows[run.rows["stack"] == stack]) for run in runs if stack in run.stacks]
+        if not stack_runs:
+            continue
+        steps = snapshots(stack_runs, SNAPSHOTS)
+        plan = _plan(
+            [panel_of(run.last).values.shape for run in stack_runs], steps, f"Gates during training: {stack}{of_model}"
+        )
+        for page, first in enumerate(range(0, len(stack_runs), plan.rows), 1):
+            name = f"gates_{stack}" + (f"_{page}" if page > 1 else "")
+            yield name, _page(stack_runs[first : first + plan.rows], plan)
+
+
+def panel_of(rows: pd.DataFrame, title: str = "") -> Panel:
+    """Returns the panel of the gates of a stack at one update, (layers, heads), with a title."""
+    return panel(rows, float_column(rows, "gate"), title)
+
+
+def paint_gates(axes: Axes, item: Panel) -> None:
+    """Colour the cells of a panel: grey where a head has no number, and nothing at all where there is no head."""
+    lines: dict[str, Any] = {"edgecolors": _LINES, "linewidth": 0.3}
+    missing = item.present & np.isnan(item.values)
+    if missing.any():
+        ground = np.ma.masked_where(~missing, np.zeros(missing.shape))
+        axes.pcolor(*edges(missing.shape), ground, cmap=ListedColormap([MISSING]), **lines)
+    values = np.ma.masked_invalid(item.values)
+    if values.count():
+        axes.pcolor(*edges(missing.shape), values, cmap=GATES.map, vmin=GATES.low, vmax=GATES.high, **lines)
+
+
+def _plan(shapes: Sequence[tuple[int, ...]], steps: Sequence[int], title: str) -> _Plan:
+    layers, heads = (max(shape[axis] for shape in shapes) for axis in (0, 1))
+    room = FULL_WIDTH - _LABEL - _TICKS - BAR_SLOT - 0.15 - len(steps) * _GAP
+    width = max(_SMALLEST, min(_LARGEST, room / len(steps) / heads))
+    # low cells in many layers are better than a second page
+    fitting = ((_TALLEST - TOP - LINE - _BOTTOM) / len(shapes) - _WORDS) / layers
+    height = max(_SMALLEST, min(width, fitting), _LOWEST / layers)
+    slot = max(_NARROWEST, width * heads) + _GAP, height * layers + _WORDS
+    page = max(COLUMN_WIDTH, _LABEL + _TICKS + len(steps) * slot[0] + BAR_SLOT + 0.15)
+    top = TOP + further_lines(title, page)
+    rows = max(1, int((_TALLEST - top - _BOTTOM) / slot[1]))
+    return _Plan(title, steps, (width, height), slot, page, top, rows)
+
+
+def _page(runs: Sequence[GatedRun], plan: _Plan) -> Figure:
+    height = max(_SHORTEST, plan.top + len(runs) * plan.slot[1] + _BOTTOM)
+    figure = new_figure(plan.width, height)
+    headline(figure, plan.title)
+    for line, run in enumerate(runs):
+        top = height - plan.top - line * plan.slot[1]
+        words = fold(run.name, _LABEL - 0.1, TICK_SIZE)
+        place = 0.08 / plan.width, (top - _WORDS - plan.cell[1] * (1 + run.rows["layer"].max()) / 2) / height
+        figure.text(*place, words, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK, va="center")
+        for column, step in enumerate(plan.steps):
+            axes = _snapshot(figure, run.at(step), plan, (column, top))
+            is_lowest = run is runs[-1]
+            dress(axes, "head" if is_lowest else "", "layer" if not column else "")
+            axes.tick_params(labelleft=not column, labelbottom=is_lowest)
+    add_bar(figure, GATES, BAR_SLOT + 0.05, plan.top + _WORDS)
+    return figure
+
+
+def _snapshot(figure: Figure, rows: pd.DataFrame, plan: _Plan, place: tuple[int, float]) -> Axes:
+    """Axes with the gates of a run at one update; `place` is the column and the upper end in inches."""
+    (width, height), item = figure.get_size_inches(), panel_of(rows)
+    layers, heads = item.values.shape
+    box = heads * plan.cell[0], layers * plan.cell[1]
+    left, low = _LABEL + _TICKS + place[0] * plan.slot[0], place[1] - _WORDS - box[1]
+    axes = figure.add_axes((left / width, low / height, box[0] / width, box[1] / height))
+    paint_gates(axes, item)
+    number_axes(axes, item.values.shape, plan.cell)
+    words = f"step {int(rows['step'].iloc[0]):,}\n{open_heads(rows)} of {len(rows)} open"
+    axes.set_title(words, fontsize=TICK_SIZE, color=INK, loc="left", pad=2, linespacing=1.0)
+    return axes
+
+
+_ABREAST = 36  # columns of a line
+_DIGIT = 0.64  # width of a digit in font sizes
+_FOOT = 0.06  # inches, below names that stand upright
+
+
+def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
+    """The number of open heads of every layer after training, a column per run from weak to strong penalties.
+
+    One panel per model and stack; the first column is the whole model. Layers without a head left are white, those with
+    a gate that has no number grey.
+
+    Args:
+        gates: rows of `gates.csv`, of one model or several.
+
+    Returns:
+        The figure, or None when there are no numbers.
+    """
+    if not has_numbers(gates, "gate"):
+        return None
+    panels = list(_count_panels(gated_runs(gates)))
+    plan = flow([(model, item) for model, item, _ in panels], _ABREAST)
+    sheet = head_grid_figure(plan, "Heads left per layer, by λ", side=BAR_SLOT + 0.15, foot=_FOOT)
+    most = max(float(np.nanmax(item.values)) for _, item, _ in panels)
+    scale = GateScale("heads left (white: none)", 1e-12, most, PALE, "min")
+    for (axes, item), (*_, names) in zip(each(sheet, plan), panels, strict=True):
+        paint(axes, item, scale)
+        _write_counts(axes, item.values, scale, sheet.cell)
+        _name_columns(axes, names, sheet.cell[0])
+    add_bars(sheet, scale)
+    return sheet.figure
+
+
+def _count_panels(runs: Sequence[GatedRun]) -> Iterator[tuple[str, Panel, list[str]]]:
+    for model, stack in product(dict.fromkeys(run.model for run in runs), STACKS):
+        stack_runs = [run for run in runs if run.model == model and stack in run.stacks]
+        if not stack_runs:
+            continue
+        last = [run.last[run.last["stack"] == stack] for run in stack_runs]
+        layers = 1 + max(int(rows["layer"].max()) for rows in last)
+        columns = np.column_stack([_counts(rows, layers) for rows in (last[0].assign(gate=1.0), *last)])
+        title = f"{model}, {stack}" if model else stack
+        names = ["all", *(penalty_text(run.run, run.penalty) for run in stack_runs)]
+        yield model, Panel(title, columns, np.ones(columns.shape, bool)), names
+
+
+def _counts(rows: pd.DataFrame, layers: int) -> Grid:
+    """How many heads of every layer are open; NaN for layers with a gate that is not known."""
+    gates = float_column(rows, "gate")
+    opened = pd.Series(np.where(np.isnan(gates), np.nan, gates > 0), index=rows["layer"].to_numpy(int))
+    counts = opened.groupby(level=0).sum(min_count=1).where(opened.notna().groupby(level=0).all())
+    return np.asarray(counts.reindex(range(layers)), np.float64)
+
+
+def _write_counts(axes: Axes, counts: Grid, scale: GateScale, cell: tuple[float, float]) -> None:
+    letters = len(str(int(np.nanmax(counts, initial=0.0))))
+    size = min(TICK_SIZE, 72 * min(0.9 * cell[0] / (_DIGIT * letters), 0.75 * cell[1]))
+    for (layer, run), count in np.ndenumerate(counts):
+        if not np.isnan(count) and size >= SMALLEST_SIZE:
+            ink = scale.ink(count) if count else INK
+            axes.text(run, layer, f"{count:.0f}", ha="center", va="center", fontsize=size, color=ink)
+
+
+def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
+    """Write λ below the columns, upwards where cells are too narrow."""
+    fits = _DIGIT * TICK_SIZE / 72 * max(map(len, names)) <= 0.9 * width
+    axes.set_xlabel("λ")
+    axes.set_xticks(range(len(names)), [drawable_text(name) for name in names], rotation=0 if fits else 90)
+    for label in axes.get_xticklabels():
+        label.set(fontsize=TICK_SIZE if fits else TICK_SIZE - 1, fontfamily=FAMILY, color=INK)
+
+
+MOST_FRAMES = 20
+
+
+def gate_films(gates: pd.DataFrame) -> Iterator[tuple[str, Animation | None]]:
+    """The gates of every run from the first update to the last, its stacks side by side.
+
+    Args:
+        gates: rows of `gates.csv`, of one model or several.
+
+    Yields:
+        `closing` (`closing_1` and so on where there are several runs, from weak to strong penalties), and the film;
+        None for a run that has no numbers.
+    """
+    runs = gated_runs(gates)
+    for number, run in enumerate(runs, 1):
+        name = "closing" if len(runs) == 1 else f"closing_{number}"
+        yield name, _film(run) if has_numbers(run.rows, "gate") else None
+
+
+def _film(run: GatedRun) -> Animation:
+    steps = _frames(run)
+    rows = flow([(run.model, item) for item in _frame_panels(run, steps[0])])
+    title = f"Gates of {run.model}, {run.label}" if run.model else f"Gates, {run.label}"
+    sheet = head_grid_figure(rows, f"{title}\n{_state(run, steps[0])}", side=BAR_SLOT + 0.15, tallest_cell=0.24)
+    add_bars(sheet, GATES)
+    words = sheet.figure.texts[0]
+    first_lines = words.get_text().rpartition("\n")[0]
+
+    def draw(frame: int) -> None:
+        words.set_text(f"{first_lines}\n{_state(run, steps[frame])}")
+        for (axes, _), item in zip(each(sheet, rows), _frame_panels(run, steps[frame]), strict=True):
+            for old in list(axes.collections):
+                old.remove()
+            paint_gates(axes, item)
+
+    return Animation(sheet.figure, len(steps), draw)
+
+
+def _frames(run: GatedRun) -> list[int]:
+    """The updates that are shown: all, or some evenly among them with the first and the last."""
+    places = np.linspace(0, len(run.steps) - 1, min(MOST_FRAMES, len(run.steps)))
+    return [int(step) for step in run.steps[places.round().astype(int)]]
+
+
+def _frame_panels(run: GatedRun, step: int) -> list[Panel]:
+    rows = run.at(step)
+    return [panel_of(rows[rows["stack"] == stack], stack) for stack in run.stacks]
+
+
+def _state(run: GatedRun, step: int) -> str:
+    rows = run.at(step)
+    return f"step {step:,}: {open_heads(rows)} of {len(rows)} heads open"

@@ -1,0 +1,370 @@
+"""What a task is like by how many heads are left, and which roles the heads have that remain."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from headlens.analyses.prune.sweep_runs import (
+    SCRATCH,
+    TRAINED,
+    count_heads_left,
+    gated_stacks,
+    is_unpruned,
+    main_rows,
+    penalty_text,
+)
+from headlens.heads import STACKS
+from headlens.plots.axis_labels import drawable_text
+from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below
+from headlens.plots.head_grid import LINE, TOP, Grid, by_model_and_stack, float_column, has_numbers
+from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
+from headlens.plots.style import (
+    BLUE,
+    FULL_WIDTH,
+    HEADING_SIZE,
+    INK,
+    LABEL_SIZE,
+    ORANGE,
+    TICK_SIZE,
+    dress,
+    fold,
+    further_lines,
+    heading,
+    headline,
+    in_column,
+    ink_on,
+    new_figure,
+    page_width,
+)
+
+# colour, marker, label
+LOOKS = {TRAINED: (BLUE, "o", "from the trained model"), SCRATCH: (ORANGE, "s", "from scratch")}
+_WHOLE = {TRAINED: "unpruned model", SCRATCH: "all heads, from scratch"}
+_ABREAST = 2  # panels
+# inches
+_LEFT, _RIGHT, _BOTTOM, _HEIGHT, _LEGEND, _APART = 0.58, 0.10, 0.42, 2.2, 0.2, 0.05
+_CLOSEST = 0.12  # names of runs
+_SINGLE = 0.7  # of the full width
+_DIGIT = 0.64 * (TICK_SIZE - 1) / 72
+
+
+class _Set(NamedTuple):
+    """The runs of a panel: those of one model in which the same stacks had gates, and the rows of the whole model."""
+
+    title: str
+    gated: tuple[str, ...]
+    runs: pd.DataFrame
+    whole: pd.DataFrame
+
+
+def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figure | None:
+    """The main metric of a task against the number of heads left, with 95 % intervals.
+
+    After Voita et al. (2019), table 2. One line for models that were pruned, one for the same architectures trained
+    from scratch; dashed lines with their bands are models with all heads. There is one panel per model and set of
+    stacks that had gates; of stacks without gates no heads are counted. Panels with the same metric have the same axis.
+
+    Args:
+        sweep: rows of `sweep.csv`, of one model or several.
+        gates: rows of `gates.csv`, which tell which stacks had gates; without them those that lost heads.
+
+    Returns:
+        The figure, or None when no run has a value.
+    """
+    rows = main_rows(sweep)
+    rows = rows.assign(gated=pd.Series(gated_stacks(rows, gates), index=rows.index, dtype=object))
+    if not has_numbers(rows[~is_unpruned(rows)], "value"):
+        return None
+    sets = _sets(rows)
+    metric, task = (", ".join(map(str, rows[c].dropna().unique())) for c in ("metric", "task"))
+    figure, drawn = _quality_panels(sets, f"Quality by heads left: {metric} of {task}")
+    for number, (axes, panel) in enumerate(zip(drawn, sets, strict=True)):
+        metric = str(panel.runs["metric"].iloc[0])
+        dress(
+            axes,
+            f"heads left in {_listed(panel.gated)}",
+            fold(metric, _HEIGHT, LABEL_SIZE) if number % _abreast(_ABREAST) == 0 else "",
+        )
+        _draw_quality(axes, panel, _limits(rows[rows["metric"] == metric]))
+    legend_below(figure, drawn, _quality_legend_lines(len(sets)))
+    return figure
+
+
+def _sets(rows: pd.DataFrame) -> list[_Set]:
+    runs, unpruned = rows[~is_unpruned(rows)], rows[is_unpruned(rows)]
+    sets = []
+    for (model, stacks), group in runs.groupby(["model", "gated"], sort=False):
+        gated = cast("tuple[str, ...]", stacks)
+        title = f"{model}: gates in {_listed(gated)}" if len(runs["gated"].unique()) > 1 else str(model)
+        counted = group.assign(left=count_heads_left(group, gated))
+        sets.append(_Set(title, gated, counted, unpruned[unpruned["model"] == model]))
+    return sets
+
+
+def _listed(stacks: Sequence[str]) -> str:
+    return " and ".join([", ".join(stacks[:-1]), stacks[-1]] if len(stacks) > 1 else stacks) or "all stacks"
+
+
+def _abreast(most: int) -> int:
+    """Panels in a line: one in a column of a paper."""
+    return 1 if in_column() else most
+
+
+def _quality_legend_lines(panels: int) -> int:
+    """Of the legend, which may have four entries: a single panel is narrower than the page, and they do not fit one."""
+    return 2 if in_column() or panels == 1 else 1
+
+
+def _quality_panels(sets: Sequence[_Set], title: str) -> tuple[Figure, list[Axes]]:
+    """Axes side by side in lines of two, under their headings."""
+    titles = [own.title for own in sets]
+    abreast = min(_abreast(_ABREAST), len(titles))
+    width = min(page_width(), FULL_WIDTH * (_SINGLE if len(titles) == 1 else 1))
+    slot = (width - 0.05) / abreast
+    inches = slot - _LEFT - _RIGHT
+    # names of runs stand upright above the axes
+    names = _DIGIT * max(len(name) for own in sets for name in _names(own.runs))
+    room = names + 0.14 + LINE * (1 + max(fold(text, inches, HEADING_SIZE).count("\n") for text in titles))
+    legend = _LEGEND * _quality_legend_lines(len(titles))
+    margins = _LEFT, _RIGHT, room, _BOTTOM
+    return _panels(title, titles, (width, slot, abreast), margins, legend)
+
+
+def _panels(
+    title: str,
+    titles: Sequence[str],
+    page: tuple[float, float, int],
+    margins: tuple[float, float, float, float],
+    legend: float,
+    shift: float | None = None,
+) -> tuple[Figure, list[Axes]]:
+    """Axes in lines under their headings, above room for a legend; all in inches.
+
+    Args:
+        title: of the figure.
+        titles: of the panels.
+        page: width of the figure and of a slot, and panels in a line.
+        margins: on the left, on the right, above and below the axes of a slot.
+        legend: height of the legend.
+        shift: how far headings begin before the axes and may go on behind them; None for headings as wide as the axes.
+    """
+    (width, slot, abreast), (left, right, above, below) = page, margins
+    step, top = above + _HEIGHT + below, TOP + further_lines(title, width)
+    height, inches = top + step * -(-len(titles) // abreast) + legend, slot - left - right
+    figure = new_figure(width, height)
+    headline(figure, title)
+    panels = []
+    for number, text in enumerate(titles):
+        line, column = divmod(number, abreast)
+        low = height - top - line * step - above - _HEIGHT
+        axes = figure.add_axes(((column * slot + left) / width, low / height, inches / width, _HEIGHT / height))
+        heading(axes, text, inches if shift is None else slot - 0.1, shift=shift or 0.0)
+        panels.append(axes)
+    return figure, panels
+
+
+def _limits(rows: pd.DataFrame) -> tuple[float, float]:
+    known = known_values(rows)
+    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    margin = 0.06 * (high - low or abs(high) or 1.0)
+    return low - margin, high + margin
+
+
+def _draw_quality(axes: Axes, panel: _Set, values: tuple[float, float]) -> None:
+    most = max(float(count_heads_left(rows, panel.gated).max(initial=1.0)) for rows in (panel.runs, panel.whole))
+    axes.set_xlim(-0.05 * most, 1.05 * most)
+    axes.set_ylim(*values)
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
+    for init, (colour, _, _) in LOOKS.items():
+        level = panel.whole[panel.whole["init"] == init]
+        draw_level(axes, level, _WHOLE[init], colour=INK if init == TRAINED else colour)
+    inits = [init for init in LOOKS if (panel.runs["init"] == init).any()]
+    for number, init in enumerate(inits):
+        # beside each other, so that intervals can be told apart
+        shift = _APART * (number - (len(inits) - 1) / 2) * 1.1 * most / _inches(axes)
+        _draw_line(axes, panel.runs[panel.runs["init"] == init].sort_values("left", kind="stable"), init, shift)
+    _name_runs(axes, panel.runs)
+
+
+def _inches(axes: Axes) -> float:
+    figure = axes.get_figure(root=True)
+    return axes.get_position().width * (figure.get_figwidth() if figure is not None else 1.0)
+
+
+def _draw_line(axes: Axes, rows: pd.DataFrame, init: str, shift: float) -> None:
+    colour, marker, label = LOOKS[init]
+    at, values = float_column(rows, "left") + shift, float_column(rows, "value")
+    axes.plot(at, values, color=colour, marker=marker, markersize=3.5, linewidth=1.0, label=label)
+    draw_intervals(axes, at, rows, colour)
+
+
+def _name_runs(axes: Axes, rows: pd.DataFrame) -> None:
+    """Write λ above the models that were pruned, but for those too close to one with more heads."""
+    pruned = rows[rows["init"] == TRAINED].sort_values("left", ascending=False, kind="stable")
+    low, high = axes.get_xlim()
+    room = _CLOSEST * (high - low) / _inches(axes)
+    names: dict[float, str] = {}
+    for at, name in zip(float_column(pruned, "left"), _names(pruned), strict=True):
+        if not names or min(names) - at >= room:
+            names[at] = name
+    above = axes.secondary_xaxis("top")
+    above.set_xticks(list(names), [drawable_text(name) for name in names.values()], rotation=90)
+    above.tick_params(labelsize=TICK_SIZE - 1, length=2, width=0.5, pad=1.5, colors=INK)
+    above.spines["top"].set_linewidth(0.5)
+    axes.annotate("λ", (0, 1), (-3, 3), "axes fraction", "offset points", fontsize=TICK_SIZE, color=INK, ha="right")
+
+
+def _names(rows: pd.DataFrame) -> list[str]:
+    pairs = zip(rows["run"], float_column(rows, "penalty"), strict=True)
+    return [penalty_text(str(run), penalty) for run, penalty in pairs]
+
+
+ALL = "all"
+# inches
+_ROLES_LEFT, _ROLES_RIGHT, _ROLES_LEGEND, _WIDEST, _NARROWEST = 0.48, 0.06, 0.17, 4.0, 3.3
+_ROLES_ABREAST = 3  # panels
+
+
+class Bar(NamedTuple):
+    """The heads that a run left in a stack, by family of role; the first bar is the whole stack."""
+
+    name: str
+    counts: dict[str, int]
+
+    @property
+    def left(self) -> int:
+        """Number of heads that are left, over all roles."""
+        return sum(self.counts.values())
+
+
+class RoleSet(NamedTuple):
+    """The bars of one stack of a model, from all heads to few."""
+
+    model: str
+    stack: str
+    bars: list[Bar]
+
+
+def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
+    """How many heads of every role are left, a bar per run from most heads to fewest; one panel per model and stack.
+
+    After Voita et al. (2019), figure 8. The first bar holds all heads of the unpruned model; what a role loses from bar
+    to bar are the heads of that role that were removed.
+
+    Args:
+        roles: rows of `roles.csv`, of one model or several.
+        column: `role` for roles in the unpruned model, `role_pruned` for those that heads have in the pruned ones.
+
+    Returns:
+        The figure, or None when there are no heads or no head left has a role there.
+    """
+    sets = role_sets(roles, column)
+    if not any(set(role_set.bars[0].counts) - {NONE} for role_set in sets):
+        return None
+    words = "in the unpruned model" if column == "role" else "in the pruned models"
+    figure, drawn = _role_panels(sets, f"Functions of the heads left, {words}")
+    for number, (axes, role_set) in enumerate(zip(drawn, sets, strict=True)):
+        dress(axes, "λ", "heads" if number % _abreast(_ROLES_ABREAST) == 0 else "")
+        _draw_roles(axes, role_set)
+    _legend(figure, {name for role_set in sets for bar in role_set.bars for name in bar.counts})
+    return figure
+
+
+def role_sets(roles: pd.DataFrame, column: str = "role") -> list[RoleSet]:
+    """Count the heads that are left by family of role: per model and stack, runs by the heads they have in all."""
+    sets = []
+    for part in by_model_and_stack(roles[roles["stack"].isin(STACKS)]):
+        model_roles = roles[roles["model"].fillna("").astype(str) == part.model]
+        unpruned = part.rows.drop_duplicates(["layer", "head"])
+        bars = [Bar(ALL, _counts(unpruned["role"]))]
+        # Runs from most heads to fewest.
+        heads_left = kept_rows(model_roles).groupby(model_roles["run"], sort=False).sum()
+        for run in heads_left.sort_values(ascending=False, kind="stable").index:
+            left = part.rows[(part.rows["run"] == run) & kept_rows(part.rows)]
+            if (part.rows["run"] == run).any():
+                penalty = float_column(model_roles[model_roles["run"] == run], "penalty")[0]
+                bars.append(Bar(penalty_text(str(run), penalty), _counts(left[column])))
+        sets.append(RoleSet(part.model, part.stack, bars))
+    return sets
+
+
+def kept_rows(roles: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows are of heads that are left, whether truth values were read as such or as words."""
+    return roles["kept"].astype(str).str.lower() == "true"
+
+
+def _counts(roles: pd.Series) -> dict[str, int]:
+    names = families(roles)
+    return {name: names.count(name) for name in FAMILIES if name in names}
+
+
+def _role_panels(sets: Sequence[RoleSet], title: str) -> tuple[Figure, list[Axes]]:
+    """Axes side by side, as many as there may be stacks, under their headings."""
+    abreast = min(_abreast(_ROLES_ABREAST), len(sets))
+    slot = min(_WIDEST, (page_width() - 0.05) / abreast)
+    width = max(_NARROWEST, abreast * slot + 0.05)
+    titles = [f"{own.model}, {own.stack}" if own.model else own.stack for own in sets]
+    room = 0.06 + LINE * (1 + max(fold(text, slot - 0.1, HEADING_SIZE).count("\n") for text in titles))
+    foot = 0.3 + 0.64 * TICK_SIZE / 72 * max(len(bar.name) for own in sets for bar in own.bars)
+    legend = _ROLES_LEGEND * _legend_lines(width)
+    margins = _ROLES_LEFT, _ROLES_RIGHT, room, foot
+    return _panels(title, titles, (width, slot, abreast), margins, legend, _ROLES_LEFT - 0.08)
+
+
+def _draw_roles(axes: Axes, role_set: RoleSet) -> None:
+    places = np.arange(len(role_set.bars))
+    bottom = np.zeros(len(role_set.bars))
+    most = max(role_set.bars[0].left, 1)
+    for name in FAMILIES:
+        counts = np.array([bar.counts.get(name, 0) for bar in role_set.bars], float)
+        if counts.any():
+            axes.bar(places, counts, 0.8, bottom, color=COLOURS[name], edgecolor="white", linewidth=0.4, label=name)
+            _write(axes, counts, bottom, name, most)
+        bottom += counts
+    for place, bar in enumerate(role_set.bars):
+        axes.text(
+            place, bar.left + 0.015 * most, str(bar.left), ha="center", va="bottom", fontsize=TICK_SIZE - 1, color=INK
+        )
+    axes.set_xlim(-0.6, len(role_set.bars) - 0.4)
+    axes.set_ylim(0, 1.1 * most)
+    axes.set_xticks(places, [drawable_text(bar.name) for bar in role_set.bars], rotation=90)
+    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+
+
+def _write(axes: Axes, counts: Grid, bottom: Grid, name: str, most: float) -> None:
+    """Write counts into the pieces of bars that are high enough for them."""
+    size = TICK_SIZE - 1.5
+    high = size / 72 * 1.15 * 1.1 * most / _HEIGHT
+    slot = _inches(axes) / len(counts)
+    if slot * 0.8 < 0.64 * size / 72 * len(str(int(counts.max()))):
+        return
+    for place, (count, low) in enumerate(zip(counts, bottom, strict=True)):
+        if count >= high:
+            ink = ink_on(COLOURS[name])
+            axes.text(place, low + count / 2, f"{count:.0f}", ha="center", va="center", fontsize=size, color=ink)
+
+
+def _legend_lines(width: float) -> int:
+    return 1 if width >= FULL_WIDTH - 0.1 else 3
+
+
+def _legend(figure: Figure, present: set[str]) -> None:
+    lines = _legend_lines(figure.get_figwidth())
+    figure.legend(
+        handles=legend_handles(present),
+        loc="lower left",
+        bbox_to_anchor=(0.0, 0.0),
+        ncols=-(-len(present) // lines),
+        fontsize=TICK_SIZE,
+        frameon=False,
+        handletextpad=0.2,
+        columnspacing=1.0,
+        borderaxespad=0.2,
+    )

@@ -1,0 +1,276 @@
+"""Models with random weights, and vocabularies of their own, learned from the text they are to be trained on.
+
+Models have a name such as `new:bert-small`, or that of their shape: `new:marian-3x8x128`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import sentencepiece
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import (
+    AlbertConfig,
+    AlbertForMaskedLM,
+    AlbertForPreTraining,
+    BertConfig,
+    BertForMaskedLM,
+    BertForPreTraining,
+    MarianConfig,
+    MarianMTModel,
+    MarianTokenizer,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    PreTrainedTokenizerFast,
+)
+
+from headlens.errors import OptionError
+
+PREFIX = "new:"
+_TINY = {"num_hidden_layers": 2, "num_attention_heads": 2, "hidden_size": 128, "intermediate_size": 512}
+_SMALL = {"num_hidden_layers": 6, "num_attention_heads": 8, "hidden_size": 256, "intermediate_size": 1024}
+_BASE = {"num_hidden_layers": 12, "num_attention_heads": 12, "hidden_size": 768, "intermediate_size": 3072}
+_NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+_SHAPE = re.compile(r"(?P<family>bert|albert|marian)-(?P<layers>\d+)x(?P<heads>\d+)x(?P<width>\d+)")
+
+
+def _translator(layers: int, heads: int, width: int, inner: int) -> dict[str, Any]:
+    sizes = {"layers": layers, "attention_heads": heads, "ffn_dim": inner}
+    return {"d_model": width} | {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
+
+
+_MASKED: dict[str, dict[str, Any]] = {
+    "bert-tiny": _TINY,
+    "bert-small": _SMALL,
+    "bert-base": _BASE,
+    "albert-tiny": _TINY | {"embedding_size": 64},
+    "albert-small": _SMALL | {"embedding_size": 128},
+    "albert-base": _BASE | {"embedding_size": 128},
+}
+_TRANSLATORS = {
+    "marian-tiny": _translator(2, 2, 128, 512),
+    "marian-small": _translator(3, 8, 256, 1024),
+    # Vaswani et al. 2017 and Voita et al. 2019
+    "marian-base": _translator(6, 8, 512, 2048),
+}
+# Of each family the configuration, the model, and the model that has a head for next sentences, too.
+_CLASSES: dict[str, tuple[type, type[PreTrainedModel], type[PreTrainedModel]]] = {
+    "bert": (BertConfig, BertForMaskedLM, BertForPreTraining),
+    "albert": (AlbertConfig, AlbertForMaskedLM, AlbertForPreTraining),
+}
+
+
+def _sizes_of(name: str, known: Mapping[str, dict[str, Any]]) -> dict[str, Any]:
+    """The sizes of a model by its name: one of those that are known, or of their families by shape: `marian-3x8x128`.
+
+    Raises:
+        OptionError: if there is no such model.
+    """
+    families = dict.fromkeys(n.split("-")[0] for n in known)
+    if not (match := _SHAPE.fullmatch(name)):
+        if name in known:
+            return known[name]
+    else:
+        family, (layers, heads, width) = match["family"], map(int, match.group("layers", "heads", "width"))
+        if not (layers and heads and width) or width % heads or (family == "marian" and width % 2):
+            raise OptionError(
+                f"{PREFIX}{name}: {layers} layers of {heads} heads, {width} wide, make no model.",
+                "LAYERSxHEADSxWIDTH: WIDTH is a multiple of HEADS, and even for marian; none of them is 0.",
+            )
+        if family == "marian" and family in families:
+            return _translator(layers, heads, width, 4 * width)
+        if family in families:
+            shape = {"num_hidden_layers": layers, "num_attention_heads": heads, "hidden_size": width}
+            return _MASKED[f"{family}-small"] | shape | {"intermediate_size": 4 * width}
+    by_shape = " or ".join(f"{PREFIX}{family}-LAYERSxHEADSxWIDTH" for family in families)
+    raise OptionError(
+        f"{PREFIX}{name} is no model.", f"New models: {', '.join(PREFIX + n for n in known)}; or {by_shape}."
+    )
+
+
+def masked_model(
+    name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int, *, next_sentence: bool = False
+) -> PreTrainedModel:
+    """A masked language model with random weights; without dropout, as Lan et al. 2020 recommend for pre-training.
+
+    Args:
+        name: `bert-small` and the like; without `new:`.
+        tokenizer: its vocabulary.
+        longest: tokens that it reads.
+        seed: of the weights.
+        next_sentence: whether it has a head for next sentences, too.
+
+    Raises:
+        OptionError: if there is no such model.
+    """
+    ids = {"bos": tokenizer.cls_token_id, "eos": tokenizer.sep_token_id, "pad": tokenizer.pad_token_id}
+    config = _masked_config(name, len(tokenizer), longest, **{f"{token}_token_id": i for token, i in ids.items()})
+    _, plain, with_next = _CLASSES[name.split("-", maxsplit=1)[0]]
+    torch.manual_seed(seed)
+    return (with_next if next_sentence else plain)(config)
+
+
+def translation_model(name: str, tokenizer: PreTrainedTokenizerBase, longest: int, seed: int) -> PreTrainedModel:
+    """A Marian model with random weights, one embedding for source, target and output.
+
+    Raises:
+        OptionError: if there is no such model.
+    """
+    ids = {"pad": tokenizer.pad_token_id, "end": tokenizer.eos_token_id}
+    config = _translator_config(_sizes_of(name, _TRANSLATORS), len(tokenizer), longest, **ids)
+    torch.manual_seed(seed)
+    return MarianMTModel(config)
+
+
+def shape_of(name: str, vocabulary: int, longest: int) -> PreTrainedConfig:
+    """The configuration of a new model of either kind, before there is a tokenizer.
+
+    Args:
+        name: without `new:`.
+        vocabulary: its pieces.
+        longest: tokens that it reads.
+
+    Raises:
+        OptionError: if there is no such model.
+    """
+    sizes = _sizes_of(name, _MASKED | _TRANSLATORS)
+    if name.startswith("marian"):
+        return _translator_config(sizes, vocabulary, longest, pad=0, end=1)
+    return _masked_config(name, vocabulary, longest)
+
+
+def _masked_config(name: str, vocabulary: int, longest: int, **ids: int | None) -> PreTrainedConfig:
+    sizes = {"vocab_size": vocabulary, "max_position_embeddings": longest, **_NO_DROPOUT, **_sizes_of(name, _MASKED)}
+    config = _CLASSES[name.split("-", maxsplit=1)[0]][0]
+    configured: PreTrainedConfig = config(**sizes, **ids)
+    return configured
+
+
+def _translator_config(shape: dict[str, Any], vocabulary: int, longest: int, *, pad: int, end: int) -> MarianConfig:
+    return MarianConfig(
+        vocab_size=vocabulary,
+        max_position_embeddings=longest,
+        pad_token_id=pad,
+        eos_token_id=end,
+        decoder_start_token_id=pad,
+        forced_eos_token_id=None,
+        scale_embedding=True,
+        activation_function="relu",
+        **shape,
+    )
+
+
+def is_new(name: str) -> bool:
+    """Whether a name asks for a model with random weights, such as `new:bert-small`."""
+    return name.startswith(PREFIX)
+
+
+_FILES = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
+_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+
+
+def wordpiece_tokenizer(texts: Iterable[str], size: int, longest: int = 512) -> PreTrainedTokenizerBase:
+    """A lower-casing WordPiece vocabulary as BERT has it.
+
+    Args:
+        texts: read once.
+        size: pieces, the five special ones included; small texts may yield fewer.
+        longest: tokens that the model reads.
+
+    Raises:
+        OptionError: if `size` leaves no room for letters.
+    """
+    _check(size)
+    counts = _words(texts)
+    letters = sorted({letter for word in counts for letter in word})
+    # The trainer numbers letters inside words in random order, and ties between merges follow these numbers; what is
+    # called special it numbers as told.
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    draft = Tokenizer(models.WordPiece(unk_token=_BERT["unk"]))
+    draft.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    fixed = [*special, *letters, *(f"##{letter}" for letter in letters)]
+    trainer = trainers.WordPieceTrainer(vocab_size=max(size, len(fixed)), special_tokens=fixed, show_progress=False)
+    draft.train_from_iterator((" ".join([word] * n) for word, n in sorted(counts.items())), trainer)
+    tokenizer = Tokenizer(models.WordPiece(draft.get_vocab(), unk_token=_BERT["unk"]))
+    tokenizer.add_special_tokens(special)
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(name, tokenizer.token_to_id(name)) for name in ("[CLS]", "[SEP]")],
+    )
+    named = {f"{name}_token": token for name, token in _BERT.items()}
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        model_max_length=longest,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+        **named,
+    )
+
+
+def marian_tokenizer(texts: Iterable[str], size: int, folder: Path, longest: int = 512) -> PreTrainedTokenizerBase:
+    """Marian's tokenizer with one SentencePiece vocabulary (BPE) for both languages.
+
+    Args:
+        texts: of both languages; read once.
+        size: pieces, the special ones included; small texts may yield fewer.
+        folder: where its files go; it must be there.
+        longest: tokens that the model reads.
+
+    Raises:
+        OptionError: if `size` is too small for the letters of the text.
+    """
+    _check(size)
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=(text for text in texts if text.strip()),
+            model_prefix=str(folder / "source"),
+            model_type="bpe",
+            vocab_size=size - 1,
+            hard_vocab_limit=False,
+            character_coverage=1.0,
+            minloglevel=2,
+        )
+    except RuntimeError as error:
+        message = str(error).strip()
+        reason = message.splitlines()[-1].rstrip(".")[:200] if message else type(error).__name__
+        raise OptionError(
+            f"No vocabulary of {size} pieces can be made of this text: {reason}.",
+            "Give another --vocabulary, or more text.",
+        ) from error
+    (folder / "source.vocab").unlink()
+    (folder / "source.model").rename(folder / "source.spm")
+    (folder / "target.spm").write_bytes((folder / "source.spm").read_bytes())
+    processor = sentencepiece.SentencePieceProcessor(model_file=str(folder / "source.spm"))
+    pieces = [processor.id_to_piece(i) for i in range(processor.get_piece_size())]
+    names = dict.fromkeys(["</s>", "<unk>", *(p for p in pieces if p not in ("<s>", "</s>", "<unk>")), "<pad>"])
+    vocabulary = {piece: number for number, piece in enumerate(names)}
+    (folder / "vocab.json").write_text(json.dumps(vocabulary, ensure_ascii=False), encoding="utf-8")
+    files: dict[str, Any] = {name: str(folder / file) for name, file in _FILES.items()}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Recommended: pip install sacremoses")
+        return MarianTokenizer(**files, model_max_length=longest)
+
+
+def _words(texts: Iterable[str]) -> Counter[str]:
+    """How often each word occurs, as BERT cuts and lower-cases text."""
+    normalise, cut = normalizers.BertNormalizer(lowercase=True), pre_tokenizers.BertPreTokenizer()
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(word for word, _ in cut.pre_tokenize_str(normalise.normalize_str(text)))
+    return counts
+
+
+def _check(size: int) -> None:
+    if size < 32:
+        raise OptionError(f"--vocabulary {size} is too small.", "8000 suits a small corpus, 32000 a large one.")
