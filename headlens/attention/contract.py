@@ -80,20 +80,17 @@ class Tokens:
         """The tokens of a slice of consecutive sentences; the same object every time, so that caches recognise it."""
         start, stop, _ = rows.indices(self.shape[0])
         if (start, stop) not in self._parts:
-            self._parts[start, stop] = self._cut(start, stop)
+            parts = {name: tensor[start:stop] for name, tensor in self._tensors().items()}
+            if self.arcs is not None:
+                inside = (self.arcs[:, 0] >= start) & (self.arcs[:, 0] < stop)
+                shift = torch.tensor([start, 0, 0, 0], device=self.arcs.device)
+                parts["arcs"] = self.arcs[inside] - shift  # sentences are counted from the first of the part
+            self._parts[start, stop] = Tokens(**parts)
         return self._parts[start, stop]
 
     @cached_property
     def _parts(self) -> dict[tuple[int, int], Tokens]:
         return {}
-
-    def _cut(self, start: int, stop: int) -> Tokens:
-        parts = {name: tensor[start:stop] for name, tensor in self._tensors().items()}
-        if self.arcs is not None:
-            inside = (self.arcs[:, 0] >= start) & (self.arcs[:, 0] < stop)
-            shift = torch.tensor([start, 0, 0, 0], device=self.arcs.device)
-            parts["arcs"] = self.arcs[inside] - shift  # sentences are counted from the first of the part
-        return Tokens(**parts)
 
     def to(self, device: torch.device | str) -> Tokens:
         """Returns the tokens of the batch with all tensors moved to another device."""

@@ -178,6 +178,7 @@ class AttentionSession:
         observes = self._observes(context.site)
         divisible = not self.edits and all(o.parts for o in self.observers)
         outputs = []
+        # Whole sentences at a time, so that the weights of a block are shown while they are in the cache.
         for rows, part in blocks(context, divisible=divisible):
             room = self._core.room(part) if divisible else None
             output, weights = blocked_softmax_attention(part, terms_of(rows, mask, kwargs), kwargs.get("scaling"), room)

@@ -69,6 +69,7 @@ def dispatches(module: nn.Module) -> bool:
 
 def _names(code: CodeType) -> Iterator[str]:
     yield from code.co_names
+    # Functions and comprehensions within have code of their own.
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)

@@ -56,8 +56,5 @@ def dispatching_model_types() -> list[str]:
     import transformers.models  # noqa: PLC0415 - costs seconds, and only this function needs it
 
     root = Path(transformers.models.__path__[0])
-    return sorted({f.parent.name for f in root.glob("*/modeling_*.py") if _dispatches(f)})
-
-
-def _dispatches(file: Path) -> bool:
-    return "ALL_ATTENTION_FUNCTIONS.get_interface(" in file.read_text(encoding="utf-8")
+    sources = ((file, file.read_text(encoding="utf-8")) for file in root.glob("*/modeling_*.py"))
+    return sorted({file.parent.name for file, text in sources if "ALL_ATTENTION_FUNCTIONS.get_interface(" in text})

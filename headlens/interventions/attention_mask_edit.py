@@ -85,7 +85,13 @@ class MaskEdit(Edit):
         site = context.site
         if site.stack != self.stack or (self.layers is not None and site.layer not in self.layers):
             return mask
-        real = _real(context)
+        if context.queries is None:
+            raise OptionError(
+                f"{site}: nobody said which tokens are padding, so a mask cannot be placed on the sentences.",
+                "Declare them with session.batch(...), or give the model its attention_mask (a decoder_attention_mask "
+                "for a decoder). A decoder that writes token by token cannot be masked: choose a task with one pass.",
+            )
+        real = context.queries.real  # which queries are tokens, (batch, query)
         layers, n_heads = self.source.shape
         layer = site.layer if layers > 1 else 0
         heads = tuple(h.head for h in site.heads) if n_heads > 1 else (0,)
@@ -128,14 +134,3 @@ class MaskEdit(Edit):
         alone = (~reaches & real[:, None, :, None]).any()
         self._any_alone = alone if self._any_alone is None else self._any_alone.to(alone.device) | alone
         return torch.where(allowed | ~reaches, model_mask, lowest)
-
-
-def _real(context: CallContext) -> Tensor:
-    """Which queries are tokens: (batch, query)."""
-    if context.queries is not None:
-        return context.queries.real
-    raise OptionError(
-        f"{context.site}: nobody said which tokens are padding, so a mask cannot be placed on the sentences.",
-        "Declare them with session.batch(...), or give the model its attention_mask (a decoder_attention_mask for a "
-        "decoder). A decoder that writes token by token cannot be masked: choose a task with one pass.",
-    )

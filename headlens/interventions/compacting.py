@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from torch import nn
 from transformers import PreTrainedModel
 
 from headlens.attention.attach_edit import keep_as
 from headlens.attention.persistent_edit import set_aside
-from headlens.attention.sites import Site, find_sites
+from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, UnsupportedModelError, counted
 from headlens.heads import Head
 from headlens.weights.head_map import FILE, HeadMap, SiteHeads, as_json
@@ -53,22 +53,14 @@ def heads_of_model(model: PreTrainedModel) -> HeadMap:
     """
     silent, scales = iter(silent_heads(model)), iter(head_scales(model))
     sites = find_sites(model)
-    modules = [s.module for s in sites]
-    return HeadMap(
-        tuple(
-            SiteHeads(
-                stack=s.stack,
-                layer=s.layer,
-                module=s.module,
-                heads=heads_before(model, s.module),
-                left=numbers_of(model, s.module),
-                # Weights that compute one depth alone have nothing to mask.
-                masked=next(silent, ()) if modules.count(s.module) > 1 else (),
-                scales=next(scales, ()) if modules.count(s.module) > 1 else (),
-            )
-            for s in sites
-        )
-    )
+    modules = Counter(s.module for s in sites)
+    heads = []
+    for s in sites:
+        # Weights that compute one depth alone have nothing to mask.
+        masked, factors = (next(silent, ()), next(scales, ())) if modules[s.module] > 1 else ((), ())
+        before, left = heads_before(model, s.module), numbers_of(model, s.module)
+        heads.append(SiteHeads(s.stack, s.layer, s.module, before, left, masked, factors))
+    return HeadMap(tuple(heads))
 
 
 def removed_heads(model: PreTrainedModel) -> list[Head]:
@@ -228,7 +220,10 @@ def with_folded_gates(
     # Depths that share their weights, but not their gates.
     differing = [s for s in sites if any(gates[o] != gates[s] for o in sites if o.module == s.module)]
     for site in {s.module: s for s in sites if s not in differing}.values():
-        _scale_outputs(folded, site, gates[site])
+        parts = projections(folded, site.module)
+        with torch.no_grad():
+            # (hidden, heads × d): a head's columns times its gate
+            parts.output.weight.mul_(parts.output.weight.new_tensor(gates[site]).repeat_interleave(parts.head_size))
     heads = heads_of_model(folded).scaled({(s.stack, s.layer): gates[s] for s in differing})
     emptied = differing if keep_shape else sites
     dead = [h for s in emptied for h, gate in zip(s.heads, gates[s], strict=True) if gate == 0.0]
@@ -238,12 +233,3 @@ def with_folded_gates(
     with suppress(UnsupportedModelError):
         heads.apply(folded)
     return folded
-
-
-def _scale_outputs(model: nn.Module, site: Site, gates: list[float]) -> None:
-    parts = projections(model, site.module)
-    weight = parts.output.weight
-    # (hidden, heads × d): a head's columns times its gate
-    factors = torch.tensor(gates, dtype=weight.dtype, device=weight.device).repeat_interleave(parts.head_size)
-    with torch.no_grad():
-        weight.mul_(factors)

@@ -46,16 +46,9 @@ class HeadGates(Edit):
 
     def output(self, context: CallContext, output: Tensor) -> Tensor:
         """The head outputs times their gates: (batch, query, heads, d)."""
-        gates = self._gates(context.site)
-        if gates is None:
-            return output
+        site = context.site
+        gates = self._tensors.get((site.stack, site.layer))
+        if gates is None and not self._heads.keys().isdisjoint(site.heads):
+            gates = torch.tensor([self._heads.get(h, 1.0) for h in site.heads])
         # (heads,) or (batch, heads) -> (1 or batch, 1, heads, 1)
-        return output * gates.to(output)[..., None, :, None]
-
-    def _gates(self, site: Site) -> Tensor | None:
-        """Gates (heads,) or (batch, heads) of a layer; None where none of its heads has one."""
-        if (site.stack, site.layer) in self._tensors:
-            return self._tensors[site.stack, site.layer]
-        if self._heads.keys().isdisjoint(site.heads):
-            return None
-        return torch.tensor([self._heads.get(h, 1.0) for h in site.heads])
+        return output if gates is None else output * gates.to(output)[..., None, :, None]

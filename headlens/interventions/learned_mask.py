@@ -44,6 +44,7 @@ class PositionPairs:
         rows, columns = torch.triu_indices(self.n, self.n, device=values.device)
         full[..., rows, columns] = values
         upper = full[..., :length, :length]
+        # What is above the diagonal is mirrored below it; the diagonal is there once.
         return upper + upper.triu(1).mT
 
     def counts(self, within: int, device: torch.device | None = None) -> Tensor:
@@ -203,6 +204,7 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
         n_heads = 1 + max(h.head for s in self.sites for h in s.heads) if self.scope.per_head else 1
         near_zero = _START_STD * torch.randn(n_layers, n_heads, self.law.size(self.options.shape.size))
         self.alpha = nn.Parameter(self.law.start(near_zero))
+        # A buffer, so that a training that goes on after an interruption has the temperature that it had.
         self.register_buffer("drawn", torch.zeros((), dtype=torch.int64))
         self.drawn: Tensor
         self._values: Tensor | None = None
@@ -313,6 +315,7 @@ class LearnedAttentionMask(nn.Module, Edit, CallNormalizer):
         """M by position, (..., 1 or batch, length, length), of values (..., 1, values)."""
         matrix = self.options.shape.matrix(values, length)
         if self.options.structured:
+            # Sentences end at different places, so that each has a mask of its own.
             matrix = matrix.masked_fill(at_ends(lengths, length), 1.0)
         if not self.options.diagonal:
             matrix = matrix.masked_fill(torch.eye(length, dtype=torch.bool, device=matrix.device), 0.0)

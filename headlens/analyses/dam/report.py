@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 
 from headlens.analyses.dam.results_table import CLASSES, UNMASKED, dam_markdown
 from headlens.errors import InputError
-from headlens.pages.command_report import Caption, CommandReport, Drawings, Figures
+from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable, number_text, page_table
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
@@ -193,10 +193,6 @@ def _masks(run: RecordedRun) -> Iterator[MaskPicture]:
                 ) from problem
 
 
-def _draw(run: RecordedRun) -> Drawings:
-    return dam_figures(run.tables, list(_masks(run)))
-
-
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
     names = ("run", "metric", *VALUES, "sparsity", "sparsity_texts")
     records = [
@@ -257,7 +253,7 @@ REPORT = CommandReport(
         "positions": Columns(numbers=("penalty", "offset", "p"), words={"class": (*CLASSES, "offset")}),
     },
     needed=("sweep", "sparsity", "positions"),
-    figures=_draw,
+    figures=lambda run: dam_figures(run.tables, list(_masks(run))),
     captions=CAPTIONS,
     sources={"quality": ("sweep",), "importance": ("positions",)},
     overviews=_overviews,

@@ -97,7 +97,7 @@ class LearnedMask:
             window: w of the neighbourhood.
         """
         groups = list(_groups(self.n, window))
-        # by position and group: (n * n, groups)
+        # By position and group, (n * n, groups): a product with it sums over the positions of each group.
         members = torch.stack([columns.flatten() for _, columns in groups], dim=1).double()
         counts = members.sum(dim=0)
         # (layers or 1, heads, P or what stays, groups)

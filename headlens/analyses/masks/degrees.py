@@ -278,6 +278,7 @@ def _effects(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     if not kinds:
         return
     degrees = rows[[f"degree_{kind}" for kind in kinds]].to_numpy(np.float64)
+    # A column for each seed is its intercept: (trainings, kinds + seeds).
     design = np.hstack([degrees, pd.get_dummies(rows["seed"]).to_numpy(np.float64)])
     if np.linalg.matrix_rank(design) < design.shape[1]:
         return
@@ -285,6 +286,7 @@ def _effects(rows: pd.DataFrame) -> Iterator[dict[str, Any]]:
     fitted = OLS(values, design).fit()
     open_share = OLS(1 - float_column(rows, "sparsity_texts"), design).fit().params
     known = fitted.df_resid > 0
+    # Around the mean of all, as R² is of a model with intercepts.
     spread = float(((values - values.mean()) ** 2).sum())
     bounds: npt.NDArray[np.float64] = fitted.conf_int() if known else np.full((len(kinds), 2), np.nan)
     # Where all trainings give the same there is nothing to test.

@@ -147,6 +147,7 @@ def _independent(rows: pd.DataFrame, names: Sequence[str]) -> tuple[float, float
         names: of the columns with the value and the ends of its interval.
     """
     value, *ends = (float_column(rows, name) for name in names)
+    # Variances of independent tasks add up: the norm of the half widths is that of their sum.
     low, high = (float(np.linalg.norm(end - value)) / len(rows) for end in ends)
     mean = float(value.mean())
     return mean, mean - low, mean + high

@@ -140,6 +140,7 @@ def terms_of(rows: slice, mask: Tensor | None, kwargs: Mapping[str, Any]) -> tup
 
 def agrees(module: nn.Module, context: CallContext, mask: Tensor | None, kwargs: Mapping[str, Any]) -> bool:
     """Whether the last queries of the first and last sentence come out as from the model's own attention."""
+    # A step of all sentences but one takes the first and the last.
     rows = slice(0, None, max(1, context.query.shape[0] - 1))
     part = part_of(replace(context, query=context.query[:, :, -CHECKED:], queries=None, keys=None), rows)
     bias, mask = (t if t is None or t.shape[2] == 1 else t[:, :, -CHECKED:] for t in terms_of(rows, mask, kwargs))

@@ -69,6 +69,7 @@ class MaskedAttention(torch.autograd.Function):
             largest = scores.amax(dim=-1, keepdim=True)
             weights = _exponentials(scores, largest)
             sums = weights.sum(dim=-1, keepdim=True)
+            # Divided last: an output is smaller than its weights.
             torch.bmm(weights, calls.value[block], out=output[block]).div_(sums)
             torch.add(largest, sums.log_(), out=log_sums[block])
         ctx.save_for_backward(query, key, value, mask, output, log_sums)
@@ -176,6 +177,7 @@ class _Calls:
         """The part of a mask that belongs to a block: (1 or sentences, 1 or heads, query, key)."""
         count, first = block.stop - block.start, block.start // self.n_heads
         head = block.start % self.n_heads
+        # An axis of size 1 is shared by all; a block is of whole sentences, or of some heads of one.
         rows = slice(None) if len(mask) == 1 else slice(first, first + -(-count // self.n_heads))
         heads = slice(None) if mask.shape[1] == 1 else slice(head, head + min(count, self.n_heads))
         return mask[rows, heads]
