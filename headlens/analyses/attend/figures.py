@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.pages.head_cards import SentenceMap
@@ -29,17 +28,6 @@ from headlens.plots.style import (
 # inches
 _TITLE, _SIDE, _GAP, _TOP = 0.24, 0.80, 0.10, 0.32
 _LABEL_MARGIN = 0.22
-
-
-@dataclass(frozen=True)
-class _Plan:
-    """Sizes of a sheet of maps: columns and rows of maps, inches of a cell, of label margins, points of labels."""
-
-    columns: int
-    lines: int
-    cell: float
-    margins: tuple[float, float]
-    size: float
 
 
 def layer_figures(
@@ -102,61 +90,49 @@ def attention_maps(
     if not np.isfinite(weights).any():
         return None
     queries, keys = [token_label(t) for t in query_labels], [token_label(t) for t in key_labels]
-    plan = _plan(len(titles), queries, keys, across)
-    box = plan.cell * len(keys), plan.cell * len(queries)
-    above = _TITLE + (max(heading_lines(text, box[0]) for text in titles) - 1) * HEADING_LINE
-    size = (
-        max(2.2, plan.margins[0] + plan.columns * (box[0] + _GAP) + _SIDE),
-        max(2.2, _TOP + plan.lines * (box[1] + above) + plan.margins[1]),
-    )
-    figure = new_figure(*size)
-    headline(figure, title)
-    scale = Scale("attention weight", high=float(np.nanmax(weights)) or 1.0, colours=PALE)
-    for number, matrix in enumerate(weights):
-        line, column = divmod(number, plan.columns)
-        left = plan.margins[0] + column * (box[0] + _GAP)
-        low = size[1] - _TOP - (line + 1) * (box[1] + above)
-        axes = figure.add_axes((left / size[0], low / size[1], box[0] / size[0], box[1] / size[1]))
-        _map(axes, matrix, scale)
-        heading(axes, titles[number], box[0])
-        _label(axes, queries if column == 0 else [], keys if number + plan.columns >= len(titles) else [], plan)
-    add_bar(figure, scale, _SIDE - 0.12)
-    return figure
-
-
-def _plan(heads: int, queries: Sequence[str], keys: Sequence[str], across: int | None) -> _Plan:
     longest = max(len(queries), len(keys))
     # few columns for long sentences: the labels grow with the cells
-    columns = min(heads, across or (4 if longest <= 14 else 3))
+    columns = min(len(titles), across or (4 if longest <= 14 else 3))
     room = FULL_WIDTH - _SIDE - _margin(queries, 6.0) - columns * _GAP
     cell = float(np.clip(room / columns / longest, 0.02, 0.30))
-    size = float(np.clip(0.85 * 72 * cell, 3.5, 8.5))
-    margins = _margin(queries, size), _margin(keys, size)
-    return _Plan(columns, -(-heads // columns), cell, margins, size)
+    points = float(np.clip(0.85 * 72 * cell, 3.5, 8.5))  # of labels
+    left_margin, low_margin = _margin(queries, points), _margin(keys, points)
+    across_map, down_map = cell * len(keys), cell * len(queries)
+    above = _TITLE + (max(heading_lines(text, across_map) for text in titles) - 1) * HEADING_LINE
+    width = max(2.2, left_margin + columns * (across_map + _GAP) + _SIDE)
+    height = max(2.2, _TOP + -(-len(titles) // columns) * (down_map + above) + low_margin)
+    figure = new_figure(width, height)
+    headline(figure, title)
+    scale = Scale("attention weight", high=float(np.nanmax(weights)) or 1.0, colours=PALE)
+    step = tick_step(cell, points / 72)
+    font: dict[str, Any] = {"fontsize": points, "fontfamily": FAMILY}
+    for number, matrix in enumerate(weights):
+        line, column = divmod(number, columns)
+        left = left_margin + column * (across_map + _GAP)
+        low = height - _TOP - (line + 1) * (down_map + above)
+        axes = figure.add_axes((left / width, low / height, across_map / width, down_map / height))
+        dress(axes)
+        axes.set_facecolor(MISSING)
+        axes.pcolormesh(
+            np.arange(len(keys) + 1) - 0.5,
+            np.arange(len(queries) + 1) - 0.5,
+            np.ma.masked_invalid(matrix),
+            cmap=scale.map,
+            vmin=scale.low,
+            vmax=scale.high,
+            rasterized=matrix.size > 2500,
+        )
+        axes.invert_yaxis()
+        heading(axes, titles[number], across_map)
+        # Labels stand beside the first map of a line and below the last one of a column.
+        below, beside = (keys if number + columns >= len(titles) else []), (queries if column == 0 else [])
+        axes.set_xticks(range(0, len(below), step), below[::step], rotation=90, **font)
+        axes.set_yticks(range(0, len(beside), step), beside[::step], **font)
+    add_bar(figure, scale, _SIDE - 0.12)
+    return figure
 
 
 def _margin(labels: Sequence[str], size: float) -> float:
     # wide scripts take a whole em per letter
     widest = max((sum(1.0 if ord(c) > 0x2E80 else 0.62 for c in label) for label in labels), default=0.0)
     return _LABEL_MARGIN + widest * size / 72
-
-
-def _map(axes: Axes, matrix: npt.NDArray[np.floating], scale: Scale) -> None:
-    dress(axes)
-    axes.set_facecolor(MISSING)
-    axes.pcolormesh(
-        np.arange(matrix.shape[1] + 1) - 0.5,
-        np.arange(matrix.shape[0] + 1) - 0.5,
-        np.ma.masked_invalid(matrix),
-        cmap=scale.map,
-        vmin=scale.low,
-        vmax=scale.high,
-        rasterized=matrix.size > 2500,
-    )
-    axes.invert_yaxis()
-
-
-def _label(axes: Axes, queries: Sequence[str], keys: Sequence[str], plan: _Plan) -> None:
-    step = tick_step(plan.cell, plan.size / 72)
-    axes.set_xticks(range(0, len(keys), step), keys[::step], rotation=90, fontsize=plan.size, fontfamily=FAMILY)
-    axes.set_yticks(range(0, len(queries), step), queries[::step], fontsize=plan.size, fontfamily=FAMILY)

@@ -144,15 +144,8 @@ def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
 
     paper = content["paper"]
     steps = tuple(Step.of(spec) for spec in content["steps"])
-    recipe = PaperRecipe(
-        name,
-        paper["title"],
-        paper["citation"],
-        paper["setting"],
-        paper.get("small", ""),
-        steps,
-        tuple(content.get("tables", ())),
-    )
+    about = (paper["title"], paper["citation"], paper["setting"], paper.get("small", ""))
+    recipe = PaperRecipe(name, *about, steps, tuple(content.get("tables", ())))
     names = [step.name for step in steps]
     if not steps:
         raise ValueError("it has no step")
@@ -164,6 +157,6 @@ def _parsed(name: str, content: Mapping[str, Any]) -> PaperRecipe:
         except KeyError as error:
             raise ValueError(f"step {step.name} takes something of {error}, which is no step before it") from error
     for table in recipe.tables:
-        if (about := ComparedTable.of(table)).step not in names:
-            raise ValueError(f"the table {about.title!r} is about {about.step!r}, which is no step")
+        if (compared := ComparedTable.of(table)).step not in names:
+            raise ValueError(f"the table {compared.title!r} is about {compared.step!r}, which is no step")
     return recipe

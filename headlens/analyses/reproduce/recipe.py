@@ -6,7 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -104,7 +104,10 @@ def run_reproduce(
             options = recipe.filled(step, {s.name: str(steps / s.name) for s in recipe.steps})
             if announce is not None:
                 announce(f"Step {number} of {len(recipe.steps)}, {step.name}", step.why)
-            file = _write_options(steps / f"{step.name}.json", step, options)
+            file = steps / f"{step.name}.json"
+            # As --config takes them.
+            text = json.dumps({"command": step.command, "arguments": options}, indent=2)
+            file.write_text(f"{text}\n", encoding="utf-8")
             _run_step(step, file, steps / step.name, resume=place.resume, quiet=quiet)
         page = ["report", *(str(steps / s.name) for s in recipe.steps), "--out", str(steps / "report"), "--overwrite"]
         _headlens(page, quiet=quiet)
@@ -115,23 +118,15 @@ def run_reproduce(
     )
 
 
-def _write_options(file: Path, step: Step, options: Mapping[str, Any]) -> Path:
-    """The options of a step as --config takes them."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"command": step.command, "arguments": options}, indent=2) + "\n", encoding="utf-8")
-    return file
-
-
 def _run_step(step: Step, options: Path, folder: Path, *, resume: bool, quiet: bool) -> None:
     """Runs a step, resumes it if it was interrupted, or skips it if a resumed run has finished it."""
     record = read_run(folder) if folder.is_dir() else None
-    if record is not None and record.get("status") == "finished" and resume:
+    if record is not None and resume and record.get("status") == "finished":
         return
+    words = ["--config", str(options), "--out", str(folder), *["--overwrite"] * (record is not None)]
     if record is not None and resume and (folder / RunFolder.KEPT).is_dir():
-        _headlens([step.command, "--resume", str(folder)], quiet=quiet)
-        return
-    again = ["--overwrite"] if record is not None else []
-    _headlens([step.command, "--config", str(options), "--out", str(folder), *again], quiet=quiet)
+        words = ["--resume", str(folder)]
+    _headlens([step.command, *words], quiet=quiet)
 
 
 def _headlens(words: list[str], *, quiet: bool) -> None:

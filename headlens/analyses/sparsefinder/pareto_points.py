@@ -1,11 +1,14 @@
-"""How much of attention each method finds, and how sparse its graphs are, over the grids of the paper."""
+"""How much of attention each method finds, and how sparse its graphs are, over the grids of the paper.
+
+`SparsitySweep` learns and measures all sites of a model, and remembers those that are done.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +29,7 @@ POINT = ["method", "parameter", "value_of_parameter", "window", "global_tokens"]
 PARETO_COLUMNS = [*POINT, "head", *MEASURES]
 OWN = ("distance", "bucket", "cluster")  # methods of Sparsefinder; the others it is compared with
 EVERY = "all"  # stacks
+REPLICATES = 1000  # bootstrap samples
 GOLD = "entmax"  # what attention itself leaves, as if it were a method
 
 
@@ -55,6 +59,13 @@ def _content_predictors(grid: ParameterGrid, fitted: FittedSite) -> Iterator[tup
         yield "lsh", "hashes", count, predictors.HashPredictor(count, grid.rounds, fitted.seed)
 
 
+def key_of(point: Mapping[Any, Any]) -> tuple[str, Any, int, int]:
+    """Identifies a point among those of a stack: method, value of its parameter, window, global tokens."""
+    value = point["value_of_parameter"]
+    known = None if pd.isna(value) else float(value)
+    return str(point["method"]), known, int(point["window"]), int(point["global_tokens"])
+
+
 def predictor_of(
     method: str, value: float, window: int, tokens: int, grid: ParameterGrid, fitted: FittedSite
 ) -> Predictor:
@@ -82,8 +93,7 @@ def radius(window: int) -> int:
     return (window - 1) // 2 if window else -1
 
 
-@dataclass(frozen=True, eq=False)
-class SitePoints:
+class SitePoints(NamedTuple):
     """Recall and sparsity of every method with every parameter and window, at a site.
 
     Args:
@@ -144,11 +154,7 @@ def _rows(point: tuple[Any, ...], shares: torch.Tensor) -> list[tuple[Any, ...]]
     return [(*point, head, *measures) for head, measures in enumerate(shares.T.tolist())]
 
 
-REPLICATES = 1000  # bootstrap samples
-
-
-@dataclass(frozen=True, eq=False)
-class SparsitySweepResult:
+class SparsitySweepResult(NamedTuple):
     """Points and learned projections of every method at every site.
 
     Args:

@@ -1,4 +1,8 @@
-"""Methods that predict where attention has weight, Sparsefinder's own and others (Treviso et al. 2022, section 5)."""
+"""Methods that predict where attention has weight, Sparsefinder's own and others (Treviso et al. 2022).
+
+Functions take vectors `(batch, heads, tokens, r)` of a small space in which queries are near the keys they look at, and
+give graphs `(batch, heads, query, key)`, True where a query is predicted to look; pairs with padding mean nothing.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Queries, keys and the weights of pairs, of many sentences: on disk, read a layer at a time."""
+"""Queries, keys and weights of pairs, of many sentences: collected of a corpus, on disk, read a layer at a time."""
 
 from __future__ import annotations
 

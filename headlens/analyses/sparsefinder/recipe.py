@@ -15,17 +15,10 @@ from headlens.analyses.sparsefinder.figures import sparsefinder_figures
 from headlens.analyses.sparsefinder.fitting import FittedSite, save_fitted
 from headlens.analyses.sparsefinder.options import SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import curve, of_stacks, spread_out
-from headlens.analyses.sparsefinder.pareto_points import EVERY, GOLD, SparsitySweep
+from headlens.analyses.sparsefinder.pareto_points import EVERY, GOLD, SparsitySweep, key_of
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyStore, collect
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult, RestrictedTask, opened_task
-from headlens.analyses.sparsefinder.tables import (
-    NOTHING,
-    Findings,
-    RestrictedTaskResult,
-    all_contents,
-    check_shown,
-    key_of,
-)
+from headlens.analyses.sparsefinder.tables import NOTHING, Findings, RestrictedTaskResult, all_contents, check_shown
 from headlens.analyses.training.sweep import SweepRun
 from headlens.attention.model_normalizer import attention_name, attention_notes, attention_of, switch_as_asked
 from headlens.corpora.corpus_summary import CorpusSummary, summarise

@@ -14,7 +14,7 @@ from transformers import MODEL_FOR_MASKED_LM_MAPPING, PreTrainedModel
 
 from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.options import MetricOptions, ParameterGrid
-from headlens.analyses.sparsefinder.pareto_points import GOLD, predictor_of
+from headlens.analyses.sparsefinder.pareto_points import GOLD, key_of, predictor_of
 from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit, Sparsity, WeightSparsity
 from headlens.analyses.training.training_set import given_pairs, given_texts
 from headlens.attention.attach_edit import attach_edit
@@ -161,8 +161,7 @@ class RestrictedTask:
             if point["method"] == GOLD:
                 cached, counting = True, partial(_weights_counted, model, tuple(fitted), sparsity)
             else:
-                method, value = str(point["method"]), float(point["value_of_parameter"])
-                place = method, value, int(point["window"]), int(point["global_tokens"])
+                place = key_of(point)
                 predictors = {site: predictor_of(*place, self.grid, learned) for site, learned in fitted.items()}
                 cached = all(predictor.pairwise for predictor in predictors.values())
                 restricted = PredictedGraphEdit(predictors, written=True)

@@ -1,4 +1,8 @@
-"""The tables of Sparsefinder: every point, the areas under curves, heads, clusters, and heads on a sentence."""
+"""The tables of Sparsefinder: every point, the areas under curves, heads, what their clusters hold, and examples.
+
+Clusters are told apart by parts of speech (Treviso et al. 2022, section 6). Examples are heads on one sentence: where
+entmax looks, what is predicted, and where it looks over the prediction.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ from headlens.analyses.sparsefinder.fitting import FittedSite
 from headlens.analyses.sparsefinder.measures import MEASURES
 from headlens.analyses.sparsefinder.options import ShownOptions, SparsefinderRequest
 from headlens.analyses.sparsefinder.pareto_curves import AREAS_COLUMNS, areas, with_curves
-from headlens.analyses.sparsefinder.pareto_points import GOLD, POINT, SparsitySweepResult, predictor_of
+from headlens.analyses.sparsefinder.pareto_points import GOLD, POINT, SparsitySweepResult, key_of, predictor_of
 from headlens.analyses.sparsefinder.predicted_graph_edit import PredictedGraphEdit
 from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors, clusters_of
 from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, QueryKeyStore
@@ -63,13 +67,6 @@ class RestrictedTaskResult:
     results: Mapping[tuple[Any, ...], CurvePointResult] = field(default_factory=dict)
     stacks: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-
-
-def key_of(point: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """Identifies a point among those of a stack: method, value of its parameter, window, global tokens."""
-    value = point["value_of_parameter"]
-    numbers = None if pd.isna(value) else float(value), int(point["window"]), int(point["global_tokens"])
-    return str(point["method"]), *numbers
 
 
 def head_table(pareto: pd.DataFrame, contents: pd.DataFrame) -> pd.DataFrame:
@@ -202,12 +199,11 @@ class Findings:
         points = heads[(heads[KEY_COLUMNS] == list(head)).all(axis=1) & (heads["method"] == "distance")]
         points = points[points["sparsity"] >= min(_SPARSE, float(points["sparsity"].max()))]
         point = points.sort_values("recall", ascending=False, kind="stable").iloc[0].to_dict()
-        method, value, window, tokens = key_of(point)
         site = f"{head.stack}.{head.layer}"
-        predictor = predictor_of(method, value, window, tokens, self.request.grid, self.swept.fitted[site])
-        about = {"method": method, "value_of_parameter": value, "window": window, "global_tokens": tokens}
+        predictor = predictor_of(*key_of(point), self.request.grid, self.swept.fitted[site])
         table = example_heads(self.loaded, example, {site: predictor}, [head])
-        return table.assign(**about, recall=point["recall"], sparsity=point["sparsity"])
+        names = ("method", "value_of_parameter", "window", "global_tokens", "recall", "sparsity")
+        return table.assign(**{name: point[name] for name in names})
 
 
 def check_shown(options: ShownOptions, loaded: LoadedModel, fallback: Example) -> None:
