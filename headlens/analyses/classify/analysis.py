@@ -6,24 +6,25 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import reduce
 
 import pandas as pd
 import torch
 from torch import Tensor
 
-from headlens.analyses.classify.options import ClassifyOptions
-from headlens.analyses.classify.tables import add_relevance, head_tables
+from headlens.analyses.classify.options import ClassifyOptions, Thresholds
+from headlens.analyses.classify.roles import label, mark_syntactic
 from headlens.analyses.notes import annotation_notes, encoding_notes
-from headlens.analyses.relevance.analysis import HeadRelevances
-from headlens.attention.contract import Observer, Tokens
+from headlens.analyses.relevance.analysis import HeadRelevances, first_example, nothing_read
+from headlens.attention.contract import Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch
 from headlens.corpora.encoded_corpus import EncodingCounts
 from headlens.corpora.frequency import Frequency
-from headlens.corpora.sentence import Corpus, Example
+from headlens.corpora.sentence import Corpus
 from headlens.errors import CorpusError, NoHeadsError, OptionError
-from headlens.heads import HeadTable, Stack
+from headlens.heads import KEY_COLUMNS, HeadTable, Stack
 from headlens.metrics.accumulator import Array
 from headlens.metrics.metric import MetricSettings, Statistics
 from headlens.metrics.metric_registry import registered_metrics
@@ -66,9 +67,10 @@ class Classification:
 
     def with_relevance(self, relevances: HeadRelevances) -> Classification:
         """The same with the relevance of heads in `heads` and a table of its own."""
+        heads = self.tables["heads"].rows
         tables = {
             **self.tables,
-            "heads": add_relevance(self.tables["heads"], relevances.of_heads()),
+            "heads": _ordered(HeadTable(heads.drop(columns="relevance")).join(relevances.of_heads())),
             "relevance": relevances.table,
         }
         return replace(self, tables=tables, notes=list(dict.fromkeys([*self.notes, *relevances.notes])))
@@ -104,19 +106,21 @@ def classify_heads(
     """
     options = options or ClassifyOptions()
     frequencies = frequencies or Frequencies()
-    feed = CorpusReader.of(loaded, _first(corpus), options.long_sentences)
+    feed = CorpusReader.of(loaded, first_example(corpus), options.long_sentences)
     if not any(site.n_heads for site in feed.sites):
         part = "the encoder of " if feed.encoder_alone else ""
         raise NoHeadsError(f"No heads are left in {part}{loaded.name}.", "Give a model with some.")
     sample = options.similarity == "sample"
     annotator = Annotator(options.relations, frequencies.source, frequencies.target, sample, options.seed)
     baseline = None if baseline_corpus is None else _baseline(feed, baseline_corpus, options)
-    session = AttentionSession(feed.model, observers=_observers(feed, options, baseline), kernel=options.kernel)
-    statistics, similarity = session.observers[0], session.observers[-1]
-    assert isinstance(statistics, Statistics)
-    tally = PassState({"statistics": statistics.totals})
-    if isinstance(similarity, HeadSimilarity):
-        tally = PassState({**tally.totals, "similarity": similarity.totals})
+    settings = MetricSettings(options.relations, options.exclude_self, baseline)
+    metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
+    statistics = Statistics(metrics, feed.sites, level=options.level)
+    similarity = None if options.similarity == "off" else HeadSimilarity(feed.sites)
+    observers: dict[str, Statistics | HeadSimilarity] = {"statistics": statistics}
+    observers |= {} if similarity is None else {"similarity": similarity}
+    session = AttentionSession(feed.model, observers=list(observers.values()), kernel=options.kernel)
+    tally = PassState({name: observer.totals for name, observer in observers.items()})
 
     def step(batch: Batch) -> AnnotationCounts:
         counts = AnnotationCounts()
@@ -128,42 +132,14 @@ def classify_heads(
     with session, torch.inference_mode():
         (corpus_pass or CorpusPass()).run(feed, corpus, step, tally, options.batch_tokens)
     encoding, annotation = tally.encoding, tally.annotation
-    _check_counts(corpus, feed, encoding, annotation, options.relations)
+    if not encoding.sentences:
+        raise nothing_read(corpus, feed, encoding)
+    if annotation.trees:
+        check_relations(options.relations, annotation.arcs, corpus.name)
     thresholds = replace(options.thresholds, rare=math.inf) if annotation.rarity_is_vague else options.thresholds
-    tables = head_tables(statistics, similarity if isinstance(similarity, HeadSimilarity) else None, thresholds)
+    tables = _head_tables(statistics, similarity, thresholds)
     notes = annotation_notes(annotation, options.relations, options.thresholds.min_instances)
     return Classification(tables, encoding, annotation, [*encoding_notes(feed, encoding), *notes])
-
-
-def _observers(feed: CorpusReader, options: ClassifyOptions, baseline: dict[Stack, Array] | None) -> list[Observer]:
-    settings = MetricSettings(options.relations, options.exclude_self, baseline)
-    metrics = [metric.of(settings) for metric in registered_metrics()] + list(options.metrics)
-    statistics = Statistics(metrics, feed.sites, level=options.level)
-    return [statistics] if options.similarity == "off" else [statistics, HeadSimilarity(feed.sites)]
-
-
-def _first(corpus: Corpus) -> Example:
-    for example in corpus:
-        return example
-    raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)
-
-
-def _check_counts(
-    corpus: Corpus,
-    feed: CorpusReader,
-    encoding: EncodingCounts,
-    annotation: AnnotationCounts,
-    relations: tuple[str, ...],
-) -> None:
-    if not encoding.sentences:
-        raise CorpusError(
-            f"the model can read no sentence: {encoding.too_long} longer than its {feed.encoder.limit} tokens, "
-            f"{encoding.empty} empty.",
-            "Cut long sentences with --long-sentences window, or use a model with a longer limit.",
-            path=corpus.name,
-        )
-    if annotation.trees:
-        check_relations(relations, annotation.arcs, corpus.name)
 
 
 def check_relations(relations: tuple[str, ...], counts: Mapping[str, int], corpus: str) -> None:
@@ -198,3 +174,39 @@ def _baseline(feed: CorpusReader, corpus: Corpus, options: ClassifyOptions) -> d
     if not counts.arcs:
         raise CorpusError("the baseline corpus has no instance of the relations.", "It needs trees.", path=corpus.name)
     return {stack: most_frequent_offsets(n.cpu().numpy()) for stack, n in offsets.items()}
+
+
+def _head_tables(
+    statistics: Statistics, similarity: HeadSimilarity | None, thresholds: Thresholds
+) -> dict[str, HeadTable]:
+    """Tables by the name of their CSV, `heads` first; those without any measurement are left out.
+
+    Every metric's columns are in `heads`, and its own table, if it has one, is among the others.
+
+    Args:
+        statistics: measured over a corpus.
+        similarity: measured over the same corpus; None if it was not asked for.
+        thresholds: from where on a head holds a role.
+    """
+    measured = statistics.tables()
+    tables = {m.name: measured[m.name] for m in statistics.metrics if m.own_table and m.name in measured}
+    if "syntax" in tables:
+        tables["syntax"] = mark_syntactic(tables["syntax"], thresholds)
+    heads = label(reduce(HeadTable.join, statistics.head_tables()), tables.get("syntax"), thresholds)
+    pairs, embedding = (None, None) if similarity is None else (similarity.table(), similarity.embedding())
+    if pairs is not None and embedding is not None:
+        tables["similarity"] = pairs
+        heads = heads.join(embedding)
+    return {"heads": _ordered(heads), **tables}
+
+
+def head_columns() -> list[str]:
+    """The columns that every heads.csv begins with, after those that name the head; others follow."""
+    columns = [column.name for metric in registered_metrics() for column in metric.columns if column.contract]
+    return [*columns, "relevance", "role", "roles"]
+
+
+def _ordered(heads: HeadTable) -> HeadTable:
+    """The columns of the contract first, empty where nothing was measured; others follow."""
+    first = [*KEY_COLUMNS, *head_columns()]
+    return HeadTable(heads.rows.reindex(columns=[*first, *(c for c in heads.rows.columns if c not in first)]))

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from headlens.errors import counted
-from headlens.heads import KEY_COLUMNS, Head
+from headlens.heads import KEY_COLUMNS
 from headlens.pages.head_cards import REMOVED, PrunedPair
 from headlens.pages.page_tables import PageTable, number_text, page_table
-from headlens.plots.head_grid import float_column
+from headlens.plots.head_grid import float_column, head_name
 from headlens.plots.role_colours import FAMILIES, NONE, families
 from headlens.runs.reading import RecordedRun, tables_of
 from headlens.statistics.intervals import mean_interval
@@ -140,8 +140,7 @@ def _held(roles: pd.Series[str]) -> list[str]:
 
 
 def _names(rows: pd.DataFrame) -> list[str]:
-    keys = rows[KEY_COLUMNS].itertuples(index=False)
-    return [str(Head(stack, int(layer), int(head))) for stack, layer, head in keys]
+    return [head_name(row) for row in rows.to_dict("records")]
 
 
 def _spelled(role: str) -> str:

@@ -15,10 +15,9 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 
 from headlens.errors import InputError
-from headlens.heads import Head
 from headlens.metrics.metric_column import MetricColumn
 from headlens.plots.cell_drawing import Scale
-from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column
+from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
 from headlens.plots.heatmaps import paired_maps, upper_end
 from headlens.runs.folder import RUN_FILE
 from headlens.runs.reading import RecordedRun
@@ -100,7 +99,9 @@ class MetricDeclaration:
         chances = {column.name: column.chance for column in drawn if column.chance}
 
         def remark(part: StackRows, name: str) -> str:
-            return _chance(part, chances.get(name, ""))
+            chance = float_column(part.rows, chances.get(name, ""))
+            known = chance[np.isfinite(chance)]
+            return f"\n(chance {known.mean():.3f})" if known.size else ""
 
         return paired_maps(heads, {c.name: c.panel for c in drawn}, scales, self.title, remark)
 
@@ -164,7 +165,7 @@ def measure_records(heads: pd.DataFrame, declarations: Sequence[MetricDeclaratio
                 "mean": float(np.nanmean(values)),
                 "lowest": float(np.nanmin(values)),
                 "highest": float(np.nanmax(values)),
-                "head": str(Head(best["stack"], int(best["layer"]), int(best["head"]))),
+                "head": head_name(best),
             }
 
 
@@ -172,11 +173,3 @@ def _scale(heads: pd.DataFrame, columns: Sequence[MetricColumn]) -> Scale:
     first = columns[0]
     high = upper_end(heads, *(column.name for column in columns)) if first.high is None else first.high
     return Scale(first.scale or f"{first.title} ({first.unit})", high=high, colours=first.colours)
-
-
-def _chance(part: StackRows, column: str) -> str:
-    if column not in part.rows:
-        return ""
-    chance = float_column(part.rows, column)
-    known = chance[np.isfinite(chance)]
-    return f"\n(chance {known.mean():.3f})" if known.size else ""

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.metric_declarations import declarations_of, measure_records
 from headlens.analyses.classify.syntax_figure import FEWEST, best_heads, verdicts
-from headlens.heads import Head
 from headlens.pages.page_tables import Cell, Interval, PageTable, number_text, page_table
-from headlens.plots.head_grid import by_model_and_stack, float_column
-from headlens.plots.role_colours import FAMILIES, NONE, families
+from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
+from headlens.plots.role_colours import FAMILIES, NONE, families, family
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 
@@ -48,7 +46,7 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
         best = best_heads(syntax)
         for row, verdict in zip(best.to_dict("records"), verdicts(best, fewest(run)), strict=True):
             key = (str(row["relation"]), str(row["direction"]))
-            keyed.append((key, _best_record(run_label(run, runs), {str(k): v for k, v in row.items()}, verdict)))
+            keyed.append((key, _best_record(run_label(run, runs), row, verdict)))
     order = list(dict.fromkeys(key for key, _ in keyed))
     records = [record for _, record in sorted(keyed, key=lambda pair: order.index(pair[0]))]
     about = (
@@ -71,15 +69,19 @@ def measures(runs: Sequence[RecordedRun]) -> PageTable:
 
 def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
     """Every head that holds a role, with the numbers that roles come from."""
+    numbers = ("confidence", "positional_share", "rare_top1", "entropy_norm")
     records = [
-        run_label(run, runs) | _role_record(row)
+        run_label(run, runs)
+        | {"model": row["model"], "head": head_name(row), "roles": row["roles"]}
+        | {name: row[name] for name in numbers}
         for run, heads in tables_of(runs, "heads")
-        for row in heads[np.array(families(heads["role"]), object) != NONE].to_dict("records")
+        for row in heads.assign(**{name: float_column(heads, name) for name in numbers}).to_dict("records")
+        if family(row["role"]) != NONE
     ]
     return page_table("Heads that hold a role", records, "All the roles of a head, the strongest first.")
 
 
-def _best_record(label: dict[str, Any], row: dict[str, Any], verdict: str) -> dict[str, Any]:
+def _best_record(label: dict[str, Any], row: Mapping[Any, Any], verdict: str) -> dict[str, Any]:
     low, value, high, base = (float(row[name]) for name in ("ci_low", "accuracy", "ci_high", "baseline"))
     bounds = Interval(low, value, high, base)
     shown = bounds if all(0 <= bound <= 1 for bound in bounds) else None
@@ -88,19 +90,10 @@ def _best_record(label: dict[str, Any], row: dict[str, Any], verdict: str) -> di
         "direction": row["direction"],
         **label,
         "model": row["model"],
-        "head": str(Head(row["stack"], int(row["layer"]), int(row["head"]))),
+        "head": head_name(row),
         "n": row["n"],
         "accuracy": Cell(number_text(value), repr(value)),
         "95 % CI": Cell(f"{number_text(low)}–{number_text(high)}", repr(low), shown),
         "baseline": Cell(number_text(base), repr(base)),
         "syntactic": verdict,
-    }
-
-
-def _role_record(row: dict[Any, Any]) -> dict[str, Any]:
-    frame = pd.DataFrame([row])
-    head = str(Head(row["stack"], int(row["layer"]), int(row["head"])))
-    names = ("confidence", "positional_share", "rare_top1", "entropy_norm")
-    return {"model": row["model"], "head": head, "roles": row["roles"]} | {
-        name: float(float_column(frame, name)[0]) for name in names
     }

@@ -54,11 +54,13 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
     foot = _LEGEND + (_NOTE if note else 0.0)
     sheet = head_grid_figure(rows, "Functions of attention heads", foot=foot, lowest_cell=lowest)
     put = _write_upright if lowest and sheet.cell[0] < sheet.cell[1] else write
-    colours, norm = (
-        ListedColormap(list(COLOURS.values())),
-        BoundaryNorm(np.arange(len(COLOURS) + 1) - 0.5, len(COLOURS)),
-    )
-    looks: dict[str, Any] = {"cmap": colours, "norm": norm, "edgecolors": "white", "linewidth": 0.6}
+    norm = BoundaryNorm(np.arange(len(COLOURS) + 1) - 0.5, len(COLOURS))
+    looks: dict[str, Any] = {
+        "cmap": ListedColormap(list(COLOURS.values())),
+        "norm": norm,
+        "edgecolors": "white",
+        "linewidth": 0.6,
+    }
     for (axes, item), part in zip(each(sheet, rows), pieces, strict=True):
         axes.pcolormesh(*edges(item.values.shape), np.ma.masked_invalid(item.values), **looks)
         words = scatter_grid(part.rows, np.array([short(r) for r in part.rows["role"]], object), empty="")

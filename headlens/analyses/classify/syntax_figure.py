@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain, product
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +15,7 @@ from headlens.plots.head_grid import (
     Panel,
     StackRows,
     by_model_and_stack,
+    each,
     float_column,
     head_grid_figure,
     panel,
@@ -44,21 +46,26 @@ def syntactic_map(syntax: pd.DataFrame, relations: str | Sequence[str] | None = 
     chosen = [relations] if isinstance(relations, str) else relations
     names = list(syntax["relation"].drop_duplicates()) if chosen is None else list(chosen)
     chosen_rows = syntax[syntax["relation"].isin(names)]
-    pieces = [p for p in by_model_and_stack(chosen_rows) if np.isfinite(_gain(p.rows)).any()]
+    pieces = [p for p in by_model_and_stack(chosen_rows) if np.isfinite(gain(p.rows)).any()]
     if not pieces:
         return None
-    rows = _rows(pieces, names)
-    models = {p.model for p in pieces}
-    title = "Syntactic heads" if len(models) > 1 else f"Syntactic heads of {pieces[0].model}"
-    sheet = head_grid_figure(
-        [[item for item, _ in row] for row in rows], title, side=BAR_SLOT + 0.15, tallest_cell=0.15
-    )
-    limit = float(np.nanmax(np.abs(_gain(chosen_rows)))) or 1.0
+    # Two models or stacks stand side by side where their heads fit a page's width; a row is about one relation.
+    abreast = 2 if 4 * (int(chosen_rows["head"].max()) + 1) <= 50 else 1
+    many = len({p.model for p in pieces}) > 1
+    blocks = [pieces[start : start + abreast] for start in range(0, len(pieces), abreast)]
+    rows = [
+        [item for part in block for item in _pair(part, relation, part.name if many else part.stack)]
+        for block, relation in product(blocks, names)
+    ]
+    rows = [row for row in rows if row]
+    title = "Syntactic heads" if many else f"Syntactic heads of {pieces[0].model}"
+    plan = [[item for item, _ in row] for row in rows]
+    sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, tallest_cell=0.15)
+    limit = float(np.nanmax(np.abs(gain(chosen_rows)))) or 1.0
     scale = Scale("accuracy − baseline (share of instances)", -limit, limit, DIVERGING)
-    for row_axes, row in zip(sheet.axes, rows, strict=True):
-        for axes, (item, marked) in zip(row_axes, row, strict=True):
-            paint(axes, item, scale)
-            frame_cells(axes, marked)
+    for (axes, item), (_, marked) in zip(each(sheet, plan), chain.from_iterable(rows), strict=True):
+        paint(axes, item, scale)
+        frame_cells(axes, marked)
     add_bars(sheet, scale)
     return sheet.figure
 
@@ -124,36 +131,19 @@ def is_marked(column: pd.Series) -> Marks:
     return np.array([str(v).strip().lower() in {"true", "1", "1.0"} for v in column], bool)
 
 
-def _gain(syntax: pd.DataFrame) -> npt.NDArray[np.float64]:
+def gain(syntax: pd.DataFrame) -> npt.NDArray[np.float64]:
+    """Returns how far the accuracy of each row is above that of the best fixed offset."""
     return float_column(syntax, "accuracy") - float_column(syntax, "baseline")
-
-
-def _rows(pieces: Sequence[StackRows], relations: Sequence[str]) -> list[list[tuple[Panel, Marks]]]:
-    """Panels in rows of one relation, two models or stacks side by side where their heads fit a page's width."""
-    heads = max(int(p.rows["head"].max()) + 1 for p in pieces)
-    abreast = 2 if 4 * heads <= 50 else 1
-    blocks = [pieces[i : i + abreast] for i in range(0, len(pieces), abreast)]
-    many = len({p.model for p in pieces}) > 1
-    rows = [
-        [item for part in block for item in _pair(part, relation, part.name if many else part.stack)]
-        for block in blocks
-        for relation in relations
-    ]
-    return [row for row in rows if row]
 
 
 def _pair(part: StackRows, relation: str, name: str) -> list[tuple[Panel, Marks]]:
     panels = []
     for direction in DIRECTIONS:
         rows = part.rows[(part.rows["relation"] == relation) & (part.rows["direction"] == direction)]
-        if np.isfinite(_gain(rows)).any():
-            title = f"{name}: {relation}, {direction}\n{_size(rows)}"
+        if np.isfinite(gain(rows)).any():
+            size = f"n = {rows['n'].iloc[0]:.0f}, baseline {rows['baseline'].iloc[0]:.2f}"
+            title = f"{name}: {relation}, {direction}\n{size}"
             marked = is_marked(rows["syntactic"]) & is_marked(rows["significant"])
             marks = scatter_grid(rows, marked, empty=False).astype(bool)
-            panels.append((panel(rows, _gain(rows), title), marks))
+            panels.append((panel(rows, gain(rows), title), marks))
     return panels
-
-
-def _size(rows: pd.DataFrame) -> str:
-    first = rows.iloc[0]
-    return f"n = {first['n']:.0f}, baseline {first['baseline']:.2f}"

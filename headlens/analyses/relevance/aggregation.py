@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -89,8 +89,8 @@ class RelevanceSums:
         draws = torch.from_numpy(Draws.of(keys, self.replicates, self.seed).counts).double()
         for site, raw in found.raw.items():
             self.totals.add(_HEADS, str(site), _sums(raw, draws))
-        flow = {"start": found.start.sum(), "inputs": _number(found.inputs), "biases": _number(found.biases)}
-        self.totals.add(_FLOW, "all", flow)
+        ends = {name: torch.tensor(getattr(found, name), dtype=torch.float64) for name in ("inputs", "biases")}
+        self.totals.add(_FLOW, "all", {"start": found.start.sum()} | ends)
         self.totals.fetch()
 
     def table(self, rule: str, target: str) -> HeadTable:
@@ -107,13 +107,12 @@ class RelevanceSums:
         """
         sums = self.totals.of(_HEADS)
         present = [s for s in self.sites if str(s) in sums]
-        columns = [_columns(sums[str(s)], s.n_heads) for s in present]
-        joined = {name: np.concatenate([c[name] for c in columns]) for name in columns[0]} if columns else {}
-        if not joined or not joined["raw"].any() or not np.isfinite(joined["raw"]).all():
+        rows = pd.concat([_columns(sums[str(s)], s.n_heads) for s in present] or [pd.DataFrame({"raw": []})])
+        if not rows["raw"].any() or not np.isfinite(rows["raw"]).all():
             raise SelfCheckError("The relevance of heads is zero throughout, or not finite.")
         heads: list[Head] = [h for s in present for h in s.heads]
-        joined |= {"rule": np.full(len(heads), rule, object), "target": np.full(len(heads), target, object)}
-        return HeadTable.from_columns(heads, **{name: joined[name] for name in COLUMNS})
+        rows = rows.assign(rule=rule, target=target)
+        return HeadTable.from_columns(heads, **{name: rows[name].to_numpy() for name in COLUMNS})
 
     def means(self) -> dict[Site, Array]:
         """The mean of normalised relevance by site, then its bootstrap replicates: (1 + replicates, heads).
@@ -153,7 +152,6 @@ def _sums(raw: Tensor, draws: Tensor) -> dict[str, Tensor]:
     shares, kept = normalised(raw)
     magnitude = raw.abs().sum(dim=1, keepdim=True)
     signed = torch.where(magnitude > 0, raw / magnitude, 0.0)
-    counted = torch.ones(len(raw), dtype=torch.float64)
     return {
         "examples": torch.tensor(len(raw)),
         "kept": kept.sum(),
@@ -164,26 +162,20 @@ def _sums(raw: Tensor, draws: Tensor) -> dict[str, Tensor]:
         "drawn_share": draws @ shares,
         "drawn_kept": draws @ kept.double(),
         "drawn_signed": draws @ signed,
-        "drawn": draws @ counted,
+        "drawn": draws.sum(dim=1),
     }
 
 
-def _columns(sums: dict[str, Array], n_heads: int) -> dict[str, Any]:
+def _columns(sums: dict[str, Array], n_heads: int) -> pd.DataFrame:
+    """The columns of the heads of a site, from its sums over all examples and over those that replicates drew."""
     examples, kept = int(sums["examples"]), int(sums["kept"])
     low, high = _interval(sums["drawn_share"], sums["drawn_kept"], kept)
     signed_low, signed_high = _interval(sums["drawn_signed"], sums["drawn"], examples)
-    return {
-        "relevance": sums["share"] / kept if kept else np.full(n_heads, np.nan),
-        "ci_low": low,
-        "ci_high": high,
-        "raw": sums["raw"] / examples,
-        "signed": sums["signed"] / examples,
-        "signed_low": signed_low,
-        "signed_high": signed_high,
-        "n": np.full(n_heads, kept),
-        "cancelled": np.full(n_heads, examples - kept),
-        "negative": np.full(n_heads, int(sums["negative"])),
-    }
+    shares = {"relevance": sums["share"] / kept if kept else np.nan, "ci_low": low, "ci_high": high}
+    shares |= {"raw": sums["raw"] / examples, "signed": sums["signed"] / examples}
+    shares |= {"signed_low": signed_low, "signed_high": signed_high}
+    counts = {"n": kept, "cancelled": examples - kept, "negative": int(sums["negative"])}
+    return pd.DataFrame(shares | counts, index=range(n_heads))
 
 
 def _interval(sums: Array, counts: Array, examples: int) -> tuple[Array, Array]:
@@ -196,7 +188,3 @@ def _quotients(sums: Array, counts: Array) -> Array:
     """Means (rows, heads) of sums (rows, heads) and counts (rows,); NaN where nothing was counted."""
     found: Array = np.divide(sums, counts[:, None], out=np.full_like(sums, np.nan), where=counts[:, None] > 0)
     return found
-
-
-def _number(value: float) -> Tensor:
-    return torch.tensor(value, dtype=torch.float64)

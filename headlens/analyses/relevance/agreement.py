@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -34,40 +34,23 @@ def rule_correlations(rule: str, means: Means, other_rule: str, others: Means) -
         layer. `n` is the number of heads that have a relevance under both rules, the others are left out. Correlations
         that do not exist are NaN.
     """
-    rows = list(_rows(means, others))
-    return pd.DataFrame([{"rule": rule, "other_rule": other_rule, **row} for row in rows], columns=list(COLUMNS))
-
-
-def _rows(means: Means, others: Means) -> Iterator[dict[str, Any]]:
     stacks: list[str] = list(dict.fromkeys(site.stack for site in means))
-    for stack in stacks if len(stacks) == 1 else [*stacks, ALL]:
-        sites = [s for s in means if stack in (ALL, s.stack)]
-        for of in ("relevance", "magnitude"):
-            pairs = [(means[s], others[s]) for s in sites]
-            if of == "magnitude":
-                pairs = [(np.abs(first), np.abs(second)) for first, second in pairs]
-            pairs = [_known(*pair) for pair in pairs]
-            whole = spearman_by_row(*(np.concatenate(side, axis=1) for side in zip(*pairs, strict=True)))
-            by_layer = np.stack([spearman_by_row(*pair) for pair in pairs])
-            heads = sum(first.shape[1] for first, _ in pairs)
-            place = {"stack": stack, "of": of, "n": heads}
-            yield {**place, "scope": "heads", **_summary(whole)}
-            yield {**place, "scope": "layers", **_summary(_mean(by_layer))}
-
-
-def _known(first: Floats, second: Floats) -> tuple[Floats, Floats]:
-    """Heads that have a mean under both rules: in a layer that always cancels none has."""
-    there = ~(np.isnan(first[0]) | np.isnan(second[0]))
-    return first[:, there], second[:, there]
-
-
-def _mean(values: Floats) -> Floats:
-    """Mean over rows of what is there, NaN where nothing is."""
-    present = ~np.isnan(values)
-    counts = present.sum(axis=0)
-    return np.where(counts > 0, np.where(present, values, 0.0).sum(axis=0) / np.maximum(counts, 1), np.nan)
-
-
-def _summary(values: Floats) -> dict[str, float]:
-    low, high = percentile_interval(values[1:])
-    return {"spearman": float(values[0]), "ci_low": float(low), "ci_high": float(high)}
+    rows = []
+    for stack, of in product(stacks if len(stacks) == 1 else [*stacks, ALL], ("relevance", "magnitude")):
+        pairs = []
+        for first, second in ((means[s], others[s]) for s in means if stack in (ALL, s.stack)):
+            # Heads that have a mean under both rules: in a layer that always cancels none has.
+            there = ~(np.isnan(first[0]) | np.isnan(second[0]))
+            pair = first[:, there], second[:, there]
+            pairs.append(pair if of == "relevance" else (np.abs(pair[0]), np.abs(pair[1])))
+        by_layer = np.ma.masked_invalid(np.stack([spearman_by_row(*pair) for pair in pairs]))
+        correlations = {
+            "heads": spearman_by_row(*(np.concatenate(side, axis=1) for side in zip(*pairs, strict=True))),
+            "layers": np.ma.filled(by_layer.mean(axis=0), np.nan),
+        }
+        place = {"stack": stack, "rule": rule, "other_rule": other_rule, "of": of}
+        for scope, values in correlations.items():
+            low, high = map(float, percentile_interval(values[1:]))
+            numbers = {"n": sum(first.shape[1] for first, _ in pairs), "spearman": values[0], "ci_low": low}
+            rows.append({**place, "scope": scope, **numbers, "ci_high": high})
+    return pd.DataFrame(rows, columns=list(COLUMNS))

@@ -23,6 +23,7 @@ from headlens.errors import CorpusError, OptionError, counted
 from headlens.heads import HeadTable
 from headlens.models.loading import LoadedModel
 from headlens.runs.corpus_pass import CorpusPass, PassState
+from headlens.runs.corpus_reader import CorpusReader
 from headlens.statistics.bootstrap import FEWEST
 
 
@@ -91,7 +92,7 @@ def head_relevance(
     options, reading = options or RelevanceOptions(), reading or ReadingOptions()
     rules: tuple[Rule, ...] = tuple(dict.fromkeys((options.rule, *compare)))
     check_rules("--compare", rules)
-    first = _first(corpus)
+    first = first_example(corpus)
     target = choose_target(options.relevance_target, loaded, paired=first.target is not None)
     if options.mask_share != RelevanceOptions.mask_share and not isinstance(target, MaskedTokenLogits):
         raise OptionError(
@@ -104,72 +105,61 @@ def head_relevance(
     tally = PassState({rule: own.totals for rule, own in sums.items()})
 
     def step(batch: Batch) -> AnnotationCounts:
-        _add(batch, feed, sessions, sums)
+        inputs, keys = feed.inputs(batch), [example.key for example in batch.examples]
+        # A batch is added to the sums of all rules, or to none.
+        try:
+            for rule, session in sessions.items():
+                with session:
+                    found = session.relevance(inputs)
+                sums[rule].hold(found, keys)
+        except BaseException:
+            for own in sums.values():
+                own.totals.discard()
+            raise
+        for own in sums.values():
+            own.totals.commit()
         return AnnotationCounts()
 
     (how or CorpusPass()).run(feed, corpus, step, tally, reading.batch_tokens)
+    encoding = tally.encoding
     if not tally.batches:
-        raise _nothing_read(corpus, feed, tally.encoding)
-    return _found(feed, target.label, sums, tally.encoding)
-
-
-def _add(
-    batch: Batch,
-    feed: RelevanceReader,
-    sessions: Mapping[Rule, RelevanceSession],
-    sums: Mapping[Rule, RelevanceSums],
-) -> None:
-    """Add a batch to the sums of all rules, or to none."""
-    inputs = feed.inputs(batch)
-    keys = [example.key for example in batch.examples]
-    try:
-        for rule, session in sessions.items():
-            with session:
-                found = session.relevance(inputs)
-            sums[rule].hold(found, keys)
-    except BaseException:
-        for own in sums.values():
-            own.totals.discard()
-        raise
-    for own in sums.values():
-        own.totals.commit()
-
-
-def _found(
-    feed: RelevanceReader, target: str, sums: Mapping[Rule, RelevanceSums], encoding: EncodingCounts
-) -> HeadRelevances:
-    rules = list(sums)
-    tables = [sums[rule].table(rule, target) for rule in rules]
-    means = {rule: sums[rule].means() for rule in rules}
+        raise nothing_read(corpus, feed, encoding, f", {encoding.unmaskable} without a token to mask")
+    tables = [own.table(rule, target.label) for rule, own in sums.items()]
+    means = {rule: own.means() for rule, own in sums.items()}
     correlations = [rule_correlations(rules[0], means[rules[0]], rule, means[rule]) for rule in rules[1:]]
-    conservation = {rule: sums[rule].conservation for rule in rules if rule in CONSERVING}
-    notes = reading_notes(feed, encoding) + relevance_notes(feed, encoding, tables[0], conservation)
+    conservation = {rule: own.conservation for rule, own in sums.items() if rule in CONSERVING}
     return HeadRelevances(
         HeadTable(pd.concat([t.rows for t in tables], ignore_index=True)),
         pd.concat(correlations, ignore_index=True) if correlations else pd.DataFrame(),
-        target,
+        target.label,
         conservation,
         encoding,
-        notes,
+        reading_notes(feed, encoding) + _relevance_notes(feed, encoding, tables[0], conservation),
     )
 
 
-def _first(corpus: Corpus) -> Example:
+def first_example(corpus: Corpus) -> Example:
+    """Returns the first sentence or pair of a corpus, by which the model is fed.
+
+    Raises:
+        CorpusError: if it holds none.
+    """
     for example in corpus:
         return example
     raise CorpusError("the corpus is empty.", "It must hold at least one sentence.", path=corpus.name)
 
 
-def _nothing_read(corpus: Corpus, feed: RelevanceReader, counts: EncodingCounts) -> CorpusError:
+def nothing_read(corpus: Corpus, feed: CorpusReader, counts: EncodingCounts, unmaskable: str = "") -> CorpusError:
+    """Returns the error that a model can read no sentence of a corpus, with what became of the sentences."""
     return CorpusError(
         f"the model can read no sentence: {counts.too_long} longer than its {feed.encoder.limit} tokens, "
-        f"{counts.empty} empty, {counts.unmaskable} without a token to mask.",
+        f"{counts.empty} empty{unmaskable}.",
         "Cut long sentences with --long-sentences window, or use a model with a longer limit.",
         path=corpus.name,
     )
 
 
-def relevance_notes(
+def _relevance_notes(
     feed: RelevanceReader, encoding: EncodingCounts, table: HeadTable, conservation: Mapping[Rule, Conservation]
 ) -> list[str]:
     """Where relevance started and went, and in which layers it cancels.
@@ -184,12 +174,16 @@ def relevance_notes(
     if feed.generates:
         notes.append("The corpus has no target side: relevance starts at what the model itself writes (greedy search).")
     if feed.masking is not None:
-        notes.append(_masks(encoding))
+        drawn = encoding.sentences - encoding.unmaskable - encoding.own_masks
+        masked = f"{counted(encoding.masked, 'token')} of {counted(drawn, 'sentence')} {were(encoding.masked)} masked"
+        own = f"{counted(encoding.own_masks, 'sentence')} with mask tokens in the text got no others"
+        notes.append("; ".join([masked] * bool(drawn) + [own] * bool(encoding.own_masks)) + ".")
     for rule, flow in conservation.items():
         mixed = "" if 0 <= flow.inputs <= 1 else " (contributions of both signs, as shares of their sum)"
+        lost = f"{flow.lost:.1%}" if abs(flow.lost) >= 5e-4 else f"{flow.lost:.0e}"
         notes.append(
             f"{rule}: of the relevance that started, {flow.inputs:.1%} arrived at embeddings, {flow.biases:.1%} stayed "
-            f"in biases, {_share(flow.lost)} was lost{mixed}."
+            f"in biases, {lost} was lost{mixed}."
         )
     layers = table.rows.drop_duplicates(["stack", "layer"])
     if named := _layers(layers, "cancelled"):
@@ -210,17 +204,3 @@ def relevance_notes(
 def _layers(layers: pd.DataFrame, column: str) -> str:
     """Layers in which a count is not 0, each with it."""
     return ", ".join(f"{r['stack']} {r['layer']} ({r[column]})" for r in layers.to_dict("records") if r[column])
-
-
-def _masks(counts: EncodingCounts) -> str:
-    drawn = counts.sentences - counts.unmaskable - counts.own_masks
-    parts = []
-    if drawn:
-        parts.append(f"{counted(counts.masked, 'token')} of {counted(drawn, 'sentence')} {were(counts.masked)} masked")
-    if counts.own_masks:
-        parts.append(f"{counted(counts.own_masks, 'sentence')} with mask tokens in the text got no others")
-    return f"{'; '.join(parts)}."
-
-
-def _share(value: float) -> str:
-    return f"{value:.1%}" if abs(value) >= 5e-4 else f"{value:.0e}"

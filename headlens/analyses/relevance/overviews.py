@@ -1,4 +1,4 @@
-"""What a reader of relevance looks for first: the most relevant heads, and whether the rules agree."""
+"""What a reader of relevance looks for first: single heads, and whether the rules agree."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from headlens.analyses.relevance.shares import even_shares, requested_rule
-from headlens.heads import Head
+from headlens.analyses.relevance.shares import even_shares, of_rule, requested_rule, rules_of_table
+from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
-from headlens.plots.head_grid import by_model_and_stack, float_column
+from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.interval_heatmap import limit
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 MOST = 10  # heads of a model's stack
+_BOUNDS = ("ci_low", "ci_high")
 _UNITS = {"relevance": "relevance", "magnitude": "its magnitude"}
 
 
@@ -45,7 +46,7 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
 def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
     """Rank correlations between the relevance of heads under different rules."""
     records = [
-        run_label(run, runs) | _correlation({str(k): v for k, v in row.items()})
+        run_label(run, runs) | _correlation(row)
         for run, correlations in tables_of(runs, "correlations")
         for row in correlations.to_dict("records")
     ]
@@ -55,6 +56,42 @@ def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
         "whatever the sign."
     )
     return page_table("Agreement of rules", records, about)
+
+
+def relevance_series(relevance: pd.DataFrame) -> list[HeadSeries]:
+    """Returns the shares of relevance by head, a series of the page for every rule."""
+    about = "Share of what its layer contributes to the output that was asked about; the shares of a layer add up to 1."
+    by_rule = {rule: of_rule(relevance, rule) for rule in rules_of_table(relevance)}
+    return [
+        HeadSeries(f"relevance {rule}", f"relevance ({rule})", about, rows, "relevance", _BOUNDS, diverging=True)
+        for rule, rows in by_rule.items()
+    ]
+
+
+def relevance_heads(run: RecordedRun) -> HeadFacts:
+    """Relevance under every rule."""
+    return HeadFacts(relevance_series(run.tables["relevance"])) if "relevance" in run.tables else HeadFacts()
+
+
+def relevance_findings(run: RecordedRun) -> list[str]:
+    """The head with the largest share of its layer."""
+    if "relevance" not in run.tables:
+        return []
+    rule, rows = requested_rule(run.tables["relevance"])
+    found = []
+    for part in by_model_and_stack(rows):
+        values = float_column(part.rows, "relevance")
+        if not np.isfinite(values).any():
+            continue
+        place = int(np.nanargmax(values))
+        best = part.rows.iloc[place]
+        low, high = (number_text(float(best[name])) for name in ("ci_low", "ci_high"))
+        found.append(
+            f"{part.name}: {head_name(best)} has the largest share of its layer's relevance (rule {rule}): "
+            f"{number_text(values[place])} [{low}, {high}]; an even share is "
+            f"{number_text(float(even_shares(part.rows)[place]))}."
+        )
+    return found
 
 
 def _first(rows: pd.DataFrame) -> pd.DataFrame:
@@ -67,7 +104,7 @@ def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[s
     value, low, high, even = (float(row[name]) for name in ("relevance", "ci_low", "ci_high", "even"))
     return {
         "model": row["model"],
-        "head": str(Head(row["stack"], int(row["layer"]), int(row["head"]))),
+        "head": head_name(row),
         "relevance": Cell(number_text(value), repr(value)),
         "95 % CI": interval_cell((low, value, high, even), ends),
         "even share": Cell(number_text(even), repr(even)),
@@ -77,7 +114,7 @@ def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[s
     }
 
 
-def _correlation(row: dict[str, Any]) -> dict[str, Any]:
+def _correlation(row: dict[Any, Any]) -> dict[str, Any]:
     value, low, high = (float(row[name]) for name in ("spearman", "ci_low", "ci_high"))
     return {
         "model": row["model"],

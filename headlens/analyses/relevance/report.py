@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from headlens.analyses.relevance.head_cards import relevance_findings, relevance_heads
 from headlens.analyses.relevance.intervals_figure import relevance_intervals, relevance_map
-from headlens.analyses.relevance.overviews import rule_agreement_table, top_heads
+from headlens.analyses.relevance.overviews import relevance_findings, relevance_heads, rule_agreement_table, top_heads
 from headlens.analyses.relevance.scatter_figure import rule_agreement
 from headlens.analyses.relevance.shares import rules_of_table
 from headlens.heads import STACKS

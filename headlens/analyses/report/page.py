@@ -7,7 +7,7 @@ import hashlib
 import json
 import unicodedata
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Any
@@ -45,21 +45,21 @@ class RunSection:
     undrawn: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
+@dataclass
 class FigureGroup:
     """The figures that have a caption, in every run that has them.
 
     Args:
         caption: of all.
         pictures: of every run.
-        sources: names of the files that they are drawn from.
-        commands: the command lines of the runs, as far as they are known.
+        sources: names of the files that they are drawn from, in order.
+        commands: the command lines of the runs, as far as they are known, in order.
     """
 
     caption: Caption
-    pictures: Sequence[Picture]
-    sources: Sequence[str] = ()
-    commands: Sequence[str] = ()
+    pictures: list[Picture] = field(default_factory=list)
+    sources: dict[str, None] = field(default_factory=dict)
+    commands: dict[str, None] = field(default_factory=dict)
 
     @property
     def moves(self) -> bool:
@@ -70,25 +70,50 @@ class FigureGroup:
 def render(sections: Sequence[RunSection]) -> str:
     """Returns the page as HTML; the same runs give the same bytes."""
     runs = [section.run for section in sections]
+    several = len(runs) > 1
     style, script = _part("report.css"), _part("report.js") + _part("heads.js")
+    # A content security policy: nothing is fetched, and only our own script and style are used.
+    of_style, of_script = (
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)
+    )
+    policy = (
+        f"default-src 'none'; img-src data:; style-src 'sha256-{of_style}'; script-src 'sha256-{of_script}'; "
+        "base-uri 'none'; form-action 'none'"
+    )
+    tables = [
+        csv_table(
+            frame,
+            f"{name}.csv of {run.label}" if several else f"{name}.csv",
+            f"{name}.csv",
+            report_of(run.command).first.get(name, ""),
+            max(2_000, MOST_CELLS // len(runs)),
+        )
+        for run in runs
+        for name, frame in run.tables.items()
+    ]
+    undrawn = [
+        report_of_run(section.run).caption(name).title + (f" ({section.run.label})" if several else "")
+        for section in sections
+        for name in section.undrawn
+    ]
     return (
         _environment()
         .get_template("report.html")
         .render(
-            title=_title(runs),
-            policy=_policy(style, script),
+            title="Attention heads: " + ", ".join(r.label for r in runs) if several else " and ".join(runs[0].models),
+            policy=policy,
             style=Markup(style),  # noqa: S704 - a file of this package
             script=Markup(script),  # noqa: S704 - a file of this package
-            cards=[_card(section) for section in sections],
+            sections=sections,
             findings=_findings(runs),
             heads=_heads(runs),
             overviews=overviews(runs),
             figures=_figures(sections),
-            undrawn=_undrawn(sections),
-            tables=[table for run in runs for table in _tables(run, len(runs))],
-            differences=differences(runs) if len(runs) > 1 else None,
+            undrawn=undrawn,
+            tables=tables,
+            differences=differences(runs) if several else None,
             facts=facts(runs),
-            several=len(runs) > 1,
+            several=several,
         )
     )
 
@@ -103,10 +128,13 @@ def visible(value: Any) -> Any:
 
 
 def _hides(character: str) -> bool:
-    if character in "\n\t":
-        return False
     no_character = ord(character) & 0xFFFE == 0xFFFE
-    return character in _REORDERING or no_character or unicodedata.category(character) in ("Cc", "Cs")
+    hidden = character in _REORDERING or no_character or unicodedata.category(character) in ("Cc", "Cs")
+    return hidden and character not in "\n\t"
+
+
+def _started(run: RecordedRun) -> str:
+    return str(run.record.get("started", "")).replace("T", " ").replace("+00:00", " UTC")
 
 
 @cache
@@ -120,6 +148,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = lambda share: f"{100 * share:.2f}"
+    environment.filters.update(counts=counts, started=_started)
     return environment
 
 
@@ -128,38 +157,6 @@ def _part(name: str) -> str:
     text = resources.files("headlens.analyses.report").joinpath("templates", name).read_text(encoding="utf-8")
     # The hash of the policy is over what the browser sees, which has plain line feeds
     return text.replace("\r\n", "\n")
-
-
-def _policy(style: str, script: str) -> str:
-    """A content security policy: nothing is fetched, and only our own script and style are used."""
-    digests = (base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script))
-    of_style, of_script = (f"'sha256-{digest}'" for digest in digests)
-    return (
-        f"default-src 'none'; img-src data:; style-src {of_style}; script-src {of_script}; "
-        "base-uri 'none'; form-action 'none'"
-    )
-
-
-def _title(runs: Sequence[RecordedRun]) -> str:
-    if len(runs) > 1:
-        return "Attention heads: " + ", ".join(run.label for run in runs)
-    return " and ".join(runs[0].models)
-
-
-def _card(section: RunSection) -> dict[str, Any]:
-    run = section.run
-    return {
-        "label": run.label,
-        "command": run.command,
-        "models": run.models,
-        "corpus": counts(run),
-        "status": run.status,
-        "finished": run.finished,
-        "typed": run.command_line,
-        "started": str(run.record.get("started", "")).replace("T", " ").replace("+00:00", " UTC"),
-        "notes": run.notes,
-        "remarks": section.remarks,
-    }
 
 
 def _findings(runs: Sequence[RecordedRun]) -> list[tuple[str, list[str]]]:
@@ -191,36 +188,18 @@ def overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
 
 def _figures(sections: Sequence[RunSection]) -> list[FigureGroup]:
     """Figures in the order of the runs that have them, those of one name together, those of one caption in a group."""
-    groups: dict[tuple[str, Caption], dict[str, list[Picture]]] = {}
-    sources: dict[tuple[str, Caption], dict[str, None]] = {}
+    groups: dict[tuple[str, Caption], FigureGroup] = {}
+    command_lines = {section.run.label: section.run.command_line for section in sections}
     for section in sections:
         report = report_of_run(section.run)
         for picture in section.pictures:
-            key = section.run.command, report.caption(picture.name)
-            groups.setdefault(key, {}).setdefault(picture.name, []).append(picture)
-            sources.setdefault(key, {}).update(dict.fromkeys(f"{n}.csv" for n in report.drawn_from(picture.name)))
-    command_lines = {section.run.label: section.run.command_line for section in sections}
-    figures = []
-    for key, by_name in groups.items():
-        pictures = [picture for same in by_name.values() for picture in same]
-        typed = dict.fromkeys(command_lines.get(picture.run, "") for picture in pictures)
-        figures.append(FigureGroup(key[1], pictures, list(sources[key]), list(filter(None, typed))))
-    return figures
-
-
-def _undrawn(sections: Sequence[RunSection]) -> list[str]:
-    """Returns titles of figures for which a run has no numbers, each with its run where there are several."""
-    return [
-        report_of_run(section.run).caption(name).title + (f" ({section.run.label})" if len(sections) > 1 else "")
-        for section in sections
-        for name in section.undrawn
-    ]
-
-
-def _tables(run: RecordedRun, runs: int) -> list[PageTable]:
-    of_run = f" of {run.label}" if runs > 1 else ""
-    sort_columns, most_cells = report_of(run.command).first, max(2_000, MOST_CELLS // runs)
-    return [
-        csv_table(frame, f"{name}.csv{of_run}", f"{name}.csv", sort_columns.get(name, ""), most_cells)
-        for name, frame in run.tables.items()
-    ]
+            caption = report.caption(picture.name)
+            group = groups.setdefault((section.run.command, caption), FigureGroup(caption))
+            group.pictures.append(picture)
+            group.sources |= dict.fromkeys(f"{name}.csv" for name in report.drawn_from(picture.name))
+    for group in groups.values():
+        names = list(dict.fromkeys(picture.name for picture in group.pictures))
+        group.pictures.sort(key=lambda picture, names=names: names.index(picture.name))  # type: ignore[misc]
+        typed = [command_lines.get(picture.run) for picture in group.pictures]
+        group.commands = dict.fromkeys(filter(None, typed))
+    return list(groups.values())

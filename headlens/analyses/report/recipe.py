@@ -82,18 +82,42 @@ def run_report(request: ReportRequest, reporter: Reporter | None = None) -> Repo
         for number, run in enumerate(runs, 1):
             prefix = f"{number}_" if len(runs) > 1 else ""
             room = MOST_PICTURES - sum(len(p.uri) for section in sections for p in section.pictures)
-            pictures, undrawn = _pictures(run, folder, prefix, reporter, request.formats)
-            files += [path for path, _ in pictures if path.is_relative_to(folder.path) and report_of(run.command).draws]
+            pictures = [(path, path.stem) for path in run.pictures]  # with the names of their figures
+            undrawn: list[str] = []
+            report = report_of(run.command)
+            if report.draws:
+                pictures = []
+                with reporter.progress(f"drawing {run.label}", None) as advance:
+                    for name, figure in report.figures(run):
+                        if figure is None:
+                            undrawn.append(name)
+                        else:
+                            pictures.append((folder.figure(prefix + name, figure, request.formats)[0], name))
+                        advance(1)
+                files += [path for path, _ in pictures]
             sections.append(_section(run, pictures, undrawn, room))
-        sections, more = _together(sections, folder, request.formats)
-        more += _tables(runs, folder) if request.latex else []
+        before = list(folder.files)
+        sections = _together(sections, folder, request.formats)
+        titles = Counter[str]()
+        for table in overviews(runs) if request.latex else ():
+            name = slug(table.title)
+            titles[name] += 1
+            # Of two tables with one title the second has a number.
+            with folder.file(f"{name}-{titles[name]}.tex" if titles[name] > 1 else f"{name}.tex") as path:
+                path.write_text(table.latex(), encoding="utf-8", newline="\n")
+        more = [path for path in folder.files if path not in before]
         with reporter.status("writing the page"), folder.file(PAGE) as path:
             path.write_text(render(sections), encoding="utf-8", newline="\n")
-        files = [f for path in files for f in _all_formats(path, request.formats) if f in folder.files]
-        files += [*more, folder.path / PAGE]
+        # The picture on the page first, which may be an animation, then the figure in the formats asked for.
+        suffixes = [f".{name}" for name in request.formats]
+        written = [path.with_suffix(suffix) for path in files for suffix in dict.fromkeys([path.suffix, *suffixes])]
+        files = [*(path for path in written if path in folder.files), *more, folder.path / PAGE]
     several = len(runs) > 1
     notes = [f"{section.run.label}: {text}" if several else text for section in sections for text in section.remarks]
-    notes += _too_wide(sections) if request.width == "column" else []
+    wide = [p for section in sections for p in section.pictures if p.inches > COLUMN_WIDTH + 0.05]
+    if wide and request.width == "column":
+        names = dict.fromkeys(f"{p.name} ({p.run})" if several else p.name for p in wide)
+        notes.append(f"Wider than the {COLUMN_WIDTH} inches of a column: {', '.join(names)}.")
     return ReportRun(folder.path, files, sections, notes)
 
 
@@ -112,9 +136,7 @@ def _read(folders: Sequence[Path]) -> list[RecordedRun]:
             sources = ", ".join(map(str, run.argument("runs", []))) or "the runs themselves"
             raise InputError(f"{run.folder} holds a report, not a run.", f"Name what it was made of: {sources}")
         if run.command == "reproduce":
-            steps = [
-                place.parent.name for place in sorted(run.folder.glob("*/run.json")) if place.parent.name != "report"
-            ]
+            steps = sorted({place.parent.name for place in run.folder.glob("*/run.json")} - {"report"})
             raise InputError(
                 f"{run.folder} holds the runs of a recipe: {', '.join(steps)}.",
                 f"Their page is {run.folder / 'report' / PAGE}; or name them: headlens report {run.folder}/STEP ...",
@@ -131,8 +153,12 @@ def _opened(request: ReportRequest, runs: Sequence[RecordedRun]) -> Iterator[Run
     if inside is not None and len(runs) > 1:
         raise OptionError(f"--out {out} is one of the runs.", "Name another folder for the page of several runs.")
     target = runs[0].folder if out is None and len(runs) == 1 else out
-    if target is not None and not place.overwrite:
-        _refuse_foreign(target)
+    found = None if target is None or place.overwrite else target / PAGE
+    if found is not None and found.exists() and PAGE not in ((read_run(found.parent) or {}).get("files") or []):
+        raise OutputError(
+            f"{found} exists, and {RUN_FILE} there does not say that headlens wrote it.",
+            "Name another folder with --out, or give --overwrite to replace it.",
+        )
     if inside is not None or (target is not None and out is None):
         with RunFolder.reopen(runs[0].folder) as folder:
             yield folder
@@ -145,61 +171,9 @@ def _opened(request: ReportRequest, runs: Sequence[RecordedRun]) -> Iterator[Run
         yield folder
 
 
-def _refuse_foreign(folder: Path) -> None:
-    listed = (read_run(folder) or {}).get("files") or []
-    if (folder / PAGE).exists() and PAGE not in listed:
-        raise OutputError(
-            f"{folder / PAGE} exists, and {RUN_FILE} there does not say that headlens wrote it.",
-            "Name another folder with --out, or give --overwrite to replace it.",
-        )
-
-
-def _pictures(
-    run: RecordedRun, folder: RunFolder, prefix: str, reporter: Reporter, formats: Sequence[str]
-) -> tuple[list[tuple[Path, str]], list[str]]:
-    """Returns pictures with the names of their figures, drawn again if possible, and names without numbers."""
-    report = report_of(run.command)
-    if not report.draws:
-        return [(path, path.stem) for path in run.pictures], []
-    drawn, undrawn = [], []
-    with reporter.progress(f"drawing {run.label}", None) as advance:
-        for name, figure in report.figures(run):
-            if figure is None:
-                undrawn.append(name)
-            else:
-                drawn.append((folder.figure(prefix + name, figure, formats)[0], name))
-            advance(1)
-    return drawn, undrawn
-
-
-def _all_formats(path: Path, formats: Sequence[str]) -> list[Path]:
-    """Returns the paths that a figure has in all formats, the picture on the page first."""
-    return [path, *(path.with_suffix(f".{name}") for name in formats if f".{name}" != path.suffix)]
-
-
-def _too_wide(sections: Sequence[RunSection]) -> list[str]:
-    """Returns the note about figures that are too wide for a column, if there are any."""
-    wide = [picture for section in sections for picture in section.pictures if picture.inches > COLUMN_WIDTH + 0.05]
-    names = dict.fromkeys(p.name if len(sections) == 1 else f"{p.name} ({p.run})" for p in wide)
-    return [f"Wider than the {COLUMN_WIDTH} inches of a column: {', '.join(names)}."] if names else []
-
-
-def _tables(runs: Sequence[RecordedRun], folder: RunFolder) -> list[Path]:
-    """Writes the tables that are read first as LaTeX; of two with one title the second has a number."""
-    before, counts = list(folder.files), Counter[str]()
-    for table in overviews(runs):
-        name = slug(table.title)
-        counts[name] += 1
-        with folder.file(f"{name}-{counts[name]}.tex" if counts[name] > 1 else f"{name}.tex") as path:
-            path.write_text(table.latex(), encoding="utf-8", newline="\n")
-    return [path for path in folder.files if path not in before]
-
-
-def _together(
-    sections: Sequence[RunSection], folder: RunFolder, formats: Sequence[str]
-) -> tuple[list[RunSection], list[Path]]:
-    """Adds what several runs of one command give together, pictures to the first of them; also returns the files."""
-    merged, before = list(sections), list(folder.files)
+def _together(sections: Sequence[RunSection], folder: RunFolder, formats: Sequence[str]) -> list[RunSection]:
+    """Adds what several runs of one command give together, pictures to the first of them."""
+    merged = list(sections)
     for command in dict.fromkeys(section.run.command for section in sections):
         places = [n for n, section in enumerate(sections) if section.run.command == command]
         if len(places) < 2:
@@ -216,7 +190,7 @@ def _together(
                 pictures.append(picture(folder.figure(name, result, formats)[0], name, _ALL))
         remarks = [*first.remarks, *report.left_out(runs)]
         merged[places[0]] = replace(first, remarks=remarks, pictures=[*first.pictures, *filter(None, pictures)])
-    return merged, [path for path in folder.files if path not in before]
+    return merged
 
 
 def _section(run: RecordedRun, files: Sequence[tuple[Path, str]], undrawn: Sequence[str], room: int) -> RunSection:

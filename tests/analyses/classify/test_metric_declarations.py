@@ -13,6 +13,7 @@ import pytest
 from made_runs import classify_tables
 from torch import Tensor
 
+from headlens.analyses.classify.analysis import head_columns
 from headlens.analyses.classify.head_cards import classification_facts as head_facts
 from headlens.analyses.classify.metric_declarations import (
     MetricDeclaration,
@@ -24,7 +25,6 @@ from headlens.analyses.classify.options import ClassifyOptions, ClassifyRequest
 from headlens.analyses.classify.overviews import measures
 from headlens.analyses.classify.recipe import run_classify
 from headlens.analyses.classify.report import REPORT, classify_figures
-from headlens.analyses.classify.tables import head_columns
 from headlens.analyses.report.registry import report_of_run
 from headlens.corpora.corpus_options import CorpusOptions
 from headlens.errors import InputError
