@@ -22,6 +22,7 @@ from headlens.training.objectives import SCALE, Objective, moved, parameter_grou
 
 _RECORD, _WEIGHTS, _OPTIMISER, _RANDOM = "state.json", "weights.safetensors", "optimiser.pt", "random-{}.pt"
 Row = dict[str, float]
+Evaluate = Callable[[nn.Module], Mapping[str, float]]
 
 
 @dataclass
@@ -109,9 +110,6 @@ def restore_random(folder: Path, rank: int) -> None:
 def _distinct(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers, tied ones once: torch names each of them by the first place where it stands."""
     return dict([*model.named_parameters(), *model.named_buffers()])
-
-
-Evaluate = Callable[[nn.Module], Mapping[str, float]]
 
 
 class TrainingData(Protocol):

@@ -19,6 +19,10 @@ from headlens.statistics.seeding import generator_of
 from headlens.training.batch_sampler import Indices
 from headlens.training.objectives import NEXT
 
+# What stands in the second place if it is not what follows: a piece of text from elsewhere, or the two are swapped.
+Order = Literal["random", "swapped"]
+Pair = tuple[str, str]
+
 
 @dataclass(frozen=True)
 class MaskedText:
@@ -127,10 +131,6 @@ def _ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[i
         yield from chain.from_iterable(tokenizer(block, verbose=False, **options)["input_ids"])
 
 
-# What stands in the second place if it is not what follows: a piece of text from elsewhere, or the two are swapped.
-Order = Literal["random", "swapped"]
-
-
 def order_of(model: PreTrainedModel) -> Order:
     """What a model with such a head was made for: BERT's sees text from elsewhere, ALBERT's the halves swapped."""
     return "swapped" if hasattr(model, "sop_classifier") else "random"
@@ -221,9 +221,6 @@ def read_halves(
 def _halves(block: Ids) -> tuple[Ids, Ids]:
     middle = len(block) // 2
     return block[:middle], block[middle:]
-
-
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)

@@ -55,6 +55,10 @@ MODELS: dict[str, PreTrainedConfig] = {
     "roberta-base": RobertaConfig(vocab_size=50265, max_position_embeddings=514),
     "distilbert-base-uncased": DistilBertConfig(),
 }
+HUB = "hub:"
+_SAMPLE = 200  # texts that say how many tokens a word has
+_PIECES = 1.3  # tokens of a word of English, for BERT's vocabulary, where no tokenizer can be asked
+_SPECIAL = 2.0  # tokens of an example besides its words
 
 
 @dataclass(frozen=True)
@@ -152,12 +156,6 @@ def _random(config: PreTrainedConfig, options: ModelOptions) -> PreTrainedModel:
     placed: Any = model.eval().to(dtype=dtype)
     placed_model: PreTrainedModel = placed.to(choose_device(options.device))
     return placed_model
-
-
-HUB = "hub:"
-_SAMPLE = 200  # texts that say how many tokens a word has
-_PIECES = 1.3  # tokens of a word of English, for BERT's vocabulary, where no tokenizer can be asked
-_SPECIAL = 2.0  # tokens of an example besides its words
 
 
 @dataclass(frozen=True)

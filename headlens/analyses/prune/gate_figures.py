@@ -54,6 +54,10 @@ _LINES = "#D0D0D0"  # between cells: closed ones are as white as the page
 _LABEL, _TICKS, _GAP, _WORDS, _BOTTOM = 0.72, 0.34, 0.10, 0.32, 0.34
 _LARGEST, _SMALLEST = 0.20, 0.035  # sides of cells
 _NARROWEST, _LOWEST, _SHORTEST, _TALLEST = 0.78, 0.30, 1.9, 9.2
+_ABREAST = 36  # columns of a line
+_DIGIT = 0.64  # width of a digit in font sizes
+_FOOT = 0.06  # inches, below names that stand upright
+MOST_FRAMES = 20
 
 
 @dataclass(frozen=True)
@@ -186,11 +190,6 @@ def _snapshot(figure: Figure, rows: pd.DataFrame, plan: _Plan, place: tuple[int,
     return axes
 
 
-_ABREAST = 36  # columns of a line
-_DIGIT = 0.64  # width of a digit in font sizes
-_FOOT = 0.06  # inches, below names that stand upright
-
-
 def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
     """The number of open heads of every layer after training, a column per run from weak to strong penalties.
 
@@ -255,9 +254,6 @@ def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
     axes.set_xticks(range(len(names)), [drawable_text(name) for name in names], rotation=0 if fits else 90)
     for label in axes.get_xticklabels():
         label.set(fontsize=TICK_SIZE if fits else TICK_SIZE - 1, fontfamily=FAMILY, color=INK)
-
-
-MOST_FRAMES = 20
 
 
 def gate_films(gates: pd.DataFrame) -> Iterator[tuple[str, Animation | None]]:

@@ -35,6 +35,8 @@ from headlens.tasks.task import Task
 from headlens.training.loop import Trainer, TrainingData, TrainingState
 
 EVERY = 60.0  # seconds; more where saving takes more than a twentieth of that
+MODEL = "model"  # the folder of the checkpoint
+_BEST = "model.safetensors"
 
 
 class CheckpointFolder:
@@ -93,10 +95,6 @@ class CheckpointFolder:
     def obey(self) -> None:
         """Act on a signal that waits, in all processes if one got it."""
         self.signals.obey()
-
-
-MODEL = "model"  # the folder of the checkpoint
-_BEST = "model.safetensors"
 
 
 @dataclass(frozen=True)
