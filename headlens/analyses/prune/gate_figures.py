@@ -273,7 +273,9 @@ def gate_films(gates: pd.DataFrame) -> Iterator[tuple[str, Animation | None]]:
 
 
 def _film(run: GatedRun) -> Animation:
-    steps = _frames(run)
+    # All updates, or some evenly among them with the first and the last.
+    places = np.linspace(0, len(run.steps) - 1, min(MOST_FRAMES, len(run.steps)))
+    steps = [int(step) for step in run.steps[places.round().astype(int)]]
     rows = flow([(run.model, item) for item in _frame_panels(run, steps[0])])
     title = f"Gates of {run.model}, {run.label}" if run.model else f"Gates, {run.label}"
     sheet = head_grid_figure(rows, f"{title}\n{_state(run, steps[0])}", side=BAR_SLOT + 0.15, tallest_cell=0.24)
@@ -289,12 +291,6 @@ def _film(run: GatedRun) -> Animation:
             paint_gates(axes, item)
 
     return Animation(sheet.figure, len(steps), draw)
-
-
-def _frames(run: GatedRun) -> list[int]:
-    """The updates that are shown: all, or some evenly among them with the first and the last."""
-    places = np.linspace(0, len(run.steps) - 1, min(MOST_FRAMES, len(run.steps)))
-    return [int(step) for step in run.steps[places.round().astype(int)]]
 
 
 def _frame_panels(run: GatedRun, step: int) -> list[Panel]:
