@@ -92,12 +92,7 @@ class PenaltyOutcome:
 
 
 def gate_tables(
-    model: str,
-    task: str,
-    kind: str,
-    sites: Sequence[Site],
-    gated: Sequence[Stack],
-    outcomes: Sequence[PenaltyOutcome],
+    model: str, task: str, kind: str, sites: Sequence[Site], gated: Sequence[Stack], outcomes: Sequence[PenaltyOutcome]
 ) -> dict[str, pd.DataFrame]:
     """The tables of a sweep: `gates`, `sweep`, `log`, and `roles` where they were asked for.
 

@@ -148,7 +148,6 @@ def fit(
         higher_is_better: whether it should be large.
     """
     best = run.kept("best")
-
     better = partial(score, main=main, higher_is_better=higher_is_better)
     with DeferredSignals() as signals, run.reporter.progress("training (updates)", None) as advance:
         state = replace(
