@@ -109,6 +109,7 @@ def read_parts(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, room: i
         CorpusError: if there is no text.
     """
     ids = _ids(texts, tokenizer)
+    # iter() with an end mark: parts are cut off until an empty one is left.
     if not (parts := list(iter(lambda: list(islice(ids, room)), []))):
         raise CorpusError("the corpus has no text.", "Give one with at least one sentence.")
     return parts
