@@ -81,6 +81,7 @@ class MaskedText:
 
 def _labelled(rows: Sequence[Ids], labels: Sequence[Ids], pad_id: int) -> dict[str, Any]:
     """A batch of all kinds of text: what is read, where it is, and what is to be guessed, each (rows, length)."""
+    # Labels are padded with what no loss counts; an encoder-decoder makes the inputs of its decoder from them.
     return {
         "input_ids": padded(rows, pad_id),
         "attention_mask": attention_mask(rows),

@@ -167,6 +167,7 @@ def _panels(
     panels = []
     for number, text in enumerate(titles):
         line, column = divmod(number, abreast)
+        # Figures count from below, lines of panels from above.
         low = height - top - line * step - above - _HEIGHT
         axes = figure.add_axes(((column * slot + left) / width, low / height, inches / width, _HEIGHT / height))
         heading(axes, text, inches if shift is None else slot - 0.1, shift=shift or 0.0)
