@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError
 from headlens.heads import Stack
+from headlens.weights.shared_layer_masks import around_layers
 
 
 @contextmanager
@@ -60,17 +61,10 @@ def weights_of(model: PreTrainedModel, part: str) -> list[nn.Parameter]:
 
 def _layers(stacks: Sequence[Stack]) -> Callable[[PreTrainedModel], Iterator[nn.Parameter]]:
     def parameters(model: PreTrainedModel) -> Iterator[nn.Parameter]:
-        modules = {_around(s.module) for s in find_sites(model) if s.stack in stacks}
+        modules = {around_layers(s.module) for s in find_sites(model) if s.stack in stacks}
         return (p for name in modules for p in model.get_submodule(name).parameters())
 
     return parameters
-
-
-def _around(name: str) -> str:
-    """The module that holds the list of layers."""
-    parts = name.split(".")
-    first = next((number for number, part in enumerate(parts) if part.isdigit()), 1)
-    return ".".join(parts[: first - 1])
 
 
 def _embeddings(model: PreTrainedModel) -> Iterator[nn.Parameter]:

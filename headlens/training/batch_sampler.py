@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 
 from headlens.corpora.batches import cut_batches, one_row
+from headlens.training.hyperparameters import LoopOptions
 
 Indices = tuple[int, ...]
 # Sentences are sorted by length within so many batches: little padding, and still another company in every epoch.
@@ -54,6 +55,11 @@ class BatchSampler:
     seed: int = 0
     rank: int = 0
     processes: int = 1
+
+    @classmethod
+    def of_training(cls, lengths: Sequence[int], options: LoopOptions, rank: int, processes: int) -> BatchSampler:
+        """Returns the batches of a training on examples of these lengths."""
+        return cls(tuple(lengths), options.batch_tokens, options.accumulate, options.seed, rank, processes)
 
     def per_epoch(self, epoch: int) -> int:
         """Updates of an epoch; its last one may be smaller."""

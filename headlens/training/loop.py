@@ -22,6 +22,7 @@ from headlens.training.objectives import SCALE, Objective, moved, parameter_grou
 
 _RECORD, _WEIGHTS, _OPTIMISER, _RANDOM = "state.json", "weights.safetensors", "optimiser.pt", "random-{}.pt"
 Row = dict[str, float]
+Evaluate = Callable[[nn.Module], Mapping[str, float]]
 
 
 @dataclass
@@ -109,9 +110,6 @@ def restore_random(folder: Path, rank: int) -> None:
 def _distinct(model: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers, tied ones once: torch names each of them by the first place where it stands."""
     return dict([*model.named_parameters(), *model.named_buffers()])
-
-
-Evaluate = Callable[[nn.Module], Mapping[str, float]]
 
 
 class TrainingData(Protocol):
@@ -219,19 +217,13 @@ class _Run:
         groups = parameter_groups(model, options.weight_decay, trainer.scales)
         optimiser = torch.optim.AdamW(groups, lr=options.learning_rate, fused=True)
         self.plain, self.state = model, TrainingState()
-        self.updates = BatchSampler(
-            tuple(data.lengths),
-            options.batch_tokens,
-            options.accumulate,
-            options.seed,
-            self.accelerator.process_index,
-            self.accelerator.num_processes,
-        )
-        torch.manual_seed(options.seed + self.accelerator.process_index)
+        process, processes = self.accelerator.process_index, self.accelerator.num_processes
+        self.updates = BatchSampler.of_training(data.lengths, options, process, processes)
+        torch.manual_seed(options.seed + process)
         folder = None if trainer.keeper is None else trainer.keeper.found
         if folder is not None:
             self.state.restore(folder, model, optimiser, self.accelerator.scaler)
-            restore_random(folder, self.accelerator.process_index)
+            restore_random(folder, process)
         self.model, self.optimiser = self.accelerator.prepare(model, optimiser)
         self.total = total_updates(options, self.updates)
 

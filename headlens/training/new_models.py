@@ -40,13 +40,6 @@ _SMALL = {"num_hidden_layers": 6, "num_attention_heads": 8, "hidden_size": 256, 
 _BASE = {"num_hidden_layers": 12, "num_attention_heads": 12, "hidden_size": 768, "intermediate_size": 3072}
 _NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 _SHAPE = re.compile(r"(?P<family>bert|albert|marian)-(?P<layers>\d+)x(?P<heads>\d+)x(?P<width>\d+)")
-
-
-def _translator(layers: int, heads: int, width: int, inner: int) -> dict[str, Any]:
-    sizes = {"layers": layers, "attention_heads": heads, "ffn_dim": inner}
-    return {"d_model": width} | {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
-
-
 _MASKED: dict[str, dict[str, Any]] = {
     "bert-tiny": _TINY,
     "bert-small": _SMALL,
@@ -55,16 +48,25 @@ _MASKED: dict[str, dict[str, Any]] = {
     "albert-small": _SMALL | {"embedding_size": 128},
     "albert-base": _BASE | {"embedding_size": 128},
 }
+# Of each family the configuration, the model, and the model that has a head for next sentences, too.
+_CLASSES: dict[str, tuple[type, type[PreTrainedModel], type[PreTrainedModel]]] = {
+    "bert": (BertConfig, BertForMaskedLM, BertForPreTraining),
+    "albert": (AlbertConfig, AlbertForMaskedLM, AlbertForPreTraining),
+}
+_FILES = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
+_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
+
+
+def _translator(layers: int, heads: int, width: int, inner: int) -> dict[str, Any]:
+    sizes = {"layers": layers, "attention_heads": heads, "ffn_dim": inner}
+    return {"d_model": width} | {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in sizes.items()}
+
+
 _TRANSLATORS = {
     "marian-tiny": _translator(2, 2, 128, 512),
     "marian-small": _translator(3, 8, 256, 1024),
     # Vaswani et al. 2017 and Voita et al. 2019
     "marian-base": _translator(6, 8, 512, 2048),
-}
-# Of each family the configuration, the model, and the model that has a head for next sentences, too.
-_CLASSES: dict[str, tuple[type, type[PreTrainedModel], type[PreTrainedModel]]] = {
-    "bert": (BertConfig, BertForMaskedLM, BertForPreTraining),
-    "albert": (AlbertConfig, AlbertForMaskedLM, AlbertForPreTraining),
 }
 
 
@@ -171,10 +173,6 @@ def _translator_config(shape: dict[str, Any], vocabulary: int, longest: int, *, 
 def is_new(name: str) -> bool:
     """Whether a name asks for a model with random weights, such as `new:bert-small`."""
     return name.startswith(PREFIX)
-
-
-_FILES = {"source_spm": "source.spm", "target_spm": "target.spm", "vocab": "vocab.json"}
-_BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 
 
 def wordpiece_tokenizer(texts: Iterable[str], size: int, longest: int = 512) -> PreTrainedTokenizerBase:

@@ -23,6 +23,10 @@ SCALE = "scale"
 # In a batch: whether the second half of each row is another than what follows the first, 0 or 1.
 NEXT = "next_sentence"
 Inputs = Mapping[str, Any]
+# How the names of gates begin in a `GatedModel`.
+GATES = "gates."
+# How the names of the mask's parameters begin in a `MaskedModel`.
+MASK = "mask."
 
 
 class Objective(Protocol):
@@ -151,12 +155,6 @@ def parameter_groups(
 def moved(inputs: Inputs, device: torch.device) -> dict[str, Any]:
     """Tensors on a device; everything else as it is."""
     return {k: v.to(device) if isinstance(v, Tensor) else v for k, v in inputs.items()}
-
-
-# How the names of gates begin in a `GatedModel`.
-GATES = "gates."
-# How the names of the mask's parameters begin in a `MaskedModel`.
-MASK = "mask."
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ from headlens.statistics.seeding import generator_of
 from headlens.training.batch_sampler import Indices
 from headlens.training.objectives import NEXT
 
+# What stands in the second place if it is not what follows: a piece of text from elsewhere, or the two are swapped.
+Order = Literal["random", "swapped"]
+Pair = tuple[str, str]
+
 
 @dataclass(frozen=True)
 class MaskedText:
@@ -77,6 +81,7 @@ class MaskedText:
 
 def _labelled(rows: Sequence[Ids], labels: Sequence[Ids], pad_id: int) -> dict[str, Any]:
     """A batch of all kinds of text: what is read, where it is, and what is to be guessed, each (rows, length)."""
+    # Labels are padded with what no loss counts; an encoder-decoder makes the inputs of its decoder from them.
     return {
         "input_ids": padded(rows, pad_id),
         "attention_mask": attention_mask(rows),
@@ -105,6 +110,7 @@ def read_parts(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase, room: i
         CorpusError: if there is no text.
     """
     ids = _ids(texts, tokenizer)
+    # iter() with an end mark: parts are cut off until an empty one is left.
     if not (parts := list(iter(lambda: list(islice(ids, room)), []))):
         raise CorpusError("the corpus has no text.", "Give one with at least one sentence.")
     return parts
@@ -125,10 +131,6 @@ def _ids(texts: Iterable[str], tokenizer: PreTrainedTokenizerBase) -> Iterator[i
     rest = iter(texts)
     while block := list(islice(rest, 1024)):
         yield from chain.from_iterable(tokenizer(block, verbose=False, **options)["input_ids"])
-
-
-# What stands in the second place if it is not what follows: a piece of text from elsewhere, or the two are swapped.
-Order = Literal["random", "swapped"]
 
 
 def order_of(model: PreTrainedModel) -> Order:
@@ -221,9 +223,6 @@ def read_halves(
 def _halves(block: Ids) -> tuple[Ids, Ids]:
     middle = len(block) // 2
     return block[:middle], block[middle:]
-
-
-Pair = tuple[str, str]
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,13 @@ from headlens.heads import STACKS, Head, Stack
 from headlens.weights.head_slicing import check_shrinks, guard_cache, numbers_of, projections, shrink
 from headlens.weights.shared_layer_masks import mask_depths
 
+FILE = "heads_removed.json"
+_FORMAT = "headlens: heads removed"
+_VERSION = 1
+_SCALES = "scales"
+_ORIGINAL = "headlens_original"
+_ADVICE = "Compact the original model again, or take the file that was written with these weights."
+
 
 @dataclass(frozen=True)
 class SiteHeads:
@@ -146,14 +153,6 @@ class HeadMap:
             for p in stacks
             if p
         )
-
-
-FILE = "heads_removed.json"
-_FORMAT = "headlens: heads removed"
-_VERSION = 1
-_SCALES = "scales"
-_ORIGINAL = "headlens_original"
-_ADVICE = "Compact the original model again, or take the file that was written with these weights."
 
 
 def as_json(heads: HeadMap) -> dict[str, Any]:

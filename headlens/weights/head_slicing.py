@@ -17,6 +17,15 @@ from transformers import PreTrainedModel
 
 from headlens.errors import UnsupportedModelError
 
+_HEAD_SIZES = ("attention_head_size", "head_dim")
+# Left on an attention module that lost heads: the numbers its remaining heads had in the original model.
+LEFT = "headlens_heads_left"
+# Left on it, too: how many heads it had in the original model.
+BEFORE = "headlens_heads_before"
+_HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads")
+# Left on the first attention module of a decoder whose cache is guarded.
+_GUARD = "headlens_cache_guard"
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -41,7 +50,6 @@ LAYOUTS = (
     Layout("DistilBERT", "q_lin", "k_lin", "v_lin", "out_lin"),
     Layout("BART, Marian, M2M100, OPT", "q_proj", "k_proj", "v_proj", "out_proj"),
 )
-_HEAD_SIZES = ("attention_head_size", "head_dim")
 
 
 @dataclass(frozen=True)
@@ -100,15 +108,6 @@ def _linear(model: nn.Module, name: str, path: str) -> nn.Linear | None:
         return None
     # A subclass (quantised, with adapters) may keep its weights in another way.
     return module if type(module) is nn.Linear else None
-
-
-# Left on an attention module that lost heads: the numbers its remaining heads had in the original model.
-LEFT = "headlens_heads_left"
-# Left on it, too: how many heads it had in the original model.
-BEFORE = "headlens_heads_before"
-_HEAD_COUNTS = ("num_heads", "num_attention_heads", "n_heads")
-# Left on the first attention module of a decoder whose cache is guarded.
-_GUARD = "headlens_cache_guard"
 
 
 def heads_left(module: nn.Module) -> tuple[int, ...] | None:

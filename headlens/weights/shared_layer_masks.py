@@ -103,7 +103,7 @@ def mask_depths(
         scales: for each depth a factor for every head that the module still has, in the order of its weights; none
             for a factor of 1.
     """
-    stack = _stack(model, modules[0])
+    stack = model.get_submodule(around_layers(modules[0]))
     mask = DepthMask(heads, [_features(model, *silent) for silent in zip(modules, heads, strict=True)], scales)
     present: DepthMask | None = getattr(stack, _ATTRIBUTE, None)
     if present is not None:  # its hooks are there already
@@ -121,8 +121,8 @@ def _features(model: nn.Module, name: str, heads: Sequence[int]) -> list[int]:
     return features_of([numbers.index(h) for h in heads], projections(model, name).head_size)
 
 
-def _stack(model: nn.Module, name: str) -> nn.Module:
-    """The module around the list of layers, which runs once in a pass and calls all depths."""
+def around_layers(name: str) -> str:
+    """The name of the module around the list of layers that an attention module is in; it runs once in a pass."""
     parts = name.split(".")
-    first = next(i for i, part in enumerate(parts) if part.isdigit())
-    return model.get_submodule(".".join(parts[: first - 1]))
+    first = next((i for i, part in enumerate(parts) if part.isdigit()), 1)
+    return ".".join(parts[: first - 1])

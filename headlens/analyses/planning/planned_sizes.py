@@ -55,6 +55,10 @@ MODELS: dict[str, PreTrainedConfig] = {
     "roberta-base": RobertaConfig(vocab_size=50265, max_position_embeddings=514),
     "distilbert-base-uncased": DistilBertConfig(),
 }
+HUB = "hub:"
+_SAMPLE = 200  # texts that say how many tokens a word has
+_PIECES = 1.3  # tokens of a word of English, for BERT's vocabulary, where no tokenizer can be asked
+_SPECIAL = 2.0  # tokens of an example besides its words
 
 
 @dataclass(frozen=True)
@@ -95,11 +99,6 @@ class PlannedModel:
     def heads(self) -> int:
         """Number of attention heads in all layers of all stacks."""
         return sum(heads for _, heads in self.stacks.values())
-
-    @property
-    def two_sided(self) -> bool:
-        """Whether the model is an encoder-decoder, by its configuration."""
-        return bool(self.model.config.is_encoder_decoder)
 
 
 def planned_model(
@@ -154,12 +153,6 @@ def _random(config: PreTrainedConfig, options: ModelOptions) -> PreTrainedModel:
     return placed_model
 
 
-HUB = "hub:"
-_SAMPLE = 200  # texts that say how many tokens a word has
-_PIECES = 1.3  # tokens of a word of English, for BERT's vocabulary, where no tokenizer can be asked
-_SPECIAL = 2.0  # tokens of an example besides its words
-
-
 @dataclass(frozen=True)
 class KnownSplit:
     """A part of a data set: its examples, and the words of one, all its texts together."""
@@ -172,20 +165,20 @@ def _glue(words: float, train: int, validation: int) -> dict[str, KnownSplit]:
     return {"train": KnownSplit(train, words), "validation": KnownSplit(validation, words)}
 
 
-_SST2 = {"train": KnownSplit(67_349, 9.4), "validation": KnownSplit(872, 19.5)}
-_MNLI = {"train": KnownSplit(392_702, 30.0)} | {
-    f"validation_{kind}": KnownSplit(count, 30.0) for kind, count in (("matched", 9_815), ("mismatched", 9_832))
-}
 _WIKITEXT = {"validation": KnownSplit(3_760, 57.9), "test": KnownSplit(4_358, 56.4)}
 
 # Of well-known data sets, for machines that cannot ask the hub: counts of their pages, rounded means of words.
 DATA: dict[str, dict[str, KnownSplit]] = {
     "nyu-mll/glue:cola": _glue(7.7, 8_551, 1_043),
-    "nyu-mll/glue:sst2": _SST2,
+    "nyu-mll/glue:sst2": {"train": KnownSplit(67_349, 9.4), "validation": KnownSplit(872, 19.5)},
     "nyu-mll/glue:mrpc": _glue(44.0, 3_668, 408),
     "nyu-mll/glue:stsb": _glue(22.0, 5_749, 1_500),
     "nyu-mll/glue:qqp": _glue(22.0, 363_846, 40_430),
-    "nyu-mll/glue:mnli": _MNLI,
+    "nyu-mll/glue:mnli": {
+        "train": KnownSplit(392_702, 30.0),
+        "validation_matched": KnownSplit(9_815, 30.0),
+        "validation_mismatched": KnownSplit(9_832, 30.0),
+    },
     "nyu-mll/glue:qnli": _glue(37.0, 104_743, 5_463),
     "nyu-mll/glue:rte": _glue(53.0, 2_490, 277),
     "wmt/wmt19:ru-en": {"validation": KnownSplit(3_000, 21.0)},

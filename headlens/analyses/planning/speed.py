@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -100,25 +99,21 @@ def _measured(
     seconds, rows = _timed(forward, model, length, batch_tokens)
     measured = {"forward": seconds, "forward_bytes": _peak(forward, _inputs(model, rows, length)) / (rows * length)}
     if "backward" in kinds:
-        with _trained(model):
+        model.train()
+        try:
             measured["backward"], rows = _timed(backward, model, length, batch_tokens)
             # Most is kept where the backward pass begins; gradients of weights come while it is given back.
             measured["backward_bytes"] = _peak(loss, _inputs(model, rows, length)) / (rows * length)
-            measured["update"] = _update(model)
+            # A step of AdamW that changes nothing.
+            fused = model.device.type != "mps"
+            optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, fused=fused)
+            measured["update"] = min(seconds_of(optimiser.step, model.device) for _ in range(2))
+        finally:
+            model.eval()
+            model.zero_grad(set_to_none=True)
     if "written" in kinds and model.can_generate():
         measured["written"] = _written(model, length)
     return Speed(**measured)
-
-
-@contextmanager
-def _trained(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, a model trains; behind, it is in evaluation mode and has no gradients."""
-    model.train()
-    try:
-        yield
-    finally:
-        model.eval()
-        model.zero_grad(set_to_none=True)
 
 
 def _timed(
@@ -161,12 +156,6 @@ def _inputs(model: PreTrainedModel, rows: int, length: int) -> dict[str, Tensor]
     ids = ids.to(model.device)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
     return inputs | ({"decoder_input_ids": ids} if model.config.is_encoder_decoder else {})
-
-
-def _update(model: PreTrainedModel) -> float:
-    """Seconds of a step of AdamW that changes nothing."""
-    optimiser = torch.optim.AdamW(model.parameters(), lr=0.0, weight_decay=0.0, fused=model.device.type != "mps")
-    return min(seconds_of(optimiser.step, model.device) for _ in range(2))
 
 
 def _written(model: PreTrainedModel, length: int) -> float:

@@ -54,6 +54,10 @@ _LINES = "#D0D0D0"  # between cells: closed ones are as white as the page
 _LABEL, _TICKS, _GAP, _WORDS, _BOTTOM = 0.72, 0.34, 0.10, 0.32, 0.34
 _LARGEST, _SMALLEST = 0.20, 0.035  # sides of cells
 _NARROWEST, _LOWEST, _SHORTEST, _TALLEST = 0.78, 0.30, 1.9, 9.2
+_ABREAST = 36  # columns of a line
+_DIGIT = 0.64  # width of a digit in font sizes
+_FOOT = 0.06  # inches, below names that stand upright
+MOST_FRAMES = 20
 
 
 @dataclass(frozen=True)
@@ -186,11 +190,6 @@ def _snapshot(figure: Figure, rows: pd.DataFrame, plan: _Plan, place: tuple[int,
     return axes
 
 
-_ABREAST = 36  # columns of a line
-_DIGIT = 0.64  # width of a digit in font sizes
-_FOOT = 0.06  # inches, below names that stand upright
-
-
 def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
     """The number of open heads of every layer after training, a column per run from weak to strong penalties.
 
@@ -257,9 +256,6 @@ def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
         label.set(fontsize=TICK_SIZE if fits else TICK_SIZE - 1, fontfamily=FAMILY, color=INK)
 
 
-MOST_FRAMES = 20
-
-
 def gate_films(gates: pd.DataFrame) -> Iterator[tuple[str, Animation | None]]:
     """The gates of every run from the first update to the last, its stacks side by side.
 
@@ -277,7 +273,9 @@ def gate_films(gates: pd.DataFrame) -> Iterator[tuple[str, Animation | None]]:
 
 
 def _film(run: GatedRun) -> Animation:
-    steps = _frames(run)
+    # All updates, or some evenly among them with the first and the last.
+    places = np.linspace(0, len(run.steps) - 1, min(MOST_FRAMES, len(run.steps)))
+    steps = [int(step) for step in run.steps[places.round().astype(int)]]
     rows = flow([(run.model, item) for item in _frame_panels(run, steps[0])])
     title = f"Gates of {run.model}, {run.label}" if run.model else f"Gates, {run.label}"
     sheet = head_grid_figure(rows, f"{title}\n{_state(run, steps[0])}", side=BAR_SLOT + 0.15, tallest_cell=0.24)
@@ -293,12 +291,6 @@ def _film(run: GatedRun) -> Animation:
             paint_gates(axes, item)
 
     return Animation(sheet.figure, len(steps), draw)
-
-
-def _frames(run: GatedRun) -> list[int]:
-    """The updates that are shown: all, or some evenly among them with the first and the last."""
-    places = np.linspace(0, len(run.steps) - 1, min(MOST_FRAMES, len(run.steps)))
-    return [int(step) for step in run.steps[places.round().astype(int)]]
 
 
 def _frame_panels(run: GatedRun, step: int) -> list[Panel]:

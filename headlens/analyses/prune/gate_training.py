@@ -88,6 +88,7 @@ def train_gates(
     gated = GatedModel(network, gates)
     objective = PenalizedObjective(lesson.objective, gates, strength, options.penalty)
     rate = options.rate(callbacks.updates(lesson.data, training))
+    # Processes that train together wait for all gradients: what gets none is found before, and frozen.
     with gated.eval().opened():
         freeze_unused(gated, objective, moved(lesson.data.batch((0,), 0), network.device))
         state = Trainer(
@@ -129,6 +130,7 @@ def gate_table(rows: Mapping[int, Mapping[Head, float]]) -> pd.DataFrame:
     law, gate_rows = HardConcrete(), []
     for step, heads in rows.items():
         log_alpha = torch.tensor(list(heads.values()))
+        # Three numbers of every head; the law knows both of the last two in closed form, without drawing.
         numbers = (log_alpha, law.open_probability(log_alpha), law.gate(log_alpha))
         gate_rows += [(step, *head, *row) for head, row in zip(heads, torch.stack(numbers, 1).tolist(), strict=True)]
     return pd.DataFrame(gate_rows, columns=["step", "stack", "layer", "head", "log_alpha", "p_open", "gate"])

@@ -6,8 +6,6 @@ import itertools
 from dataclasses import asdict
 from typing import Any
 
-import pandas as pd
-
 from headlens.analyses.classify.analysis import Frequencies
 from headlens.analyses.classify.options import Thresholds
 from headlens.analyses.prune.options import PruneRequest
@@ -73,7 +71,11 @@ def run_prune(request: PruneRequest, reporter: Reporter | None = None) -> SweepR
         )
         _warn_of_short_way(request, run, opened.lesson)
         outcomes = sweep.outcomes()
-        tables = _tables(request, opened, outcomes)
+        sites = [s for s in find_sites(opened.loaded.model) if s.n_heads]
+        named = [head for outcome in outcomes for head in outcome.values]
+        gated = request.gates.gates or tuple(s for s in STACKS if any(head.startswith(s) for head in named))
+        name, task = opened.loaded.short_name, opened.lesson.task.name
+        tables = gate_tables(name, task, request.gates.penalty, sites, gated, outcomes)
         notes = [*opened.untrained, *opened.notes, *_notes(request, opened, outcomes, run), *run.warnings]
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
@@ -97,13 +99,6 @@ def _warn_of_short_way(request: PruneRequest, run: Run, lesson: TrainingSet) -> 
 def _updates(run: Run, lesson: TrainingSet, request: PruneRequest, *, scratch: bool = False) -> int:
     training = request.training.scratch() if scratch else request.training.of_loop()
     return TrainingCallbacks(processes=run.processes.count).updates(lesson.data, training)
-
-
-def _tables(request: PruneRequest, opened: OpenedTraining, outcomes: list[PenaltyOutcome]) -> dict[str, pd.DataFrame]:
-    sites = [s for s in find_sites(opened.loaded.model) if s.n_heads]
-    gated = request.gates.gates or tuple(s for s in STACKS if any(h.startswith(s) for o in outcomes for h in o.values))
-    name = opened.loaded.short_name
-    return gate_tables(name, opened.lesson.task.name, request.gates.penalty, sites, gated, outcomes)
 
 
 def _notes(request: PruneRequest, opened: OpenedTraining, outcomes: list[PenaltyOutcome], run: Run) -> list[str]:

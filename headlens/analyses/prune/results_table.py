@@ -37,6 +37,8 @@ _BLOCK = ["model", "task", "metric"]
 _SHORT = {"encoder": "e", "decoder": "d", "cross": "d-e"}
 _COLUMNS = (TRAINED, f"{TRAINED}_low", f"{TRAINED}_high", SCRATCH, f"{SCRATCH}_low", f"{SCRATCH}_high")
 _DIFFERENCES = tuple(f"{init}_{name}" for init in (TRAINED, SCRATCH) for name in DIFFERENCE)
+_NAMED = 24  # heads of a stack; more are not listed
+_WORDS = {TRAINED: "from trained", SCRATCH: "from scratch"}
 
 
 def results_table(sweep: pd.DataFrame) -> pd.DataFrame:
@@ -137,10 +139,6 @@ def minus_unpruned(row: Mapping[Any, Any], init: str, digits: int) -> str:
 
 def _number(value: Any) -> float:
     return float("nan") if value is None or pd.isna(value) else float(value)
-
-
-_NAMED = 24  # heads of a stack; more are not listed
-_WORDS = {TRAINED: "from trained", SCRATCH: "from scratch"}
 
 
 def results_overview(runs: Sequence[RecordedRun]) -> PageTable:

@@ -30,6 +30,19 @@ from headlens.pages.formatting import DIFFERENCE
 from headlens.runs.run import Run
 from headlens.training.hyperparameters import TrainingOptions
 
+# What an outcome has of the model from random weights, which runs with the same heads share.
+OF_SCRATCH = ("scratch", "scratch_checkpoint", "scratch_notes")
+GATE_COLUMNS = ["run", "penalty", "step", *KEY_COLUMNS, "log_alpha", "p_open", "gate", "model"]
+SWEEP_COLUMNS = [
+    *("run", "penalty", "init", "heads_encoder", "heads_decoder", "heads_cross"),
+    *("metric", "value", "ci_low", "ci_high", "model", "task", "n", "n_heads"),
+    *("total_encoder", "total_decoder", "total_cross", "between", "removed", "penalty_kind", "checkpoint"),
+    *DIFFERENCE,
+]
+ROLE_COLUMNS = ["run", "penalty", "model", *KEY_COLUMNS, "role", "roles", "kept", "role_pruned"]
+# λ between which --target-heads searches.
+LEAST, MOST = 1e-4, 1e2
+
 
 @dataclass(frozen=True)
 class PenaltyOutcome:
@@ -78,25 +91,8 @@ class PenaltyOutcome:
         return sum(0.0 < value < 1.0 for value in self.values.values())
 
 
-# What an outcome has of the model from random weights, which runs with the same heads share.
-OF_SCRATCH = ("scratch", "scratch_checkpoint", "scratch_notes")
-GATE_COLUMNS = ["run", "penalty", "step", *KEY_COLUMNS, "log_alpha", "p_open", "gate", "model"]
-SWEEP_COLUMNS = [
-    *("run", "penalty", "init", "heads_encoder", "heads_decoder", "heads_cross"),
-    *("metric", "value", "ci_low", "ci_high", "model", "task", "n", "n_heads"),
-    *("total_encoder", "total_decoder", "total_cross", "between", "removed", "penalty_kind", "checkpoint"),
-    *DIFFERENCE,
-]
-ROLE_COLUMNS = ["run", "penalty", "model", *KEY_COLUMNS, "role", "roles", "kept", "role_pruned"]
-
-
 def gate_tables(
-    model: str,
-    task: str,
-    kind: str,
-    sites: Sequence[Site],
-    gated: Sequence[Stack],
-    outcomes: Sequence[PenaltyOutcome],
+    model: str, task: str, kind: str, sites: Sequence[Site], gated: Sequence[Stack], outcomes: Sequence[PenaltyOutcome]
 ) -> dict[str, pd.DataFrame]:
     """The tables of a sweep: `gates`, `sweep`, `log`, and `roles` where they were asked for.
 
@@ -153,10 +149,6 @@ def _role(outcome: PenaltyOutcome, head: Head, before: list[str]) -> Record:
     kept, after = str(head) not in outcome.removed, outcome.roles.get(str(head))
     role_pruned = after[0] if kept and after is not None else None
     return head._asdict() | {"role": before[0], "roles": before[1], "kept": kept, "role_pruned": role_pruned}
-
-
-# λ between which --target-heads searches.
-LEAST, MOST = 1e-4, 1e2
 
 
 @dataclass(frozen=True)

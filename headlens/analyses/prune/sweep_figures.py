@@ -53,6 +53,10 @@ _LEFT, _RIGHT, _BOTTOM, _HEIGHT, _LEGEND, _APART = 0.58, 0.10, 0.42, 2.2, 0.2, 0
 _CLOSEST = 0.12  # names of runs
 _SINGLE = 0.7  # of the full width
 _DIGIT = 0.64 * (TICK_SIZE - 1) / 72
+ALL = "all"
+# inches
+_ROLES_LEFT, _ROLES_RIGHT, _ROLES_LEGEND, _WIDEST, _NARROWEST = 0.48, 0.06, 0.17, 4.0, 3.3
+_ROLES_ABREAST = 3  # panels
 
 
 class _Set(NamedTuple):
@@ -163,6 +167,7 @@ def _panels(
     panels = []
     for number, text in enumerate(titles):
         line, column = divmod(number, abreast)
+        # Figures count from below, lines of panels from above.
         low = height - top - line * step - above - _HEIGHT
         axes = figure.add_axes(((column * slot + left) / width, low / height, inches / width, _HEIGHT / height))
         heading(axes, text, inches if shift is None else slot - 0.1, shift=shift or 0.0)
@@ -224,12 +229,6 @@ def _name_runs(axes: Axes, rows: pd.DataFrame) -> None:
 def _names(rows: pd.DataFrame) -> list[str]:
     pairs = zip(rows["run"], float_column(rows, "penalty"), strict=True)
     return [penalty_text(str(run), penalty) for run, penalty in pairs]
-
-
-ALL = "all"
-# inches
-_ROLES_LEFT, _ROLES_RIGHT, _ROLES_LEGEND, _WIDEST, _NARROWEST = 0.48, 0.06, 0.17, 4.0, 3.3
-_ROLES_ABREAST = 3  # panels
 
 
 class Bar(NamedTuple):

@@ -14,6 +14,9 @@ from headlens.plots.head_grid import Grid, float_column
 
 PENALTY_LETTERS = 8
 _LETTERS = 24  # of the name of a run or model
+UNPRUNED = "unpruned"
+TRAINED, SCRATCH = "trained", "scratch"
+Key = tuple[str, ...]
 
 
 class GatedRun(NamedTuple):
@@ -133,11 +136,6 @@ def _words(frame: pd.DataFrame, column: str) -> pd.Series:
 def _penalty(rows: pd.DataFrame) -> float:
     known = float_column(rows, "penalty")
     return float(next(iter(known[np.isfinite(known)]), np.nan))
-
-
-UNPRUNED = "unpruned"
-TRAINED, SCRATCH = "trained", "scratch"
-Key = tuple[str, ...]
 
 
 def sweep_stacks(sweep: pd.DataFrame) -> list[str]:

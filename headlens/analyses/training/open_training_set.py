@@ -23,6 +23,10 @@ from headlens.tasks.task import Task
 from headlens.tasks.task_heads import with_task_head
 from headlens.tasks.task_options import TaskData
 
+# So many examples are looked for, of at least so many words; fewer words stand everywhere.
+_MOST, _FEWEST_WORDS = 200, 4
+_WORTH_TELLING = 0.1
+
 
 @dataclass(frozen=True)
 class OpenedTraining:
@@ -145,11 +149,6 @@ def _text(options: TrainingSetOptions, run: Run, loaded: LoadedModel, seed: int,
     with run.reporter.status("tokenizing"):
         lesson = TrainingSet.of_text(loaded, corpus, held_out, text, seed)
     return OpenedTraining(loaded, lesson, notes, summary.sha256)
-
-
-# So many examples are looked for, of at least so many words; fewer words stand everywhere.
-_MOST, _FEWEST_WORDS = 200, 4
-_WORTH_TELLING = 0.1
 
 
 def seen_notes(learned: MemoryExamples, held_out: MemoryExamples | None) -> list[str]:

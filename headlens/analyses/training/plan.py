@@ -66,7 +66,7 @@ def _of_text(
 def _of_examples(
     planner: Planner, learned: TaskData, measured: TaskData | None, share: float, *, offline: bool
 ) -> tuple[DataSize, DataSize]:
-    """The same of the examples of a task."""
+    """Of the examples of a task, what is learned, and what is measured on: as named, or a share held out."""
     size = planner.task(learned, offline=offline)
     return size.split(share) if measured is None else (size, planner.task(measured, offline=offline))
 

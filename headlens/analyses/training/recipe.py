@@ -11,28 +11,9 @@ from typing import Any
 from headlens.analyses.notes import embedded_notes, left_out_notes
 from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
-from headlens.analyses.training.text_training import (
-    evaluation,
-    loaded_model,
-    made_new,
-    objective_of,
-    read_data,
-)
-from headlens.analyses.training.training_run import (
-    TaskResult,
-    TrainRun,
-    fit,
-    measure,
-    save_checkpoint,
-    write_training,
-)
-from headlens.analyses.training.training_set import (
-    TaskForward,
-    TaskLoss,
-    TaskRows,
-    freeze_unused,
-    task_evaluation,
-)
+from headlens.analyses.training.text_training import evaluation, loaded_model, made_new, objective_of, read_data
+from headlens.analyses.training.training_run import TaskResult, TrainRun, fit, measure, save_checkpoint, write_training
+from headlens.analyses.training.training_set import TaskForward, TaskLoss, TaskRows, freeze_unused, task_evaluation
 from headlens.attention.model_normalizer import attention_name, attention_notes, switch_as_asked
 from headlens.attention.normalizers import parse_normalizer
 from headlens.corpora.corpus_summary import summarise

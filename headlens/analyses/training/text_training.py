@@ -153,6 +153,7 @@ def made_new(run: Run, name: str, corpus: Corpus, text: TextOptions, seed: int, 
         if run.processes.first:
             folder.mkdir(parents=True, exist_ok=True)
         run.processes.gather(None)
+        # Every process learns it by itself, from the same text: they need not wait for one another.
         process_folder = folder / str(run.processes.rank)
         process_folder.mkdir(exist_ok=True)
         if text.task == "translation":

@@ -35,6 +35,8 @@ from headlens.tasks.task import Task
 from headlens.training.loop import Trainer, TrainingData, TrainingState
 
 EVERY = 60.0  # seconds; more where saving takes more than a twentieth of that
+MODEL = "model"  # the folder of the checkpoint
+_BEST = "model.safetensors"
 
 
 class CheckpointFolder:
@@ -95,10 +97,6 @@ class CheckpointFolder:
         self.signals.obey()
 
 
-MODEL = "model"  # the folder of the checkpoint
-_BEST = "model.safetensors"
-
-
 @dataclass(frozen=True)
 class TrainRun:
     """What a run gave.
@@ -150,7 +148,6 @@ def fit(
         higher_is_better: whether it should be large.
     """
     best = run.kept("best")
-
     better = partial(score, main=main, higher_is_better=higher_is_better)
     with DeferredSignals() as signals, run.reporter.progress("training (updates)", None) as advance:
         state = replace(

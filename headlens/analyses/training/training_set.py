@@ -204,9 +204,7 @@ class TrainingCallbacks:
 
     def updates(self, data: TrainingData, training: TrainingOptions) -> int:
         """Returns the number of updates that a training on this data will take, see `total_updates`."""
-        order = BatchSampler(
-            tuple(data.lengths), training.batch_tokens, training.accumulate, training.seed, 0, self.processes
-        )
+        order = BatchSampler.of_training(data.lengths, training, 0, self.processes)
         return total_updates(training, order)
 
 
