@@ -8,14 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Ends, Scale, add_bars, fitting_size, paint, write
 from headlens.plots.head_grid import (
     Grid,
-    Sheet,
     StackRows,
     by_model_and_stack,
     each,
@@ -30,6 +28,7 @@ from headlens.plots.style import INK, TICK_SIZE
 ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
 _NOTE, _CELL = 0.12, 0.34  # inches
 _READABLE = 5.0  # points
+_WORDS = " words"  # a column that no table has
 _NUMBERS = "±: half the 95 % interval. "
 
 
@@ -75,19 +74,31 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         title: of the figure.
     """
     parts = by_model_and_stack(rows)
+    values, halves = float_column(rows, cells.value), (float_column(rows, "ci_high") - float_column(rows, "ci_low")) / 2
+    words = [
+        "" if np.isnan(value) else short_number(value) + ("" if np.isnan(half) else f"\n±{short_number(half)}")
+        for value, half in zip(values, halves, strict=True)
+    ]
     panels = [(p.model, panel(p.rows, float_column(p.rows, cells.value), cells.name(p))) for p in parts]
     plan = flow(panels, cells.abreast)
     sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL)
-    written = min(fitting_size(word, sheet.cell) for word in _words(rows, cells.value)) >= _READABLE
-    for (axes, item), part in zip(each(sheet, plan), parts, strict=True):
+    is_written = min(fitting_size(word, sheet.cell) for word in words) >= _READABLE
+    rows = rows.assign(**{_WORDS: np.array(words, object)})
+    for (axes, item), part in zip(each(sheet, plan), by_model_and_stack(rows), strict=True):
         paint(axes, item, scale)
         inks = np.vectorize(scale.ink, otypes=[object])(item.values)
-        if written:
-            write(axes, scatter_grid(part.rows, _words(part.rows, cells.value), empty=""), inks, sheet.cell)
+        if is_written:
+            write(axes, scatter_grid(part.rows, part.rows[_WORDS].to_numpy(object), empty=""), inks, sheet.cell)
         marked = scatter_grid(part.rows, cells.dotted(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
-        _dots(axes, marked, inks, sheet.cell)
+        layers, heads = np.nonzero(marked)
+        # In the upper right corner, where the numbers leave some room.
+        right, up = (0.5 - 2.6 / 72 / side for side in sheet.cell)
+        size = min(2.4, 0.15 * 72 * min(sheet.cell)) ** 2
+        axes.scatter(heads + right, layers + up, s=size, c=list(inks[marked]), linewidths=0, zorder=3)
     add_bars(sheet, scale)
-    _note(sheet, cells)
+    width, height = sheet.figure.get_size_inches()
+    note = cells.dot if not is_written or not any("±" in word for word in words) else _NUMBERS + cells.dot
+    sheet.figure.text(0.08 / width, 0.06 / height, note, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
     return sheet.figure
 
 
@@ -103,41 +114,8 @@ def centred_scale(label: str, values: Grid, colours: str, *, whole: bool = False
     return Scale(label, -end, end, colours, beyond)
 
 
-def _dots(axes: Axes, marked: npt.NDArray[np.bool_], inks: npt.NDArray[np.generic], cell: tuple[float, float]) -> None:
-    layers, heads = np.nonzero(marked)
-    # In the upper right corner, where the numbers leave some room
-    inset = [2.6 / 72 / side for side in cell]
-    axes.scatter(
-        heads + 0.5 - inset[0],
-        layers + 0.5 - inset[1],
-        s=min(2.4, 0.15 * 72 * min(cell)) ** 2,
-        c=list(inks[marked]),
-        linewidths=0,
-        zorder=3,
-    )
-
-
-def _words(rows: pd.DataFrame, value: str) -> np.ndarray[tuple[int], np.dtype[np.object_]]:
-    halves = (float_column(rows, "ci_high") - float_column(rows, "ci_low")) / 2
-    pairs = zip(float_column(rows, value), halves, strict=True)
-    return np.array([_word(number, half) for number, half in pairs], object)
-
-
-def _word(value: float, half: float) -> str:
-    if np.isnan(value):
-        return ""
-    return short_number(value) + ("" if np.isnan(half) else f"\n±{short_number(half)}")
-
-
 def short_number(value: float) -> str:
     """Formats a number in at most a few letters: three decimals, fewer for large ones, with a true minus."""
     text = f"{value:.3f}" if abs(value) < 10 else f"{value:.3g}"
     text = text.removeprefix("-") if not float(text) else text
     return text.replace("-", "−")
-
-
-def _note(sheet: Sheet, cells: Cells) -> None:
-    width, height = sheet.figure.get_size_inches()
-    written = any("±" in text.get_text() for row in sheet.axes for axes in row for text in axes.texts)
-    text = (_NUMBERS if written else "") + cells.dot
-    sheet.figure.text(0.08 / width, 0.06 / height, text, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
