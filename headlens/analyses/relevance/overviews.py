@@ -12,7 +12,7 @@ from headlens.analyses.relevance.shares import even_shares, of_rule, requested_r
 from headlens.pages.head_cards import HeadFacts, HeadSeries
 from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
-from headlens.plots.interval_heatmap import limit
+from headlens.plots.heatmaps import limit
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 MOST = 10  # heads of a model's stack
