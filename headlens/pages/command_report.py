@@ -13,6 +13,7 @@ from headlens.errors import InputError
 from headlens.pages.head_cards import HeadFacts
 from headlens.pages.page_tables import PageTable
 from headlens.plots.export import Animation
+from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 
 Figures = Iterator[tuple[str, Figure | None]]
@@ -25,6 +26,14 @@ class Caption(NamedTuple):
 
     title: str
     text: str
+
+
+def write_results(run: RunFolder, tables: Mapping[str, pd.DataFrame], figures: Drawings | tuple[()]) -> None:
+    """Writes every table as CSV, then every figure as PNG and SVG as soon as it is drawn."""
+    for name, frame in tables.items():
+        run.table(name, frame)
+    for name, figure in figures:
+        run.figure(name, figure)
 
 
 def no_figures(run: RecordedRun) -> Figures:

@@ -13,7 +13,7 @@ import pandas as pd
 from matplotlib import colormaps
 from matplotlib.colors import to_hex
 
-from headlens.plots.head_grid import Grid, by_model_and_stack, float_column, has_numbers, scatter_grid
+from headlens.plots.head_grid import by_model_and_stack, float_column, has_numbers, scatter_grid
 from headlens.plots.style import DIVERGING, PALE, SEQUENTIAL
 
 LONGEST = 40  # tokens of a sentence whose attention a card shows
@@ -132,22 +132,20 @@ def head_page(
         pruned: models of which only some heads are left, beside the whole ones.
     """
     page = _HeadPage(safe)
-    for run, head_facts in facts:
-        for series in head_facts.series:
+    for run, own in facts:
+        for series in own.series:
             page.add_series(safe(run), series)
     # Cards are for heads that stand in the grid.
-    for run, head_facts in facts:
-        for words in head_facts.words:
-            page.add_words(safe(run), words)
-        for shares in head_facts.shares:
-            page.add_shares(safe(run), shares)
-        for sentence in head_facts.maps:
-            page.add_map(safe(run), sentence)
+    for run, own in facts:
+        page.add_cards(safe(run), own)
     if not page.models:
         return {}
     for pair in pruned:
         if pair.before != pair.after:  # models of one name share a grid
-            page.add_removed(pair)
+            after, before = page.models[pair.after], page.models[pair.before]
+            after.before, after.removed = list(page.models).index(pair.before), pair.removed
+            # The last layer or head may be gone.
+            after.stacks = {stack: list(size) for stack, size in before.stacks.items()}
     colours = {"sequential": SEQUENTIAL, "diverging": DIVERGING, "pale": PALE}
     return {
         "scales": {name: [to_hex(colormaps[c](x)) for x in np.linspace(0, 1, _STEPS)] for name, c in colours.items()},
@@ -171,17 +169,16 @@ class _HeadPage:
             if not has_numbers(rows, series.value):
                 continue
             model = self.models.setdefault(str(name), _Model(self.safe(str(name))))
-            values, lows, highs, letters = {}, {}, {}, {}
-            for part in by_model_and_stack(rows):
-                grid = _grid(part.rows, series.value)  # (layers, heads)
-                size = model.stacks.get(part.stack, [0, 0])
-                model.stacks[part.stack] = [max(a, b) for a, b in zip(size, grid.shape, strict=True)]
-                values[part.stack] = _json_grid(grid)
-                if series.bounds is not None:
-                    lows[part.stack], highs[part.stack] = (_json_grid(_grid(part.rows, b)) for b in series.bounds)
-                if series.letters:
-                    words = part.rows[series.letters].astype(str).map(self.safe).to_numpy(object)
-                    letters[part.stack] = scatter_grid(part.rows, words, empty="").tolist()
+            parts = {part.stack: part.rows for part in by_model_and_stack(rows)}
+            for stack, own in parts.items():
+                size = own[["layer", "head"]].astype(int).max() + 1
+                model.stacks[stack] = np.maximum(model.stacks.get(stack, 0), size).tolist()
+            low, high = series.bounds or ("", "")
+            words = {stack: own[series.letters].astype(str) for stack, own in parts.items() if series.letters}
+            letters = {
+                stack: scatter_grid(parts[stack], own.map(self.safe).to_numpy(object), empty="").tolist()
+                for stack, own in words.items()
+            }
             model.series.append(
                 {
                     "key": series.key,
@@ -189,55 +186,40 @@ class _HeadPage:
                     "about": self.safe(series.about),
                     "run": run,
                     "diverging": series.diverging,
-                    "values": values,
-                    "lows": lows,
-                    "highs": highs,
+                    "values": _grids(parts, series.value),
+                    "lows": _grids(parts, low),
+                    "highs": _grids(parts, high),
                     "categories": [[self.safe(name), colour] for name, colour in series.categories.items()],
                     "letters": letters,
                 }
             )
 
-    def add_words(self, run: str, words: HeadWords) -> None:
-        for model, rows in self._in_grid(words.rows):
-            heads = {name: [self.safe(str(text)) for text in lines["text"]] for name, lines in _by_head(rows)}
-            model.words.append({"title": self.safe(words.title), "run": run, "heads": heads})
-
-    def add_shares(self, run: str, shares: HeadShares) -> None:
-        for model, rows in self._in_grid(shares.rows):
-            categories = rows["category"].astype(str).drop_duplicates().tolist()
-            heads = {}
-            for name, head_rows in _by_head(rows):
-                pairs = zip(head_rows["category"].astype(str), head_rows["share"].astype(float), strict=True)
-                finite = {category: share for category, share in pairs if np.isfinite(share)}
-                heads[name] = [float(f"{finite.get(category, 0.0):.3g}") for category in categories]
-            names = [self.safe(category) for category in categories]
-            model.shares.append({"title": self.safe(shares.title), "run": run, "categories": names, "heads": heads})
-
-    def add_map(self, run: str, sentence: SentenceMap) -> None:
-        if sentence.model not in self.models or max(len(sentence.queries), len(sentence.keys)) > LONGEST:
-            return
-        heads = {}
-        for layer, head in np.ndindex(*sentence.weights.shape[:2]):
-            weights = sentence.weights[layer, head]  # (query, key)
-            if np.isfinite(weights).all():
-                # One byte per weight: the page shows no finer shades.
-                steps = np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8)
-                heads[f"{sentence.stack}.{layer}.{head}"] = base64.b64encode(steps.tobytes()).decode()
-        self.models[sentence.model].maps.append(
-            {
-                "title": "Attention on a sentence",
-                "run": run,
-                "queries": [self.safe(t) for t in sentence.queries],
-                "keys": [self.safe(t) for t in sentence.keys],
-                "heads": heads,
-            }
-        )
-
-    def add_removed(self, pair: PrunedPair) -> None:
-        after, before = self.models[pair.after], self.models[pair.before]
-        after.before, after.removed = list(self.models).index(pair.before), pair.removed
-        # The last layer or head may be gone.
-        after.stacks = {stack: list(size) for stack, size in before.stacks.items()}
+    def add_cards(self, run: str, facts: HeadFacts) -> None:
+        """Adds what the cards of heads show: words, shares, and attention on sentences."""
+        for words in facts.words:
+            for model, rows in self._in_grid(words.rows):
+                heads = {name: [self.safe(str(text)) for text in lines["text"]] for name, lines in _by_head(rows)}
+                model.words.append({"title": self.safe(words.title), "run": run, "heads": heads})
+        for shares in facts.shares:
+            for model, rows in self._in_grid(shares.rows):
+                categories = rows["category"].astype(str).drop_duplicates().tolist()
+                known = rows.assign(category=rows["category"].astype(str), share=float_column(rows, "share"))
+                by_head = {
+                    name: own[np.isfinite(own["share"])].set_index("category")["share"].to_dict()
+                    for name, own in _by_head(known)
+                }
+                rounded = {
+                    name: [float(f"{own.get(category, 0.0):.3g}") for category in categories]
+                    for name, own in by_head.items()
+                }
+                names = [self.safe(category) for category in categories]
+                of_run = {"title": self.safe(shares.title), "run": run}
+                model.shares.append({**of_run, "categories": names, "heads": rounded})
+        for sentence in facts.maps:
+            if sentence.model in self.models and max(len(sentence.queries), len(sentence.keys)) <= LONGEST:
+                sides = {side: [self.safe(t) for t in getattr(sentence, side)] for side in ("queries", "keys")}
+                attention = {"title": "Attention on a sentence", "run": run, **sides, "heads": _bytes_by_head(sentence)}
+                self.models[sentence.model].maps.append(attention)
 
     def _in_grid(self, rows: pd.DataFrame) -> Iterator[tuple[_Model, pd.DataFrame]]:
         """Yields the rows of every model that has a grid of heads."""
@@ -252,10 +234,22 @@ def _by_head(rows: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame]]:
         yield f"{stack}.{layer}.{head}", head_rows
 
 
-def _grid(rows: pd.DataFrame, column: str) -> Grid:
-    return scatter_grid(rows, float_column(rows, column)).astype(np.float64)
+def _grids(parts: Mapping[str, pd.DataFrame], column: str) -> dict[str, list[list[float | None]]]:
+    """Numbers (layers, heads) of a column by stack: four significant digits, which is what the page shows at most."""
+    grids = {stack: scatter_grid(rows, float_column(rows, column)) for stack, rows in parts.items() if column}
+    return {
+        stack: [[float(f"{v:.4g}") if np.isfinite(v) else None for v in row] for row in grid.astype(np.float64)]
+        for stack, grid in grids.items()
+    }
 
 
-def _json_grid(grid: Grid) -> list[list[float | None]]:
-    """Rounds to four significant digits, which is what the page shows at most; None where there is no number."""
-    return [[float(f"{v:.4g}") if np.isfinite(v) else None for v in row] for row in grid]
+def _bytes_by_head(sentence: SentenceMap) -> dict[str, str]:
+    """Weights (query, key) by the name of the head, a byte for each: the page shows no finer shades."""
+    return {
+        f"{sentence.stack}.{layer}.{head}": base64.b64encode(
+            np.rint(255 * np.clip(weights, 0, 1)).astype(np.uint8).tobytes()
+        ).decode()
+        for layer, heads in enumerate(sentence.weights)
+        for head, weights in enumerate(heads)
+        if np.isfinite(weights).all()
+    }

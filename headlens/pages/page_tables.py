@@ -175,6 +175,11 @@ def number_text(value: float) -> str:
     return f"{value + 0.0:.3f}" if abs(value) < 10_000 else f"{value:.4g}"
 
 
+def number_cell(value: float) -> Cell:
+    """Returns a cell with a number, rounded, that is sorted by all its digits; empty for NaN."""
+    return Cell("") if math.isnan(value) else Cell(number_text(value), repr(float(value)).replace("inf", "Infinity"))
+
+
 def interval_cell(numbers: tuple[float, float, float, float], ends: tuple[float, float]) -> Cell:
     """Returns a cell with an interval in words, and as a picture where it lies between the ends of the picture.
 
@@ -197,11 +202,15 @@ def _column(name: str, values: Sequence[Any]) -> tuple[Column, list[Cell]]:
     present = [value for value in values if not _is_missing(value)]
     if present and all(map(_is_number, present)):
         integers = all(math.isfinite(v) and v == int(v) for v in present)
-        return Column(name, numeric=True), [_number(value, integer=integers) for value in values]
+        as_cell = (lambda value: Cell(str(int(value)))) if integers else number_cell
+        return Column(name, numeric=True), [Cell("") if _is_missing(value) else as_cell(value) for value in values]
     words = [cell_text(value) for value in values]
     matches = [_ORDERED.fullmatch(word) for word in words]
     if present and all(match or not word for match, word in zip(matches, words, strict=True)):
-        return Column(name, numeric=True), [_ordered(w, m) for w, m in zip(words, matches, strict=True)]
+        # `<-8` sorts half a step before -8, `>8` half a step behind 8.
+        steps = {"<": -0.5, ">": 0.5}
+        keys = [repr(float(match[2]) + steps[match[1]]) if match and match[1] else "" for match in matches]
+        return Column(name, numeric=True), [Cell(word, key) for word, key in zip(words, keys, strict=True)]
     return Column(name), [Cell(word) for word in words]
 
 
@@ -211,20 +220,3 @@ def _is_number(value: object) -> bool:
 
 def _is_missing(value: object) -> bool:
     return value is None or value is pd.NA or (isinstance(value, Real) and math.isnan(value))
-
-
-def _number(value: Any, *, integer: bool) -> Cell:
-    if _is_missing(value):
-        return Cell("")
-    if integer:
-        return Cell(str(int(value)))
-    if math.isinf(value):
-        return Cell(str(value), "Infinity" if value > 0 else "-Infinity")
-    return Cell(number_text(value), repr(float(value)))
-
-
-def _ordered(word: str, match: re.Match[str] | None) -> Cell:
-    """Returns the cell of an offset; `<-8` sorts half a step before -8, `>8` half a step behind 8."""
-    if match is None or not match[1]:
-        return Cell(word)
-    return Cell(word, repr(float(match[2]) + (-0.5 if match[1] == "<" else 0.5)))

@@ -45,6 +45,11 @@ class Scale:
         return ScalarMappable(Normalize(self.low, self.high), self.map)
 
     @property
+    def limits(self) -> dict[str, Any]:
+        """Colours and ends of the scale, as matplotlib's functions take them."""
+        return {"cmap": self.map, "vmin": self.low, "vmax": self.high}
+
+    @property
     def map(self) -> Colormap:
         """Matplotlib's colour map of the name `colours`."""
         return colormaps[self.colours]
@@ -66,9 +71,8 @@ def paint(axes: Axes, panel: Panel, scale: Scale) -> QuadMesh:
     for layer, head in np.argwhere(~panel.present):
         place = (head - 0.5, layer - 0.5)
         axes.add_patch(Rectangle(place, 1, 1, facecolor="none", edgecolor=MISSING, hatch="////", linewidth=0))
-    colours: dict[str, Any] = {"cmap": scale.map, "vmin": scale.low, "vmax": scale.high}
     return axes.pcolormesh(
-        *mesh_edges, np.ma.masked_invalid(panel.values), edgecolors="white", linewidth=0.3, **colours
+        *mesh_edges, np.ma.masked_invalid(panel.values), edgecolors="white", linewidth=0.3, **scale.limits
     )
 
 
@@ -128,6 +132,13 @@ def add_bars(sheet: Sheet, *scales: Scale, below: bool = False) -> None:
         return
     for number, scale in enumerate(scales):
         add_bar(sheet.figure, scale, sheet.side - 0.1 - number * BAR_SLOT, sheet.top + 0.2)
+
+
+def bar_beside(figure: Figure, scale: Scale, axes: Any, **place: Any) -> None:
+    """Draws a colour bar at the side of axes that matplotlib lays out."""
+    bar = figure.colorbar(scale.mappable, ax=axes, aspect=25, **place)
+    bar.ax.tick_params(labelsize=TICK_SIZE)
+    bar.set_label(scale.label, fontsize=LABEL_SIZE, color=INK)
 
 
 def add_bar(figure: Figure, scale: Scale, from_right: float, from_top: float = TOP + 0.2, tallest: float = 2.6) -> None:

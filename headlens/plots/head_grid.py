@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,20 +14,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.heads import STACKS, Head
-from headlens.plots.style import (
-    COLUMN_WIDTH,
-    FULL_WIDTH,
-    HEADING_SIZE,
-    dress,
-    fold,
-    further_lines,
-    heading,
-    headline,
-    in_column,
-    new_figure,
-    page_width,
-    tick_step,
-)
+from headlens.plots import style
+from headlens.plots.style import COLUMN_WIDTH, FULL_WIDTH, HEADING_SIZE, fold, page_width
 
 Grid = npt.NDArray[np.float64]
 
@@ -145,21 +133,35 @@ def head_grid_figure(
     """
     page = sheet_width(rows, side)
     lines = _lines(rows, side, page)
-    width = min(_cell_width(line, page, side) for line in lines)
-    slots = _slots(lines, width)
-    sheet = max(COLUMN_WIDTH, sum(slots) + side + 0.05)
-    top = TOP + further_lines(title, sheet)
-    cell = width, _cell_height(lines, slots, max(min(width, tallest_cell), lowest_cell), top)
-    heights = [_row_height(line, slots, cell[1]) for line in lines]
+    cell_width = min(_cell_width(line, page, side) for line in lines)
+    slots = _slots(lines, cell_width)
+    width = max(COLUMN_WIDTH, sum(slots) + side + 0.05)
+    top = first_top = TOP + style.further_lines(title, width)
+    # Cells are as high as asked for, but so that all lines fit a sheet and panels are not too low.
+    deepest = [max(item.values.shape[0] for item in line) for line in lines]
+    wanted = max(min(cell_width, tallest_cell), lowest_cell, LOWEST_PANEL / max(deepest))
+    room = TALLEST_SHEET - top - sum(_row_height(line, slots, 0.0) for line in lines)
+    cell = cell_width, max(SMALLEST_CELL, min(wanted, room / sum(deepest)))
     # A colour bar needs some height for its label.
-    height = max(SMALLEST_SHEET if side else 0.0, top + sum(heights) + foot)
-    figure = new_figure(sheet, height)
-    headline(figure, title)
-    tops = height - top - np.cumsum([0, *heights[:-1]])
+    needed = top + sum(_row_height(line, slots, cell[1]) for line in lines) + foot
+    height = max(SMALLEST_SHEET if side else 0.0, needed)
+    figure = style.new_figure(width, height)
+    style.headline(figure, title)
+    in_order = []
+    for line in lines:
+        for item, slot, left in zip(line, slots, np.cumsum([0, *slots[:-1]]), strict=False):
+            layers, heads = item.values.shape
+            low = height - top - _title_height(line, slots) - layers * cell[1]
+            place = (left + LEFT) / width, low / height, heads * cell[0] / width, layers * cell[1] / height
+            axes = figure.add_axes(place)
+            style.dress(axes, "head", "layer")
+            style.heading(axes, item.title, slot - 0.05, shift=LEFT - 0.08)
+            number_axes(axes, item.values.shape, cell)
+            in_order.append(axes)
+        top += _row_height(line, slots, cell[1])
     # Lines of a narrow sheet become rows again.
-    placed = zip(lines, tops, strict=True)
-    in_order = chain.from_iterable(_row_axes(figure, line, line_top, slots, cell) for line, line_top in placed)
-    return Sheet(figure, [list(islice(in_order, len(row))) for row in rows], cell, side, top)
+    remaining = iter(in_order)
+    return Sheet(figure, [list(islice(remaining, len(row))) for row in rows], cell, side, first_top)
 
 
 def sheet_width(rows: Sequence[Sequence[Panel]], side: float) -> float:
@@ -167,7 +169,7 @@ def sheet_width(rows: Sequence[Sequence[Panel]], side: float) -> float:
 
     Very many heads or panels get the full width, even in a column.
     """
-    if not in_column():
+    if not style.in_column():
         return FULL_WIDTH
     lines = _lines(rows, side, page_width())
     slots = _slots(lines, min(_cell_width(line, page_width(), side) for line in lines))
@@ -200,15 +202,6 @@ def _cell_width(row: Sequence[Panel], page: float, side: float) -> float:
     return max(SMALLEST_CELL, min(LARGEST_CELL, room / heads))
 
 
-def _cell_height(rows: Sequence[Sequence[Panel]], slots: Sequence[float], height: float, top: float) -> float:
-    """Returns the height of cells: as asked for, but so that all rows fit a sheet and panels are not too low."""
-    layers: int = sum(max(p.values.shape[0] for p in row) for row in rows)
-    deepest: int = max(p.values.shape[0] for row in rows for p in row)
-    height = max(height, LOWEST_PANEL / deepest)
-    room = TALLEST_SHEET - top - sum(_row_height(row, slots, 0.0) for row in rows)
-    return max(SMALLEST_CELL, min(height, room / layers))
-
-
 def _title_height(row: Sequence[Panel], slots: Sequence[float]) -> float:
     folded = (fold(p.title, slot - 0.05, HEADING_SIZE) for p, slot in zip(row, slots, strict=False))
     return 0.06 + LINE * max(text.count("\n") + 1 for text in folded)
@@ -219,29 +212,13 @@ def _row_height(row: Sequence[Panel], slots: Sequence[float], cell_height: float
     return _title_height(row, slots) + cell_height * layers + BOTTOM
 
 
-def _row_axes(
-    figure: Figure, row: Sequence[Panel], top: float, slots: Sequence[float], cell: tuple[float, float]
-) -> Iterator[Axes]:
-    """Yields the axes of panels that stand side by side, `top` inches above the lower edge of the figure."""
-    width, height = figure.get_size_inches()
-    for item, slot, left in zip(row, slots, np.cumsum([0, *slots[:-1]]), strict=False):
-        layers, heads = item.values.shape
-        box = heads * cell[0], layers * cell[1]
-        low = top - _title_height(row, slots) - box[1]
-        axes = figure.add_axes(((left + LEFT) / width, low / height, box[0] / width, box[1] / height))
-        dress(axes, "head", "layer")
-        heading(axes, item.title, slot - 0.05, shift=LEFT - 0.08)
-        number_axes(axes, item.values.shape, cell)
-        yield axes
-
-
 def number_axes(axes: Axes, shape: tuple[int, ...], cell: tuple[float, float]) -> None:
     """Sets ticks at whole layers and heads, thinned where they would touch; layer 0 is at the bottom."""
     layers, heads = shape
     axes.set_xlim(-0.5, heads - 0.5)
     axes.set_ylim(-0.5, layers - 0.5)
-    axes.set_xticks(range(0, heads, tick_step(cell[0], 0.15)))
-    axes.set_yticks(range(0, layers, tick_step(cell[1], 0.115)))
+    axes.set_xticks(range(0, heads, style.tick_step(cell[0], 0.15)))
+    axes.set_yticks(range(0, layers, style.tick_step(cell[1], 0.115)))
 
 
 def each(sheet: Sheet, rows: Sequence[Sequence[Panel]]) -> Iterator[tuple[Axes, Panel]]:

@@ -1,26 +1,127 @@
-"""One number per head, as heatmaps."""
+"""Numbers of heads as heatmaps: one with its interval in the cells, or several side by side."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import cycle
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 from matplotlib.figure import Figure
 
-from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, paint
+from headlens.plots.axis_labels import FAMILY
+from headlens.plots.cell_drawing import BAR_SLOT, Ends, Scale, add_bars, fitting_size, paint, write
 from headlens.plots.head_grid import (
+    Grid,
     StackRows,
     by_model_and_stack,
     each,
     float_column,
+    flow,
     has_numbers,
     head_grid_figure,
     panel,
+    scatter_grid,
     sheet_width,
 )
-from headlens.plots.style import FULL_WIDTH
+from headlens.plots.style import FULL_WIDTH, INK, TICK_SIZE
+
+ABREAST = 12  # heads in a row of panels: cells stay wide enough for numbers
+_NOTE, _CELL = 0.12, 0.34  # inches
+_READABLE = 5.0  # points
+_WORDS = " words"  # a column that no table has
+_NUMBERS = "±: half the 95 % interval. "
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The contents of the cells of a map.
+
+    Args:
+        value: column with the number.
+        dotted: returns which rows get a dot.
+        dot: meaning of the dot, for the note below the map.
+        name: returns the title of a panel.
+        abreast: heads in a row of panels; with many, panels stand side by side and cells are too small for numbers.
+    """
+
+    value: str
+    dotted: Callable[[pd.DataFrame], npt.NDArray[np.bool_]]
+    dot: str
+    name: Callable[[StackRows], str] = lambda part: part.name
+    abreast: int = ABREAST
+
+
+def limit(*values: Grid) -> float:
+    """Returns the end of a scale around 0 that all but outliers fit; 1 where there is nothing but 0.
+
+    The largest magnitude, but at most four times the upper quartile of magnitudes: shares grow without bounds in a
+    layer whose heads nearly cancel, and all of its heads with them.
+    """
+    sizes = np.abs(np.concatenate([numbers[np.isfinite(numbers)] for numbers in values]))
+    if not sizes.any():
+        return 1.0
+    largest = float(sizes.max())
+    return min(largest, 4 * float(np.quantile(sizes, 0.75, method="lower"))) or largest
+
+
+def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> Figure:
+    """Draws a number of every head as colours; large cells also hold it and half the width of its interval.
+
+    Args:
+        rows: columns model, stack, layer, head, that of the value, `ci_low` and `ci_high`; one row per head.
+        cells: their contents.
+        scale: colours.
+        title: of the figure.
+    """
+    parts = by_model_and_stack(rows)
+    values, halves = float_column(rows, cells.value), (float_column(rows, "ci_high") - float_column(rows, "ci_low")) / 2
+    words = [
+        "" if np.isnan(value) else short_number(value) + ("" if np.isnan(half) else f"\n±{short_number(half)}")
+        for value, half in zip(values, halves, strict=True)
+    ]
+    panels = [(p.model, panel(p.rows, float_column(p.rows, cells.value), cells.name(p))) for p in parts]
+    plan = flow(panels, cells.abreast)
+    sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL)
+    is_written = min(fitting_size(word, sheet.cell) for word in words) >= _READABLE
+    rows = rows.assign(**{_WORDS: np.array(words, object)})
+    for (axes, item), part in zip(each(sheet, plan), by_model_and_stack(rows), strict=True):
+        paint(axes, item, scale)
+        inks = np.vectorize(scale.ink, otypes=[object])(item.values)
+        if is_written:
+            write(axes, scatter_grid(part.rows, part.rows[_WORDS].to_numpy(object), empty=""), inks, sheet.cell)
+        marked = scatter_grid(part.rows, cells.dotted(part.rows), empty=False).astype(bool) & np.isfinite(item.values)
+        layers, heads = np.nonzero(marked)
+        # In the upper right corner, where the numbers leave some room.
+        right, up = (0.5 - 2.6 / 72 / side for side in sheet.cell)
+        size = min(2.4, 0.15 * 72 * min(sheet.cell)) ** 2
+        axes.scatter(heads + right, layers + up, s=size, c=list(inks[marked]), linewidths=0, zorder=3)
+    add_bars(sheet, scale)
+    width, height = sheet.figure.get_size_inches()
+    note = cells.dot if not is_written or not any("±" in word for word in words) else _NUMBERS + cells.dot
+    sheet.figure.text(0.08 / width, 0.06 / height, note, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
+    return sheet.figure
+
+
+def centred_scale(label: str, values: Grid, colours: str, *, whole: bool = False) -> Scale:
+    """Returns a scale with 0 in the middle, open where outliers lie beyond its ends.
+
+    Outliers have the colour of its end, and do not stretch it unless the scale is to be `whole`.
+    """
+    known = values[np.isfinite(values)]
+    end = limit(values) if not whole else float(np.abs(known).max(initial=0.0)) or 1.0
+    low, high = bool((known < -end).any()), bool((known > end).any())
+    beyond: Ends = "both" if low and high else "min" if low else "max" if high else "neither"
+    return Scale(label, -end, end, colours, beyond)
+
+
+def short_number(value: float) -> str:
+    """Formats a number in at most a few letters: three decimals, fewer for large ones, with a true minus."""
+    text = f"{value:.3f}" if abs(value) < 10 else f"{value:.3g}"
+    text = text.removeprefix("-") if not float(text) else text
+    return text.replace("-", "−")
 
 
 def paired_maps(

@@ -59,13 +59,11 @@ def draw_masks(axes: Axes, rows: pd.DataFrame) -> None:
         rows: see `headlens.analyses.masks.study_figures.means`, of a model, task and metric, no row without a mask.
     """
     learned = sweeps(rows["pattern"])
-    learned_masks = {pattern for masks in learned.values() for pattern in masks}
-    in_curve = rows["pattern"].isin(list(learned_masks))
-    shares = 100 * float_column(rows, "sparsity_texts")
-    _patterns(axes, rows[~in_curve], float(shares.min()), float(shares.max()))
+    rows = rows.assign(share=100 * float_column(rows, "sparsity_texts"))
+    in_curve = rows["pattern"].isin([pattern for masks in learned.values() for pattern in masks])
+    _patterns(axes, rows[~in_curve], rows["share"].min(), rows["share"].max())
     for number, (name, strengths) in enumerate(learned.items()):
-        curves = rows[rows["pattern"].isin(list(strengths))]
-        for layers, part in curves.groupby("layers", sort=False):
+        for layers, part in rows[rows["pattern"].isin(list(strengths))].groupby("layers", sort=False):
             where = "" if layers == "all" else f", layers {layers}"
             _curve(axes, part, strengths, f"{name}{where}, by λ", _CURVES[number % len(_CURVES)])
     axes.margins(x=0.12, y=0.1)  # room for the names
@@ -75,63 +73,40 @@ def _patterns(axes: Axes, rows: pd.DataFrame, left: float, right: float) -> None
     for way, (colour, label) in WAYS.items():
         points = rows[rows["control"] == way]
         if len(points):
-            x = 100 * float_column(points, "sparsity_texts")
+            x = float_column(points, "share")
             axes.plot(x, float_column(points, "value"), "o", color=colour, markersize=3.5, label=label, zorder=3)
             draw_intervals(axes, x, points, colour)
     for _, pair in rows[rows["control"].isin(WAYS)].groupby(["pattern", "layers"], sort=False):
-        ends = 100 * float_column(pair, "sparsity_texts"), float_column(pair, "value")
-        axes.plot(*ends, color=FAINT, linewidth=0.8, zorder=2)
-    for (share, top), names in _names(rows[rows["control"] == "kept"]).items():
-        axes.annotate(
-            ", ".join(names),
-            (share, top),
-            # Above the interval: beside a point there are others.
-            xytext=(0, 2),
-            ha=_side(share, left, right),
-            va="bottom",
-            textcoords="offset points",
-            bbox={"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4},
-            fontsize=TICK_SIZE - 1,
-            color=INK,
-        )
-
-
-def _names(rows: pd.DataFrame) -> dict[tuple[float, float], list[str]]:
-    """Returns the names above each interval, by the place of its end: masks that come out alike share one."""
+        axes.plot(pair["share"], float_column(pair, "value"), color=FAINT, linewidth=0.8, zorder=2)
     short = short_names(rows["pattern"])
+    # Masks that come out alike share a name, above the interval: beside a point there are others.
     names: dict[tuple[float, float], list[str]] = {}
-    for row in rows.to_dict("records"):
+    for row in rows[rows["control"] == "kept"].to_dict("records"):
         where = "" if row["layers"] == "all" else f" {row['layers']}"
         top = row["value"] if math.isnan(row["ci_high"]) else row["ci_high"]
-        place = round(100 * row["sparsity_texts"], 6), round(top, 9)
-        names.setdefault(place, []).append(f"{short[str(row['pattern'])]}{where}")
-    return names
-
-
-def _side(x: float, left: float, right: float) -> str:
-    """Returns the alignment of a name that keeps it within the panel, of which the points fill left to right."""
-    if right - left > 0 and (x - left) / (right - left) < _EDGE:
-        return "left"
-    return "right" if right - left > 0 and (right - x) / (right - left) < _EDGE else "center"
+        names.setdefault((round(row["share"], 6), round(top, 9)), []).append(f"{short[str(row['pattern'])]}{where}")
+    ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.4}
+    for place, own in names.items():
+        # Names at the edges run inwards, to stay within the panel.
+        relative = (place[0] - left) / (right - left) if right > left else 0.5
+        side = "left" if relative < _EDGE else "right" if relative > 1 - _EDGE else "center"
+        text = axes.annotate(
+            ", ".join(own), place, (0, 2), textcoords="offset points", ha=side, va="bottom", bbox=ground
+        )
+        text.set(fontsize=TICK_SIZE - 1, color=INK)
 
 
 def _curve(axes: Axes, rows: pd.DataFrame, strengths: dict[str, str], label: str, colour: str) -> None:
     for way in WAYS:
-        points = rows[rows["control"] == way].sort_values("sparsity_texts")
+        points = rows[rows["control"] == way].sort_values("share")
         if points.empty:
             continue
         kept = way == "kept"
-        x, y = 100 * float_column(points, "sparsity_texts"), float_column(points, "value")
+        x, y = float_column(points, "share"), float_column(points, "value")
         style: dict[str, Any] = {"label": label, "ls": "-"} if kept else {"markerfacecolor": "white", "ls": "none"}
         axes.plot(x, y, "D", color=colour, markersize=3, linewidth=1, zorder=4, **style)
         draw_intervals(axes, x, points, colour)
         for number, pattern in enumerate(points["pattern"] if kept else ()):
-            axes.annotate(
-                strengths[str(pattern)],
-                (x[number], y[number]),
-                xytext=(3, -7 if number % 2 else 2),  # neighbours are close to each other
-                textcoords="offset points",
-                fontsize=TICK_SIZE - 2,
-                color=INK,
-                zorder=5,
-            )
+            offset = (3, -7 if number % 2 else 2)  # neighbours are close to each other
+            text = axes.annotate(strengths[str(pattern)], (x[number], y[number]), offset, textcoords="offset points")
+            text.set(fontsize=TICK_SIZE - 2, color=INK, zorder=5)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from tiers import rest_slow
 
 from headlens.plots.head_grid import float_column
-from headlens.plots.interval_heatmap import Cells, centred_scale, interval_map, short_number
+from headlens.plots.heatmaps import Cells, centred_scale, interval_map, short_number
 from headlens.plots.style import MISSING
 
 Make = Callable[..., pd.DataFrame]

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, flow, has_numbers, panel
-from headlens.plots.interval_heatmap import ABREAST, Cells, centred_scale, interval_map
+from headlens.plots.heatmaps import ABREAST, Cells, centred_scale, interval_map
 from headlens.plots.style import drawn_for
 from headlens.tasks.task_options import LOWER_IS_BETTER
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from headlens.analyses.classify.metric_declarations import declarations_of, measure_records
 from headlens.analyses.classify.syntax_figure import FEWEST, best_heads, verdicts
-from headlens.pages.page_tables import Cell, Interval, PageTable, number_text, page_table
+from headlens.pages.page_tables import Cell, Interval, PageTable, number_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import FAMILIES, NONE, families, family
 from headlens.runs.reading import RecordedRun, run_label, tables_of
@@ -92,8 +92,8 @@ def _best_record(label: dict[str, Any], row: Mapping[Any, Any], verdict: str) ->
         "model": row["model"],
         "head": head_name(row),
         "n": row["n"],
-        "accuracy": Cell(number_text(value), repr(value)),
+        "accuracy": number_cell(value),
         "95 % CI": Cell(f"{number_text(low)}–{number_text(high)}", repr(low), shown),
-        "baseline": Cell(number_text(base), repr(base)),
+        "baseline": number_cell(base),
         "syntactic": verdict,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
@@ -29,8 +29,9 @@ def keep_trees(corpus: ParsedCorpus, run: Run, advance: Advance) -> Corpus:
         run: the run whose folder takes the trees.
         advance: called with the number of sentences done.
     """
-    blocks = []
-    for number, block in enumerate(_blocks(corpus.corpus)):
+    blocks: list[Path] = []
+    examples = iter(corpus.corpus)
+    for number, block in enumerate(iter(lambda: list(islice(examples, BLOCK)), [])):
         blocks.append(run.kept(f"parsed-{number:05}-{_digest(block)}.conllu"))
         if number % run.processes.count == run.processes.rank and not blocks[-1].exists():
             with atomic_path(blocks[-1]) as path:
@@ -38,7 +39,8 @@ def keep_trees(corpus: ParsedCorpus, run: Run, advance: Advance) -> Corpus:
         advance(len(block))
     run.processes.gather(None)  # until all blocks are there
     if run.writes:
-        _join(blocks, run)
+        with run.file("parsed.conllu") as path, path.open("wb") as joined:
+            joined.writelines(block.read_bytes() for block in blocks)
         targets = [e.target for e in islice(corpus.corpus, 1) if e.target is not None]
         if targets:
             with run.file("targets.conllu") as path:
@@ -50,19 +52,7 @@ def keep_trees(corpus: ParsedCorpus, run: Run, advance: Advance) -> Corpus:
     return source
 
 
-def _blocks(corpus: Corpus) -> Iterator[list[Example]]:
-    examples = iter(corpus)
-    while block := list(islice(examples, BLOCK)):
-        yield block
-
-
 def _digest(block: Sequence[Example]) -> str:
     """What the parser reads: a block that was kept is taken only for the same text."""
     words = "\n".join("\t".join([e.source.text, *(w.form for w in e.source.words)]) for e in block)
     return hashlib.sha256(words.encode()).hexdigest()[:12]
-
-
-def _join(blocks: Sequence[Path], run: Run) -> None:
-    with run.file("parsed.conllu") as path, path.open("wb") as joined:
-        for block in blocks:
-            joined.write(block.read_bytes())

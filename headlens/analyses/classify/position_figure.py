@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.plots import style
-from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, paint, write
+from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, bar_beside, paint, write
 from headlens.plots.head_grid import (
     Grid,
     StackRows,
@@ -79,9 +79,7 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
     for axes, part in zip(grid.flat, pieces, strict=True):
         _profile(axes, part, scale, length)
         style.heading(axes, part.name, (width - BAR_SLOT) / abreast - 0.6)
-    bar = figure.colorbar(scale.mappable, ax=grid, aspect=25, shrink=1 / below, anchor=(0, 1))
-    bar.ax.tick_params(labelsize=style.TICK_SIZE)
-    bar.set_label(scale.label, fontsize=style.LABEL_SIZE, color=INK)
+    bar_beside(figure, scale, grid, shrink=1 / below, anchor=(0, 1))
     return figure
 
 
@@ -107,7 +105,7 @@ def _profile(axes: Axes, part: StackRows, scale: Scale, length: float) -> None:
     values, lines = histogram(part), _lines(part)
     style.dress(axes, "offset of the\nmost attended token", "layer and head")
     borders = (np.arange(size + 1) - 0.5 for size in reversed(values.shape))
-    axes.pcolormesh(*borders, np.ma.masked_invalid(values), cmap=scale.map, vmin=scale.low, vmax=scale.high)
+    axes.pcolormesh(*borders, np.ma.masked_invalid(values), **scale.limits)
     axes.set_facecolor(style.MISSING)
     axes.set_xticks([0, 5, 9, 13, 18], ["<-8", "-4", "0", "+4", ">8"])
     layers = lines["layer"].to_numpy()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from headlens.analyses.classify.analysis import Classification, Frequencies, che
 from headlens.analyses.classify.metric_declarations import MetricDeclaration, registered_declarations
 from headlens.analyses.classify.options import ClassifyRequest
 from headlens.analyses.classify.parsing import keep_trees
-from headlens.analyses.classify.report import write_classification
+from headlens.analyses.classify.report import classify_figures
 from headlens.analyses.classify.roles import count_families
 from headlens.analyses.relevance.analysis import head_relevance
 from headlens.analyses.relevance.options import ReadingOptions
@@ -26,8 +25,8 @@ from headlens.corpora.sentence import Corpus
 from headlens.corpora.sources import ParsedCorpus, open_corpus, refuse_unused
 from headlens.corpora.token_offsets import Side
 from headlens.models.loading import LoadedModel
+from headlens.pages.command_report import write_results
 from headlens.runs.corpus_reader import CorpusReader
-from headlens.runs.folder import RunFolder
 from headlens.runs.model_record import model_label, model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import Run, open_run
@@ -59,75 +58,60 @@ def run_classify(request: ClassifyRequest, reporter: Reporter | None = None) -> 
     refuse_unused(request.corpus_options, request.corpus, request.corpus_options.target, request.baseline_corpus)
     with open_run("classify", request.models[0], request, reporter) as run:
         # Before anything that takes long: what was named may not be there.
-        lists, baseline = _frequencies(request), _baseline(request)
+        lists, baseline = _frequencies(request), None
+        if request.baseline_corpus is not None:
+            corpus_options = replace(request.corpus_options, target=None, limit=None)
+            baseline = open_corpus(request.baseline_corpus, corpus_options, request.parser)
         loaded = run.load(request.models[0], request.model_options)
         corpus, summary = _corpus(request, loaded, run)
-        read = _Read(corpus, summary, Frequencies(**lists, **_frequencies(request, corpus)), baseline)
+        frequencies = Frequencies(**lists, **_frequencies(request, corpus))
+        options = request.options
+        reading = ReadingOptions(options.batch_tokens, options.seed, options.long_sentences)
         results: dict[str, Classification] = {}
         shown: dict[str, AttentionMaps] = {}
         facts = []
         for number, name in enumerate(request.models):
             loaded = loaded if number == 0 else run.load(name, request.model_options)
-            label = model_label(loaded, results)
+            label, relevance = model_label(loaded, results), None
             with run.masked(loaded, request.mask):
-                results[label] = _measured(request, run, loaded, f"{number}", read)
+                if request.relevance:
+                    # First, for there are models that only relevance refuses.
+                    text = f"relevance of the heads of {loaded.short_name}"
+                    with run.corpus_pass(f"relevance-{number}", text, loaded, summary) as how:
+                        asked = request.relevance_options
+                        relevance = head_relevance(loaded, corpus, asked, reading=reading, how=how)
+                text = f"classifying the heads of {loaded.short_name}"
+                with run.corpus_pass(f"classify-{number}", text, loaded, summary) as how:
+                    found = classify_heads(
+                        loaded, corpus, options, frequencies, baseline_corpus=baseline, corpus_pass=how
+                    )
+                results[label] = found if relevance is None else found.with_relevance(relevance)
                 if run.writes and (example := shown_example(corpus, loaded)) is not None:
                     (shown[label],) = collect_attention(loaded, [example])
-            facts.append(_facts(loaded, label, results[label]))
-        tables = _stack(results)
+            counts = {"encoding": asdict(results[label].encoding), "annotation": asdict(results[label].annotation)}
+            facts.append(model_record(loaded, label) | counts)
+        frames = [result.frames(label) for label, result in results.items()]
+        names = dict.fromkeys(name for own in frames for name in own)
+        # The tables of all models under each other.
+        tables = {n: pd.concat([own[n] for own in frames if n in own], ignore_index=True) for n in names}
         notes = [f"{name}: {note}" if len(results) > 1 else note for name, r in results.items() for note in r.notes]
         notes += run.warnings
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                few = request.options.thresholds.min_instances
-                more = [MetricDeclaration.of(metric) for metric in request.options.metrics]
+                more = [MetricDeclaration.of(metric) for metric in options.metrics]
                 declarations = [*registered_declarations(), *more]
-                write_classification(run.folder, tables, few, declarations, figures=request.figures)
-                _write_maps(run.folder, shown)
+                drawn = classify_figures(tables, options.thresholds.min_instances, declarations)
+                write_results(run.folder, tables, drawn if request.figures else ())
+                if weights := {
+                    f"{label}.{stack}": own.float().numpy()
+                    for label, maps in shown.items()
+                    for stack, own in maps.weights.items()
+                }:
+                    # What heads of each model attend to on one sentence, which the report shows.
+                    write_maps(run.folder, weights, {label: label_lists(maps) for label, maps in shown.items()})
             metrics = [declaration.as_record() for declaration in declarations]
             run.folder.finish({"models": facts, "corpus": asdict(summary), "metrics": metrics, "notes": notes})
         return ClassifyRun(run.path, run.files, tables, notes, summary)
-
-
-@dataclass(frozen=True)
-class _Read:
-    """What is measured on, the same for all models."""
-
-    corpus: Corpus
-    summary: CorpusSummary
-    frequencies: Frequencies
-    baseline: Corpus | None
-
-
-def _measured(request: ClassifyRequest, run: Run, loaded: LoadedModel, number: str, read: _Read) -> Classification:
-    """One model's heads, and their relevance where that was asked for."""
-    relevance = None
-    if request.relevance:
-        # First, for there are models that only relevance refuses.
-        reading = ReadingOptions(request.options.batch_tokens, request.options.seed, request.options.long_sentences)
-        text = f"relevance of the heads of {loaded.short_name}"
-        with run.corpus_pass(f"relevance-{number}", text, loaded, read.summary) as corpus_pass:
-            relevance = head_relevance(loaded, read.corpus, request.relevance_options, reading=reading, how=corpus_pass)
-    text = f"classifying the heads of {loaded.short_name}"
-    with run.corpus_pass(f"classify-{number}", text, loaded, read.summary) as corpus_pass:
-        classification = classify_heads(
-            loaded,
-            read.corpus,
-            request.options,
-            read.frequencies,
-            baseline_corpus=read.baseline,
-            corpus_pass=corpus_pass,
-        )
-    return classification if relevance is None else classification.with_relevance(relevance)
-
-
-def _write_maps(folder: RunFolder, shown: Mapping[str, AttentionMaps]) -> None:
-    """What heads of each model attend to on one sentence, which the report shows."""
-    weights = {
-        f"{label}.{stack}": w.float().numpy() for label, maps in shown.items() for stack, w in maps.weights.items()
-    }
-    if weights:
-        write_maps(folder, weights, {label: label_lists(maps) for label, maps in shown.items()})
 
 
 def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Corpus, CorpusSummary]:
@@ -148,14 +132,6 @@ def _corpus(request: ClassifyRequest, loaded: LoadedModel, run: Run) -> tuple[Co
     return corpus, summary
 
 
-def _baseline(request: ClassifyRequest) -> Corpus | None:
-    if request.baseline_corpus is None:
-        return None
-    return open_corpus(
-        request.baseline_corpus, replace(request.corpus_options, target=None, limit=None), request.parser
-    )
-
-
 def _frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict[Side, Frequency]:
     """The lists that were asked for, by side: without a corpus those from elsewhere, with one those counted in it."""
     specs: dict[Side, str] = {"source": request.frequency, "target": request.target_frequency}
@@ -163,17 +139,3 @@ def _frequencies(request: ClassifyRequest, corpus: Corpus | None = None) -> dict
         side: spec for side, spec in specs.items() if spec != "none" and (spec == "corpus") == (corpus is not None)
     }
     return {side: make_frequency(spec, () if corpus is None else corpus, side) for side, spec in chosen.items()}
-
-
-def _facts(loaded: LoadedModel, label: str, result: Classification) -> dict[str, Any]:
-    return model_record(loaded, label) | {
-        "encoding": asdict(result.encoding),
-        "annotation": asdict(result.annotation),
-    }
-
-
-def _stack(results: Mapping[str, Classification]) -> dict[str, pd.DataFrame]:
-    """The tables of all models under each other."""
-    frames = [result.frames(label) for label, result in results.items()]
-    names = list(dict.fromkeys(name for tables in frames for name in tables))
-    return {name: pd.concat([tables[name] for tables in frames if name in tables], ignore_index=True) for name in names}

@@ -23,7 +23,6 @@ from headlens.analyses.relevance.scatter_figure import confidence_against_releva
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
-from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 
 
@@ -63,25 +62,6 @@ def classify_figures(
     if len(heads) and "relevance" in tables:
         yield "confidence_relevance", confidence_against_relevance(heads)
     yield from relevance_figures(tables)
-
-
-def write_classification(
-    run: RunFolder,
-    tables: Mapping[str, pd.DataFrame],
-    min_instances: int = FEWEST,
-    declarations: Sequence[MetricDeclaration] | None = None,
-    *,
-    figures: bool = True,
-) -> None:
-    """Write every table as CSV, then, if wanted, every figure as PNG and SVG; see `classify_figures`."""
-    for name, frame in tables.items():
-        run.table(name, frame)
-    for name, figure in classify_figures(tables, min_instances, declarations) if figures else ():
-        run.figure(name, figure)
-
-
-def _draw(run: RecordedRun) -> Figures:
-    return classify_figures(run.tables, fewest(run), declarations_of(run))
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -186,7 +166,7 @@ REPORT = CommandReport(
         "relevance": RELEVANCE_COLUMNS,
     },
     needed=("heads", "positions"),
-    figures=_draw,
+    figures=lambda run: classify_figures(run.tables, fewest(run), declarations_of(run)),
     captions=_CAPTIONS,
     sources={
         "functions": ("heads",),

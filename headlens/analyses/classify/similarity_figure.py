@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.plots import style
-from headlens.plots.cell_drawing import Scale
+from headlens.plots.cell_drawing import Scale, bar_beside
 from headlens.plots.head_grid import Grid, StackRows, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, families, legend_handles
 from headlens.plots.style import INK, TICK_SIZE
@@ -50,9 +48,7 @@ def similarity_map(similarity: pd.DataFrame, embedding: pd.DataFrame) -> Figure 
     grid = figure.subplots(lines, columns, squeeze=False)
     for part, (matrix, plane) in zip(pieces, grid.reshape(-1, 2), strict=True):
         _matrix(matrix, part, pairs[part.model, part.stack], scale)
-        bar = figure.colorbar(scale.mappable, ax=matrix, aspect=25)
-        bar.ax.tick_params(labelsize=TICK_SIZE)
-        bar.set_label(scale.label, fontsize=style.LABEL_SIZE, color=INK)
+        bar_beside(figure, scale, matrix)
         _plane(plane, part)
     figure.legend(
         handles=legend_handles({*families(heads["role"])}), loc="outside lower left", ncols=4 * columns, **style.LEGEND
@@ -85,9 +81,8 @@ def _matrix(axes: Axes, part: StackRows, pairs: pd.DataFrame, scale: Scale) -> N
     style.dress(axes, "head (layer.head), by cluster", "head (layer.head), by cluster")
     axes.set_facecolor(style.MISSING)
     borders = np.arange(size + 1) - 0.5
-    colours: dict[str, Any] = {"cmap": scale.map, "vmin": scale.low, "vmax": scale.high}
     # As an image inside the SVG: thousands of single squares make viewers crawl.
-    axes.pcolormesh(borders, borders, np.ma.masked_invalid(matrix), **colours, rasterized=size > 60)
+    axes.pcolormesh(borders, borders, np.ma.masked_invalid(matrix), **scale.limits, rasterized=size > 60)
     names = [f"{layer}.{head}" for layer, head in rows[["layer", "head"]].itertuples(index=False)]
     ticks = range(0, size, style.tick_step(_BOX / size, 0.14))
     axes.set_xticks(ticks, [names[i] for i in ticks], rotation=90)

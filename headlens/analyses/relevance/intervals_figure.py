@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from headlens.analyses.relevance.shares import described, even_shares, holds_zero, requested_rule, span
 from headlens.plots import style
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, has_numbers
-from headlens.plots.interval_heatmap import Cells, centred_scale, interval_map, short_number
+from headlens.plots.heatmaps import Cells, centred_scale, interval_map, short_number
 from headlens.plots.style import BLUE, FAINT, INK, TICK_SIZE, VERMILION
 
 # inches

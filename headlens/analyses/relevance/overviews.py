@@ -10,9 +10,9 @@ import pandas as pd
 
 from headlens.analyses.relevance.shares import even_shares, of_rule, requested_rule, rules_of_table
 from headlens.pages.head_cards import HeadFacts, HeadSeries
-from headlens.pages.page_tables import Cell, PageTable, interval_cell, number_text, page_table
+from headlens.pages.page_tables import PageTable, interval_cell, number_cell, number_text, page_table
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
-from headlens.plots.interval_heatmap import limit
+from headlens.plots.heatmaps import limit
 from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 MOST = 10  # heads of a model's stack
@@ -105,9 +105,9 @@ def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[s
     return {
         "model": row["model"],
         "head": head_name(row),
-        "relevance": Cell(number_text(value), repr(value)),
+        "relevance": number_cell(value),
         "95 % CI": interval_cell((low, value, high, even), ends),
-        "even share": Cell(number_text(even), repr(even)),
+        "even share": number_cell(even),
         "n": row.get("n"),
         "rule": rule,
         "target": row.get("target"),
@@ -124,6 +124,6 @@ def _correlation(row: dict[Any, Any]) -> dict[str, Any]:
         "of": _UNITS.get(str(row["of"]), row["of"]),
         "over": {"heads": "all heads", "layers": "layers"}.get(str(row["scope"]), row["scope"]),
         "heads": row["n"],
-        "Spearman": Cell("") if np.isnan(value) else Cell(number_text(value), repr(value)),
+        "Spearman": number_cell(value),
         "95 % CI": interval_cell((low, value, high, 0.0), (-1.0, 1.0)),
     }

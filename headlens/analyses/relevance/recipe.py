@@ -10,9 +10,11 @@ import pandas as pd
 
 from headlens.analyses.relevance.analysis import HeadRelevances, head_relevance
 from headlens.analyses.relevance.options import RelevanceRequest
-from headlens.analyses.relevance.report import write_relevance
+from headlens.analyses.relevance.report import relevance_figures
 from headlens.corpora.corpus_summary import CorpusSummary, summarise
 from headlens.corpora.sources import open_corpus, refuse_unused
+from headlens.files import plain_value
+from headlens.pages.command_report import write_results
 from headlens.runs.model_record import model_record
 from headlens.runs.progress import Reporter
 from headlens.runs.run import open_run
@@ -39,7 +41,7 @@ class RelevanceRun:
             "corpus": asdict(self.corpus),
             "target": self.result.target,
             "most_relevant": best.to_dict("records"),
-            "correlations": _plain(self.result.correlations),
+            "correlations": plain_value(self.result.correlations.to_dict("records")),
             "conservation": _flows(self.result),
             "notes": self.notes,
         }
@@ -66,7 +68,7 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
         notes = result.notes + run.warnings
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
-                write_relevance(run.folder, tables, figures=request.figures)
+                write_results(run.folder, tables, relevance_figures(tables) if request.figures else ())
             facts = model_record(loaded, loaded.short_name) | {
                 "encoding": asdict(result.encoding),
                 "target": result.target,
@@ -78,9 +80,3 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
 
 def _flows(result: HeadRelevances) -> dict[str, dict[str, float]]:
     return {rule: {**asdict(flow), "lost": flow.lost} for rule, flow in result.conservation.items()}
-
-
-def _plain(frame: pd.DataFrame) -> list[dict[str, Any]]:
-    """Records as JSON can hold them: no NaN."""
-    records = frame.astype(object).where(frame.notna(), None).to_dict("records")
-    return [{str(k): v for k, v in record.items()} for record in records]

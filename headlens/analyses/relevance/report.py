@@ -13,7 +13,6 @@ from headlens.analyses.relevance.shares import rules_of_table
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable
-from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 
 
@@ -33,24 +32,6 @@ def relevance_figures(tables: Mapping[str, pd.DataFrame]) -> Figures:
     yield "relevance_intervals", relevance_intervals(relevance)
     if len(rules_of_table(relevance)) > 1:
         yield "rule_agreement", rule_agreement(relevance)
-
-
-def write_relevance(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:
-    """Write every table as CSV, then, if wanted, every figure as PNG and SVG.
-
-    Args:
-        run: the folder, started.
-        tables: `relevance`, and `correlations` where several rules were computed.
-        figures: whether to draw.
-    """
-    for name, frame in tables.items():
-        run.table(name, frame)
-    for name, figure in relevance_figures(tables) if figures else ():
-        run.figure(name, figure)
-
-
-def _draw(run: RecordedRun) -> Figures:
-    return relevance_figures(run.tables)
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
@@ -98,7 +79,7 @@ REPORT = CommandReport(
         ),
     },
     needed=("relevance",),
-    figures=_draw,
+    figures=lambda run: relevance_figures(run.tables),
     captions=CAPTIONS,
     sources={"relevance": ("relevance",), "rule_agreement": ("relevance",)},
     overviews=_overviews,

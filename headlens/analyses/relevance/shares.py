@@ -7,7 +7,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from headlens.plots.head_grid import Grid, float_column
-from headlens.plots.interval_heatmap import limit
+from headlens.plots.heatmaps import limit
 
 Marks = npt.NDArray[np.bool_]
 

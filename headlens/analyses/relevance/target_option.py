@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from headlens.analyses.relevance.lrp.targets import (
     EveryPosition,
     GivenClass,
@@ -41,24 +43,55 @@ def choose_target(asked: str, loaded: LoadedModel, *, paired: bool) -> Target:
         OptionError: if there is no such target, or the model or the corpus does not fit it.
     """
     name, _, label = (_default(loaded, paired=paired) if asked == "auto" else asked).partition(":")
-    _check_corpus(name, loaded, paired=paired)
+    is_unknown = name not in {known.partition(":")[0] for known in NAMES} or bool(label and name != "class")
+    kind, mask = type(loaded.model).__name__, getattr(loaded.tokenizer, "mask_token_id", None)
+    classifies = kind.endswith("ForSequenceClassification")
+    writes = bool(loaded.model.config.is_encoder_decoder) and not classifies
+    refused = (
+        (
+            name == "similarity" and not paired,
+            f"{_OPTION} similarity needs pairs of sentences.",
+            "Name the second sentences with --target or --target-column, or use embedding for single sentences.",
+        ),
+        (
+            name == "embedding" and paired,
+            f"{_OPTION} embedding takes sentences one by one, but there are pairs.",
+            "Use similarity, or leave out --target and --target-column.",
+        ),
+        (
+            writes and name in ("predicted", "class", "masked"),
+            f"{_OPTION} {name} is for classifiers and masked language models; {loaded.name} translates or writes text.",
+            f"Use {_OPTION} positions.",
+        ),
+        (
+            classifies and name in ("masked", "positions"),
+            f"{_OPTION} {name}: {loaded.name} is a classifier of sentences and has one output for all tokens.",
+            f"Use {_OPTION} predicted or class:LABEL.",
+        ),
+        (is_unknown, f"{_OPTION} {asked} is unknown.", f"Choose auto, {', '.join(NAMES)}."),
+        (
+            not classifies and name in ("predicted", "class"),
+            f"{loaded.name} ({kind}) does not classify sentences.",
+            f"Use {_OPTION} auto, or a model for sequence classification.",
+        ),
+        (
+            name == "masked" and mask is None,
+            f"{_OPTION} masked: the tokenizer of {loaded.name} has no mask token.",
+            f"Use {_OPTION} embedding, or a masked language model.",
+        ),
+    )
+    for is_refused, problem, advice in refused:
+        if is_refused:
+            raise OptionError(problem, advice)
+    plain: dict[str, Callable[[], Target]] = {
+        "predicted": PredictedClass,
+        "positions": EveryPosition,
+        "similarity": SimilarityTarget,
+        "embedding": OwnEmbedding,
+    }
     if name == "class":
         return GivenClass(_class_number(label, loaded))
-    if label:
-        raise _unknown(asked)
-    if name == "predicted":
-        _class_names(loaded)
-        return PredictedClass()
-    if name == "masked":
-        return MaskedTokenLogits(_mask_id(loaded))
-    plain: dict[str, Target] = {
-        "positions": EveryPosition(),
-        "similarity": SimilarityTarget(),
-        "embedding": OwnEmbedding(),
-    }
-    if name not in plain:
-        raise _unknown(asked)
-    return plain[name]
+    return MaskedTokenLogits(int(mask)) if mask is not None and name == "masked" else plain[name]()
 
 
 def _default(loaded: LoadedModel, *, paired: bool) -> str:
@@ -74,61 +107,10 @@ def _default(loaded: LoadedModel, *, paired: bool) -> str:
     )
 
 
-def _unknown(asked: str) -> OptionError:
-    return OptionError(f"{_OPTION} {asked} is unknown.", f"Choose auto, {', '.join(NAMES)}.")
-
-
-def _check_corpus(name: str, loaded: LoadedModel, *, paired: bool) -> None:
-    if name == "similarity" and not paired:
-        raise OptionError(
-            f"{_OPTION} similarity needs pairs of sentences.",
-            "Name the second sentences with --target or --target-column, or use embedding for single sentences.",
-        )
-    if name == "embedding" and paired:
-        raise OptionError(
-            f"{_OPTION} embedding takes sentences one by one, but there are pairs.",
-            "Use similarity, or leave out --target and --target-column.",
-        )
-    two_sided, classifies = bool(loaded.model.config.is_encoder_decoder), _classifies(loaded)
-    if two_sided and not classifies and name in ("predicted", "class", "masked"):
-        raise OptionError(
-            f"{_OPTION} {name} is for classifiers and masked language models; {loaded.name} translates or writes text.",
-            f"Use {_OPTION} positions.",
-        )
-    if classifies and name in ("masked", "positions"):
-        raise OptionError(
-            f"{_OPTION} {name}: {loaded.name} is a classifier of sentences and has one output for all tokens.",
-            f"Use {_OPTION} predicted or class:LABEL.",
-        )
-
-
-def _classifies(loaded: LoadedModel) -> bool:
-    return type(loaded.model).__name__.endswith("ForSequenceClassification")
-
-
-def _mask_id(loaded: LoadedModel) -> int:
-    mask = None if loaded.tokenizer is None else loaded.tokenizer.mask_token_id
-    if mask is None:
-        raise OptionError(
-            f"{_OPTION} masked: the tokenizer of {loaded.name} has no mask token.",
-            f"Use {_OPTION} embedding, or a masked language model.",
-        )
-    return int(mask)
-
-
-def _class_names(loaded: LoadedModel) -> list[str]:
-    """Returns the class labels of a classifier by their number in the logits."""
-    labels = getattr(loaded.model.config, "id2label", None) or {}
-    if not _classifies(loaded):
-        raise OptionError(
-            f"{loaded.name} ({type(loaded.model).__name__}) does not classify sentences.",
-            f"Use {_OPTION} auto, or a model for sequence classification.",
-        )
-    return [str(labels[i]) for i in sorted(labels)]
-
-
 def _class_number(label: str, loaded: LoadedModel) -> int:
-    names = _class_names(loaded)
+    """Returns the place of a class in the logits, by its label or its number."""
+    labels = getattr(loaded.model.config, "id2label", None) or {}
+    names = [str(labels[i]) for i in sorted(labels)]
     lowered = [name.lower() for name in names]
     if label.lower() in lowered:
         return lowered.index(label.lower())

@@ -98,7 +98,9 @@ class ComparedTable:
         if rows.empty:
             return cell
         if "{" in column.value:
-            return cell | {"ours": column.value.format_map(_counts(rows.iloc[0])).replace(f"/{NOTHING}", "")}
+            # Counts stand without decimals.
+            texts = {str(k): _text(v, 0) if isinstance(v, float) else str(v) for k, v in rows.iloc[0].items()}
+            return cell | {"ours": column.value.format_map(texts).replace(f"/{NOTHING}", "")}
         values = rows[column.value].astype(float)
         if column.pick == "mean":
             return cell | {"ours": float(values.mean()) * column.scale}
@@ -122,7 +124,9 @@ class ComparedTable:
         for cell in compared.to_dict("records"):
             line, name = by_row[str(cell["row"])], str(cell["column"])
             line[f"{name}, paper"] = _text(cell["published"], digits[name])
-            line[f"{name}, {ours}"] = _text(cell["ours"], digits[name]) + _interval(cell, digits[name])
+            ends = [_text(cell[end], digits[name]) for end in ("ci_low", "ci_high")]
+            interval = "" if NOTHING in ends else f" [{', '.join(ends)}]"
+            line[f"{name}, {ours}"] = _text(cell["ours"], digits[name]) + interval
         # Rows and columns without any number are left out.
         lines = [line for line in by_row.values() if set(line.values()) - {line[""], NOTHING}]
         kept = {name for name in (lines[0] if lines else {}) if any(line[name] != NOTHING for line in lines)}
@@ -156,20 +160,7 @@ def _matching(frame: pd.DataFrame, where: Mapping[str, Any]) -> pd.DataFrame:
     return frame
 
 
-def _counts(row: pd.Series) -> dict[str, str]:
-    """Returns the cells of a row as text, counts without decimals."""
-    return {
-        str(name): NOTHING if pd.isna(cell) else f"{cell:.0f}" if isinstance(cell, float) else str(cell)
-        for name, cell in row.items()
-    }
-
-
 def _text(cell: Any, digits: int) -> str:
     if pd.isna(cell):
         return NOTHING
     return cell if isinstance(cell, str) else f"{float(cell):.{digits}f}"
-
-
-def _interval(cell: Mapping[Any, Any], digits: int) -> str:
-    low, high = cell["ci_low"], cell["ci_high"]
-    return "" if pd.isna(low) or pd.isna(high) else f" [{float(low):.{digits}f}, {float(high):.{digits}f}]"

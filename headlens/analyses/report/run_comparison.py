@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -21,7 +21,7 @@ _COUNTED = re.compile(r"^models\.\d+\.(encoding|annotation)\.")  # counts that f
 
 def facts(runs: Sequence[RecordedRun]) -> PageTable:
     """Returns all that the records hold, a row for each fact and a column for each run."""
-    return _table("All that run.json records", runs)
+    return _table("All that run.json records", runs, _values(runs).items())
 
 
 def differences(runs: Sequence[RecordedRun]) -> PageTable:
@@ -30,14 +30,15 @@ def differences(runs: Sequence[RecordedRun]) -> PageTable:
     Of different commands only options count that two of the runs have.
     """
     several = len({run.command for run in runs}) > 1
-
-    def differs(name: str, values: Sequence[str]) -> bool:
+    rows = []
+    for name, values in _values(runs).items():
+        is_option = name.startswith(_OPTION)
         matters = name.partition(".")[0] in _MATTER and not name.startswith((*_PLACE, _DETAIL))
-        if several and name.startswith(_OPTION):
-            values = [value for value in values if value]
-        return matters and not _COUNTED.search(name) and len(set(values)) > 1
-
-    return _table("Options, models, corpora, versions", runs, differs, _typed)
+        if matters and not _COUNTED.search(name) and len({v for v in values if v or not (several and is_option)}) > 1:
+            option = name.removeprefix(_OPTION)
+            typed = "MODEL" if option in ("model", "models") else f"--{option.replace('_', '-')}"
+            rows.append((typed if is_option else name, values))
+    return _table("Options, models, corpora, versions", runs, rows)
 
 
 def counts(run: RecordedRun) -> str:
@@ -62,30 +63,18 @@ def flatten(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
         yield name, _text(name, value)
 
 
-def _typed(name: str) -> str:
-    """Spells a recorded option as the command line does, `MODEL` or `--name`; other names stay unchanged."""
-    option = name.removeprefix(_OPTION)
-    if option == name:
-        return name
-    return "MODEL" if option in ("model", "models") else f"--{option.replace('_', '-')}"
-
-
-def _table(
-    title: str,
-    runs: Sequence[RecordedRun],
-    is_row: Callable[[str, Sequence[str]], bool] = lambda *_: True,
-    spelled: Callable[[str], str] = lambda name: name,
-) -> PageTable:
+def _values(runs: Sequence[RecordedRun]) -> dict[str, list[str]]:
+    """Returns every fact that a record holds with its value in every run, empty where a run has none."""
     records = [dict(run.record) | models for run, models in zip(runs, _paired([r.record for r in runs]), strict=True)]
     facts = [{k: v for k, v in flatten(record) if k.partition(".")[0] not in _ELSEWHERE} for record in records]
     names = sorted({name for run_facts in facts for name in run_facts}, key=_rank)
-    rows = [(name, [run_facts.get(name, "") for run_facts in facts]) for name in names]
-    lines = [
-        {"": spelled(name), **{run.label: Cell(value) for run, value in zip(runs, values, strict=True)}}
-        for name, values in rows
-        if is_row(name, values)
-    ]
-    return page_table(title, lines)
+    return {name: [run_facts.get(name, "") for run_facts in facts] for name in names}
+
+
+def _table(title: str, runs: Sequence[RecordedRun], rows: Iterable[tuple[str, Sequence[str]]]) -> PageTable:
+    labels = [run.label for run in runs]
+    records = [{"": name} | dict(zip(labels, map(Cell, values), strict=True)) for name, values in rows]
+    return page_table(title, records)
 
 
 def _paired(records: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -10,10 +10,10 @@ from made_runs import HOSTILE, relevance_tables, write_relevance
 from markupsafe import escape
 
 from headlens.analyses.relevance.report import REPORT, relevance_figures
-from headlens.analyses.relevance.report import write_relevance as write
 from headlens.analyses.report.page import RunSection, render, visible
 from headlens.analyses.report.registry import reports
 from headlens.errors import InputError
+from headlens.pages.command_report import write_results
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import RecordedRun, read_recorded
 
@@ -92,7 +92,7 @@ def test_a_run_writes_its_tables_and_figures(tmp_path: Path, *, figures: bool) -
     tables = relevance_tables()
     with RunFolder.create(tmp_path / "run", command="relevance", model="demo") as folder:
         folder.start({})
-        write(folder, tables, figures=figures)
+        write_results(folder, tables, relevance_figures(tables) if figures else ())
         folder.finish({})
     read = read_recorded(tmp_path / "run", "run")
     for name, frame in tables.items():

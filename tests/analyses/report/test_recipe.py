@@ -86,11 +86,13 @@ def test_films_are_files_of_the_report_too(tmp_path: Path) -> None:
 
 
 def test_figures_are_those_that_the_run_itself_draws(classified: Path, tmp_path: Path) -> None:
-    from headlens.analyses.classify.report import write_classification as write
+    from headlens.analyses.classify.report import classify_figures
+    from headlens.pages.command_report import write_results
     from headlens.runs.reading import read_recorded
 
     with RunFolder.create(tmp_path / "again", command="classify", model="demo") as run:
-        write(run, read_recorded(classified, "").tables)
+        tables = read_recorded(classified, "").tables
+        write_results(run, tables, classify_figures(tables))
     report(classified)
     for name in FIGURES:
         for kind in ("png", "svg"):
