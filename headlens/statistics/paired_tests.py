@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 
 from headlens.statistics.bootstrap import FEWEST, Draws, percentile_interval
 
@@ -149,9 +152,21 @@ def holm(p_values: npt.ArrayLike) -> Floats:
     """Corrects p-values for the number of heads that are tested (Holm 1979); NaN stays NaN and does not count."""
     values = np.asarray(p_values, np.float64)
     corrected = np.full(values.shape, np.nan)
-    known = np.flatnonzero(~np.isnan(values))
-    order = known[np.argsort(values[known])]
-    # The least of n p-values counts n times, the next n - 1 times, and none less than the one before it. By hand:
-    # multipletests of statsmodels collects garbage at every call, which takes a quarter second with torch loaded.
-    corrected[order] = np.maximum.accumulate(values[order] * np.arange(len(order), 0, -1)).clip(max=1.0)
+    known = ~np.isnan(values)
+    if known.any():
+        with _without_collection():
+            corrected[known] = multipletests(values[known], method="holm")[1]
     return corrected
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Makes gc.collect() quick: statsmodels calls it every time, and with torch loaded it takes a quarter second."""
+    if gc.get_freeze_count():  # frozen by other code, which may rely on it
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.unfreeze()

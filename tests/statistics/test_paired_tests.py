@@ -147,6 +147,8 @@ def test_replicates_without_a_value_are_left_out() -> None:
     assert np.isnan([never.delta, never.low, never.high, never.p_value]).all()
 
 
+# statsmodels collects garbage at every call, which takes long in a process that has run many tests.
+@settings(max_examples=25)
 @given(st.lists(st.integers(0, 100), min_size=1, max_size=20))
 def test_holm_by_its_definition(percent: list[int]) -> None:
     p_values = [p / 100 for p in percent]
