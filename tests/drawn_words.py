@@ -23,6 +23,11 @@ def check_words(figure: Figure, words: str) -> None:
     """
     letters = "".join("".join(text.get_text().split()) for text in figure.findobj(Text))
     assert "".join(drawable_text(words).split()) in letters
+    check_edges(figure)
+
+
+def check_edges(figure: Figure) -> None:
+    """See that nothing of a figure, drawn already, is beyond its edges."""
     box, (width, height) = figure.get_tightbbox(), figure.get_size_inches()
     assert min(box.x0, box.y0) >= -_ROUNDING
     assert box.x1 <= width + _ROUNDING

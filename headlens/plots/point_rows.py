@@ -14,12 +14,12 @@ from matplotlib.ticker import MaxNLocator
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.curves import draw_intervals, draw_level, legend_below
 from headlens.plots.head_grid import float_column
-from headlens.plots.style import INK, TICK_SIZE, constrained_figure, dress, page_width
+from headlens.plots.style import INK, TICK_SIZE, constrained_figure, dress, one_line, page_width
 
 # inches
 _TITLE, _WORDS = 0.5, 0.6
 _WIDE, _NARROW = 3.6, 1.75  # of a panel without the names: on a page, and at least
-_NAMES, _LETTER = 1.65, 0.06  # of the names: at least so much on a page, by letter
+_NAMES, _LONGEST, _LETTER = 1.65, 3.0, 0.06  # of the names: at least on a page, at most, by letter
 
 
 @dataclass(frozen=True)
@@ -62,15 +62,16 @@ class PointPanel:
 
 def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
     """Draws panels one below the other, with one legend."""
-    names = _LETTER * max(len(name) for panel in panels for name in panel.names)
-    width = min(_WIDE + min(max(_NAMES, names), 3.0), page_width(names + _NARROW))
+    names = min(_LONGEST, _LETTER * max(len(name) for panel in panels for name in panel.names))
+    width = min(_WIDE + max(_NAMES, names), page_width(names + _NARROW))
     heights = [0.17 * len(panel.names) * max(1.0, 0.6 * len(panel.groups)) for panel in panels]
     figure = constrained_figure(width, _TITLE + sum(heights) + _WORDS * len(panels), title)
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for axes, panel in zip(grid.flat, panels, strict=True):
         dress(axes, panel.about, "")
         if panel.title:
-            axes.set_title(panel.title, fontsize=TICK_SIZE, color=INK)
+            title = one_line(panel.title, width - names - 0.3, TICK_SIZE)
+            axes.set_title(title, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
         _draw(axes, panel)
     legend_below(figure, figure.axes)
     return figure
@@ -86,5 +87,6 @@ def _draw(axes: Axes, panel: PointPanel) -> None:
         draw_intervals(axes, at, group.rows, group.colour, sideways=True)
         values = float_column(group.rows, "value")
         axes.plot(values, at, "o", color=group.colour, markersize=3.5, label=group.label, zorder=3)
-    axes.set_yticks(range(len(names)), names, fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
+    shown = [one_line(name, _LONGEST, TICK_SIZE) for name in names]
+    axes.set_yticks(range(len(names)), shown, fontsize=TICK_SIZE, color=INK, fontfamily=FAMILY)
     axes.set_ylim(len(names) - 0.5, -0.5)

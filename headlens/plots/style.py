@@ -19,7 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from headlens.plots.axis_labels import FAMILY, drawable_text
+from headlens.plots.axis_labels import FAMILY, drawable_text, token_label
 
 COLUMN_WIDTH = 3.3
 FULL_WIDTH = 7.0
@@ -157,10 +157,23 @@ def _title(text: str, width: float) -> str:
 
 def fold(text: str, inches: float, size: float) -> str:
     """Makes text safe to draw and breaks it into lines that fit `inches` at `size` points."""
-    # Letters of DejaVu Sans are on average 0.56 of their size wide
-    letters = max(6, int(inches * 72 / (0.56 * size)))
-    lines = [textwrap.fill(line, letters) for line in drawable_text(text).split("\n")]
-    return "\n".join(lines)
+    return "\n".join(textwrap.fill(line, _letters(inches, size)) for line in drawable_text(text).split("\n"))
+
+
+def one_line(text: str, inches: float, size: float) -> str:
+    """Makes text safe to draw, and cuts the middle out of what does not fit `inches` at `size` points.
+
+    Beginning and end stay, by which paths and names of heads differ.
+    """
+    letters = _letters(inches, size)
+    ends = (letters + 1) // 2 - 1, letters // 2
+    kept = text if len(text) <= letters else f"{text[: ends[0]]}…{text[-ends[1] :]}"
+    return token_label(kept, letters)
+
+
+def _letters(inches: float, size: float) -> int:
+    # Letters of DejaVu Sans are on average 0.56 of their size wide.
+    return max(6, int(inches * 72 / (0.56 * size)))
 
 
 def ink_on(colour: Rgb | str) -> str:

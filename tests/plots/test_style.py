@@ -1,7 +1,7 @@
 import matplotlib as mpl
 import pytest
 
-from headlens.plots.style import fold, heading, headline, ink_on, new_figure, tick_step
+from headlens.plots.style import fold, heading, headline, ink_on, new_figure, one_line, tick_step
 
 
 def test_figures_are_white_headless_and_leave_settings_alone() -> None:
@@ -39,3 +39,18 @@ def test_folding_keeps_the_words_and_their_lines() -> None:
     text = fold("one two three\nfour $5", inches=0.5, size=9)
     assert text.split() == ["one", "two", "three", "four", r"\$5"]
     assert max(map(len, text.split("\n"))) <= 7
+
+
+@pytest.mark.parametrize(
+    ("text", "letters", "expected"),
+    [
+        ("models/bert", 11, "models/bert"),
+        ("models/bert/checkpoint-100", 11, "model…t-100"),
+        ("models/bert/checkpoint-100", 12, "model…nt-100"),
+        ("a\nb\tc", 11, "a↵b⇥c"),
+        ("$x$", 11, r"\$x\$"),
+        ("abcdefgh", 1, "ab…fgh"),
+    ],
+)
+def test_one_line_keeps_beginning_and_end(text: str, letters: int, expected: str) -> None:
+    assert one_line(text, letters * 0.56 * 10 / 72 + 0.01, 10) == expected

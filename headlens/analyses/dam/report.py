@@ -22,7 +22,18 @@ from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
 from headlens.plots.curves import VALUES, draw_intervals, draw_level
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL
-from headlens.plots.style import FULL_WIDTH, INK, SEQUENTIAL, TICK_SIZE, dress, heading, headline, new_figure
+from headlens.plots.style import (
+    FULL_WIDTH,
+    INK,
+    LABEL_SIZE,
+    SEQUENTIAL,
+    TICK_SIZE,
+    dress,
+    heading,
+    headline,
+    new_figure,
+    one_line,
+)
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 
@@ -82,7 +93,8 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     figure = new_figure(FULL_WIDTH / 2, 2.6)
     headline(figure, "Quality by sparsity")
     axes = figure.add_axes((0.2, 0.17, 0.76, 0.66))
-    dress(axes, SHARE_LABEL, f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}")
+    measured = f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}"
+    dress(axes, SHARE_LABEL, one_line(measured, 0.66 * 2.6, LABEL_SIZE))
     for penalty, colour in _colours(masked["penalty"]).items():
         penalty_rows = masked[masked["penalty"] == penalty]
         x, y = 100 * float_column(penalty_rows, "sparsity_texts"), float_column(penalty_rows, "value")

@@ -42,6 +42,7 @@ from headlens.plots.style import (
     headline,
     in_column,
     new_figure,
+    one_line,
     page_width,
 )
 
@@ -104,9 +105,10 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         left = column * inside + 0.5
         axes = figure.add_axes((left / width, low / height, (inside - 0.65) / width, _PANEL / height))
         model, task, metric, layers = key
-        dress(axes, SHARE_LABEL, f"{metric} on {task}")
+        dress(axes, SHARE_LABEL, one_line(f"{metric} on {task}", _PANEL, LABEL_SIZE))
         parts = [str(model)] * (len(set(shown["model"])) > 1) + [f"layers {layers}"] * (layers != "all")
-        axes.set_title(", ".join(parts), fontsize=TICK_SIZE, color=INK)
+        name = one_line(", ".join(parts), inside - 0.65, TICK_SIZE)
+        axes.set_title(name, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
         draw_level(axes, full[(full[BLOCK] == list(key)[: len(BLOCK)]).all(axis=1)], "no mask")
         _points(axes, rows[rows["pattern"].isin(grid)], styles)
         _line(axes, rows[rows["pattern"].str.startswith(LEARNED)])

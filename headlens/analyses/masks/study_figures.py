@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 
 from headlens.analyses.masks.options import LEARNED
 from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_lines, share_text, value_text
+from headlens.plots.axis_labels import FAMILY
 from headlens.plots.curves import VALUES, draw_level, legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, count_curves, draw_masks, short_names
@@ -23,6 +24,7 @@ from headlens.plots.style import (
     FULL_WIDTH,
     GREEN,
     INK,
+    LABEL_SIZE,
     ORANGE,
     PURPLE,
     SKY,
@@ -32,6 +34,7 @@ from headlens.plots.style import (
     headline,
     in_column,
     new_figure,
+    one_line,
     page_width,
 )
 from headlens.statistics.intervals import mean_interval
@@ -242,9 +245,10 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
         line, column = divmod(number, across)
         low = height - _TOP - (line + 1) * _SLOT + _WORDS
         axes = figure.add_axes(((column + 0.16) / across, low / height, 0.78 / across, _PANEL / height))
-        dress(axes, SHARE_LABEL, f"{metric} on {task}")
+        dress(axes, SHARE_LABEL, one_line(f"{metric} on {task}", _PANEL, LABEL_SIZE))
         if len(set(table["model"])) > 1:
-            axes.set_title(str(model), fontsize=TICK_SIZE, color=INK)
+            name = one_line(str(model), 0.78 * figure.get_figwidth() / across, TICK_SIZE)
+            axes.set_title(name, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
         full = rows[rows["pattern"] == FULL]
         draw_level(axes, full[full["control"] == "kept"], "no mask")
         draw_masks(axes, rows[rows["pattern"] != FULL])

@@ -72,7 +72,7 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
     figure = style.constrained_figure(style.page_width(), height, title)
     blocks = figure.subfigures(len(pieces), 1, squeeze=False, height_ratios=[_NAME + n * _TALLEST for n in lines])
     for part, block, line_count in zip(pieces, blocks.flat, lines, strict=True):
-        name = style.fold(part.name, style.page_width() - 0.2, style.HEADING_SIZE).split("\n")[0]
+        name = style.one_line(part.name, style.page_width() - 0.2, style.HEADING_SIZE)
         block.suptitle(name, x=0.08 / style.page_width(), ha="left", fontsize=style.HEADING_SIZE, color=INK)
         grid = block.subplots(line_count, abreast, sharex=True, sharey=True, squeeze=False)
         for number, (axes, layer) in enumerate(zip(grid.flat, sorted(part.rows["layer"].unique()), strict=False)):

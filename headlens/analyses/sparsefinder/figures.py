@@ -13,7 +13,7 @@ from headlens.analyses.attend.figures import attention_maps
 from headlens.heads import KEY_COLUMNS, Head
 from headlens.pages.command_report import Figures
 from headlens.plots import style
-from headlens.plots.axis_labels import FAMILY
+from headlens.plots.axis_labels import FAMILY, token_label
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
 from headlens.plots.curves import draw_intervals, draw_level, legend_below
 from headlens.plots.heatmaps import paired_maps
@@ -100,7 +100,7 @@ def pareto_curves(points: pd.DataFrame, stack: str) -> Figure | None:
         line, slot = divmod(number, across)
         bottom = below + 0.4 + (stacked - 1 - line) * (_PANEL + _WORDS)
         axes = figure.add_axes(((slot + 0.14) / across, bottom / height, 0.8 / across, _PANEL / height))
-        style.dress(axes, "sparsity", label)
+        style.dress(axes, "sparsity", style.one_line(label, _PANEL, style.LABEL_SIZE))
         _draw_methods(axes, rows, place, column)
         for sparsity in gold[place].dropna():
             axes.axvline(
@@ -205,7 +205,8 @@ def _draw_shares(axes: Axes, shares: pd.DataFrame, scale: Scale) -> None:
     axes.pcolormesh(cells, cmap=scale.map, vmin=low, vmax=high, edgecolors="white", linewidth=0.3)
     axes.invert_yaxis()
     rows, columns = (np.arange(count) + 0.5 for count in shares.shape)
-    axes.set_xticks(columns, shares.columns.str.lower(), rotation=90, fontsize=style.TICK_SIZE, fontfamily=FAMILY)
+    tags = [token_label(str(tag).lower()) for tag in shares.columns]
+    axes.set_xticks(columns, tags, rotation=90, fontsize=style.TICK_SIZE, fontfamily=FAMILY)
     axes.set_yticks(rows, shares.index.astype(str), fontsize=style.TICK_SIZE)
     axes.tick_params(length=0)
 

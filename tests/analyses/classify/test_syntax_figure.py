@@ -3,7 +3,8 @@ from collections.abc import Callable
 import numpy as np
 import pandas as pd
 import pytest
-from drawn_words import fits_a_page
+from drawn_words import check_edges, fits_a_page
+from made_runs import HOSTILE
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -146,3 +147,15 @@ def test_nothing_leaves_the_figure(make_syntax: Make) -> None:
         assert box.x0 >= 0
         assert box.x1 <= edge
         assert box.y0 >= 0
+
+
+def test_strange_names_are_cut_in_the_middle_and_leave_room_for_the_points(make_syntax: Make) -> None:
+    words = "".join(HOSTILE)
+    frame = make_syntax(words, relations="nsubj obj").assign(relation=words)
+    figure = best_heads_figure(frame.drop_duplicates(["model", "layer", "head", "direction"]))
+    assert figure is not None
+    figure.canvas.draw()
+    check_edges(figure)
+    (axes,) = figure.axes
+    assert axes.get_position().width * figure.get_figwidth() > 1.5
+    assert all("encoder." in label.get_text() and "…" in label.get_text() for label in axes.get_yticklabels())

@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from drawn_words import check_edges
+from made_runs import HOSTILE
 
 from headlens.analyses.dam.report import (
     IMPORTANCE,
@@ -83,6 +85,13 @@ def test_quality_shows_the_same_training_without_a_mask() -> None:
     (axes,) = figure.axes
     levels = {line.get_label(): line.get_ydata()[0] for line in axes.lines if line.get_linestyle() == "--"}
     assert levels == {"before": 0.9, "no mask": 0.95}
+
+
+def test_a_strange_task_stays_in_the_figure() -> None:
+    figure = quality_by_sparsity(sweep().assign(task="".join(HOSTILE)))
+    assert figure is not None
+    figure.canvas.draw()
+    check_edges(figure)
 
 
 def test_importance_is_the_mean_over_heads() -> None:

@@ -7,6 +7,8 @@ from itertools import product
 import numpy as np
 import pandas as pd
 import pytest
+from drawn_words import check_edges
+from made_runs import HOSTILE
 from scipy import stats
 
 from headlens.analyses.masks.degrees import (
@@ -192,3 +194,13 @@ def test_shares_of_heads_by_degree() -> None:
     assert np.asarray(image).tolist() == [[5 / 8, 1 / 8, 1 / 8, 1 / 8], [1 / 8, 5 / 8, 1 / 8, 1 / 8]]
     assert figure.axes[0].get_title(loc="left") == "μ 0.1: mean 1.0"
     assert learned_degrees(pd.DataFrame(rows)[:0]) is None
+
+
+def test_strange_names_stay_in_the_figure() -> None:
+    words = "".join(HOSTILE)
+    table = pd.concat([masks(), masks().assign(model=words)], ignore_index=True).assign(task=words)
+    figure = quality_by_degrees(table)
+    assert figure is not None
+    figure.canvas.draw()
+    check_edges(figure)
+    assert any("…" in axes.get_title() for axes in figure.axes)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+from drawn_words import check_edges
+from made_runs import HOSTILE
 from matplotlib.figure import Figure
 from scipy import stats
 
 from headlens.analyses.masks.study_figures import GRID, is_grid, means, quality_by_pattern, study_markdown
 from headlens.plots.mask_points import draw_masks, short_names, sweeps
+from headlens.plots.style import FULL_WIDTH, TICK_SIZE, one_line
 
 
 def masks(seeds: int = 3, tasks: tuple[str, ...] = ("sst2",)) -> pd.DataFrame:
@@ -198,3 +201,13 @@ def test_names_stay_in_the_panel_and_apart() -> None:
     axes = Figure().add_subplot()
     draw_masks(axes, star)
     assert [t.get_ha() for t in axes.texts] == ["center"]
+
+
+def test_strange_names_stay_in_the_figure() -> None:
+    words = "".join(HOSTILE)
+    table = masks().assign(task=words, metric=words)
+    figure = quality_by_pattern(pd.concat([table, table.assign(model=words)], ignore_index=True))
+    assert figure is not None
+    figure.canvas.draw()
+    check_edges(figure)
+    assert {axes.get_title() for axes in figure.axes} == {"m", one_line(words, 0.78 * FULL_WIDTH / 2, TICK_SIZE)}
