@@ -10,13 +10,13 @@ import pandas as pd
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.analyses.notes import reading_notes, were
 from headlens.analyses.relevance.aggregation import Conservation, RelevanceSums
 from headlens.analyses.relevance.agreement import rule_correlations
 from headlens.analyses.relevance.lrp.relevance_session import CONSERVING, RelevanceSession
 from headlens.analyses.relevance.lrp.targets import EveryPosition, MaskedTokenLogits, Target, generated
 from headlens.analyses.relevance.options import ReadingOptions, RelevanceOptions, Rule, check_rules
 from headlens.analyses.relevance.target_option import choose_target
+from headlens.analyses.result_notes import reading_notes, were
 from headlens.attention.sites import find_sites
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.batches import Batch, collate, token_budget_batches
