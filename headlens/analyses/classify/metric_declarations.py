@@ -95,7 +95,12 @@ class MetricDeclaration:
         if not drawn or not self.title:
             return None
         alike = len({(c.scale or c.unit, c.colours, c.high) for c in drawn}) == 1
-        scales = [_scale(heads, drawn)] if alike else [_scale(heads, [column]) for column in drawn]
+        scales = []
+        for columns in [drawn] if alike else [[column] for column in drawn]:
+            first = columns[0]
+            high = upper_end(heads, *(column.name for column in columns)) if first.high is None else first.high
+            label = first.scale or f"{first.title} ({first.unit})"
+            scales.append(Scale(label, high=high, colours=first.colours))
         chances = {column.name: column.chance for column in drawn if column.chance}
 
         def remark(part: StackRows, name: str) -> str:
@@ -167,9 +172,3 @@ def measure_records(heads: pd.DataFrame, declarations: Sequence[MetricDeclaratio
                 "highest": float(np.nanmax(values)),
                 "head": head_name(best),
             }
-
-
-def _scale(heads: pd.DataFrame, columns: Sequence[MetricColumn]) -> Scale:
-    first = columns[0]
-    high = upper_end(heads, *(column.name for column in columns)) if first.high is None else first.high
-    return Scale(first.scale or f"{first.title} ({first.unit})", high=high, colours=first.colours)
