@@ -35,7 +35,8 @@ def pruned_pairs(runs: Sequence[RecordedRun]) -> list[PrunedPair]:
     for run, heads in tables_of([run for run in runs if run.command == "classify"], "heads"):
         for model, rows in heads.groupby("model", sort=False):
             columns = {name: float_column(rows, name) for name in ("tokens", "confidence")}
-            named = rows[KEY_COLUMNS].assign(name=_names(rows), role=families(rows["role"]), **columns)
+            names = [head_name(row) for row in rows.to_dict("records")]
+            named = rows[KEY_COLUMNS].assign(name=names, role=families(rows["role"]), **columns)
             removed = run.heads_removed(str(model))
             known.append(_Classified(run.corpus.get("sha256"), str(model), named.set_index("name"), removed))
     pairs = []
@@ -54,10 +55,6 @@ def _fit(whole: _Classified, pruned: _Classified) -> bool:
     tokens, left = whole.heads["tokens"], pruned.heads["tokens"]
     same_heads = {*left.index} | pruned.removed == {*tokens.index}
     return same_heads and whole.corpus == pruned.corpus and tokens[left.index].equals(left)
-
-
-def _names(rows: pd.DataFrame) -> list[str]:
-    return [head_name(row) for row in rows.to_dict("records")]
 
 
 def pruned_findings(pair: PrunedPair) -> list[str]:
