@@ -70,8 +70,8 @@ def pruned_findings(pair: PrunedPair) -> list[str]:
             f"{after.get(role, 0)} of {before[role]} {'without one' if role == NONE else role}"
             for role in _held(rows["role_before"])
         ]
-        heads = f"{counted(len(rows), 'head')} of {pair.before} {'was' if gone == 1 else 'were'} removed."
-        found = [f"{gone} of the {heads}"]
+        verb = "was" if gone == 1 else "were"
+        found = [f"{gone} of the {counted(len(rows), 'head')} of {pair.before} {verb} removed."]
         if len(left):
             found[0] += f" Left are, by their role before: {', '.join(by_role)}."
             found += [_changed_roles(left), _changed_confidence(left)]

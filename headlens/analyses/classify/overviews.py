@@ -69,11 +69,8 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
 
 def measures(runs: Sequence[RecordedRun]) -> PageTable:
     """What the metrics measured: mean over the heads of every stack, and the highest head."""
-    records = [
-        run_label(run, runs) | record
-        for run, heads in tables_of(runs, "heads")
-        for record in measure_records(heads, declarations_of(run))
-    ]
+    measured = [(run, measure_records(heads, declarations_of(run))) for run, heads in tables_of(runs, "heads")]
+    records = [run_label(run, runs) | record for run, own in measured for record in own]
     return page_table("Measures", records, "Mean over the heads of a stack, lowest and highest head.")
 
 

@@ -65,8 +65,8 @@ def classify_figures(
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    tables = role_counts(runs), roles_before_after(runs), best_rows(runs), measures(runs), roles_held(runs)
-    return [table for table in (*tables, top_heads(runs)) if table.rows]
+    makers = (role_counts, roles_before_after, best_rows, measures, roles_held, top_heads)
+    return [table for make in makers if (table := make(runs)).rows]
 
 
 def _declared(report: CommandReport, run: RecordedRun) -> CommandReport:

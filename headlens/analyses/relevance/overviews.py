@@ -32,11 +32,8 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
     bounds = [float_column(rows, name) for *_, rows in found for name in ("relevance", "ci_low", "ci_high")]
     end = limit(*bounds) if bounds else 1.0
     low = min(0.0, max(-end, min((float(np.nanmin(b, initial=0.0)) for b in bounds), default=0.0)))
-    records = [
-        run_label(run, runs) | _record(row, rule, (low, end))
-        for run, rule, rows in found
-        for row in rows.to_dict("records")
-    ]
+    top = ((run, rule, row) for run, rule, rows in found for row in rows.to_dict("records"))
+    records = [run_label(run, runs) | _record(row, rule, (low, end)) for run, rule, row in top]
     about = (
         f"The {MOST} largest shares of a layer's relevance in every model and stack, with 95 % bootstrap intervals "
         f"(dot, line; from {number_text(low)} to {number_text(end)}) against the even share 1 / heads (tick)."
@@ -46,11 +43,8 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
 
 def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
     """Rank correlations between the relevance of heads under different rules."""
-    records = [
-        run_label(run, runs) | _correlation(row)
-        for run, correlations in tables_of(runs, "correlations")
-        for row in correlations.to_dict("records")
-    ]
+    tables = tables_of(runs, "correlations")
+    records = [run_label(run, runs) | _correlation(row) for run, own in tables for row in own.to_dict("records")]
     about = (
         "Spearman's correlation between the relevance of heads under two rules, with 95 % intervals (dot, line; from "
         "−1 to 1, tick: 0): over all heads of a stack, or within a layer and averaged over layers. Of magnitudes: "
