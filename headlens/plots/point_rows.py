@@ -69,8 +69,7 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for axes, panel in zip(grid.flat, panels, strict=True):
         dress(axes, panel.about, "")
-        if panel.title:
-            axes.set_title(panel.title, fontsize=TICK_SIZE, color=INK)
+        axes.set_title(panel.title, fontsize=TICK_SIZE, color=INK)
         _draw(axes, panel)
     legend_below(figure, figure.axes)
     return figure
