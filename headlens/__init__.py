@@ -37,7 +37,7 @@ if TYPE_CHECKING:
         train_dam,
     )
     from headlens.attention.attach_edit import attach_edit
-    from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
+    from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
     from headlens.attention.session import AttentionSession
     from headlens.attention.sites import Site, find_sites
     from headlens.corpora.sentence import Corpus, Example, Sentence, Word
@@ -79,7 +79,7 @@ _HOMES = {
         "sparsefinder", "train", "train_dam",
     ),
     "attention.attach_edit": ("attach_edit",),
-    "attention.contract": ("AttentionCall", "BatchTokens", "CallContext", "Edit", "Observer", "Tokens"),
+    "attention.edits_and_observers": ("AttentionCall", "BatchTokens", "CallContext", "Edit", "Observer", "Tokens"),
     "attention.session": ("AttentionSession",),
     "attention.sites": ("Site", "find_sites"),
     "corpora.sentence": ("Corpus", "Example", "Sentence", "Word"),

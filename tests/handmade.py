@@ -12,7 +12,7 @@ import torch
 from naive_samples import Seq, make_seq
 from torch import Tensor
 
-from headlens.attention.contract import AttentionCall, Tokens
+from headlens.attention.edits_and_observers import AttentionCall, Tokens
 from headlens.attention.sites import Site
 from headlens.heads import Stack
 from headlens.metrics.metric import Metric, Statistics, Sums

@@ -22,7 +22,7 @@ LAYERS = [
     {"attention"},
     {"weights"},
     {"statistics"},
-    {"files", "memory", "network"},
+    {"files", "memory", "hub_access"},
     {"heads"},
     {"options"},
     {"errors"},

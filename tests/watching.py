@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from headlens.attention.contract import AttentionCall, CallContext, Edit, Observer
+from headlens.attention.edits_and_observers import AttentionCall, CallContext, Edit, Observer
 from headlens.attention.sites import Site
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.models.t5 import modeling_t5
 
-from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.sites import Site
 
 Kind = Literal["encoder", "decoder", "pair", "cross_decoder", "image", "audio"]

@@ -8,7 +8,7 @@ from functools import partial
 
 from transformers import PreTrainedModel
 
-from headlens.attention.contract import Edit
+from headlens.attention.edits_and_observers import Edit
 from headlens.attention.persistent_edit import PersistentEdit, persistent_edit_of
 from headlens.attention.session import AttentionSession
 

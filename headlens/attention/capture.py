@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from headlens.attention.contract import AttentionCall, Observer
+from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 

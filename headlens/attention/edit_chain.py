@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlens.attention.contract import CallContext, Edit
+from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.interface import Kernel, additive, causal_mask
 from headlens.attention.kernels.differentiable_mask import floored
 from headlens.errors import OptionError

@@ -17,7 +17,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import eager_mask, sdpa_mask
 
-from headlens.attention.contract import CallContext
+from headlens.attention.edits_and_observers import CallContext
 from headlens.attention.normalizers import unknown_arguments
 from headlens.attention.sites import OWN, eager_function, sdpa_function
 from headlens.errors import SelfCheckError

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlens.attention.contract import CallContext, repeat_groups
+from headlens.attention.edits_and_observers import CallContext, repeat_groups
 from headlens.attention.sites import file_function
 from headlens.attention.supported_models import FAMILIES
 from headlens.errors import OptionError, UnsupportedModelError

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention.contract import BatchTokens, CallContext, Edit, named_arguments, real_tokens
+from headlens.attention.edits_and_observers import BatchTokens, CallContext, Edit, named_arguments, real_tokens
 from headlens.attention.install import put
 from headlens.attention.sites import find_sites
 from headlens.heads import Stack

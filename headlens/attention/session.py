@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
+from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit, Observer, Tokens
 from headlens.attention.forward_tracker import ForwardTracker, SessionLink
 from headlens.attention.install import implementations, install, is_eager, recomputes, supports_sdpa
 from headlens.attention.interface import EAGER, SDPA, SWITCHED, Kernel, additive, own_attention

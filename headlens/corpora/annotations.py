@@ -10,7 +10,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.batches import Batch
 from headlens.corpora.encoding import EncodedSequence

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headlens.attention.contract import Tokens
+from headlens.attention.edits_and_observers import Tokens
 from headlens.corpora.alignment import UNALIGNED
 from headlens.corpora.encoding import EncodedExample, EncodedSequence, TokenKind
 from headlens.errors import OptionError

@@ -13,7 +13,7 @@ from headlens.corpora.sentence import Example
 from headlens.corpora.table import cell_examples
 from headlens.corpora.text import file_stem
 from headlens.errors import CorpusError
-from headlens.network import hub_answers
+from headlens.hub_access import hub_answers
 
 # Kinds of single files that `datasets` reads, and the name of its reader.
 READERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}

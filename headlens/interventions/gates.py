@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from headlens.attention.contract import CallContext, Edit
+from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.sites import Site, check_heads, inventory
 from headlens.errors import OptionError
 from headlens.heads import Head

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from headlens.attention.contract import BatchTokens, Tokens, named_arguments, real_tokens
+from headlens.attention.edits_and_observers import BatchTokens, Tokens, named_arguments, real_tokens
 from headlens.attention.model_normalizer import attention_of
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headlens.attention.contract import AttentionCall, Tokens
+from headlens.attention.edits_and_observers import AttentionCall, Tokens
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError
 from headlens.metrics.batch_cache import once_per_batch

@@ -7,7 +7,7 @@ from functools import wraps
 from typing import Any, TypeVar, cast
 from weakref import WeakKeyDictionary
 
-from headlens.attention.contract import Tokens
+from headlens.attention.edits_and_observers import Tokens
 
 F = TypeVar("F", bound=Callable[..., Any])
 

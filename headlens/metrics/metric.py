@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from torch import Tensor
 
-from headlens.attention.contract import AttentionCall, Observer
+from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.sites import Site
 from headlens.heads import KEY_COLUMNS, STACKS, Head, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array

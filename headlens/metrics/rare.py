@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headlens.attention.contract import Tokens
+from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.accumulator import Array
 from headlens.metrics.attention_view import CallView
 from headlens.metrics.batch_cache import once_per_batch

@@ -11,7 +11,7 @@ from scipy.cluster import hierarchy
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from headlens.attention.contract import AttentionCall, Observer, Tokens
+from headlens.attention.edits_and_observers import AttentionCall, Observer, Tokens
 from headlens.attention.sites import Site
 from headlens.heads import KEY_COLUMNS, STACKS, HeadTable, Stack
 from headlens.metrics.accumulator import Accumulator, Array

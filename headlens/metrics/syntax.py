@@ -12,7 +12,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from headlens.attention.contract import Tokens
+from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.sites import Site
 from headlens.heads import HeadTable, Stack
 from headlens.metrics.accumulator import Array

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from headlens.attention.contract import Tokens
+from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.batch_cache import once_per_batch
 from headlens.metrics.reductions import at_once, exact_type, largest, row_chunks
 

@@ -21,10 +21,10 @@ from transformers.utils.hub import cached_file
 
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError, counted
+from headlens.hub_access import hub_answers
 from headlens.models.loading_errors import explained, first_line
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
-from headlens.network import hub_answers
 from headlens.options import DEMO, Given
 from headlens.weights.head_map import model_class, restore_class
 from headlens.weights.shared_layer_masks import head_scales, silent_heads

@@ -103,8 +103,8 @@ class CommandReport:
 
     def caption(self, name: str) -> Caption:
         """Returns the caption of a figure by its name or longest known stem; failing that, one made from the name."""
-        caption = next((self.captions[stem] for stem in _stems(name) if stem in self.captions), None)
-        return caption or Caption(name.replace("_", " "), f"figures/{name}.png, as the run drew it.")
+        made = Caption(name.replace("_", " "), f"figures/{name}.png, as the run drew it.")
+        return next((self.captions[stem] for stem in _stems(name) if stem in self.captions), made)
 
     def drawn_from(self, name: str) -> tuple[str, ...]:
         """Returns the tables that a figure is drawn from; none where that is not known."""

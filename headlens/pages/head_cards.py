@@ -212,9 +212,8 @@ class _HeadPage:
                     name: [float(f"{own.get(category, 0.0):.3g}") for category in categories]
                     for name, own in by_head.items()
                 }
-                names = [self.safe(category) for category in categories]
-                of_run = {"title": self.safe(shares.title), "run": run}
-                model.shares.append({**of_run, "categories": names, "heads": rounded})
+                shown = {"title": self.safe(shares.title), "run": run, "categories": [*map(self.safe, categories)]}
+                model.shares.append({**shown, "heads": rounded})
         for sentence in facts.maps:
             if sentence.model in self.models and max(len(sentence.queries), len(sentence.keys)) <= LONGEST:
                 sides = {side: [self.safe(t) for t in getattr(sentence, side)] for side in ("queries", "keys")}

@@ -71,9 +71,8 @@ def paint(axes: Axes, panel: Panel, scale: Scale) -> QuadMesh:
     for layer, head in np.argwhere(~panel.present):
         place = (head - 0.5, layer - 0.5)
         axes.add_patch(Rectangle(place, 1, 1, facecolor="none", edgecolor=MISSING, hatch="////", linewidth=0))
-    return axes.pcolormesh(
-        *mesh_edges, np.ma.masked_invalid(panel.values), edgecolors="white", linewidth=0.3, **scale.limits
-    )
+    values = np.ma.masked_invalid(panel.values)
+    return axes.pcolormesh(*mesh_edges, values, edgecolors="white", linewidth=0.3, **scale.limits)
 
 
 def edges(shape: tuple[int, ...]) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:

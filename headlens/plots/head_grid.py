@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from headlens.heads import STACKS, Head
 from headlens.plots import style
-from headlens.plots.style import COLUMN_WIDTH, FULL_WIDTH, HEADING_SIZE, fold, page_width
+from headlens.plots.style import COLUMN_WIDTH, FULL_WIDTH, page_width
 
 Grid = npt.NDArray[np.float64]
 
@@ -67,10 +67,9 @@ def by_model_and_stack(frame: pd.DataFrame) -> list[StackRows]:
     """Splits a table by model, in order of appearance, and by stack: encoder, decoder, cross."""
     models = frame["model"].fillna("").astype(str) if "model" in frame else pd.Series("", index=frame.index)
     return [
-        StackRows(model, stack, frame[(models == model) & (frame["stack"] == stack)])
-        for model in models.drop_duplicates()
-        for stack in STACKS
-        if ((models == model) & (frame["stack"] == stack)).any()
+        StackRows(model, stack, rows)
+        for model, stack in product(models.drop_duplicates(), STACKS)
+        if len(rows := frame[(models == model) & (frame["stack"] == stack)])
     ]
 
 
@@ -203,8 +202,7 @@ def _cell_width(row: Sequence[Panel], page: float, side: float) -> float:
 
 
 def _title_height(row: Sequence[Panel], slots: Sequence[float]) -> float:
-    folded = (fold(p.title, slot - 0.05, HEADING_SIZE) for p, slot in zip(row, slots, strict=False))
-    return 0.06 + LINE * max(text.count("\n") + 1 for text in folded)
+    return 0.06 + LINE * max(style.heading_lines(p.title, slot - 0.05) for p, slot in zip(row, slots, strict=False))
 
 
 def _row_height(row: Sequence[Panel], slots: Sequence[float], cell_height: float) -> float:
@@ -215,8 +213,7 @@ def _row_height(row: Sequence[Panel], slots: Sequence[float], cell_height: float
 def number_axes(axes: Axes, shape: tuple[int, ...], cell: tuple[float, float]) -> None:
     """Sets ticks at whole layers and heads, thinned where they would touch; layer 0 is at the bottom."""
     layers, heads = shape
-    axes.set_xlim(-0.5, heads - 0.5)
-    axes.set_ylim(-0.5, layers - 0.5)
+    axes.set(xlim=(-0.5, heads - 0.5), ylim=(-0.5, layers - 0.5))
     axes.set_xticks(range(0, heads, style.tick_step(cell[0], 0.15)))
     axes.set_yticks(range(0, layers, style.tick_step(cell[1], 0.115)))
 

@@ -76,18 +76,17 @@ def interval_map(rows: pd.DataFrame, cells: Cells, scale: Scale, title: str) -> 
         scale: colours.
         title: of the figure.
     """
-    parts = by_model_and_stack(rows)
     values, halves = float_column(rows, cells.value), (float_column(rows, "ci_high") - float_column(rows, "ci_low")) / 2
     words = [
         "" if np.isnan(value) else short_number(value) + ("" if np.isnan(half) else f"\n±{short_number(half)}")
         for value, half in zip(values, halves, strict=True)
     ]
+    parts = by_model_and_stack(rows.assign(**{_WORDS: np.array(words, object)}))
     panels = [(p.model, panel(p.rows, float_column(p.rows, cells.value), cells.name(p))) for p in parts]
     plan = flow(panels, cells.abreast)
     sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, foot=_NOTE, tallest_cell=_CELL)
     is_written = min(fitting_size(word, sheet.cell) for word in words) >= _READABLE
-    rows = rows.assign(**{_WORDS: np.array(words, object)})
-    for (axes, item), part in zip(each(sheet, plan), by_model_and_stack(rows), strict=True):
+    for (axes, item), part in zip(each(sheet, plan), parts, strict=True):
         paint(axes, item, scale)
         inks = np.vectorize(scale.ink, otypes=[object])(item.values)
         if is_written:
@@ -159,9 +158,3 @@ def paired_maps(
         paint(axes, item, scale)
     add_bars(sheet, *scales, below=beside < len(scales))
     return sheet.figure
-
-
-def upper_end(frame: pd.DataFrame, *columns: str) -> float:
-    """The upper end of a scale from 0 that holds all values; 1 where there is none above 0."""
-    values = np.concatenate([float_column(frame, column) for column in columns])
-    return float(max(values[np.isfinite(values)], default=0.0)) or 1.0

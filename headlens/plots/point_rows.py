@@ -69,9 +69,8 @@ def point_rows(title: str, panels: Sequence[PointPanel]) -> Figure:
     grid = figure.subplots(len(panels), 1, squeeze=False, height_ratios=heights)
     for axes, panel in zip(grid.flat, panels, strict=True):
         dress(axes, panel.about, "")
-        if panel.title:
-            title = one_line(panel.title, width - names - 0.3, TICK_SIZE)
-            axes.set_title(title, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
+        above = one_line(panel.title, width - names - 0.3, TICK_SIZE)
+        axes.set_title(above, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
         _draw(axes, panel)
     legend_below(figure, figure.axes)
     return figure

@@ -43,8 +43,6 @@ SKY = "#56B4E9"
 YELLOW = "#F0E442"
 VERMILION = "#D55E00"
 
-Rgb = tuple[float, float, float]
-
 INK = "#222222"
 FAINT = "#767676"  # the lightest grey that has a contrast of 4.5 on white
 MISSING = "#BDBDBD"
@@ -54,6 +52,7 @@ SEQUENTIAL = "viridis"
 PALE = "Blues"
 DIVERGING = "RdBu_r"
 
+_BOLD: dict[str, Any] = {"fontsize": TITLE_SIZE, "fontfamily": FAMILY, "fontweight": "bold", "color": INK}
 # Of legends: small, and close to what they explain.
 LEGEND: dict[str, Any] = {
     "prop": {"family": FAMILY, "size": TICK_SIZE},
@@ -94,8 +93,7 @@ def new_figure(width: float, height: float, layout: str | None = None) -> Figure
 def constrained_figure(width: float, height: float, title: str) -> Figure:
     """Makes a figure under a title, whose axes matplotlib lays out when it draws, so that nothing is cut off."""
     figure = new_figure(width, height, layout="constrained")
-    looks: dict[str, Any] = {"fontfamily": FAMILY, "fontweight": "bold", "color": INK, "ha": "left"}
-    figure.suptitle(_title(title, width), x=0.08 / width, fontsize=TITLE_SIZE, **looks)
+    figure.suptitle(_title(title, width), x=0.08 / width, ha="left", **_BOLD)
     return figure
 
 
@@ -114,15 +112,8 @@ def heading(axes: Axes, text: str, width: float, shift: float = 0.0) -> None:
     """Writes a title above axes on the left, broken to `width` inches; `shift` moves its start left, in inches."""
     figure = axes.get_figure(root=True)
     inches = axes.get_position().width * (figure.get_figwidth() if figure is not None else 1.0)
-    axes.set_title(
-        fold(text, width, HEADING_SIZE),
-        fontsize=HEADING_SIZE,
-        fontfamily=FAMILY,
-        color=INK,
-        loc="left",
-        pad=3,
-        x=-shift / inches,
-    )
+    title = axes.set_title(fold(text, width, HEADING_SIZE), loc="left", pad=3, x=-shift / inches)
+    title.set(fontsize=HEADING_SIZE, fontfamily=FAMILY, color=INK)
 
 
 def heading_lines(text: str, width: float) -> int:
@@ -133,16 +124,7 @@ def heading_lines(text: str, width: float) -> int:
 def headline(figure: Figure, text: str) -> None:
     """Writes the title of a whole figure at its upper left."""
     width, height = map(float, figure.get_size_inches())
-    figure.text(
-        0.08 / width,
-        1 - 0.06 / height,
-        _title(text, width),
-        fontsize=TITLE_SIZE,
-        fontfamily=FAMILY,
-        fontweight="bold",
-        color=INK,
-        va="top",
-    )
+    figure.text(0.08 / width, 1 - 0.06 / height, _title(text, width), va="top", **_BOLD)
 
 
 def further_lines(title: str, width: float) -> float:
@@ -176,7 +158,7 @@ def _letters(inches: float, size: float) -> int:
     return max(6, int(inches * 72 / (0.56 * size)))
 
 
-def ink_on(colour: Rgb | str) -> str:
+def ink_on(colour: tuple[float, float, float] | str) -> str:
     """Returns black or white, whichever can be read on `colour` (relative luminance, WCAG 2)."""
     channels = np.array(to_rgb(colour), np.float64)
     linear = np.where(channels <= 0.04045, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)

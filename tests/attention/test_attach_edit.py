@@ -13,7 +13,7 @@ from watching import Watch, run
 
 from headlens.analyses.ablate.replay.head_ablation import Replay
 from headlens.attention.attach_edit import attach_edit, keep_as
-from headlens.attention.contract import BatchTokens, CallContext, Edit
+from headlens.attention.edits_and_observers import BatchTokens, CallContext, Edit
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites
 from headlens.errors import OptionError, SelfCheckError

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 from watching import Watch, run
 
-from headlens.attention.contract import CallContext, Edit
 from headlens.attention.edit_chain import edited_mask
+from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import OptionError

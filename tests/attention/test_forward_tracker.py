@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 from watching import Watch, run
 
-from headlens.attention.contract import AttentionCall, CallContext, Edit, Observer
+from headlens.attention.edits_and_observers import AttentionCall, CallContext, Edit, Observer
 from headlens.attention.session import AttentionSession
 from headlens.errors import SelfCheckError, UnsupportedModelError
 from headlens.heads import Head

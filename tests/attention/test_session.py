@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from watching import AddToMask, Watch, run
 
-from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit, Observer
+from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit, Observer
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError, UnsupportedModelError

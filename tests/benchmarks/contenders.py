@@ -12,7 +12,7 @@ import torch
 from transformers import AttentionInterface, AttentionMaskInterface, BertForMaskedLM, PreTrainedModel
 from transformers.masking_utils import eager_mask
 
-from headlens.attention.contract import Tokens
+from headlens.attention.edits_and_observers import Tokens
 from headlens.corpora.batches import Batch
 
 REACH = 8

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from headlens.attention.contract import Tokens
+from headlens.attention.edits_and_observers import Tokens
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch, collate

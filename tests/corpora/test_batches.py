@@ -24,7 +24,7 @@ from transformers import (
     RobertaModel,
 )
 
-from headlens.attention.contract import Tokens
+from headlens.attention.edits_and_observers import Tokens
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.batches import (
     attention_mask,

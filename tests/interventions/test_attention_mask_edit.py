@@ -12,7 +12,7 @@ from naive_masking import attention, float_mask
 from torch import Tensor
 from watching import Watch
 
-from headlens.attention.contract import AttentionCall, BatchTokens, Tokens
+from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.errors import OptionError
 from headlens.interventions.attention_mask import AttentionMask, Controlled, PatternMask

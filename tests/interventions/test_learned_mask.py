@@ -10,7 +10,7 @@ import zoo
 from torch import Tensor
 from watching import Watch, run
 
-from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
@@ -224,7 +224,7 @@ def test_heads_of_a_layer_have_masks_of_their_own() -> None:
 
 
 def _context(site: Site, length: int) -> Any:
-    from headlens.attention.contract import CallContext
+    from headlens.attention.edits_and_observers import CallContext
 
     part = torch.zeros(1, site.n_heads, length, 3)
     return CallContext(site, part, part, part, None, None, causal=False)

@@ -12,7 +12,7 @@ from naive_masking import float_mask
 from torch import Tensor
 
 from headlens.attention.attach_edit import attach_edit
-from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.alignment import Alignment
 from headlens.corpora.encoding import EncodedSequence, TokenKind

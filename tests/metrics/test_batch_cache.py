@@ -7,7 +7,7 @@ import weakref
 
 import zoo
 
-from headlens.attention.contract import Tokens
+from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.batch_cache import once_per_batch
 
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from naive_samples import Sample, Seq, make_seq
 from watching import run
 
-from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.kernels import blocked_softmax as core
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import find_sites

@@ -16,7 +16,7 @@ from naive_samples import Sample, make_seq
 from scipy.spatial.distance import jensenshannon, pdist, squareform
 from sklearn import manifold
 
-from headlens.attention.contract import AttentionCall
+from headlens.attention.edits_and_observers import AttentionCall
 from headlens.metrics.similarity import HeadSimilarity, classical_mds, clusters
 
 RNG = np.random.default_rng

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from naive_samples import Seq, make_seq
 from torch import Tensor
 
-from headlens.attention.contract import Tokens
+from headlens.attention.edits_and_observers import Tokens
 from headlens.metrics.attention_view import CallView, peak_among
 from headlens.metrics.words import places, plan
 

@@ -25,7 +25,7 @@ from transformers import (
 )
 from transformers_attention import eager_attention, unpadded
 
-from headlens.attention.contract import Tokens
+from headlens.attention.edits_and_observers import Tokens
 
 SOURCE, TARGET = [3, 4, 5, 6, 7], [2, 8, 9]
 SHAPE = {"vocab_size": 40, "hidden_size": 16, "num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 16}

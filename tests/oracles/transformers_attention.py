@@ -68,7 +68,7 @@ def to_numpy(layers: Sequence[torch.Tensor]) -> Weights:
 
 
 def unpadded(tokens: Any, row: int) -> Seq:
-    """One sentence of a `headlens.attention.contract.Tokens`, its padding left out."""
+    """One sentence of a `headlens.attention.edits_and_observers.Tokens`, its padding left out."""
     real = tokens.real[row].tolist()
 
     def kept(name: str) -> list[Any]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from headlens.attention.contract import CallContext, Edit
+from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.errors import SelfCheckError

@@ -21,7 +21,7 @@ from headlens.analyses.ablate.report import write_ablation
 from headlens.analyses.ablate.single_heads import ABLATION_COLUMNS, ablate_heads, chosen_metric
 from headlens.analyses.ablate.sweep import TaskSweep, check_effect, task_heads
 from headlens.analyses.ablate.task_examples import Examples
-from headlens.analyses.notes import cut_translations, record_notes
+from headlens.analyses.result_notes import cut_translations, record_notes
 from headlens.errors import counted
 from headlens.models.loading import LoadedModel
 from headlens.runs.model_record import model_label, model_record

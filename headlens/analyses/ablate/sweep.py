@@ -17,7 +17,7 @@ from headlens.analyses.ablate.replay.head_ablation import BATCH_TOKENS, Replay
 from headlens.analyses.ablate.replay.head_sweep import SweepRecords, concatenate_records, sweep_batch
 from headlens.analyses.ablate.replay.replacement import HeadMeans
 from headlens.analyses.ablate.task_examples import Examples
-from headlens.attention.contract import BatchTokens, real_tokens
+from headlens.attention.edits_and_observers import BatchTokens, real_tokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, SelfCheckError

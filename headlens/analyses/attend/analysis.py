@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headlens.analyses.attend.options import Selection
 from headlens.attention.capture import Capture
-from headlens.attention.contract import BatchTokens
+from headlens.attention.edits_and_observers import BatchTokens
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.corpora.batches import Batch, collate

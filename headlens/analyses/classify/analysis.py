@@ -14,9 +14,9 @@ from torch import Tensor
 
 from headlens.analyses.classify.options import ClassifyOptions, Thresholds
 from headlens.analyses.classify.roles import label, mark_syntactic
-from headlens.analyses.notes import annotation_notes, encoding_notes
 from headlens.analyses.relevance.analysis import HeadRelevances, first_example, nothing_read
-from headlens.attention.contract import Tokens
+from headlens.analyses.result_notes import annotation_notes, encoding_notes
+from headlens.attention.edits_and_observers import Tokens
 from headlens.attention.session import AttentionSession
 from headlens.corpora.annotations import AnnotationCounts, Annotator
 from headlens.corpora.batches import Batch

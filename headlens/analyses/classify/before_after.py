@@ -35,7 +35,8 @@ def pruned_pairs(runs: Sequence[RecordedRun]) -> list[PrunedPair]:
     for run, heads in tables_of([run for run in runs if run.command == "classify"], "heads"):
         for model, rows in heads.groupby("model", sort=False):
             columns = {name: float_column(rows, name) for name in ("tokens", "confidence")}
-            named = rows[KEY_COLUMNS].assign(name=_names(rows), role=families(rows["role"]), **columns)
+            names = [head_name(row) for row in rows.to_dict("records")]
+            named = rows[KEY_COLUMNS].assign(name=names, role=families(rows["role"]), **columns)
             removed = run.heads_removed(str(model))
             known.append(_Classified(run.corpus.get("sha256"), str(model), named.set_index("name"), removed))
     pairs = []
@@ -56,10 +57,6 @@ def _fit(whole: _Classified, pruned: _Classified) -> bool:
     return same_heads and whole.corpus == pruned.corpus and tokens[left.index].equals(left)
 
 
-def _names(rows: pd.DataFrame) -> list[str]:
-    return [head_name(row) for row in rows.to_dict("records")]
-
-
 def pruned_findings(pair: PrunedPair) -> list[str]:
     """How many heads went, by their roles; what became of the roles and the confidence of the others."""
     sentences = []
@@ -73,8 +70,8 @@ def pruned_findings(pair: PrunedPair) -> list[str]:
             f"{after.get(role, 0)} of {before[role]} {'without one' if role == NONE else role}"
             for role in _held(rows["role_before"])
         ]
-        heads = f"{counted(len(rows), 'head')} of {pair.before} {'was' if gone == 1 else 'were'} removed."
-        found = [f"{gone} of the {heads}"]
+        verb = "was" if gone == 1 else "were"
+        found = [f"{gone} of the {counted(len(rows), 'head')} of {pair.before} {verb} removed."]
         if len(left):
             found[0] += f" Left are, by their role before: {', '.join(by_role)}."
             found += [_changed_roles(left), _changed_confidence(left)]

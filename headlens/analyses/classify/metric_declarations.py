@@ -18,7 +18,7 @@ from headlens.errors import InputError
 from headlens.metrics.metric_column import MetricColumn
 from headlens.plots.cell_drawing import Scale
 from headlens.plots.head_grid import StackRows, by_model_and_stack, float_column, head_name
-from headlens.plots.heatmaps import paired_maps, upper_end
+from headlens.plots.heatmaps import paired_maps
 from headlens.runs.folder import RUN_FILE
 from headlens.runs.reading import RecordedRun
 
@@ -95,7 +95,15 @@ class MetricDeclaration:
         if not drawn or not self.title:
             return None
         alike = len({(c.scale or c.unit, c.colours, c.high) for c in drawn}) == 1
-        scales = [_scale(heads, drawn)] if alike else [_scale(heads, [column]) for column in drawn]
+        scales = []
+        for columns in [drawn] if alike else [[column] for column in drawn]:
+            first = columns[0]
+            values = np.concatenate([float_column(heads, column.name) for column in columns])
+            # From 0 to the largest value; to 1 where there is none above 0.
+            largest = float(max(values[np.isfinite(values)], default=0.0)) or 1.0
+            high = largest if first.high is None else first.high
+            label = first.scale or f"{first.title} ({first.unit})"
+            scales.append(Scale(label, high=high, colours=first.colours))
         chances = {column.name: column.chance for column in drawn if column.chance}
 
         def remark(part: StackRows, name: str) -> str:
@@ -167,9 +175,3 @@ def measure_records(heads: pd.DataFrame, declarations: Sequence[MetricDeclaratio
                 "highest": float(np.nanmax(values)),
                 "head": head_name(best),
             }
-
-
-def _scale(heads: pd.DataFrame, columns: Sequence[MetricColumn]) -> Scale:
-    first = columns[0]
-    high = upper_end(heads, *(column.name for column in columns)) if first.high is None else first.high
-    return Scale(first.scale or f"{first.title} ({first.unit})", high=high, colours=first.colours)

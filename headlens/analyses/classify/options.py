@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from headlens.metrics.accumulator import Array
 
 MarginKind = Literal["absolute", "relative"]
+_SHARE: dict[str, Any] = {"metavar": "0…1", "parse": share}
 SimilarityMode = Literal["sample", "all", "off"]
 
 
@@ -53,20 +54,16 @@ class Thresholds:
         OptionError: for a threshold that is not a number, or an infinite margin; nothing would be above it.
     """
 
-    positional: float = option(
-        0.90, "Share of one offset that makes a head positional.", ROLES, metavar="0…1", parse=share
-    )
-    diagonal: float = option(0.90, "Share of offset 0 for the role self.", ROLES, metavar="0…1", parse=share)
+    positional: float = option(0.90, "Share of one offset that makes a head positional.", ROLES, **_SHARE)
+    diagonal: float = option(0.90, "Share of offset 0 for the role self.", ROLES, **_SHARE)
     margin: float = option(
         0.10, "By how much a syntactic head beats the baseline.", ROLES, metavar="NUMBER", parse=amount
     )
     margin_kind: MarginKind = option("absolute", "Added to the baseline, or a share of it.", ROLES)
     min_instances: int = option(30, "Rarer relations give no role.", ROLES, at_least=1)
-    rare: float = option(0.50, "Share of words that point at the rarest one.", ROLES, metavar="0…1", parse=share)
-    separator: float = option(
-        0.50, "Attention mass on separators and end of sentence.", ROLES, metavar="0…1", parse=share
-    )
-    broad: float = option(0.90, "Normalised entropy of a broad head.", ROLES, metavar="0…1", parse=share)
+    rare: float = option(0.50, "Share of words that point at the rarest one.", ROLES, **_SHARE)
+    separator: float = option(0.50, "Attention mass on separators and end of sentence.", ROLES, **_SHARE)
+    broad: float = option(0.90, "Normalised entropy of a broad head.", ROLES, **_SHARE)
 
     def __post_init__(self) -> None:
         for name in ("positional", "diagonal", "margin", "rare", "separator", "broad"):
@@ -124,11 +121,7 @@ class ClassifyRequest:
     frequency: str = option("wordfreq:en", FREQUENCY)
     target_frequency: str = option("none", "The same for the target side.", STATISTICS, metavar="LIST")
     baseline_corpus: str | None = option(
-        None,
-        "Where the baseline's word offsets are chosen.",
-        STATISTICS,
-        metavar="SOURCE",
-        shown="the corpus itself",
+        None, "Where the baseline's word offsets are chosen.", STATISTICS, metavar="SOURCE", shown="the corpus itself"
     )
     options: ClassifyOptions = field(default_factory=ClassifyOptions)
     relevance: bool = option(False, "Measure the relevance of heads too.", RELEVANCE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
@@ -13,6 +13,8 @@ from headlens.pages.page_tables import Cell, Interval, PageTable, number_cell, n
 from headlens.plots.head_grid import by_model_and_stack, float_column, head_name
 from headlens.plots.role_colours import FAMILIES, NONE, families, family
 from headlens.runs.reading import RecordedRun, run_label, tables_of
+
+_BOUNDS = ("ci_low", "accuracy", "ci_high", "baseline")
 
 
 def fewest(run: RecordedRun) -> int:
@@ -41,14 +43,22 @@ def role_counts(runs: Sequence[RecordedRun]) -> PageTable:
 
 def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
     """The best head of every relation and direction; those of several runs and models stand below each other."""
-    keyed: list[tuple[tuple[str, str], dict[str, Any]]] = []
+    records: list[dict[str, Any]] = []
     for run, syntax in tables_of(runs, "syntax"):
         best = best_heads(syntax)
         for row, verdict in zip(best.to_dict("records"), verdicts(best, fewest(run)), strict=True):
-            key = (str(row["relation"]), str(row["direction"]))
-            keyed.append((key, _best_record(run_label(run, runs), row, verdict)))
-    order = list(dict.fromkeys(key for key, _ in keyed))
-    records = [record for _, record in sorted(keyed, key=lambda pair: order.index(pair[0]))]
+            low, value, high, base = bounds = Interval(*(float(row[name]) for name in _BOUNDS))
+            shown = bounds if all(0 <= bound <= 1 for bound in bounds) else None
+            records.append(
+                {"relation": row["relation"], "direction": row["direction"]}
+                | run_label(run, runs)
+                | {"model": row["model"], "head": head_name(row), "n": row["n"], "accuracy": number_cell(value)}
+                | {"95 % CI": Cell(f"{number_text(low)}–{number_text(high)}", repr(low), shown)}
+                | {"baseline": number_cell(base), "syntactic": verdict}
+            )
+    # Those of several runs and models stand below each other.
+    order = list(dict.fromkeys((record["relation"], record["direction"]) for record in records))
+    records.sort(key=lambda record: order.index((record["relation"], record["direction"])))
     about = (
         "Accuracy with its 95 % Wilson interval (dot, line) against always choosing the commonest word offset (tick). "
         "The best head was picked on the instances it is scored on. Syntactic: above the baseline by the margin; n.s.: "
@@ -59,11 +69,8 @@ def best_rows(runs: Sequence[RecordedRun]) -> PageTable:
 
 def measures(runs: Sequence[RecordedRun]) -> PageTable:
     """What the metrics measured: mean over the heads of every stack, and the highest head."""
-    records = [
-        run_label(run, runs) | record
-        for run, heads in tables_of(runs, "heads")
-        for record in measure_records(heads, declarations_of(run))
-    ]
+    measured = [(run, measure_records(heads, declarations_of(run))) for run, heads in tables_of(runs, "heads")]
+    records = [run_label(run, runs) | record for run, own in measured for record in own]
     return page_table("Measures", records, "Mean over the heads of a stack, lowest and highest head.")
 
 
@@ -79,21 +86,3 @@ def roles_held(runs: Sequence[RecordedRun]) -> PageTable:
         if family(row["role"]) != NONE
     ]
     return page_table("Heads that hold a role", records, "All the roles of a head, the strongest first.")
-
-
-def _best_record(label: dict[str, Any], row: Mapping[Any, Any], verdict: str) -> dict[str, Any]:
-    low, value, high, base = (float(row[name]) for name in ("ci_low", "accuracy", "ci_high", "baseline"))
-    bounds = Interval(low, value, high, base)
-    shown = bounds if all(0 <= bound <= 1 for bound in bounds) else None
-    return {
-        "relation": row["relation"],
-        "direction": row["direction"],
-        **label,
-        "model": row["model"],
-        "head": head_name(row),
-        "n": row["n"],
-        "accuracy": number_cell(value),
-        "95 % CI": Cell(f"{number_text(low)}–{number_text(high)}", repr(low), shown),
-        "baseline": number_cell(base),
-        "syntactic": verdict,
-    }

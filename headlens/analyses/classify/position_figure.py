@@ -10,7 +10,6 @@ from matplotlib.figure import Figure
 from headlens.plots import style
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bars, bar_beside, paint, write
 from headlens.plots.head_grid import (
-    Grid,
     StackRows,
     by_model_and_stack,
     each,
@@ -71,38 +70,32 @@ def offset_profile(positions: pd.DataFrame) -> Figure | None:
         return None
     pieces = [p for p in by_model_and_stack(positions) if has_numbers(p.rows, "share")]
     scale = Scale("share of query tokens")
+    tables = [histogram(part) for part in pieces]
     below, abreast = (len(pieces), 1) if style.in_column() else (1, len(pieces))
-    length = float(np.clip(0.12 * max(len(_lines(p)) for p in pieces), 1.6, max(1.6, _TALLEST / below)))
+    length = float(np.clip(0.12 * max(len(table) for table in tables), 1.6, max(1.6, _TALLEST / below)))
     width = BAR_SLOT + min(3.2 * abreast, style.page_width() - BAR_SLOT)
     figure = style.constrained_figure(width, 0.3 + (length + _WORDS) * below, "Offsets of attention heads")
     grid = figure.subplots(below, abreast, squeeze=False)
-    for axes, part in zip(grid.flat, pieces, strict=True):
-        _profile(axes, part, scale, length)
+    for axes, part, table in zip(grid.flat, pieces, tables, strict=True):
+        _profile(axes, table, scale, length)
         style.heading(axes, part.name, (width - BAR_SLOT) / abreast - 0.6)
     bar_beside(figure, scale, grid, shrink=1 / below, anchor=(0, 1))
     return figure
 
 
-def _lines(part: StackRows) -> pd.DataFrame:
-    """The heads of a part, each once, from layer 0 upwards."""
-    return part.rows[["layer", "head"]].drop_duplicates().sort_values(["layer", "head"]).reset_index(drop=True)
-
-
-def histogram(part: StackRows) -> Grid:
-    """Shares of a part's heads (heads, offsets), heads from layer 0 upwards."""
-    lines = pd.MultiIndex.from_frame(_lines(part))
-    grid = np.full((len(lines), len(OFFSETS)), np.nan)
-    rows = lines.get_indexer(pd.MultiIndex.from_frame(part.rows[["layer", "head"]]))
+def histogram(part: StackRows) -> pd.DataFrame:
+    """Shares of a part's heads: a row for each, from layer 0 upwards, and a column for each of `OFFSETS`."""
     # A file gives text, a table in memory perhaps numbers.
     offsets = [str(int(o)) if isinstance(o, int | float | np.number) else str(o).strip() for o in part.rows["offset"]]
-    columns = [OFFSETS.index(offset) for offset in offsets]
-    grid[rows, columns] = float_column(part.rows, "share")
-    return grid
+    rows = part.rows[["layer", "head"]].assign(offset=offsets, share=float_column(part.rows, "share"))
+    # A pivot_table would leave out heads without any share.
+    table = rows.pivot(index=["layer", "head"], columns="offset", values="share")  # noqa: PD010
+    return table.reindex(columns=list(OFFSETS))
 
 
-def _profile(axes: Axes, part: StackRows, scale: Scale, length: float) -> None:
-    """Draws the heads of a part as lines, in axes that are about so many inches high."""
-    values, lines = histogram(part), _lines(part)
+def _profile(axes: Axes, table: pd.DataFrame, scale: Scale, length: float) -> None:
+    """Draws the heads of a histogram as lines, in axes that are about so many inches high."""
+    values, lines = table.to_numpy(), table.index.to_frame(index=False)
     style.dress(axes, "offset of the\nmost attended token", "layer and head")
     borders = (np.arange(size + 1) - 0.5 for size in reversed(values.shape))
     axes.pcolormesh(*borders, np.ma.masked_invalid(values), **scale.limits)

@@ -18,7 +18,7 @@ from headlens.analyses.classify.similarity_figure import similarity_map
 from headlens.analyses.classify.syntax_figure import DIRECTIONS, FEWEST, best_heads_figure, syntactic_map
 from headlens.analyses.relevance.overviews import top_heads
 from headlens.analyses.relevance.report import CAPTIONS as RELEVANCE_CAPTIONS
-from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, relevance_figures
+from headlens.analyses.relevance.report import RELEVANCE_COLUMNS, RELEVANCE_SOURCES, relevance_figures
 from headlens.analyses.relevance.scatter_figure import confidence_against_relevance
 from headlens.heads import STACKS
 from headlens.pages.command_report import Caption, CommandReport, Figures
@@ -65,8 +65,8 @@ def classify_figures(
 
 
 def _overviews(runs: Sequence[RecordedRun]) -> list[PageTable]:
-    tables = role_counts(runs), roles_before_after(runs), best_rows(runs), measures(runs), roles_held(runs)
-    return [table for table in (*tables, top_heads(runs)) if table.rows]
+    makers = (role_counts, roles_before_after, best_rows, measures, roles_held, top_heads)
+    return [table for make in makers if (table := make(runs)).rows]
 
 
 def _declared(report: CommandReport, run: RecordedRun) -> CommandReport:
@@ -144,15 +144,8 @@ _CAPTIONS = {
 REPORT = CommandReport(
     "classify",
     tables={
-        "heads": Columns(
-            keys=("layer", "head"),
-            numbers=("relevance",),
-            words={**_SITE, "role": (), "roles": ()},
-            identity=_HEAD,
-        ),
-        "positions": Columns(
-            ("layer", "head"), ("share",), {**_SITE, "offset": OFFSETS}, (*_HEAD, "offset")
-        ),
+        "heads": Columns(("layer", "head"), ("relevance",), {**_SITE, "role": (), "roles": ()}, _HEAD),
+        "positions": Columns(("layer", "head"), ("share",), {**_SITE, "offset": OFFSETS}, (*_HEAD, "offset")),
         "syntax": Columns(
             ("layer", "head"),
             ("n", "accuracy", "ci_low", "ci_high", "baseline"),
@@ -169,16 +162,11 @@ REPORT = CommandReport(
     figures=lambda run: classify_figures(run.tables, fewest(run), declarations_of(run)),
     captions=_CAPTIONS,
     sources={
-        "functions": ("heads",),
-        "confidence_relevance": ("heads",),
-        "positions": ("heads",),
+        **dict.fromkeys(("functions", "confidence_relevance", "positions", "mass"), ("heads",)),
+        **dict.fromkeys(("best_heads", "syntax"), ("syntax",)),
         "offsets": ("positions",),
-        "best_heads": ("syntax",),
-        "syntax": ("syntax",),
-        "mass": ("heads",),
-        "similarity": ("similarity", "heads",),
-        "relevance": ("relevance",),
-        "rule_agreement": ("relevance",),
+        "similarity": ("similarity", "heads"),
+        **RELEVANCE_SOURCES,
     },
     overviews=_overviews,
     heads=classification_facts,

@@ -13,15 +13,7 @@ from matplotlib.figure import Figure
 
 from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import edges, fitting_size, write
-from headlens.plots.head_grid import (
-    by_model_and_stack,
-    each,
-    flow,
-    head_grid_figure,
-    panel,
-    scatter_grid,
-    sheet_width,
-)
+from headlens.plots.head_grid import by_model_and_stack, each, flow, head_grid_figure, panel, scatter_grid, sheet_width
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles, short
 from headlens.plots.style import FULL_WIDTH, INK, LEGEND, SMALLEST_SIZE, TICK_SIZE, ink_on
 
@@ -74,10 +66,7 @@ def function_map(heads: pd.DataFrame) -> Figure | None:
 
 
 def _write_upright(
-    axes: Axes,
-    words: npt.NDArray[np.generic],
-    inks: npt.NDArray[np.generic],
-    cell: tuple[float, float],
+    axes: Axes, words: npt.NDArray[np.generic], inks: npt.NDArray[np.generic], cell: tuple[float, float]
 ) -> None:
     """Write words that run upwards, each above its arrow, which stays as it is."""
     for (layer, head), word in np.ndenumerate(words):

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from headlens.analyses.classify.options import Thresholds
 from headlens.heads import KEY_COLUMNS, HeadTable
-
-
-class Role(NamedTuple):
-    """A label and by how much the head deserves it: 0 at the threshold, 1 at the most that is possible."""
-
-    label: str
-    margin: float
 
 
 def mark_syntactic(syntax: HeadTable, thresholds: Thresholds) -> HeadTable:
@@ -45,47 +38,39 @@ def label(heads: HeadTable, syntax: HeadTable | None, thresholds: Thresholds) ->
         syntax: with the column `syntactic`; None when there were no trees.
         thresholds: from where on.
     """
-    syntactic: dict[tuple[Any, ...], list[Role]] = {}
-    if syntax is not None:
-        for relation in syntax.rows[syntax.rows["syntactic"]].to_dict("records"):
-            role = Role(
-                f"syntactic({relation['relation']} {relation['direction']})", _syntactic_margin(relation, thresholds)
-            )
-            syntactic.setdefault(tuple(relation[k] for k in KEY_COLUMNS), []).append(role)
+    # Labels with the margin by which a head deserves them: 0 at the threshold, 1 at the most that is possible.
+    syntactic: dict[tuple[Any, ...], list[tuple[str, float]]] = {}
+    for row in [] if syntax is None else syntax.rows[syntax.rows["syntactic"]].to_dict("records"):
+        margin = _scaled(row["accuracy"], float(thresholds.syntactic(np.array(row["baseline"]))))
+        name = f"syntactic({row['relation']} {row['direction']})"
+        syntactic.setdefault(tuple(row[k] for k in KEY_COLUMNS), []).append((name, margin))
     roles = []
     for row in heads.rows.to_dict("records"):
-        candidates = [*_roles(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
-        roles.append([r.label for r in sorted(candidates, key=lambda r: -r.margin)])
+        held = [*_roles(row, thresholds), *syntactic.get(tuple(row[k] for k in KEY_COLUMNS), [])]
+        roles.append([name for name, _ in sorted(held, key=lambda role: -role[1])])
     return HeadTable(heads.rows.assign(role=[r[0] if r else "" for r in roles], roles=["; ".join(r) for r in roles]))
 
 
-def _roles(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[Role]:
+def _roles(row: Mapping[Any, Any], thresholds: Thresholds) -> Iterator[tuple[str, float]]:
+    """Yields the roles that a row of heads.csv holds by its own numbers, each with its margin."""
+    if row.get("tokens", math.inf) < thresholds.min_instances:
+        return
+    offset = row.get("positional_offset", math.nan)
     separators = [row.get("to_sep"), row.get("to_eos")]
     separator = max((v for v in separators if v is not None and not math.isnan(v)), default=math.nan)
+    few = row.get("rare_words", math.inf) < thresholds.min_instances
     candidates = [
-        (_positional_label(row), row.get("positional_share"), thresholds.positional),
-        ("self", row.get("self_share"), thresholds.diagonal),
-        ("rare", row.get("rare_top1"), thresholds.rare),
-        ("separator", separator, thresholds.separator),
-        ("broad", row.get("entropy_norm"), thresholds.broad),
+        ("positional" if math.isnan(offset) else f"positional({int(offset):+d})", row.get("positional_share")),
+        ("self", row.get("self_share")),
+        ("rare", None if few else row.get("rare_top1")),
+        ("separator", separator),
+        ("broad", row.get("entropy_norm")),
     ]
-    few = {"rare": row.get("rare_words", math.inf) < thresholds.min_instances}
-    too_short = row.get("tokens", math.inf) < thresholds.min_instances
-    for name, value, threshold in candidates:
-        if too_short or few.get(name, False):
-            continue
+    limits = (thresholds.positional, thresholds.diagonal, thresholds.rare, thresholds.separator, thresholds.broad)
+    for (name, value), threshold in zip(candidates, limits, strict=True):
         # "More than half" for rare words, "at least" for the shares; a NaN is never above.
         if value is not None and (value > threshold if name == "rare" else value >= threshold):
-            yield Role(name, _scaled(value, threshold))
-
-
-def _positional_label(row: Mapping[Any, Any]) -> str:
-    offset = row.get("positional_offset", math.nan)
-    return "positional" if math.isnan(offset) else f"positional({int(offset):+d})"
-
-
-def _syntactic_margin(row: Mapping[Any, Any], thresholds: Thresholds) -> float:
-    return _scaled(row["accuracy"], float(thresholds.syntactic(np.array(row["baseline"]))))
+            yield name, _scaled(value, threshold)
 
 
 def _scaled(value: float, threshold: float) -> float:

@@ -64,14 +64,12 @@ def distances(part: StackRows, pairs: pd.DataFrame) -> tuple[Grid, pd.DataFrame]
     """
     rows = part.rows[np.isfinite(float_column(part.rows, "similarity_leaf"))].sort_values("similarity_leaf")
     keys = pd.MultiIndex.from_frame(rows[["layer", "head"]].astype(int))
-    first = keys.get_indexer(pd.MultiIndex.from_frame(pairs[["layer", "head"]].astype(int)))
-    second = keys.get_indexer(pd.MultiIndex.from_frame(pairs[["other_layer", "other_head"]].astype(int)))
-    known = (first >= 0) & (second >= 0)
-    matrix = np.full((len(rows), len(rows)), np.nan)
+    table = pairs.assign(distance=float_column(pairs, "js_distance"))
+    table = table.pivot_table("distance", ["layer", "head"], ["other_layer", "other_head"], aggfunc="last")
+    known = table.reindex(index=keys, columns=keys).to_numpy()
+    # A pair stands in one row, whichever of its heads comes first.
+    matrix = np.where(np.isnan(known), known.T, known)
     np.fill_diagonal(matrix, 0.0)
-    values = float_column(pairs, "js_distance")[known]
-    matrix[first[known], second[known]] = values
-    matrix[second[known], first[known]] = values
     return matrix, rows
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from itertools import chain, product
 
 import numpy as np
@@ -30,38 +29,34 @@ FEWEST = 30  # the default of --min-instances
 Marks = npt.NDArray[np.bool_]
 
 
-def syntactic_map(syntax: pd.DataFrame, relations: str | Sequence[str] | None = None) -> Figure | None:
+def syntactic_map(syntax: pd.DataFrame) -> Figure | None:
     """Accuracy above the best fixed offset, for every head: relations in rows, directions in columns.
 
     Frames mark heads that are syntactic (above the margin) and significant (after the correction). One colour
     scale, with 0 in its middle, serves all panels.
 
     Args:
-        syntax: rows of `syntax.csv`, of one model or several.
-        relations: one relation, or several in the order wanted; None for all, in order of appearance.
+        syntax: rows of `syntax.csv`, of one model or several; relations are drawn in order of appearance.
 
     Returns:
-        The figure, or None when no head was scored on these relations.
+        The figure, or None when no head was scored.
     """
-    chosen = [relations] if isinstance(relations, str) else relations
-    names = list(syntax["relation"].drop_duplicates()) if chosen is None else list(chosen)
-    chosen_rows = syntax[syntax["relation"].isin(names)]
-    pieces = [p for p in by_model_and_stack(chosen_rows) if np.isfinite(gain(p.rows)).any()]
+    pieces = [p for p in by_model_and_stack(syntax) if np.isfinite(gain(p.rows)).any()]
     if not pieces:
         return None
     # Two models or stacks stand side by side where their heads fit a page's width; a row is about one relation.
-    abreast = 2 if 4 * (int(chosen_rows["head"].max()) + 1) <= 50 else 1
+    abreast = 2 if 4 * (int(syntax["head"].max()) + 1) <= 50 else 1
     many = len({p.model for p in pieces}) > 1
     blocks = [pieces[start : start + abreast] for start in range(0, len(pieces), abreast)]
     rows = [
         [item for part in block for item in _pair(part, relation, part.name if many else part.stack)]
-        for block, relation in product(blocks, names)
+        for block, relation in product(blocks, syntax["relation"].drop_duplicates())
     ]
     rows = [row for row in rows if row]
     title = "Syntactic heads" if many else f"Syntactic heads of {pieces[0].model}"
     plan = [[item for item, _ in row] for row in rows]
     sheet = head_grid_figure(plan, title, side=BAR_SLOT + 0.15, tallest_cell=0.15)
-    limit = float(np.nanmax(np.abs(gain(chosen_rows)))) or 1.0
+    limit = float(np.nanmax(np.abs(gain(syntax)))) or 1.0
     scale = Scale("accuracy − baseline (share of instances)", -limit, limit, DIVERGING)
     for (axes, item), (_, marked) in zip(each(sheet, plan), chain.from_iterable(rows), strict=True):
         paint(axes, item, scale)

@@ -32,10 +32,10 @@ from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.sources import open_corpus
 from headlens.errors import CorpusError, ModelError
+from headlens.hub_access import hub_answers
 from headlens.models.loading import choose_device, load, load_tokenizer, local_or_hub, quiet
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import ModelOptions
-from headlens.network import hub_answers
 from headlens.options import DEMO
 from headlens.runs.progress import Reporter, SilentReporter
 from headlens.tasks.catalogue import find_task

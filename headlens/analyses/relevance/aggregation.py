@@ -120,15 +120,13 @@ class RelevanceSums:
         NaN where no example is left in a mean. Those of two rules over one corpus are paired: a replicate drew the same
         examples for both.
         """
-        found = {}
-        for site in self.sites:
-            sums = self.totals.of(_HEADS).get(str(site))
-            if sums is not None:
-                shares = np.vstack([sums["share"], sums["drawn_share"]])
-                counts = np.concatenate([[sums["kept"]], sums["drawn_kept"]])
-                found[site] = _quotients(shares, counts)
-                if sums["kept"] < FEWEST:
-                    found[site][1:] = np.nan
+        found, totals = {}, self.totals.of(_HEADS)
+        for site in (site for site in self.sites if str(site) in totals):
+            sums = totals[str(site)]
+            shares = np.vstack([sums["share"], sums["drawn_share"]])
+            found[site] = _quotients(shares, np.append(sums["kept"], sums["drawn_kept"]))
+            if sums["kept"] < FEWEST:
+                found[site][1:] = np.nan
         return found
 
     @property

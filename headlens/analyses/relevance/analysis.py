@@ -8,15 +8,14 @@ from typing import Any
 
 import pandas as pd
 from torch import Tensor
-from transformers import PreTrainedModel
 
-from headlens.analyses.notes import reading_notes, were
 from headlens.analyses.relevance.aggregation import Conservation, RelevanceSums
 from headlens.analyses.relevance.agreement import rule_correlations
 from headlens.analyses.relevance.lrp.relevance_session import CONSERVING, RelevanceSession
 from headlens.analyses.relevance.lrp.targets import EveryPosition, MaskedTokenLogits, Target, generated
 from headlens.analyses.relevance.options import ReadingOptions, RelevanceOptions, Rule, check_rules
 from headlens.analyses.relevance.target_option import choose_target
+from headlens.analyses.result_notes import reading_notes, were
 from headlens.attention.sites import find_sites
 from headlens.corpora.annotations import AnnotationCounts
 from headlens.corpora.batches import Batch, collate, token_budget_batches
@@ -68,7 +67,10 @@ class RelevanceReader(CorpusReader):
         # A classifier with a decoder (BART's) makes the decoder's input itself, of the same sequence.
         two_sided = bool(loaded.model.config.is_encoder_decoder) and isinstance(target, EveryPosition)
         paired = example.target is not None
-        model = _model(loaded, target)
+        model: Any = loaded.model
+        if target.pooled:
+            # Without its task head, and without a decoder, where embeddings are what is looked at.
+            model = model.get_encoder() if model.config.is_encoder_decoder else model.base_model
         decodes = any(s.stack == "decoder" for s in find_sites(model))
         pairing: Pairing = "alone" if not paired else "apart" if target.rows == 2 else "joined"
         start = loaded.decoder_start_id if two_sided and paired else None
@@ -111,16 +113,6 @@ class RelevanceReader(CorpusReader):
     @property
     def _apart(self) -> bool:
         return self.encoder.pairing == "apart" and self.encoder.decoder_start_id is None
-
-
-def _model(loaded: LoadedModel, target: Target) -> PreTrainedModel:
-    """The whole model; without its task head, and without a decoder, where embeddings are what is looked at."""
-    if not target.pooled:
-        return loaded.model
-    two_sided = bool(loaded.model.config.is_encoder_decoder)
-    model = loaded.model.get_encoder() if two_sided else loaded.model.base_model
-    assert isinstance(model, PreTrainedModel)
-    return model
 
 
 @dataclass(frozen=True)

@@ -85,8 +85,8 @@ def relevance_intervals(relevance: pd.DataFrame) -> Figure | None:
             axes.remove()
         first = grid[0, 0]
         part_heads = int(part.rows["head"].max()) + 1
-        first.set_xlim(-0.7, part_heads - 0.3)
-        first.set_xticks(range(0, part_heads, style.tick_step((style.page_width() / abreast - 0.2) / part_heads, 0.15)))
+        step = style.tick_step((style.page_width() / abreast - 0.2) / part_heads, 0.15)
+        first.set(xlim=(-0.7, part_heads - 0.3), xticks=range(0, part_heads, step))
         first.yaxis.set_major_locator(MaxNLocator(4, min_n_ticks=3))
     figure.legend(
         handles=list(_legend()), loc="outside lower left", ncols=2 if style.in_column() else 4, **style.LEGEND

@@ -17,25 +17,23 @@ from headlens.runs.reading import RecordedRun, run_label, tables_of
 
 MOST = 10  # heads of a model's stack
 _BOUNDS = ("ci_low", "ci_high")
-_UNITS = {"relevance": "relevance", "magnitude": "its magnitude"}
+_SPELLED = {"magnitude": "its magnitude", "heads": "all heads"}
 
 
 def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
     """The most relevant heads of every model and stack, under the rule that was asked for."""
-    found = [
-        (run, rule, _first(part.rows))
-        for run, relevance in tables_of(runs, "relevance")
-        for rule, rows in [requested_rule(relevance)]
-        for part in by_model_and_stack(rows)
-    ]
+    found = []
+    for run, relevance in tables_of(runs, "relevance"):
+        rule, rows = requested_rule(relevance)
+        for part in by_model_and_stack(rows):
+            values = float_column(part.rows, "relevance")
+            order = np.argsort(-values, kind="stable")[: min(MOST, int(np.isfinite(values).sum()))]
+            found.append((run, rule, part.rows.assign(even=even_shares(part.rows)).iloc[order]))
     bounds = [float_column(rows, name) for *_, rows in found for name in ("relevance", "ci_low", "ci_high")]
     end = limit(*bounds) if bounds else 1.0
     low = min(0.0, max(-end, min((float(np.nanmin(b, initial=0.0)) for b in bounds), default=0.0)))
-    records = [
-        run_label(run, runs) | _record(row, rule, (low, end))
-        for run, rule, rows in found
-        for row in rows.to_dict("records")
-    ]
+    top = ((run, rule, row) for run, rule, rows in found for row in rows.to_dict("records"))
+    records = [run_label(run, runs) | _record(row, rule, (low, end)) for run, rule, row in top]
     about = (
         f"The {MOST} largest shares of a layer's relevance in every model and stack, with 95 % bootstrap intervals "
         f"(dot, line; from {number_text(low)} to {number_text(end)}) against the even share 1 / heads (tick)."
@@ -45,11 +43,8 @@ def top_heads(runs: Sequence[RecordedRun]) -> PageTable:
 
 def rule_agreement_table(runs: Sequence[RecordedRun]) -> PageTable:
     """Rank correlations between the relevance of heads under different rules."""
-    records = [
-        run_label(run, runs) | _correlation(row)
-        for run, correlations in tables_of(runs, "correlations")
-        for row in correlations.to_dict("records")
-    ]
+    tables = tables_of(runs, "correlations")
+    records = [run_label(run, runs) | _correlation(row) for run, own in tables for row in own.to_dict("records")]
     about = (
         "Spearman's correlation between the relevance of heads under two rules, with 95 % intervals (dot, line; from "
         "−1 to 1, tick: 0): over all heads of a stack, or within a layer and averaged over layers. Of magnitudes: "
@@ -94,36 +89,16 @@ def relevance_findings(run: RecordedRun) -> list[str]:
     return found
 
 
-def _first(rows: pd.DataFrame) -> pd.DataFrame:
-    values = float_column(rows, "relevance")
-    order = np.argsort(-values, kind="stable")[: min(MOST, int(np.isfinite(values).sum()))]
-    return rows.assign(even=even_shares(rows)).iloc[order]
-
-
 def _record(row: dict[Any, Any], rule: str, ends: tuple[float, float]) -> dict[str, Any]:
     value, low, high, even = (float(row[name]) for name in ("relevance", "ci_low", "ci_high", "even"))
-    return {
-        "model": row["model"],
-        "head": head_name(row),
-        "relevance": number_cell(value),
-        "95 % CI": interval_cell((low, value, high, even), ends),
-        "even share": number_cell(even),
-        "n": row.get("n"),
-        "rule": rule,
-        "target": row.get("target"),
-    }
+    record = {"model": row["model"], "head": head_name(row), "relevance": number_cell(value)}
+    record |= {"95 % CI": interval_cell((low, value, high, even), ends), "even share": number_cell(even)}
+    return record | {"n": row.get("n"), "rule": rule, "target": row.get("target")}
 
 
 def _correlation(row: dict[Any, Any]) -> dict[str, Any]:
     value, low, high = (float(row[name]) for name in ("spearman", "ci_low", "ci_high"))
-    return {
-        "model": row["model"],
-        "stack": row["stack"],
-        "rule": row["rule"],
-        "other rule": row["other_rule"],
-        "of": _UNITS.get(str(row["of"]), row["of"]),
-        "over": {"heads": "all heads", "layers": "layers"}.get(str(row["scope"]), row["scope"]),
-        "heads": row["n"],
-        "Spearman": number_cell(value),
-        "95 % CI": interval_cell((low, value, high, 0.0), (-1.0, 1.0)),
-    }
+    record = {"model": row["model"], "stack": row["stack"], "rule": row["rule"], "other rule": row["other_rule"]}
+    record |= {"of": _SPELLED.get(str(row["of"]), row["of"]), "over": _SPELLED.get(str(row["scope"]), row["scope"])}
+    interval = interval_cell((low, value, high, 0.0), (-1.0, 1.0))
+    return record | {"heads": row["n"], "Spearman": number_cell(value), "95 % CI": interval}

@@ -69,11 +69,8 @@ def run_relevance(request: RelevanceRequest, reporter: Reporter | None = None) -
         if run.folder is not None:
             with run.reporter.status("writing tables and figures" if request.figures else "writing tables"):
                 write_results(run.folder, tables, relevance_figures(tables) if request.figures else ())
-            facts = model_record(loaded, loaded.short_name) | {
-                "encoding": asdict(result.encoding),
-                "target": result.target,
-                "conservation": _flows(result),
-            }
+            facts = model_record(loaded, loaded.short_name) | {"encoding": asdict(result.encoding)}
+            facts |= {"target": result.target, "conservation": _flows(result)}
             run.folder.finish({"models": [facts], "corpus": asdict(summary), "notes": notes})
         return RelevanceRun(run.path, run.files, tables, notes, summary, result)
 

@@ -61,6 +61,7 @@ CAPTIONS = {
 }
 
 _SITE = {"model": (), "stack": STACKS}
+RELEVANCE_SOURCES = {"relevance": ("relevance",), "rule_agreement": ("relevance",)}
 RELEVANCE_COLUMNS = Columns(
     keys=("layer", "head"),
     numbers=("relevance", "ci_low", "ci_high"),
@@ -81,7 +82,7 @@ REPORT = CommandReport(
     needed=("relevance",),
     figures=lambda run: relevance_figures(run.tables),
     captions=CAPTIONS,
-    sources={"relevance": ("relevance",), "rule_agreement": ("relevance",)},
+    sources=RELEVANCE_SOURCES,
     overviews=_overviews,
     heads=relevance_heads,
     findings=relevance_findings,

@@ -62,8 +62,7 @@ def confidence_against_relevance(heads: pd.DataFrame) -> Figure | None:
     for number, (axes, part, (x, y)) in enumerate(zip(panels, pieces, pairs, strict=True)):
         first = axes.get_subplotspec().is_first_col()  # type: ignore[union-attr]
         style.dress(axes, "confidence", "share of relevance" if first else "")
-        axes.set_xlim(-0.02, 1.02)
-        axes.set_ylim(*span(y))
+        axes.set(xlim=(-0.02, 1.02), ylim=span(y))
         for share in np.unique(part.rows["even"]):
             axes.axhline(share, **_DASHED)
         axes.axhline(0, color=INK, linewidth=0.5, zorder=1)
@@ -109,8 +108,7 @@ def rule_agreement(relevance: pd.DataFrame) -> Figure | None:
     figure, panels = _panels(places, titles, "Shares of the layer's relevance by rule", [same])
     for axes, ((_, other), (x, y)) in zip(panels, found.items(), strict=True):
         style.dress(axes, style.fold(rule, 1.2, style.LABEL_SIZE), style.fold(other, 1.2, style.LABEL_SIZE))
-        axes.set_xlim(*span(x))
-        axes.set_ylim(*span(y))
+        axes.set(xlim=span(x), ylim=span(y))
         axes.axline((0, 0), slope=1, **_DASHED)
         _points(axes, x, y, [style.BLUE] * len(x))
     return figure

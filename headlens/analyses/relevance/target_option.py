@@ -83,15 +83,12 @@ def choose_target(asked: str, loaded: LoadedModel, *, paired: bool) -> Target:
     for is_refused, problem, advice in refused:
         if is_refused:
             raise OptionError(problem, advice)
-    plain: dict[str, Callable[[], Target]] = {
-        "predicted": PredictedClass,
-        "positions": EveryPosition,
-        "similarity": SimilarityTarget,
-        "embedding": OwnEmbedding,
-    }
+    plain: tuple[Callable[[], Target], ...] = (PredictedClass, EveryPosition, SimilarityTarget, OwnEmbedding)
     if name == "class":
         return GivenClass(_class_number(label, loaded))
-    return MaskedTokenLogits(int(mask)) if mask is not None and name == "masked" else plain[name]()
+    if name == "masked" and mask is not None:
+        return MaskedTokenLogits(int(mask))
+    return next(target for target in (kind() for kind in plain) if target.name == name)
 
 
 def _default(loaded: LoadedModel, *, paired: bool) -> str:

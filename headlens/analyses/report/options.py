@@ -37,19 +37,11 @@ class ReportRequest:
     )
 
     runs: tuple[Path, ...] = option(
-        MISSING,
-        "Run folders; several are shown side by side on one page.",
-        metavar="RUN",
-        shown="",
-        argument=True,
+        MISSING, "Run folders; several are shown side by side on one page.", metavar="RUN", shown="", argument=True
     )
     place: OutputOptions = field(default_factory=OutputOptions)
     format: tuple[str, ...] = option(
-        ("png", "svg"),
-        "What figures are written as: png (in any case), svg, pdf.",
-        OUTPUT,
-        metavar="LIST",
-        parse=names,
+        ("png", "svg"), "What figures are written as: png (in any case), svg, pdf.", OUTPUT, metavar="LIST", parse=names
     )
     latex: bool = option(False, "Write the tables that are read first for LaTeX, too.", OUTPUT)
     width: Literal["full", "column"] = option(

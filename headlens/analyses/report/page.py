@@ -124,17 +124,9 @@ def visible(value: Any) -> Any:
         return value
     if (text := str(value)).isprintable():  # nearly all are, and pages have tens of thousands
         return text
-    return "".join(f"⟨U+{ord(c):04X}⟩" if _hides(c) else c for c in text)
-
-
-def _hides(character: str) -> bool:
-    no_character = ord(character) & 0xFFFE == 0xFFFE
-    hidden = character in _REORDERING or no_character or unicodedata.category(character) in ("Cc", "Cs")
-    return hidden and character not in "\n\t"
-
-
-def _started(run: RecordedRun) -> str:
-    return str(run.record.get("started", "")).replace("T", " ").replace("+00:00", " UTC")
+    hidden = {c for c in {*text} - {*"\n\t"} if c in _REORDERING or unicodedata.category(c) in ("Cc", "Cs")}
+    hidden |= {c for c in text if ord(c) & 0xFFFE == 0xFFFE}  # no characters
+    return "".join(f"⟨U+{ord(c):04X}⟩" if c in hidden else c for c in text)
 
 
 @cache
@@ -148,7 +140,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["percent"] = lambda share: f"{100 * share:.2f}"
-    environment.filters.update(counts=counts, started=_started)
+    environment.filters["counts"] = counts
+    environment.filters["moment"] = lambda time: time.replace("T", " ").replace("+00:00", " UTC")
     return environment
 
 

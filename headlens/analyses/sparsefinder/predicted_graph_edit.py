@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headlens.analyses.sparsefinder.measures import allowed_pairs
 from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors
-from headlens.attention.contract import AttentionCall, CallContext, Edit, Observer
+from headlens.attention.edits_and_observers import AttentionCall, CallContext, Edit, Observer
 from headlens.attention.sites import Site
 from headlens.errors import OptionError
 

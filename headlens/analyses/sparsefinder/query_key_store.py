@@ -18,9 +18,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from headlens.analyses.notes import reading_notes
+from headlens.analyses.result_notes import reading_notes
 from headlens.analyses.sparsefinder.predictors import QueryKeyVectors
-from headlens.attention.contract import AttentionCall, Observer
+from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site
 from headlens.corpora.annotations import AnnotationCounts, Annotator

@@ -28,7 +28,7 @@ from headlens.analyses.sparsefinder.predictors import Predictor, QueryKeyVectors
 from headlens.analyses.sparsefinder.query_key_store import SPECIAL, UNKNOWN, QueryKeyStore
 from headlens.analyses.sparsefinder.restricted_task import CurvePointResult
 from headlens.attention.capture import Capture
-from headlens.attention.contract import AttentionCall, Edit, Observer
+from headlens.attention.edits_and_observers import AttentionCall, Edit, Observer
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import check_heads, find_sites
 from headlens.corpora.annotations import AnnotationCounts, Annotator

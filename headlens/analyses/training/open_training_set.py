@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from headlens.analyses.notes import embedded_notes, left_out_notes
+from headlens.analyses.result_notes import embedded_notes, left_out_notes
 from headlens.analyses.training.options import TEXT, TextOptions, TrainingSetOptions
 from headlens.analyses.training.text_training import loaded_model
 from headlens.analyses.training.training_set import TaskRows, TrainingSet, hold_out

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from headlens.analyses.notes import embedded_notes, left_out_notes
+from headlens.analyses.result_notes import embedded_notes, left_out_notes
 from headlens.analyses.training.open_training_set import read_examples, read_text, seen_notes
 from headlens.analyses.training.options import FineTuneRequest, TrainRequest
 from headlens.analyses.training.text_training import evaluation, loaded_model, made_new, objective_of, read_data

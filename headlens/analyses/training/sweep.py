@@ -15,7 +15,7 @@ import pandas as pd
 from transformers import PreTrainedModel
 
 from headlens.analyses.ablate.single_heads import paired_comparison
-from headlens.analyses.notes import left_out_notes
+from headlens.analyses.result_notes import left_out_notes
 from headlens.analyses.training.training_run import CheckpointFolder, measure, save_checkpoint
 from headlens.analyses.training.training_set import TrainingCallbacks, TrainingSet
 from headlens.errors import ResumeError

@@ -21,7 +21,7 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from headlens.analyses.ablate.example_records import record_table
-from headlens.analyses.notes import record_notes
+from headlens.analyses.result_notes import record_notes
 from headlens.analyses.training.report import training_curve
 from headlens.files import output_errors
 from headlens.interventions.compacting import save_compacted

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headlens.attention.contract import CallContext
+from headlens.attention.edits_and_observers import CallContext
 from headlens.attention.interface import is_plain_sdpa
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from headlens.attention.contract import CallContext, repeat_groups
+from headlens.attention.edits_and_observers import CallContext, repeat_groups
 from headlens.attention.normalizers import lowest_kept, nearly_equal, unknown_arguments
 from headlens.attention.sites import eager_function
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from headlens.attention.contract import CallContext
+from headlens.attention.edits_and_observers import CallContext
 from headlens.attention.interface import is_plain_sdpa
 
 # Scores of a block: with their gradients they fit into the cache of one core.

@@ -46,14 +46,6 @@ def test_one_panel_per_relation_and_direction_with_frames(make_syntax: Make) -> 
     assert any(framed(axes) for axes in drawn)
 
 
-def test_relations_can_be_chosen_and_ordered(make_syntax: Make) -> None:
-    frame = make_syntax(relations="nsubj obj amod")
-    assert len(panels(syntactic_map(frame, "obj"))) == 2
-    titles = [axes.get_title(loc="left") for axes in panels(syntactic_map(frame, ["amod", "nsubj"]))]
-    assert ["amod" in t for t in titles] == [True, True, False, False]
-    assert syntactic_map(frame, "vocative") is None
-
-
 def test_two_models_stand_side_by_side(make_syntax: Make) -> None:
     shapes = {"encoder": [12] * 12}
     frame = pd.concat([make_syntax("one", shapes), make_syntax("two", shapes)])

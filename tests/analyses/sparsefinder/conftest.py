@@ -10,7 +10,7 @@ import zoo
 from watching import run
 
 from headlens.analyses.sparsefinder.query_key_store import QueryKeyCollector, QueryKeyStore
-from headlens.attention.contract import Observer
+from headlens.attention.edits_and_observers import Observer
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession

@@ -29,7 +29,7 @@ from headlens.analyses.sparsefinder.predictors import (
     directions,
 )
 from headlens.attention.attach_edit import attach_edit
-from headlens.attention.contract import BatchTokens, Tokens
+from headlens.attention.edits_and_observers import BatchTokens, Tokens
 from headlens.attention.model_normalizer import switch
 from headlens.attention.normalizers import Entmax
 from headlens.attention.session import AttentionSession

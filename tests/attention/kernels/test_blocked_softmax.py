@@ -10,7 +10,7 @@ from tiers import rest_slow
 from transformers import PreTrainedModel
 from watching import AddToMask, Watch, run
 
-from headlens.attention.contract import AttentionCall, BatchTokens, CallContext, Edit
+from headlens.attention.edits_and_observers import AttentionCall, BatchTokens, CallContext, Edit
 from headlens.attention.kernels import blocked_softmax as core
 from headlens.attention.normalizers import softmax
 from headlens.attention.session import AttentionSession

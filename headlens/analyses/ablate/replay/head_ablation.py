@@ -18,8 +18,8 @@ from headlens.analyses.ablate.replay.baseline_pass import BaselinePass
 from headlens.analyses.ablate.replay.nested_tensors import rows_of, tensors
 from headlens.analyses.ablate.replay.partial_forward import PartialForward
 from headlens.analyses.ablate.replay.replacement import alone, check_means, evenly, replaced
-from headlens.attention.contract import CallContext
 from headlens.attention.edit_chain import Floor, edited_output, mask_to_use
+from headlens.attention.edits_and_observers import CallContext
 from headlens.attention.forward_tracker import ForwardTracker, SessionLink
 from headlens.attention.install import install, is_eager, put
 from headlens.attention.interface import EAGER, SDPA, Kernel, additive, own_attention

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from headlens.analyses.ablate.options import MODES, Mode
-from headlens.attention.contract import AttentionCall, Observer
+from headlens.attention.edits_and_observers import AttentionCall, Observer
 from headlens.attention.interface import Kernel, causal_mask
 from headlens.attention.sites import Site
 from headlens.errors import OptionError, SelfCheckError

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from headlens.analyses.relevance.lrp.conservation import on_gradient
 from headlens.analyses.relevance.lrp.tracing import Tracer
-from headlens.attention.contract import CallContext, Edit
+from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.model_normalizer import attention_of
 from headlens.attention.normalizers import Normalizer, softmax
 from headlens.attention.sites import Site

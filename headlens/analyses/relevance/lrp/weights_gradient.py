@@ -11,7 +11,7 @@ from torch import Tensor
 
 from headlens.analyses.relevance.lrp.alpha_beta_ops import distribute, rescale, rescale_all
 from headlens.analyses.relevance.lrp.gradient_rules import run
-from headlens.attention.contract import CallContext
+from headlens.attention.edits_and_observers import CallContext
 from headlens.errors import UnsupportedModelError
 
 

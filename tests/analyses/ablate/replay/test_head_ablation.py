@@ -16,7 +16,7 @@ from headlens.analyses.ablate.options import MODES, Mode
 from headlens.analyses.ablate.replay.head_ablation import Replay
 from headlens.analyses.ablate.replay.nested_tensors import tensors
 from headlens.analyses.ablate.replay.replacement import HeadMeans
-from headlens.attention.contract import CallContext, Edit
+from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
 from headlens.errors import OptionError, SelfCheckError

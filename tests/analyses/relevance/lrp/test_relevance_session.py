@@ -19,7 +19,7 @@ from headlens.analyses.relevance.lrp.relevance_session import HeadRelevance, Rel
 from headlens.analyses.relevance.lrp.targets import MaskedTokenLogits, OwnEmbedding, PredictedClass, Target
 from headlens.analyses.relevance.lrp.tracing import Tracer
 from headlens.analyses.relevance.options import RULES, Rule
-from headlens.attention.contract import CallContext, Edit
+from headlens.attention.edits_and_observers import CallContext, Edit
 from headlens.attention.session import AttentionSession
 from headlens.attention.sites import Site, find_sites
 from headlens.corpora.sources import open_corpus

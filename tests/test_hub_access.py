@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from huggingface_hub import close_session, constants
 
-from headlens.network import hub_answers
+from headlens.hub_access import hub_answers
 
 
 class Answers(BaseHTTPRequestHandler):

@@ -2,7 +2,7 @@ import pytest
 import torch
 import zoo
 
-from headlens.attention.contract import BatchTokens, CallContext, Edit, Observer
+from headlens.attention.edits_and_observers import BatchTokens, CallContext, Edit, Observer
 from headlens.attention.sites import Site
 
 SITES = {s: Site(s, 0, 2, "module") for s in ("encoder", "decoder", "cross")}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from headlens.analyses.notes import record_notes
+from headlens.analyses.result_notes import record_notes
 from headlens.tasks.catalogue import find_task
 
 
