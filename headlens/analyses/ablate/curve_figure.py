@@ -12,34 +12,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from headlens.analyses.ablate.options import STRATEGIES
+from headlens.plots import style
 from headlens.plots.axis_labels import token_label
 from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below
 from headlens.plots.head_grid import LINE, TOP, Grid, float_column, has_numbers
-from headlens.plots.style import (
-    BLUE,
-    FAINT,
-    FULL_WIDTH,
-    GREEN,
-    HEADING_SIZE,
-    LABEL_SIZE,
-    ORANGE,
-    PURPLE,
-    SKY,
-    TICK_SIZE,
-    VERMILION,
-    dress,
-    fold,
-    further_lines,
-    heading,
-    headline,
-    in_column,
-    new_figure,
-    page_width,
-)
 
 NONE, RANDOM = "none", "random"
 # Colours and markers, so that lines are told apart in grey too; the numbers of both have no common divisor.
-_COLOURS = (BLUE, ORANGE, PURPLE, GREEN, VERMILION, SKY)
+_COLOURS = (style.BLUE, style.ORANGE, style.PURPLE, style.GREEN, style.VERMILION, style.SKY)
 _MARKERS = ("o", "s", "D", "^", "v", "P", "*")
 # inches
 _LEFT, _RIGHT, _BOTTOM, _HEIGHT = 0.55, 0.08, 0.42, 2.3
@@ -76,8 +56,8 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
     figure, drawn = _panels(models, f"Pruning: {metric} of {task} by number of heads", lines)
     inches = drawn[0].get_position().width * figure.get_figwidth()
     for axes, model in zip(drawn, models, strict=True):
-        dress(axes, "heads pruned", fold(metric, _HEIGHT, LABEL_SIZE))
-        heading(axes, model, inches)
+        style.dress(axes, "heads pruned", style.fold(metric, _HEIGHT, style.LABEL_SIZE))
+        style.heading(axes, model, inches)
         _draw(axes, pruning[pruning["model"] == model], _span(pruning, inches))
         axes.set_xticks(_ticks(pruning, inches))
     legend_below(figure, drawn, lines)
@@ -87,23 +67,23 @@ def pruning_curve(pruning: pd.DataFrame) -> Figure | None:
 def _panels(models: Sequence[str], title: str, legend_lines: int) -> tuple[Figure, list[Axes]]:
     """Axes side by side, or in a column below each other, under a title and their headings."""
     width = _width(models)
-    abreast = 1 if in_column() else len(models)
+    abreast = 1 if style.in_column() else len(models)
     slot = (width - 0.1) / abreast
     inches = slot - _LEFT - _RIGHT
-    lines = max(fold(model, inches, HEADING_SIZE).count("\n") for model in models) + 1
+    lines = max(style.fold(model, inches, style.HEADING_SIZE).count("\n") for model in models) + 1
     bottom = _BOTTOM + _LINE * legend_lines
     step = _BOTTOM + _HEIGHT + 0.06 + LINE * lines
     further = step * (len(models) // abreast - 1)
-    height = bottom + _HEIGHT + 0.06 + LINE * lines + TOP + further_lines(title, width) + further
-    figure = new_figure(width, height)
-    headline(figure, title)
+    height = bottom + _HEIGHT + 0.06 + LINE * lines + TOP + style.further_lines(title, width) + further
+    figure = style.new_figure(width, height)
+    style.headline(figure, title)
     places = [divmod(number, abreast) for number in range(len(models))]
     boxes = [(column * slot + _LEFT, bottom + further - line * step, inches, _HEIGHT) for line, column in places]
     return figure, [figure.add_axes((x / width, y / height, w / width, h / height)) for x, y, w, h in boxes]
 
 
 def _width(models: Sequence[str]) -> float:
-    return min(page_width(), FULL_WIDTH if len(models) > 1 else FULL_WIDTH * 0.7)
+    return min(style.page_width(), style.FULL_WIDTH if len(models) > 1 else style.FULL_WIDTH * 0.7)
 
 
 def _counts(pruning: pd.DataFrame) -> Grid:
@@ -150,7 +130,7 @@ def _draw(axes: Axes, rows: pd.DataFrame, span: _Span) -> None:
 def look(strategy: str) -> tuple[str, str]:
     """Returns colour and marker of a strategy, by its place among those there are; random orders are grey."""
     if strategy == RANDOM:
-        return FAINT, "x"
+        return style.FAINT, "x"
     places = [name for name in STRATEGIES if name != RANDOM]
     place = places.index(strategy) if strategy in places else len(places)
     return _COLOURS[place % len(_COLOURS)], _MARKERS[place % len(_MARKERS)]
@@ -178,6 +158,6 @@ def _legend_lines(pruning: pd.DataFrame) -> int:
     """One line, or more where the names are too long for one."""
     letters = sum(min(len(name), _LETTERS) for name in ["all heads", *_strategies(pruning)])
     # a line, a gap, and letters of 0.56 of their size
-    needed = 0.55 * (len(_strategies(pruning)) + 1) + letters * 0.56 * TICK_SIZE / 72
+    needed = 0.55 * (len(_strategies(pruning)) + 1) + letters * 0.56 * style.TICK_SIZE / 72
     lines = math.ceil(needed / _width(list(pruning["model"].unique())))
-    return lines if in_column() else min(lines, 2)
+    return lines if style.in_column() else min(lines, 2)

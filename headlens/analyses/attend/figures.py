@@ -10,20 +10,9 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from headlens.pages.head_cards import SentenceMap
+from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, token_label
 from headlens.plots.cell_drawing import Scale, add_bar
-from headlens.plots.style import (
-    FULL_WIDTH,
-    HEADING_LINE,
-    MISSING,
-    PALE,
-    dress,
-    heading,
-    heading_lines,
-    headline,
-    new_figure,
-    tick_step,
-)
 
 # inches
 _TITLE, _SIDE, _GAP, _TOP = 0.24, 0.80, 0.10, 0.32
@@ -93,26 +82,26 @@ def attention_maps(
     longest = max(len(queries), len(keys))
     # few columns for long sentences: the labels grow with the cells
     columns = min(len(titles), across or (4 if longest <= 14 else 3))
-    room = FULL_WIDTH - _SIDE - _margin(queries, 6.0) - columns * _GAP
+    room = style.FULL_WIDTH - _SIDE - _margin(queries, 6.0) - columns * _GAP
     cell = float(np.clip(room / columns / longest, 0.02, 0.30))
     points = float(np.clip(0.85 * 72 * cell, 3.5, 8.5))  # of labels
     left_margin, low_margin = _margin(queries, points), _margin(keys, points)
     across_map, down_map = cell * len(keys), cell * len(queries)
-    above = _TITLE + (max(heading_lines(text, across_map) for text in titles) - 1) * HEADING_LINE
+    above = _TITLE + (max(style.heading_lines(text, across_map) for text in titles) - 1) * style.HEADING_LINE
     width = max(2.2, left_margin + columns * (across_map + _GAP) + _SIDE)
     height = max(2.2, _TOP + -(-len(titles) // columns) * (down_map + above) + low_margin)
-    figure = new_figure(width, height)
-    headline(figure, title)
-    scale = Scale("attention weight", high=float(np.nanmax(weights)) or 1.0, colours=PALE)
-    step = tick_step(cell, points / 72)
+    figure = style.new_figure(width, height)
+    style.headline(figure, title)
+    scale = Scale("attention weight", high=float(np.nanmax(weights)) or 1.0, colours=style.PALE)
+    step = style.tick_step(cell, points / 72)
     font: dict[str, Any] = {"fontsize": points, "fontfamily": FAMILY}
     for number, matrix in enumerate(weights):
         line, column = divmod(number, columns)
         left = left_margin + column * (across_map + _GAP)
         low = height - _TOP - (line + 1) * (down_map + above)
         axes = figure.add_axes((left / width, low / height, across_map / width, down_map / height))
-        dress(axes)
-        axes.set_facecolor(MISSING)
+        style.dress(axes)
+        axes.set_facecolor(style.MISSING)
         axes.pcolormesh(
             np.arange(len(keys) + 1) - 0.5,
             np.arange(len(queries) + 1) - 0.5,
@@ -123,7 +112,7 @@ def attention_maps(
             rasterized=matrix.size > 2500,
         )
         axes.invert_yaxis()
-        heading(axes, titles[number], across_map)
+        style.heading(axes, titles[number], across_map)
         # Labels stand beside the first map of a line and below the last one of a column.
         below, beside = (keys if number + columns >= len(titles) else []), (queries if column == 0 else [])
         axes.set_xticks(range(0, len(below), step), below[::step], rotation=90, **font)

@@ -17,23 +17,12 @@ from headlens.analyses.dam.results_table import CLASSES, UNMASKED, dam_markdown
 from headlens.errors import InputError
 from headlens.pages.command_report import Caption, CommandReport, Figures
 from headlens.pages.page_tables import PageTable, number_text, page_table
+from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar
 from headlens.plots.curves import VALUES, draw_intervals, draw_level
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL
-from headlens.plots.style import (
-    FULL_WIDTH,
-    INK,
-    LABEL_SIZE,
-    SEQUENTIAL,
-    TICK_SIZE,
-    dress,
-    heading,
-    headline,
-    new_figure,
-    one_line,
-)
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 
@@ -90,11 +79,11 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
         return None
     rows = sweep[sweep["metric"] == sweep["metric"].iloc[0]]
     masked, others = rows[rows["penalty"].notna()], rows[rows["penalty"].isna()]
-    figure = new_figure(FULL_WIDTH / 2, 2.6)
-    headline(figure, "Quality by sparsity")
+    figure = style.new_figure(style.FULL_WIDTH / 2, 2.6)
+    style.headline(figure, "Quality by sparsity")
     axes = figure.add_axes((0.2, 0.17, 0.76, 0.66))
     measured = f"{rows['metric'].iloc[0]} on {rows['task'].iloc[0]}"
-    dress(axes, SHARE_LABEL, one_line(measured, 0.66 * 2.6, LABEL_SIZE))
+    style.dress(axes, SHARE_LABEL, style.one_line(measured, 0.66 * 2.6, style.LABEL_SIZE))
     for penalty, colour in _colours(masked["penalty"]).items():
         penalty_rows = masked[masked["penalty"] == penalty]
         x, y = 100 * float_column(penalty_rows, "sparsity_texts"), float_column(penalty_rows, "value")
@@ -103,7 +92,7 @@ def quality_by_sparsity(sweep: pd.DataFrame) -> Figure | None:
     trained = others["run"] == UNMASKED
     draw_level(axes, others[~trained], "before" if trained.any() else "no mask", colour=_BEFORE)
     draw_level(axes, others[trained], "no mask")
-    axes.legend(fontsize=TICK_SIZE, frameon=False)
+    axes.legend(fontsize=style.TICK_SIZE, frameon=False)
     return figure
 
 
@@ -112,11 +101,11 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
     if positions.empty:
         return None
     colours = _colours(positions["penalty"])
-    figure = new_figure(FULL_WIDTH, 2.7)
-    headline(figure, "Where attention is needed: mean P of all heads")
+    figure = style.new_figure(style.FULL_WIDTH, 2.7)
+    style.headline(figure, "Where attention is needed: mean P of all heads")
     classes, offsets = (figure.add_axes((left, 0.17, width, 0.6)) for left, width in ((0.07, 0.36), (0.50, 0.47)))
-    dress(classes, "", "mean P")
-    dress(offsets, "offset |i - j|", "")
+    style.dress(classes, "", "mean P")
+    style.dress(offsets, "offset |i - j|", "")
     for number, (penalty, colour) in enumerate(colours.items()):
         penalty_rows = positions[positions["penalty"] == penalty]
         shift = (number - (len(colours) - 1) / 2) * 0.8 / len(colours)
@@ -128,8 +117,8 @@ def importance_by_place(positions: pd.DataFrame) -> Figure | None:
     classes.set_xticks(range(len(CLASSES)), ["near by" if name == "neighbourhood" else name for name in CLASSES])
     for axes, words in ((classes, "by class"), (offsets, "by offset, without the special ones")):
         axes.set_ylim(0, 1.05)
-        heading(axes, words, 3.0)
-    offsets.legend(fontsize=TICK_SIZE, frameon=False)
+        style.heading(axes, words, 3.0)
+    offsets.legend(fontsize=style.TICK_SIZE, frameon=False)
     return figure
 
 
@@ -144,12 +133,12 @@ def mask_picture(maps: Maps, title: str, scale: Scale) -> Figure:
     rows = _picture_rows(maps)
     bar = BAR_SLOT + 0.1 if scale is not KEPT else 0.0
     across = max(map(len, rows))
-    side = min(_LARGEST, (FULL_WIDTH - _LEFT - bar) / across - _GAP)
+    side = min(_LARGEST, (style.FULL_WIDTH - _LEFT - bar) / across - _GAP)
     height = _TOP + len(rows) * (side + _WORDS) + _BOTTOM
     height = max(height, 1.6) if bar else height
     width = max(2.4, _LEFT + across * (side + _GAP) + bar)
-    figure = new_figure(width, height)
-    headline(figure, title)
+    figure = style.new_figure(width, height)
+    style.headline(figure, title)
     for line, row in enumerate(rows):
         for column, (name, values) in enumerate(row):
             left, low = _LEFT + column * (side + _GAP), height - _TOP - line * (side + _WORDS) - _WORDS - side
@@ -157,10 +146,10 @@ def mask_picture(maps: Maps, title: str, scale: Scale) -> Figure:
             axes.imshow(values, cmap=scale.colours, vmin=scale.low, vmax=scale.high, interpolation="nearest")
             axes.set_xticks([])
             axes.set_yticks([])
-            axes.set_title(name, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK, pad=1.5)
+            axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK, pad=1.5)
             for spine in axes.spines.values():
                 spine.set_linewidth(0.4)
-                spine.set_color(INK)
+                spine.set_color(style.INK)
     if bar:
         add_bar(figure, scale, BAR_SLOT, _TOP + _WORDS)
     return figure
@@ -181,7 +170,7 @@ def _picture_rows(maps: Maps) -> list[list[tuple[str, Maps]]]:
 def _colours(penalties: pd.Series[float]) -> dict[float, Any]:
     """A colour for each λ, from weak to strong."""
     known = sorted(penalties.unique().tolist())
-    return dict(zip(known, colormaps[SEQUENTIAL](np.linspace(0.0, 0.85, len(known))), strict=True))
+    return dict(zip(known, colormaps[style.SEQUENTIAL](np.linspace(0.0, 0.85, len(known))), strict=True))
 
 
 def _masks(run: RecordedRun) -> Iterator[MaskPicture]:

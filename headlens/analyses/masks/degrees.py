@@ -22,29 +22,11 @@ from headlens.analyses.masks.options import KINDS, LEARNED
 from headlens.analyses.masks.study_figures import BLOCK, FULL, GRID, means
 from headlens.errors import counted
 from headlens.pages.formatting import NOTHING, escaped, markdown_lines, unsigned, value_text
+from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.curves import draw_intervals, draw_level
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, short_names
-from headlens.plots.style import (
-    FAINT,
-    FULL_WIDTH,
-    INK,
-    LABEL_SIZE,
-    ORANGE,
-    PALE,
-    SEQUENTIAL,
-    TICK_SIZE,
-    VERMILION,
-    dress,
-    further_lines,
-    heading,
-    headline,
-    in_column,
-    new_figure,
-    one_line,
-    page_width,
-)
 
 EFFECTS_COLUMNS = [
     *("model", "task", "metric", "layers", "kind", "effect", "ci_low", "ci_high", "p_value", "density"),
@@ -84,20 +66,22 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
     fewer = others[~others["pattern"].isin(grid) & ~others["pattern"].str.startswith(LEARNED)]
     names = list(dict.fromkeys(fewer["pattern"]))
     styles, legend = _grid_styles(degrees.loc[sorted(grid)])
-    legend += [_handle(color=VERMILION, marker="D", linestyle="-", label="learned degrees, by μ")] * bool(learned.any())
+    legend += [_handle(color=style.VERMILION, marker="D", linestyle="-", label="learned degrees, by μ")] * bool(
+        learned.any()
+    )
     for (name, label), marker in zip(short_names(names).items(), cycle(_OTHERS), strict=False):
-        styles[name] = {"color": ORANGE, "marker": marker, "markersize": 5}
-        legend.append(_handle(color=ORANGE, marker=marker, label=label))
-    legend.append(_handle(color=INK, linestyle="--", label="no mask"))
-    across = 1 if in_column() else min(2, len(blocks))
+        styles[name] = {"color": style.ORANGE, "marker": marker, "markersize": 5}
+        legend.append(_handle(color=style.ORANGE, marker=marker, label=label))
+    legend.append(_handle(color=style.INK, linestyle="--", label="no mask"))
+    across = 1 if style.in_column() else min(2, len(blocks))
     # the legend stands on the right, in a column below
-    side, foot = (0.0, 0.1 + _LINE * -(-len(legend) // 2)) if in_column() else (_LEGEND, 0.0)
-    width = page_width() if in_column() else FULL_WIDTH * (across / 2) + side
+    side, foot = (0.0, 0.1 + _LINE * -(-len(legend) // 2)) if style.in_column() else (_LEGEND, 0.0)
+    width = style.page_width() if style.in_column() else style.FULL_WIDTH * (across / 2) + side
     title = "Quality by sparsity: degrees of attention"
-    top = _TOP + further_lines(title, width)
+    top = _TOP + style.further_lines(title, width)
     height = top + -(-len(blocks) // across) * _SLOT + foot
-    figure = new_figure(width, height)
-    headline(figure, title)
+    figure = style.new_figure(width, height)
+    style.headline(figure, title)
     inside = (width - side) / across
     for number, (key, rows) in enumerate(blocks):
         line, column = divmod(number, across)
@@ -105,10 +89,10 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         left = column * inside + 0.5
         axes = figure.add_axes((left / width, low / height, (inside - 0.65) / width, _PANEL / height))
         model, task, metric, layers = key
-        dress(axes, SHARE_LABEL, one_line(f"{metric} on {task}", _PANEL, LABEL_SIZE))
+        style.dress(axes, SHARE_LABEL, style.one_line(f"{metric} on {task}", _PANEL, style.LABEL_SIZE))
         parts = [str(model)] * (len(set(shown["model"])) > 1) + [f"layers {layers}"] * (layers != "all")
-        name = one_line(", ".join(parts), inside - 0.65, TICK_SIZE)
-        axes.set_title(name, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
+        name = style.one_line(", ".join(parts), inside - 0.65, style.TICK_SIZE)
+        axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK)
         draw_level(axes, full[(full[BLOCK] == list(key)[: len(BLOCK)]).all(axis=1)], "no mask")
         _points(axes, rows[rows["pattern"].isin(grid)], styles)
         _line(axes, rows[rows["pattern"].str.startswith(LEARNED)])
@@ -119,7 +103,7 @@ def quality_by_degrees(masks: pd.DataFrame) -> Figure | None:
         loc="lower center" if foot else "center right",
         ncols=2 if foot else 1,
         frameon=False,
-        prop={"family": FAMILY, "size": TICK_SIZE},
+        prop={"family": FAMILY, "size": style.TICK_SIZE},
         borderpad=0.2,
     )
     return figure
@@ -131,7 +115,7 @@ def _grid_styles(degrees: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list
     The colour tells the neighbour degree, the marker the global degree, and an open point has random keys.
     """
     near, tokens = (sorted(set(degrees[name])) for name in ("degree_neighbour", "degree_global"))
-    colours = dict(zip(near, colormaps[SEQUENTIAL](np.linspace(0.0, 0.88, len(near))), strict=True))
+    colours = dict(zip(near, colormaps[style.SEQUENTIAL](np.linspace(0.0, 0.88, len(near))), strict=True))
     markers = dict(zip(tokens, cycle(_MARKERS), strict=False))
     styles = {}
     for pattern, row in degrees.to_dict("index").items():
@@ -139,9 +123,9 @@ def _grid_styles(degrees: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], list
         face = "white" if row["degree_random"] > 0 else colour
         styles[str(pattern)] = {"color": colour, "marker": marker, "markerfacecolor": face}
     legend = [_handle(color=c, marker="o", label=f"{counted(int(n), 'neighbour')} a side") for n, c in colours.items()]
-    legend += [_handle(color=FAINT, marker=marker, label=f"{n:g} global") for n, marker in markers.items()]
+    legend += [_handle(color=style.FAINT, marker=marker, label=f"{n:g} global") for n, marker in markers.items()]
     if (degrees["degree_random"] > 0).any():
-        legend.append(_handle(color=FAINT, marker="o", markerfacecolor="white", label="with random keys"))
+        legend.append(_handle(color=style.FAINT, marker="o", markerfacecolor="white", label="with random keys"))
     return styles, legend
 
 
@@ -151,10 +135,10 @@ def _handle(**looks: Any) -> Line2D:
 
 def _points(axes: Axes, rows: pd.DataFrame, styles: dict[str, dict[str, Any]]) -> None:
     for row in rows.to_dict("records"):
-        point, style = pd.DataFrame([row]), styles[str(row["pattern"])]
+        point, look = pd.DataFrame([row]), styles[str(row["pattern"])]
         x = 100 * float_column(point, "sparsity_texts")
-        draw_intervals(axes, x, point, style["color"])
-        axes.plot(x, float_column(point, "value"), zorder=3, **{"linestyle": "none", "markersize": 4.5, **style})
+        draw_intervals(axes, x, point, look["color"])
+        axes.plot(x, float_column(point, "value"), zorder=3, **{"linestyle": "none", "markersize": 4.5, **look})
 
 
 def _line(axes: Axes, rows: pd.DataFrame) -> None:
@@ -163,17 +147,17 @@ def _line(axes: Axes, rows: pd.DataFrame) -> None:
     strengths = rows["pattern"].str.removeprefix(LEARNED).astype(float)
     rows = rows.loc[strengths.sort_values().index]
     x, y = 100 * float_column(rows, "sparsity_texts"), float_column(rows, "value")
-    draw_intervals(axes, x, rows, VERMILION)
-    axes.plot(x, y, "D-", color=VERMILION, markersize=4.5, linewidth=1, zorder=4)
+    draw_intervals(axes, x, rows, style.VERMILION)
+    axes.plot(x, y, "D-", color=style.VERMILION, markersize=4.5, linewidth=1, zorder=4)
     for place, value, strength in zip(x, y, sorted(strengths), strict=True):
         axes.annotate(
             f"μ {strength:g}",
             (place, value),
             xytext=(5, 5),
             textcoords="offset points",
-            fontsize=TICK_SIZE - 1,
+            fontsize=style.TICK_SIZE - 1,
             fontfamily=FAMILY,
-            color=VERMILION,
+            color=style.VERMILION,
             zorder=2,
         )
 
@@ -191,12 +175,12 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
         return None
     panels = list(degrees.groupby(["model", "pattern", "layers", "diagonal"], sort=False))
     layers = sorted(set(degrees["layer"]))
-    across = 1 if in_column() else min(_ACROSS, len(panels))
+    across = 1 if style.in_column() else min(_ACROSS, len(panels))
     side, slot = _SIDE, _ROW * len(layers) + _NAMES
     width, height = 0.45 + across * (side + 0.12) + 0.6, _TOP + -(-len(panels) // across) * slot + 0.3
-    figure = new_figure(max(width, 3.3), height)
+    figure = style.new_figure(max(width, 3.3), height)
     width = float(figure.get_figwidth())
-    headline(figure, "Degrees of neighbours that were learned")
+    style.headline(figure, "Degrees of neighbours that were learned")
     image = None
     for number, (key, rows) in enumerate(panels):
         line, column = divmod(number, across)
@@ -204,21 +188,23 @@ def learned_degrees(degrees: pd.DataFrame) -> Figure | None:
         left = 0.45 + column * (side + 0.12)
         axes = figure.add_axes((left / width, low / height, side / width, _ROW * len(layers) / height))
         last = number + across >= len(panels)
-        dress(axes, "neighbours a side" if last else "", "layer" if column == 0 else "")
+        style.dress(axes, "neighbours a side" if last else "", "layer" if column == 0 else "")
         chosen = rows[rows["chosen"].astype(bool)]
         # Of the heads of every layer, by degree: (layers, degrees)
         shares = pd.crosstab(chosen["layer"], chosen["degree"], normalize="index").reindex(
             index=layers, columns=range(int(rows["degree"].max()) + 1), fill_value=0
         )
-        image = axes.imshow(shares, cmap=PALE, vmin=0, vmax=1, aspect="auto", origin="lower", interpolation="nearest")
+        image = axes.imshow(
+            shares, cmap=style.PALE, vmin=0, vmax=1, aspect="auto", origin="lower", interpolation="nearest"
+        )
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
         axes.set_yticks(range(len(layers)), list(map(str, layers)) if column == 0 else [])
-        heading(axes, _title(key, float_column(chosen, "degree").mean(), degrees), side)
+        style.heading(axes, _title(key, float_column(chosen, "degree").mean(), degrees), side)
     assert image is not None
     bar = figure.add_axes(((width - 0.5) / width, 0.5 / height, 0.08 / width, (height - 1.0) / height))
     figure.colorbar(image, cax=bar)
-    bar.tick_params(labelsize=TICK_SIZE, length=2, width=0.5)
-    bar.set_ylabel("share of heads", fontsize=LABEL_SIZE, color=INK)
+    bar.tick_params(labelsize=style.TICK_SIZE, length=2, width=0.5)
+    bar.set_ylabel("share of heads", fontsize=style.LABEL_SIZE, color=style.INK)
     return figure
 
 

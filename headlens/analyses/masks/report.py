@@ -38,21 +38,9 @@ from headlens.interventions.patterns import Allowed, parse_pattern
 from headlens.pages.command_report import Caption, CommandReport, Drawings, Together
 from headlens.pages.formatting import DELTA, value_text
 from headlens.pages.page_tables import PageTable, page_table
+from headlens.plots import style
 from headlens.plots.curves import VALUES
 from headlens.plots.head_grid import float_column
-from headlens.plots.style import (
-    FULL_WIDTH,
-    HEADING_SIZE,
-    INK,
-    TICK_SIZE,
-    dress,
-    fold,
-    further_lines,
-    heading,
-    headline,
-    new_figure,
-    page_width,
-)
 from headlens.runs.folder import RunFolder
 from headlens.runs.reading import Columns, RecordedRun
 from headlens.tasks.task_options import LOWER_IS_BETTER
@@ -97,27 +85,27 @@ def pattern_pictures(sparsity: pd.DataFrame) -> Figure | None:
     if not names:
         return None
     # a single picture fits a column as it is
-    page = page_width() if len(names) > 1 else FULL_WIDTH
-    most = _ACROSS if page == FULL_WIDTH else _ACROSS - 1
+    page = style.page_width() if len(names) > 1 else style.FULL_WIDTH
+    most = _ACROSS if page == style.FULL_WIDTH else _ACROSS - 1
     across = min(most, len(names))
     size = (page - _LEFT - most * _GAP) / most
     by_name = [rows[rows["mask"] == name] for name in names]
     titles = [_title(*named) for named in zip(by_name, names, strict=True)]
-    lines = max(fold(t, size, HEADING_SIZE).count("\n") for t in titles) + 1
+    lines = max(style.fold(t, size, style.HEADING_SIZE).count("\n") for t in titles) + 1
     slot = size + _LINE * lines + 0.12
     width = _LEFT + across * (size + _GAP)
     title = "Fixed attention patterns (white: attention)"
-    top = _TOP + (further_lines(title, width) if page < FULL_WIDTH else 0.0)
+    top = _TOP + (style.further_lines(title, width) if page < style.FULL_WIDTH else 0.0)
     height = top + -(-len(names) // across) * slot + _BOTTOM
-    figure = new_figure(width, height)
-    headline(figure, title)
+    figure = style.new_figure(width, height)
+    style.headline(figure, title)
     for number, (pattern_rows, words) in enumerate(zip(by_name, titles, strict=True)):
         line, column = divmod(number, across)
         left, low = _LEFT + column * (size + _GAP), height - top - (line + 1) * slot + 0.06
         axes = figure.add_axes((left / width, low / height, size / width, size / height))
         allowed = parse_pattern(str(pattern_rows["pattern"].iloc[0])).allowed(int(pattern_rows["n"].iloc[0]))
         _paint(axes, allowed, labels=(number + across >= len(names), column == 0))
-        heading(axes, words, size)
+        style.heading(axes, words, size)
     return figure
 
 
@@ -129,7 +117,7 @@ def _title(rows: pd.DataFrame, name: str) -> str:
 
 
 def _paint(axes: Axes, allowed: Allowed, labels: tuple[bool, bool]) -> None:
-    dress(axes, "key" if labels[0] else "", "query" if labels[1] else "")
+    style.dress(axes, "key" if labels[0] else "", "query" if labels[1] else "")
     n = len(allowed)
     edge = (-0.5, n - 0.5, n - 0.5, -0.5)
     colours = np.where(allowed[..., None], 255, _MASKED).astype(np.uint8)
@@ -137,7 +125,7 @@ def _paint(axes: Axes, allowed: Allowed, labels: tuple[bool, bool]) -> None:
     ticks = [0, n // 2, n - 1] if n > 2 else list(range(n))
     for named, set_ticks in zip(labels, (axes.set_xticks, axes.set_yticks), strict=True):
         shown = ticks if named else []
-        set_ticks(shown, list(map(str, shown)), fontsize=TICK_SIZE, color=INK)
+        set_ticks(shown, list(map(str, shown)), fontsize=style.TICK_SIZE, color=style.INK)
 
 
 def write_masks(run: RunFolder, tables: Mapping[str, pd.DataFrame], *, figures: bool = True) -> None:

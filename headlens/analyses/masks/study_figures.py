@@ -13,30 +13,12 @@ from matplotlib.figure import Figure
 
 from headlens.analyses.masks.options import LEARNED
 from headlens.pages.formatting import DELTA, NOTHING, escaped, markdown_lines, share_text, value_text
+from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY
 from headlens.plots.curves import VALUES, draw_level, legend_below
 from headlens.plots.head_grid import float_column
 from headlens.plots.mask_points import SHARE_LABEL, WAYS, count_curves, draw_masks, short_names
 from headlens.plots.point_rows import PointGroup, PointPanel, point_rows
-from headlens.plots.style import (
-    BLUE,
-    FAINT,
-    FULL_WIDTH,
-    GREEN,
-    INK,
-    LABEL_SIZE,
-    ORANGE,
-    PURPLE,
-    SKY,
-    TICK_SIZE,
-    VERMILION,
-    dress,
-    headline,
-    in_column,
-    new_figure,
-    one_line,
-    page_width,
-)
 from headlens.statistics.intervals import mean_interval
 
 FULL = "full"
@@ -49,8 +31,8 @@ BLOCK = ["model", "task", "metric"]
 # Of masked positions: of n tokens, and of the texts as long as they are, which is what models do without.
 SHARES = ("sparsity", "sparsity_texts")
 CHANCE = "chance"  # what guessing without reading gives
-_CONTROL_COLOURS = {"random": FAINT, "dropped": VERMILION}
-_LAYER_COLOURS = (BLUE, VERMILION, GREEN, ORANGE, PURPLE, SKY)
+_CONTROL_COLOURS = {"random": style.FAINT, "dropped": style.VERMILION}
+_LAYER_COLOURS = (style.BLUE, style.VERMILION, style.GREEN, style.ORANGE, style.PURPLE, style.SKY)
 _NO_DIFFERENCE = pd.DataFrame([dict.fromkeys(VALUES, 0.0)])
 # inches
 _TOP, _SLOT, _PANEL, _WORDS, _BOTTOM, _LINE = 0.35, 2.75, 2.1, 0.5, 0.3, 0.17
@@ -232,23 +214,23 @@ def quality_figure(table: pd.DataFrame) -> Figure | None:
     if (table["pattern"] == FULL).all():
         return None
     blocks = list(table.groupby(BLOCK, sort=False))
-    across = 1 if in_column() else min(2, len(blocks))
+    across = 1 if style.in_column() else min(2, len(blocks))
     curves = max(count_curves(rows) for _, rows in blocks)
     # entries of the legend, beside each other below a panel
     abreast = across * (2 if curves else 3)
     lines = -(-(1 + len(WAYS) + curves) // abreast)
     height = _TOP + -(-len(blocks) // across) * _SLOT + _BOTTOM + (lines - 1) * _LINE
-    figure = new_figure(min(page_width(), FULL_WIDTH * across / 2), height)
-    headline(figure, "What models achieve under masks")
+    figure = style.new_figure(min(style.page_width(), style.FULL_WIDTH * across / 2), height)
+    style.headline(figure, "What models achieve under masks")
     drawn = []
     for number, ((model, task, metric), rows) in enumerate(blocks):
         line, column = divmod(number, across)
         low = height - _TOP - (line + 1) * _SLOT + _WORDS
         axes = figure.add_axes(((column + 0.16) / across, low / height, 0.78 / across, _PANEL / height))
-        dress(axes, SHARE_LABEL, one_line(f"{metric} on {task}", _PANEL, LABEL_SIZE))
+        style.dress(axes, SHARE_LABEL, style.one_line(f"{metric} on {task}", _PANEL, style.LABEL_SIZE))
         if len(set(table["model"])) > 1:
-            name = one_line(str(model), 0.78 * figure.get_figwidth() / across, TICK_SIZE)
-            axes.set_title(name, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK)
+            name = style.one_line(str(model), 0.78 * figure.get_figwidth() / across, style.TICK_SIZE)
+            axes.set_title(name, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK)
         full = rows[rows["pattern"] == FULL]
         draw_level(axes, full[full["control"] == "kept"], "no mask")
         draw_masks(axes, rows[rows["pattern"] != FULL])
@@ -263,7 +245,7 @@ def _draw_chance(axes: Axes, rows: pd.DataFrame) -> None:
     low, high = axes.get_ylim()
     level = float(rows[CHANCE].mean()) if CHANCE in rows else math.nan
     if low <= level <= high:
-        axes.axhline(level, color=INK, linewidth=0.8, linestyle=":", label="guessing", zorder=1)
+        axes.axhline(level, color=style.INK, linewidth=0.8, linestyle=":", label="guessing", zorder=1)
 
 
 def worth_of_diagonal(masks: pd.DataFrame) -> Figure | None:

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from headlens.analyses.prune.sweep_runs import GatedRun, gated_runs, open_heads, penalty_text, snapshots
 from headlens.heads import STACKS
+from headlens.plots import style
 from headlens.plots.axis_labels import FAMILY, drawable_text
 from headlens.plots.cell_drawing import BAR_SLOT, Scale, add_bar, add_bars, edges, paint
 from headlens.plots.export import Animation
@@ -31,20 +32,6 @@ from headlens.plots.head_grid import (
     head_grid_figure,
     number_axes,
     panel,
-)
-from headlens.plots.style import (
-    COLUMN_WIDTH,
-    FULL_WIDTH,
-    INK,
-    MISSING,
-    PALE,
-    SMALLEST_SIZE,
-    TICK_SIZE,
-    dress,
-    fold,
-    further_lines,
-    headline,
-    new_figure,
 )
 
 SNAPSHOTS = 5
@@ -70,7 +57,7 @@ class GateScale(Scale):
         return ListedColormap(colormaps[self.colours](np.linspace(0.15, 1.0, 256))).with_extremes(under="white")
 
 
-GATES = GateScale("gate (white: closed)", _JUST_OPEN, 1.0, PALE, "min")
+GATES = GateScale("gate (white: closed)", _JUST_OPEN, 1.0, style.PALE, "min")
 
 
 class _Plan(NamedTuple):
@@ -138,7 +125,7 @@ def paint_gates(axes: Axes, item: Panel) -> None:
     missing = item.present & np.isnan(item.values)
     if missing.any():
         ground = np.ma.masked_where(~missing, np.zeros(missing.shape))
-        axes.pcolor(*edges(missing.shape), ground, cmap=ListedColormap([MISSING]), **lines)
+        axes.pcolor(*edges(missing.shape), ground, cmap=ListedColormap([style.MISSING]), **lines)
     values = np.ma.masked_invalid(item.values)
     if values.count():
         axes.pcolor(*edges(missing.shape), values, cmap=GATES.map, vmin=GATES.low, vmax=GATES.high, **lines)
@@ -146,31 +133,31 @@ def paint_gates(axes: Axes, item: Panel) -> None:
 
 def _plan(shapes: Sequence[tuple[int, ...]], steps: Sequence[int], title: str) -> _Plan:
     layers, heads = (max(shape[axis] for shape in shapes) for axis in (0, 1))
-    room = FULL_WIDTH - _LABEL - _TICKS - BAR_SLOT - 0.15 - len(steps) * _GAP
+    room = style.FULL_WIDTH - _LABEL - _TICKS - BAR_SLOT - 0.15 - len(steps) * _GAP
     width = max(_SMALLEST, min(_LARGEST, room / len(steps) / heads))
     # low cells in many layers are better than a second page
     fitting = ((_TALLEST - TOP - LINE - _BOTTOM) / len(shapes) - _WORDS) / layers
     height = max(_SMALLEST, min(width, fitting), _LOWEST / layers)
     slot = max(_NARROWEST, width * heads) + _GAP, height * layers + _WORDS
-    page = max(COLUMN_WIDTH, _LABEL + _TICKS + len(steps) * slot[0] + BAR_SLOT + 0.15)
-    top = TOP + further_lines(title, page)
+    page = max(style.COLUMN_WIDTH, _LABEL + _TICKS + len(steps) * slot[0] + BAR_SLOT + 0.15)
+    top = TOP + style.further_lines(title, page)
     rows = max(1, int((_TALLEST - top - _BOTTOM) / slot[1]))
     return _Plan(title, steps, (width, height), slot, page, top, rows)
 
 
 def _page(runs: Sequence[GatedRun], plan: _Plan) -> Figure:
     height = max(_SHORTEST, plan.top + len(runs) * plan.slot[1] + _BOTTOM)
-    figure = new_figure(plan.width, height)
-    headline(figure, plan.title)
+    figure = style.new_figure(plan.width, height)
+    style.headline(figure, plan.title)
     for line, run in enumerate(runs):
         top = height - plan.top - line * plan.slot[1]
-        words = fold(run.name, _LABEL - 0.1, TICK_SIZE)
+        words = style.fold(run.name, _LABEL - 0.1, style.TICK_SIZE)
         place = 0.08 / plan.width, (top - _WORDS - plan.cell[1] * (1 + run.rows["layer"].max()) / 2) / height
-        figure.text(*place, words, fontsize=TICK_SIZE, fontfamily=FAMILY, color=INK, va="center")
+        figure.text(*place, words, fontsize=style.TICK_SIZE, fontfamily=FAMILY, color=style.INK, va="center")
         for column, step in enumerate(plan.steps):
             axes = _snapshot(figure, run.at(step), plan, (column, top))
             is_lowest = run is runs[-1]
-            dress(axes, "head" if is_lowest else "", "layer" if not column else "")
+            style.dress(axes, "head" if is_lowest else "", "layer" if not column else "")
             axes.tick_params(labelleft=not column, labelbottom=is_lowest)
     add_bar(figure, GATES, BAR_SLOT + 0.05, plan.top + _WORDS)
     return figure
@@ -186,7 +173,7 @@ def _snapshot(figure: Figure, rows: pd.DataFrame, plan: _Plan, place: tuple[int,
     paint_gates(axes, item)
     number_axes(axes, item.values.shape, plan.cell)
     words = f"step {int(rows['step'].iloc[0]):,}\n{open_heads(rows)} of {len(rows)} open"
-    axes.set_title(words, fontsize=TICK_SIZE, color=INK, loc="left", pad=2, linespacing=1.0)
+    axes.set_title(words, fontsize=style.TICK_SIZE, color=style.INK, loc="left", pad=2, linespacing=1.0)
     return axes
 
 
@@ -208,7 +195,7 @@ def kept_by_layer(gates: pd.DataFrame) -> Figure | None:
     plan = flow([(model, item) for model, item, _ in panels], _ABREAST)
     sheet = head_grid_figure(plan, "Heads left per layer, by λ", side=BAR_SLOT + 0.15, foot=_FOOT)
     most = max(float(np.nanmax(item.values)) for _, item, _ in panels)
-    scale = GateScale("heads left (white: none)", 1e-12, most, PALE, "min")
+    scale = GateScale("heads left (white: none)", 1e-12, most, style.PALE, "min")
     for (axes, item), (*_, names) in zip(each(sheet, plan), panels, strict=True):
         paint(axes, item, scale)
         _write_counts(axes, item.values, scale, sheet.cell)
@@ -240,20 +227,20 @@ def _counts(rows: pd.DataFrame, layers: int) -> Grid:
 
 def _write_counts(axes: Axes, counts: Grid, scale: GateScale, cell: tuple[float, float]) -> None:
     letters = len(str(int(np.nanmax(counts, initial=0.0))))
-    size = min(TICK_SIZE, 72 * min(0.9 * cell[0] / (_DIGIT * letters), 0.75 * cell[1]))
+    size = min(style.TICK_SIZE, 72 * min(0.9 * cell[0] / (_DIGIT * letters), 0.75 * cell[1]))
     for (layer, run), count in np.ndenumerate(counts):
-        if not np.isnan(count) and size >= SMALLEST_SIZE:
-            ink = scale.ink(count) if count else INK
+        if not np.isnan(count) and size >= style.SMALLEST_SIZE:
+            ink = scale.ink(count) if count else style.INK
             axes.text(run, layer, f"{count:.0f}", ha="center", va="center", fontsize=size, color=ink)
 
 
 def _name_columns(axes: Axes, names: Sequence[str], width: float) -> None:
     """Write λ below the columns, upwards where cells are too narrow."""
-    fits = _DIGIT * TICK_SIZE / 72 * max(map(len, names)) <= 0.9 * width
+    fits = _DIGIT * style.TICK_SIZE / 72 * max(map(len, names)) <= 0.9 * width
     axes.set_xlabel("λ")
     axes.set_xticks(range(len(names)), [drawable_text(name) for name in names], rotation=0 if fits else 90)
     for label in axes.get_xticklabels():
-        label.set(fontsize=TICK_SIZE if fits else TICK_SIZE - 1, fontfamily=FAMILY, color=INK)
+        label.set(fontsize=style.TICK_SIZE if fits else style.TICK_SIZE - 1, fontfamily=FAMILY, color=style.INK)
 
 
 def gate_films(gates: pd.DataFrame) -> Iterator[tuple[str, Animation | None]]:

@@ -21,38 +21,21 @@ from headlens.analyses.prune.sweep_runs import (
     penalty_text,
 )
 from headlens.heads import STACKS
+from headlens.plots import style
 from headlens.plots.axis_labels import drawable_text
 from headlens.plots.curves import draw_intervals, draw_level, known_values, legend_below
 from headlens.plots.head_grid import LINE, TOP, Grid, by_model_and_stack, float_column, has_numbers
 from headlens.plots.role_colours import COLOURS, FAMILIES, NONE, families, legend_handles
-from headlens.plots.style import (
-    BLUE,
-    FULL_WIDTH,
-    HEADING_SIZE,
-    INK,
-    LABEL_SIZE,
-    ORANGE,
-    TICK_SIZE,
-    dress,
-    fold,
-    further_lines,
-    heading,
-    headline,
-    in_column,
-    ink_on,
-    new_figure,
-    page_width,
-)
 
 # colour, marker, label
-LOOKS = {TRAINED: (BLUE, "o", "from the trained model"), SCRATCH: (ORANGE, "s", "from scratch")}
+LOOKS = {TRAINED: (style.BLUE, "o", "from the trained model"), SCRATCH: (style.ORANGE, "s", "from scratch")}
 _WHOLE = {TRAINED: "unpruned model", SCRATCH: "all heads, from scratch"}
 _ABREAST = 2  # panels
 # inches
 _LEFT, _RIGHT, _BOTTOM, _HEIGHT, _LEGEND, _APART = 0.58, 0.10, 0.42, 2.2, 0.2, 0.05
 _CLOSEST = 0.12  # names of runs
 _SINGLE = 0.7  # of the full width
-_DIGIT = 0.64 * (TICK_SIZE - 1) / 72
+_DIGIT = 0.64 * (style.TICK_SIZE - 1) / 72
 ALL = "all"
 # inches
 _ROLES_LEFT, _ROLES_RIGHT, _ROLES_LEGEND, _WIDEST, _NARROWEST = 0.48, 0.06, 0.17, 4.0, 3.3
@@ -91,10 +74,10 @@ def gate_quality(sweep: pd.DataFrame, gates: pd.DataFrame | None = None) -> Figu
     figure, drawn = _quality_panels(sets, f"Quality by heads left: {metric} of {task}")
     for number, (axes, panel) in enumerate(zip(drawn, sets, strict=True)):
         metric = str(panel.runs["metric"].iloc[0])
-        dress(
+        style.dress(
             axes,
             f"heads left in {_listed(panel.gated)}",
-            fold(metric, _HEIGHT, LABEL_SIZE) if number % _abreast(_ABREAST) == 0 else "",
+            style.fold(metric, _HEIGHT, style.LABEL_SIZE) if number % _abreast(_ABREAST) == 0 else "",
         )
         _draw_quality(axes, panel, _limits(rows[rows["metric"] == metric]))
     legend_below(figure, drawn, _quality_legend_lines(len(sets)))
@@ -118,24 +101,24 @@ def _listed(stacks: Sequence[str]) -> str:
 
 def _abreast(most: int) -> int:
     """Panels in a line: one in a column of a paper."""
-    return 1 if in_column() else most
+    return 1 if style.in_column() else most
 
 
 def _quality_legend_lines(panels: int) -> int:
     """Of the legend, which may have four entries: a single panel is narrower than the page, and they do not fit one."""
-    return 2 if in_column() or panels == 1 else 1
+    return 2 if style.in_column() or panels == 1 else 1
 
 
 def _quality_panels(sets: Sequence[_Set], title: str) -> tuple[Figure, list[Axes]]:
     """Axes side by side in lines of two, under their headings."""
     titles = [own.title for own in sets]
     abreast = min(_abreast(_ABREAST), len(titles))
-    width = min(page_width(), FULL_WIDTH * (_SINGLE if len(titles) == 1 else 1))
+    width = min(style.page_width(), style.FULL_WIDTH * (_SINGLE if len(titles) == 1 else 1))
     slot = (width - 0.05) / abreast
     inches = slot - _LEFT - _RIGHT
     # names of runs stand upright above the axes
     names = _DIGIT * max(len(name) for own in sets for name in _names(own.runs))
-    room = names + 0.14 + LINE * (1 + max(fold(text, inches, HEADING_SIZE).count("\n") for text in titles))
+    room = names + 0.14 + LINE * (1 + max(style.fold(text, inches, style.HEADING_SIZE).count("\n") for text in titles))
     legend = _LEGEND * _quality_legend_lines(len(titles))
     margins = _LEFT, _RIGHT, room, _BOTTOM
     return _panels(title, titles, (width, slot, abreast), margins, legend)
@@ -160,17 +143,17 @@ def _panels(
         shift: how far headings begin before the axes and may go on behind them; None for headings as wide as the axes.
     """
     (width, slot, abreast), (left, right, above, below) = page, margins
-    step, top = above + _HEIGHT + below, TOP + further_lines(title, width)
+    step, top = above + _HEIGHT + below, TOP + style.further_lines(title, width)
     height, inches = top + step * -(-len(titles) // abreast) + legend, slot - left - right
-    figure = new_figure(width, height)
-    headline(figure, title)
+    figure = style.new_figure(width, height)
+    style.headline(figure, title)
     panels = []
     for number, text in enumerate(titles):
         line, column = divmod(number, abreast)
         # Figures count from below, lines of panels from above.
         low = height - top - line * step - above - _HEIGHT
         axes = figure.add_axes(((column * slot + left) / width, low / height, inches / width, _HEIGHT / height))
-        heading(axes, text, inches if shift is None else slot - 0.1, shift=shift or 0.0)
+        style.heading(axes, text, inches if shift is None else slot - 0.1, shift=shift or 0.0)
         panels.append(axes)
     return figure, panels
 
@@ -189,7 +172,7 @@ def _draw_quality(axes: Axes, panel: _Set, values: tuple[float, float]) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True, steps=[1, 2, 5, 10]))
     for init, (colour, _, _) in LOOKS.items():
         level = panel.whole[panel.whole["init"] == init]
-        draw_level(axes, level, _WHOLE[init], colour=INK if init == TRAINED else colour)
+        draw_level(axes, level, _WHOLE[init], colour=style.INK if init == TRAINED else colour)
     inits = [init for init in LOOKS if (panel.runs["init"] == init).any()]
     for number, init in enumerate(inits):
         # beside each other, so that intervals can be told apart
@@ -221,9 +204,11 @@ def _name_runs(axes: Axes, rows: pd.DataFrame) -> None:
             names[at] = name
     above = axes.secondary_xaxis("top")
     above.set_xticks(list(names), [drawable_text(name) for name in names.values()], rotation=90)
-    above.tick_params(labelsize=TICK_SIZE - 1, length=2, width=0.5, pad=1.5, colors=INK)
+    above.tick_params(labelsize=style.TICK_SIZE - 1, length=2, width=0.5, pad=1.5, colors=style.INK)
     above.spines["top"].set_linewidth(0.5)
-    axes.annotate("λ", (0, 1), (-3, 3), "axes fraction", "offset points", fontsize=TICK_SIZE, color=INK, ha="right")
+    axes.annotate(
+        "λ", (0, 1), (-3, 3), "axes fraction", "offset points", fontsize=style.TICK_SIZE, color=style.INK, ha="right"
+    )
 
 
 def _names(rows: pd.DataFrame) -> list[str]:
@@ -270,7 +255,7 @@ def roles_kept(roles: pd.DataFrame, column: str = "role") -> Figure | None:
     words = "in the unpruned model" if column == "role" else "in the pruned models"
     figure, drawn = _role_panels(sets, f"Functions of the heads left, {words}")
     for number, (axes, role_set) in enumerate(zip(drawn, sets, strict=True)):
-        dress(axes, "λ", "heads" if number % _abreast(_ROLES_ABREAST) == 0 else "")
+        style.dress(axes, "λ", "heads" if number % _abreast(_ROLES_ABREAST) == 0 else "")
         _draw_roles(axes, role_set)
     _legend(figure, {name for role_set in sets for bar in role_set.bars for name in bar.counts})
     return figure
@@ -307,11 +292,11 @@ def _counts(roles: pd.Series) -> dict[str, int]:
 def _role_panels(sets: Sequence[RoleSet], title: str) -> tuple[Figure, list[Axes]]:
     """Axes side by side, as many as there may be stacks, under their headings."""
     abreast = min(_abreast(_ROLES_ABREAST), len(sets))
-    slot = min(_WIDEST, (page_width() - 0.05) / abreast)
+    slot = min(_WIDEST, (style.page_width() - 0.05) / abreast)
     width = max(_NARROWEST, abreast * slot + 0.05)
     titles = [f"{own.model}, {own.stack}" if own.model else own.stack for own in sets]
-    room = 0.06 + LINE * (1 + max(fold(text, slot - 0.1, HEADING_SIZE).count("\n") for text in titles))
-    foot = 0.3 + 0.64 * TICK_SIZE / 72 * max(len(bar.name) for own in sets for bar in own.bars)
+    room = 0.06 + LINE * (1 + max(style.fold(text, slot - 0.1, style.HEADING_SIZE).count("\n") for text in titles))
+    foot = 0.3 + 0.64 * style.TICK_SIZE / 72 * max(len(bar.name) for own in sets for bar in own.bars)
     legend = _ROLES_LEGEND * _legend_lines(width)
     margins = _ROLES_LEFT, _ROLES_RIGHT, room, foot
     return _panels(title, titles, (width, slot, abreast), margins, legend, _ROLES_LEFT - 0.08)
@@ -329,7 +314,13 @@ def _draw_roles(axes: Axes, role_set: RoleSet) -> None:
         bottom += counts
     for place, bar in enumerate(role_set.bars):
         axes.text(
-            place, bar.left + 0.015 * most, str(bar.left), ha="center", va="bottom", fontsize=TICK_SIZE - 1, color=INK
+            place,
+            bar.left + 0.015 * most,
+            str(bar.left),
+            ha="center",
+            va="bottom",
+            fontsize=style.TICK_SIZE - 1,
+            color=style.INK,
         )
     axes.set_xlim(-0.6, len(role_set.bars) - 0.4)
     axes.set_ylim(0, 1.1 * most)
@@ -339,19 +330,19 @@ def _draw_roles(axes: Axes, role_set: RoleSet) -> None:
 
 def _write(axes: Axes, counts: Grid, bottom: Grid, name: str, most: float) -> None:
     """Write counts into the pieces of bars that are high enough for them."""
-    size = TICK_SIZE - 1.5
+    size = style.TICK_SIZE - 1.5
     high = size / 72 * 1.15 * 1.1 * most / _HEIGHT
     slot = _inches(axes) / len(counts)
     if slot * 0.8 < 0.64 * size / 72 * len(str(int(counts.max()))):
         return
     for place, (count, low) in enumerate(zip(counts, bottom, strict=True)):
         if count >= high:
-            ink = ink_on(COLOURS[name])
+            ink = style.ink_on(COLOURS[name])
             axes.text(place, low + count / 2, f"{count:.0f}", ha="center", va="center", fontsize=size, color=ink)
 
 
 def _legend_lines(width: float) -> int:
-    return 1 if width >= FULL_WIDTH - 0.1 else 3
+    return 1 if width >= style.FULL_WIDTH - 0.1 else 3
 
 
 def _legend(figure: Figure, present: set[str]) -> None:
@@ -361,7 +352,7 @@ def _legend(figure: Figure, present: set[str]) -> None:
         loc="lower left",
         bbox_to_anchor=(0.0, 0.0),
         ncols=-(-len(present) // lines),
-        fontsize=TICK_SIZE,
+        fontsize=style.TICK_SIZE,
         frameon=False,
         handletextpad=0.2,
         columnspacing=1.0,
