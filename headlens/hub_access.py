@@ -1,7 +1,10 @@
-"""Check whether the Hugging Face hub answers."""
+"""Whether the Hugging Face hub answers, and how its client is kept from asking."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from queue import Empty, SimpleQueue
 from threading import Thread
 
@@ -28,6 +31,24 @@ def hub_answers(patience: float = PATIENCE) -> bool:
         return answers.get(timeout=patience)
     except Empty:
         return False
+
+
+@contextmanager
+def only_cache(*, enabled: bool) -> Iterator[None]:
+    """Keeps the hub's client and `datasets` from sending anything, if `enabled`.
+
+    The argument `local_files_only` keeps the client from fetching files alone: it still asks the hub for what its own
+    requests need. `datasets` has no argument at all.
+    """
+    configs = [constants, *([sys.modules["datasets"].config] if "datasets" in sys.modules else [])]
+    before = [config.HF_HUB_OFFLINE for config in configs]
+    try:
+        for config, was_offline in zip(configs, before, strict=True):
+            config.HF_HUB_OFFLINE = enabled or was_offline
+        yield
+    finally:
+        for config, was_offline in zip(configs, before, strict=True):
+            config.HF_HUB_OFFLINE = was_offline
 
 
 def _answers(patience: float) -> bool:

@@ -4,6 +4,7 @@ import gc
 import json
 import os
 import signal
+import socket
 import warnings
 from itertools import product
 from pathlib import Path
@@ -139,3 +140,10 @@ def marian_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> PreTrainedToke
 def any_tokenizer(request: pytest.FixtureRequest) -> PreTrainedTokenizerBase:
     """Each of the tokenizers in turn."""
     return request.getfixturevalue(f"{request.param}_tokenizer")
+
+
+@pytest.fixture
+def no_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fails a test that asks the network, whose minute of retries nobody shall wait for."""
+    for name in ("create_connection", "getaddrinfo"):
+        monkeypatch.setattr(socket, name, lambda *_, **__: pytest.fail("the network was asked"))

@@ -9,10 +9,14 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from threading import Event, Thread
 from typing import Any
 
+import datasets
 import pytest
-from huggingface_hub import close_session, constants
+from huggingface_hub import close_session, constants, get_session
+from huggingface_hub.errors import OfflineModeIsEnabled
 
-from headlens.hub_access import hub_answers
+from headlens.analyses.planning import planned_sizes
+from headlens.hub_access import hub_answers, only_cache
+from headlens.models.model_options import ModelOptions
 
 
 class Answers(BaseHTTPRequestHandler):
@@ -135,3 +139,35 @@ def test_a_dead_proxy(monkeypatch: pytest.MonkeyPatch, connections: list[Any]) -
     monkeypatch.setenv("https_proxy", f"http://127.0.0.1:{port}")
     assert not hub_answers(patience=60)
     assert connections == [("127.0.0.1", port)]
+
+
+@pytest.mark.parametrize("was_offline", [False, True])
+@pytest.mark.parametrize("enabled", [False, True])
+def test_the_client_is_put_back_as_it_was(monkeypatch: pytest.MonkeyPatch, enabled: bool, was_offline: bool) -> None:
+    configs = (constants, datasets.config)
+    for config in configs:
+        monkeypatch.setattr(config, "HF_HUB_OFFLINE", was_offline)
+    inside: list[bool] = []
+
+    def failing() -> None:
+        with only_cache(enabled=enabled):
+            inside.extend(config.HF_HUB_OFFLINE for config in configs)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        failing()
+    assert inside == [enabled or was_offline] * 2
+    assert [config.HF_HUB_OFFLINE for config in configs] == [was_offline] * 2
+
+
+def test_the_clients_own_requests_are_not_sent_either(connections: list[Any]) -> None:
+    """With `local_files_only` alone the client asks the hub which program it runs in."""
+    with pytest.raises(OfflineModeIsEnabled), only_cache(enabled=True):
+        get_session().get(f"{constants.ENDPOINT}/api")
+    assert connections == []
+
+
+@pytest.mark.usefixtures("no_connections")
+def test_a_plan_without_the_hub_asks_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(planned_sizes, "hub_answers", lambda: False)
+    assert planned_sizes.planned_model("nobody/bert-base-uncased", ModelOptions()).heads == 144

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from headlens.corpora.sentence import Example
 from headlens.corpora.table import cell_examples
 from headlens.corpora.text import file_stem
 from headlens.errors import CorpusError
-from headlens.hub_access import hub_answers
+from headlens.hub_access import hub_answers, only_cache
 
 # Kinds of single files that `datasets` reads, and the name of its reader.
 READERS = {".parquet": "parquet", ".json": "json", ".jsonl": "json", ".csv": "csv", ".arrow": "arrow"}
@@ -77,7 +77,7 @@ class HubCorpus:
         offline = self.offline or datasets.config.HF_HUB_OFFLINE
         unreachable = not offline and not Path(path).is_dir() and not hub_answers()
         try:
-            with _only_cache() if offline or unreachable else nullcontext():
+            with only_cache(enabled=offline or unreachable):
                 return dict(datasets.load_dataset(path, configuration or None, streaming=True))
         except ConnectionError as error:
             reason = "offline mode is on" if offline else "the hub cannot be reached"
@@ -117,16 +117,3 @@ def _from_file(path: Path, split: str) -> Mapping[str, Any]:
     if (path / "state.json").is_file():
         return {split: datasets.load_from_disk(str(path))}
     return dict(datasets.load_dataset(str(path), streaming=True))
-
-
-@contextmanager
-def _only_cache() -> Iterator[None]:
-    """Keeps `datasets` from asking the hub, six times over; it has no argument for that."""
-    import datasets  # noqa: PLC0415
-
-    before = datasets.config.HF_HUB_OFFLINE
-    datasets.config.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        datasets.config.HF_HUB_OFFLINE = before

@@ -21,7 +21,7 @@ from transformers.utils.hub import cached_file
 
 from headlens.attention.model_normalizer import attention_of, restore_attention
 from headlens.errors import ModelError, OptionError, counted
-from headlens.hub_access import hub_answers
+from headlens.hub_access import hub_answers, only_cache
 from headlens.models.loading_errors import explained, first_line
 from headlens.models.model_options import Device, ModelOptions
 from headlens.models.names import short_model_name
@@ -138,16 +138,17 @@ def load(name: str = DEMO, options: ModelOptions | None = None) -> LoadedModel:
             "local_files_only": offline,
             "trust_remote_code": options.trust_remote_code,
         }
-        config = AutoConfig.from_pretrained(place, **shared)
-        model, report = model_class(place, _class_of(config)).from_pretrained(
-            place,
-            config=config,
-            dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
-            use_safetensors=None if options.allow_pickle else True,
-            output_loading_info=True,
-            **shared,
-        )
-        tokenizer = load_tokenizer(place, **shared)
+        with only_cache(enabled=offline):
+            config = AutoConfig.from_pretrained(place, **shared)
+            model, report = model_class(place, _class_of(config)).from_pretrained(
+                place,
+                config=config,
+                dtype=torch.float32 if options.dtype == "auto" else getattr(torch, options.dtype),
+                use_safetensors=None if options.allow_pickle else True,
+                output_loading_info=True,
+                **shared,
+            )
+            tokenizer = load_tokenizer(place, **shared)
     check_weights(name, model, report)
     restore_class(model)
     restore_attention(name, model)

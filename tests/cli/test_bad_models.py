@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -179,14 +178,13 @@ def test_names(headlens: Headlens, name: str) -> None:
 
 
 @pytest.mark.parametrize("arguments", [["--offline"], []])
+@pytest.mark.usefixtures("no_connections")
 def test_out_of_reach(headlens: Headlens, monkeypatch: pytest.MonkeyPatch, arguments: list[str]) -> None:
     monkeypatch.setattr(loading, "hub_answers", lambda: False)
     reason = "offline mode is on" if arguments else "the hub cannot be reached"
-    begun = time.monotonic()
     refuse(
         headlens, "classify", "nobody/no-such-model", *arguments, say=["nobody/no-such-model is not", reason, "demo"]
     )
-    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 from pathlib import Path
 from typing import Any
 
@@ -140,12 +139,11 @@ def test_no_such_folder(name: str) -> None:
 
 
 @pytest.mark.parametrize(("is_offline", "reason"), [(False, "the hub cannot be reached"), (True, "offline mode is on")])
+@pytest.mark.usefixtures("no_connections")
 def test_no_network(monkeypatch: pytest.MonkeyPatch, is_offline: bool, reason: str) -> None:
     monkeypatch.setattr(hub, "hub_answers", lambda: False)
-    start = time.monotonic()
     with pytest.raises(CorpusError) as caught:
         texts(HubCorpus("no/such", "sentence", offline=is_offline))
-    assert time.monotonic() - start < 5
     assert caught.value.message == f"hub:no/such: not in the local cache, and {reason}."
     assert "a folder with data files works offline" in caught.value.advice
     assert caught.value.advice.startswith("Leave out --offline") == is_offline

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -133,12 +132,11 @@ def test_broken_config(bert: str, text: str) -> None:
     assert error.advice
 
 
+@pytest.mark.usefixtures("no_connections")
 def test_unknown_hub_id_without_network(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[bool] = []
     monkeypatch.setattr(loading, "hub_answers", lambda: bool(asked.append(True)))
-    began = time.monotonic()
     error = refused("nobody/no-such-model-of-headlens")
-    assert time.monotonic() - began < 5
     assert asked == [True]
     assert "not a local folder and not in the local cache, and the hub cannot be reached" in error.message
     assert "`headlens classify demo` works without a network" in error.advice

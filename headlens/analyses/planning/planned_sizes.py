@@ -32,7 +32,7 @@ from headlens.corpora.corpus_options import CorpusOptions
 from headlens.corpora.corpus_summary import summarise
 from headlens.corpora.sources import open_corpus
 from headlens.errors import CorpusError, ModelError
-from headlens.hub_access import hub_answers
+from headlens.hub_access import hub_answers, only_cache
 from headlens.models.loading import choose_device, load, load_tokenizer, local_or_hub, quiet
 from headlens.models.loading_errors import explained
 from headlens.models.model_options import ModelOptions
@@ -134,12 +134,14 @@ def planned_model(
 
 def _from_hub(name: str, options: ModelOptions) -> tuple[PreTrainedConfig, PreTrainedTokenizerBase | None]:
     with explained(name, options), quiet():
+        offline = options.offline or not hub_answers()
         shared: dict[str, Any] = {
             "revision": options.revision or "main",
-            "local_files_only": options.offline or not hub_answers(),
+            "local_files_only": offline,
             "trust_remote_code": options.trust_remote_code,
         }
-        return AutoConfig.from_pretrained(name, **shared), load_tokenizer(name, **shared)
+        with only_cache(enabled=offline):
+            return AutoConfig.from_pretrained(name, **shared), load_tokenizer(name, **shared)
 
 
 def _random(config: PreTrainedConfig, options: ModelOptions) -> PreTrainedModel:
