@@ -106,10 +106,10 @@ warnings.simplefilter("ignore")
 sys.path[:0] = {paths!r}
 import torch
 from torch import distributed
+from made_training import ModelLoss
 from test_loop import Sentences, model
-from headlens.training.loop import Trainer
-
 from headlens.training.hyperparameters import TrainingOptions
+from headlens.training.loop import Trainer
 distributed.init_process_group("gloo")
 trained = model(0.0).double()
 options = TrainingOptions(steps=3, batch_tokens=40, learning_rate=1e-2, log_every=1)
