@@ -66,13 +66,13 @@ class RunFolder:
                 holds none that could be resumed, or is being written by a living process.
         """
         if resume and path is not None:
-            check_resumable(Path(path), command)
+            _run_of(Path(path), command)
         folder, created = _new_folder(default_name(command, model)) if path is None else _named_folder(Path(path))
         run = cls(folder, command=command, model=model)
         run._created = created
         run._lock.acquire()
         try:
-            _remove_temporary_files(folder)
+            _remove_leftovers(folder)
             if resume:
                 run._continue()
             else:
@@ -96,6 +96,7 @@ class RunFolder:
             record = read_run(path)
             if record is None:
                 raise OutputError(f"{path} holds no run of headlens.", "Name another folder with --out.")
+            _remove_leftovers(path)
             run._record = record | {"files": [str(name) for name in record.get("files") or []]}
             before = len(run.files)
             try:
@@ -222,7 +223,7 @@ class RunFolder:
     def _continue(self) -> None:
         """Takes up the record of the run that is resumed."""
         record = read_run(self.path) or {}
-        if record.get("status") == "finished":  # by another process, between the first look and the lock
+        if record.get("status") == "finished":
             raise _nothing_left(self.path)
         continued = ("started", "resumed", "arguments", "processes", "command_line", "depends_on")
         self._record.update({k: record[k] for k in continued if k in record})
@@ -296,6 +297,12 @@ def check_resumable(folder: Path, command: str) -> None:
     Raises:
         OutputError: if there is no such run, or it has finished.
     """
+    if _run_of(folder, command).get("status") == "finished":
+        raise _nothing_left(folder)
+
+
+def _run_of(folder: Path, command: str) -> dict[str, Any]:
+    """Returns the record of a run of a command; OutputError where there is none."""
     record = read_run(folder)
     if record is None:
         raise OutputError(
@@ -304,8 +311,7 @@ def check_resumable(folder: Path, command: str) -> None:
     if record.get("command") != command:
         other = record.get("command", "another command")
         raise OutputError(f"{folder} holds a run of {other}, not of {command}.", f"headlens {other} --resume {folder}")
-    if record.get("status") == "finished":
-        raise _nothing_left(folder)
+    return record
 
 
 def _nothing_left(folder: Path) -> OutputError:
@@ -347,8 +353,10 @@ def check_unchanged(before: Mapping[str, str], now: Mapping[str, str]) -> None:
         )
 
 
-def _remove_temporary_files(folder: Path) -> None:
-    """Removes what a killed process had half written; the lock says that nobody else writes here."""
+def _remove_leftovers(folder: Path) -> None:
+    """Removes what a killed process had half written, or no longer needed; the lock says that nobody else writes."""
+    if (read_run(folder) or {}).get("status") == "finished":  # killed before it had removed what is kept to resume
+        shutil.rmtree(folder / RunFolder.KEPT, ignore_errors=True)
     for path in [*folder.glob(TEMPORARY), *folder.glob(f"*/{TEMPORARY}")]:
         with contextlib.suppress(OSError):
             path.unlink()

@@ -293,6 +293,28 @@ def test_half_written_files_of_a_killed_process_are_swept_away(tmp_path: Path) -
         assert not any(path.exists() for path in left)
 
 
+@pytest.mark.parametrize("way", ["resume", "start", "overwrite", "reopen"])
+def test_what_is_kept_to_resume_goes_when_the_process_was_killed_in_its_last_moment(tmp_path: Path, way: str) -> None:
+    """Killed after the record said `finished`, before the lock and what is kept were removed."""
+    with new_run(tmp_path) as run:
+        run.start({"arguments": {}})
+        run.table("heads", pd.DataFrame({"head": [1]}))
+    (tmp_path / RunFolder.KEPT).mkdir()
+    (tmp_path / RunFolder.KEPT / "pass.npz").write_bytes(b"sums")
+    (tmp_path / LOCK_NAME).write_text("1\n")
+    if way == "reopen":
+        with RunFolder.reopen(tmp_path):
+            pass
+    elif way == "overwrite":
+        with new_run(tmp_path, overwrite=True) as run:
+            run.start({"arguments": {}})
+    else:
+        with pytest.raises(OutputError, match="holds a finished run"):
+            resumed(tmp_path) if way == "resume" else new_run(tmp_path)
+    assert [path.name for path in tmp_path.rglob(".*")] == []
+    assert (tmp_path / "heads.csv").exists() is (way != "overwrite")
+
+
 def test_a_run_that_kept_nothing_leaves_nothing(tmp_path: Path) -> None:
     def work() -> None:
         with new_run(tmp_path / "run") as run:
